@@ -1,0 +1,85 @@
+# Everything runs in .venv, which the first command makes from requirements.lock. `make help` lists the rest.
+#   make test ARGS="-k late"    arguments for the tool behind a target
+#   make demo FILE=notes.txt    the newsroom works on your own file
+#   make PYTHON=/path/python    build .venv with this interpreter (3.11 or later)
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+PY := .venv/bin/python
+PYTHON ?=
+ARGS ?=
+FILE ?=
+
+.PHONY: help venv demo test check format lint floors types fix tidy model sim chaos bench docs conformance lock
+.PHONY: build clean conformance-check docs-check lock-check
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+venv: ## make or renew .venv (every target does so by itself)
+	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" tools/bootstrap.py
+
+demo: venv ## watch agents work, be killed, and go on; FILE=... for your own text
+	@$(PY) -m examples.newsroom.demo $(if $(FILE),"$(FILE)")
+
+test: venv ## all tests that take less than minutes; needs no service
+	@$(PY) -m pytest -n 2 -m "not long" $(ARGS)
+
+check: venv format lint floors types conformance-check docs-check lock-check ## format, lint, floors, types, generated pages, lock; under a minute
+
+format: venv
+	@$(PY) -m ruff format --check .
+
+lint: venv ## ruff, with a reason beside each exception in pyproject.toml
+	@$(PY) -m ruff check .
+
+floors: venv ## who may import whom
+	@.venv/bin/lint-imports --no-logo
+
+types: venv ## mypy --strict
+	@$(PY) -m mypy
+
+conformance-check: venv
+	@$(PY) -m tools.conformance --check
+
+docs-check: venv
+	@$(PY) -m tools.docs --check
+
+lock-check: venv
+	@$(PY) -m tools.lock --check
+
+fix: venv ## format, and let ruff repair what it can
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+tidy: venv ## files over 400 lines, functions over 60: reported, never refused
+	@$(PY) -m tools.tidy
+
+model: venv ## check the kernel's rules on every reachable state
+	@$(PY) -m model $(ARGS)
+
+sim: venv ## run the runtime under seeded faults: in memory, then on PostgreSQL
+	@$(PY) -m heliograph.cli.main sim run --seeds 2000 $(ARGS)
+	@$(PY) -m heliograph.cli.main sim run --backend postgres --seeds 200 $(ARGS)
+
+chaos: venv ## kill real processes in the middle of 500 turns
+	@$(PY) -m tests.journeys.chaos --runs 500 $(ARGS)
+
+bench: venv ## measure; results name the machine and the commit
+	@$(PY) -m bench $(ARGS)
+
+docs: venv conformance ## write the generated pages again, and what is generated within others
+	@$(PY) -m tools.docs
+
+conformance: venv ## docs/conformance.md: which test proves which requirement
+	@$(PY) -m tools.conformance
+
+lock: venv ## resolve requirements.lock again; ARGS=--upgrade moves every pin
+	@$(PY) -m tools.lock $(ARGS)
+
+build: venv ## wheel and sdist into dist/
+	@$(PY) -m hatchling build
+
+clean: ## remove .venv, caches and dist/; data in .heliograph/ stays
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

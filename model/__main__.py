@@ -1,0 +1,77 @@
+"""`python -m model [all | quick | full | ablate] [--trace]`: explore, print the figures, exit 1 when a claim fails."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+
+from model.ablations import ABLATIONS, found
+from model.checker import Result, explore
+from model.configs import CONFIGS, FULL, QUICK, Config
+from model.locks import LockModel, heads_then_runs
+from model.properties import KernelModel
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m model", description="The explicit-state model of the kernel.")
+    parser.add_argument("what", nargs="?", default="all", choices=["all", "quick", "full", "ablate"])
+    parser.add_argument("--trace", action="store_true", help="print the shortest trace of each ablation")
+    args = parser.parse_args(argv)
+    if args.what == "ablate":
+        return 0 if ablate(args.trace) else 1
+    return 0 if check({"all": CONFIGS, "quick": QUICK, "full": FULL}[args.what]) else 1
+
+
+def check(configs: Iterable[Config]) -> bool:
+    """Explore each configuration under all rules; True when every property holds in every one."""
+    results = []
+    print(f"{'config':<8}{'states':>11}{'transitions':>13}{'seconds':>9}  verdict")
+    for cfg in configs:
+        results.append(explore(KernelModel(cfg)))
+        print_result(cfg.name, cfg.about, results[-1])
+    results.append(explore(LockModel(heads_then_runs)))
+    print_result("locks", "7 transactions, heads then runs (K17)", results[-1])
+    states, transitions = sum(r.states for r in results), sum(r.transitions for r in results)
+    print(f"{'sum':<8}{states:>11,}{transitions:>13,}{sum(r.seconds for r in results):>9.1f}")
+    return all(result.holds for result in results)
+
+
+def print_result(name: str, about: str, result: Result) -> None:
+    verdict = "holds" if result.holds else "FAILS" if result.is_complete else "CUT SHORT"
+    print(
+        f"{name:<8}{result.states:>11,}{result.transitions:>13,}{result.seconds:>9.1f}  {verdict}: {about}", flush=True
+    )
+    for broken, trace in result.broken.items():
+        print_trace(f"broken: {broken}", trace)
+    for goal, stuck in result.stuck.items():
+        print_trace(f"{goal}: {stuck.states:,} states from which the goal is out of reach", stuck.trace)
+
+
+def ablate(is_tracing: bool) -> bool:
+    """Switch rules off; True when each ablation shows what it must, and each redundant rule shows nothing."""
+    is_good = True
+    print(f"{'rule':<10}{'states':>10}{'seconds':>9}{'steps':>7}  finding")
+    for ablation in ABLATIONS:
+        result = ablation.run()
+        trace = found(ablation, result)
+        finding = ablation.expect or f"redundant: {ablation.why}"
+        if trace is None:
+            is_good = False
+            finding = f"NOT AS EXPECTED ({finding}); broken: {sorted(result.broken)}, stuck: {sorted(result.stuck)}"
+        steps = len(trace) if trace else "-"
+        print(f"{ablation.rule:<10}{result.states:>10,}{result.seconds:>9.1f}{steps:>7}  {finding}", flush=True)
+        if is_tracing and trace:
+            print_trace("", trace)
+    return is_good
+
+
+def print_trace(title: str, trace: list[str]) -> None:
+    if title:
+        print(f"    {title}")
+    for number, label in enumerate(trace, 1):
+        print(f"    {number:>4}. {label}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""Rules switched off, and what each must then show. An ablation that shows nothing is a hole in the model.
+
+`expect` is the property that must break, "L1" or "L2" for liveness, or "" for a rule that is redundant beside others:
+then everything must still hold, and `why` says what the rule is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from model.checker import Result, explore
+from model.configs import C1, C2, C3, C4, C5, R1, R3, Config, faults
+from model.locks import LockModel, Transaction, as_needed, mixed, runs_then_heads
+from model.properties import KernelModel
+
+
+@dataclass(frozen=True)
+class Ablation:
+    rule: str
+    config: Config
+    off: dict[str, bool]
+    expect: str
+    why: str = ""
+
+    def ablated(self) -> Config:
+        """The configuration with the rules off; where there is a trace to read, the workers keep their names."""
+        return replace(self.config, rules=replace(self.config.rules, **self.off), is_symmetric=not self.expect)
+
+    def run(self) -> Result:
+        return explore(KernelModel(self.ablated()), stop_at=self.expect or None)
+
+
+@dataclass(frozen=True)
+class LockAblation:
+    rule: str
+    order: Callable[[Transaction], tuple[str, ...]]
+    expect: str
+    why: str = ""
+
+    def run(self) -> Result:
+        return explore(LockModel(self.order), stop_at=self.expect or None)
+
+
+def found(ablation: Ablation | LockAblation, result: Result) -> list[str] | None:
+    """The trace of what was expected; None when it was not found. An empty list: nothing was expected, all holds."""
+    if not ablation.expect:
+        return [] if result.holds else None
+    if ablation.expect in result.stuck:
+        return result.stuck[ablation.expect].trace
+    return result.broken.get(ablation.expect)
+
+
+def only(cfg: Config, **changes: Any) -> Config:
+    return replace(cfg, faults=faults(**changes))
+
+
+STALE_CARD = "a stale owner writes a card"
+DROPPED = "a result is dropped"
+TWO_OWNERS = "two workers are valid owners of one turn"
+TWO_DELIVERABLES = "two deliverables"
+UNDELIVERED = "a turn ended without exactly one deliverable and event"
+TWICE = "a side effect is executed twice"
+NEVER_WOKEN = "the run has ended, a turn was never woken"
+WOKEN_TWICE = "a turn is woken twice"
+ENDED_OPEN = "the run has ended, a turn is open"
+MISCOUNTED = "the run miscounts its open turns"
+STOPS = only(R1, stop=2)
+
+ABLATIONS: tuple[Ablation | LockAblation, ...] = (
+    Ablation("K1", C1, {"atomic_finish": False}, STALE_CARD),
+    Ablation("K1", C1, {"atomic_finish": False}, TWO_DELIVERABLES),
+    Ablation("K1", only(C1, crash=1), {"atomic_finish": False}, "L1"),
+    Ablation("K2", C1, {"gated_cards": False}, STALE_CARD),
+    Ablation("K3", C1, {"suspend_first": False}, DROPPED),
+    Ablation("K3", C1, {"suspend_first": False}, "a stale owner starts a side effect"),
+    Ablation("K4", C3, {"report_by_wait": False}, "resumed without a matching wait"),
+    Ablation("K5", C5, {"report_by_call": False}, DROPPED),
+    Ablation("K6", C3, {"bump_on_claim": False}, TWO_OWNERS),
+    Ablation("K7", only(C3, crash=1, reap=1, amb=1), {"bump_on_recover": False}, "",
+             "redundant beside K6: every new owner claims; kept, it makes a lost lease visible to `heartbeat`"),
+    Ablation("K6+K7", C3, {"bump_on_claim": False, "bump_on_recover": False}, TWO_OWNERS),
+    Ablation("K8", only(C1, crash=1, stop=1), {"chain_dispatch": False}, "",
+             "latency only, while the sweep K10b dispatches"),
+    Ablation("K8+K10b", only(C1), {"chain_dispatch": False, "sweep_dispatches": False}, "L1"),
+    Ablation("K9", only(C1, crash=1, stop=1), {"enqueue_locks": False}, "",
+             "latency only, while the sweep K10b dispatches"),
+    Ablation("K9+K10b", only(C1, stop=1), {"enqueue_locks": False, "sweep_dispatches": False}, "L1"),
+    Ablation("K10", only(C1, lose=1), {"sweep_rings": False}, "L1"),
+    Ablation("K10b", only(C1, crash=1, stop=1), {"sweep_dispatches": False}, "",
+             "redundant beside K8 and K9; kept against a bug in either"),
+    Ablation("K11", only(C1, silent=1), {"sweep_timeouts": False}, "L1"),
+    Ablation("K12", C1, {"stop_in_kernel": False}, TWO_DELIVERABLES),
+    Ablation("K12", C1, {"stop_in_kernel": False}, UNDELIVERED),
+    Ablation("K13", C4, {"intent_first": False}, "effect without a durable intent"),
+    Ablation("K13", C4, {"intent_first": False}, TWICE),
+    Ablation("K14", C4, {"no_blind_retry": False}, TWICE),
+    Ablation("K14", replace(C4, is_deduped=True), {"no_blind_retry": False}, "",
+             "a tool that dedupes by call id (effect: idempotent) may be called again"),
+    Ablation("K15", C2, {"resume_when_all": False}, "resumed with an open wait"),
+    Ablation("K16", C5, {"suspend_rechecks": False}, "suspended with nothing open"),
+    Ablation("K16", only(C5, dup=1), {"suspend_rechecks": False}, "L1"),
+    Ablation("K16", only(C2, crash=1, dup=1, reap=1), {"suspend_rechecks": False}, "",
+             "unreachable while K15 resumes only when nothing is open; needed by streaming join"),
+    LockAblation("K17", as_needed, "deadlock"),
+    LockAblation("K17b", mixed, "deadlock"),
+    LockAblation("K17b", runs_then_heads, "", "the other order is as safe, if every function takes it"),
+    Ablation("K19", only(C1), {"ttl": False}, "L2"),
+    Ablation("K24", only(R1), {"version_guard": False}, "L1"),
+    Ablation("K24", STOPS, {"version_guard": False}, WOKEN_TWICE),
+    Ablation("K24b", only(R1, stop=1), {"whole_read": False}, WOKEN_TWICE),
+    Ablation("K24c", STOPS, {"changes_bump": False}, "L1"),
+    Ablation("K24c", only(R3), {"changes_bump": False}, ENDED_OPEN),
+    Ablation("K25", only(R1, stop=1), {"owed_reaction": False}, "L1"),
+    Ablation("K25", STOPS, {"owed_reaction": False}, NEVER_WOKEN),
+    Ablation("K26", STOPS, {"end_sees_owed": False}, NEVER_WOKEN),
+    Ablation("K26", STOPS, {"end_sees_owed": False}, "the run ends twice"),
+    Ablation("K27", only(R1, stop=1), {"count_locked": False}, "",
+             "redundant beside K24 and K24c: at an equal version, what was read is what is there"),
+    Ablation("K27+K24c", only(R1, stop=1), {"count_locked": False, "changes_bump": False}, MISCOUNTED),
+    Ablation("K27b", only(R3, stop=1), {"join_locked": False}, ENDED_OPEN),
+)  # fmt: skip

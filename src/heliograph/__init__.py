@@ -1,0 +1,58 @@
+"""Heliograph: a durable, signal-driven runtime for AI agents, on PostgreSQL."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heliograph.app import Heliograph
+    from heliograph.errors import (
+        AgentFailed,
+        HarnessError,
+        HeliographError,
+        InvalidInput,
+        KernelRefused,
+        NotFound,
+        Refused,
+        SetupError,
+        StoreUnavailable,
+        TurnTimedOut,
+    )
+    from heliograph.harness.scripted import ScriptedModel
+    from heliograph.ports import Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta
+    from heliograph.reactive.agent import AgentSpec, define_agent
+    from heliograph.runtime import RunResult, Runtime, open_runtime
+    from heliograph.signals.model import Signal, Source
+    from heliograph.signals.pattern import compile_pattern
+    from heliograph.worker.context import Context
+
+# Loaded when first used: `helio --help` and a program that only defines agents load no driver and no model library.
+_HOMES = {
+    "heliograph.app": ("Heliograph",),
+    "heliograph.errors": (
+        "AgentFailed", "HarnessError", "HeliographError", "InvalidInput", "KernelRefused", "NotFound", "Refused",
+        "SetupError", "StoreUnavailable", "TurnTimedOut",
+    ),
+    "heliograph.harness.scripted": ("ScriptedModel",),
+    "heliograph.ports": ("Harness", "ModelReply", "ModelRequest", "TextDelta", "ThinkingDelta"),
+    "heliograph.reactive.agent": ("AgentSpec", "define_agent"),
+    "heliograph.runtime": ("RunResult", "Runtime", "open_runtime"),
+    "heliograph.signals.model": ("Signal", "Source"),
+    "heliograph.signals.pattern": ("compile_pattern",),
+    "heliograph.worker.context": ("Context",),
+}  # fmt: skip
+_WHERE = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AgentFailed", "AgentSpec", "Context", "Harness", "HarnessError", "Heliograph", "HeliographError", "InvalidInput",
+    "KernelRefused", "ModelReply", "ModelRequest", "NotFound", "Refused", "RunResult", "Runtime", "ScriptedModel",
+    "SetupError", "Signal", "Source", "StoreUnavailable", "TextDelta", "ThinkingDelta", "TurnTimedOut",
+    "compile_pattern", "define_agent", "open_runtime",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'heliograph' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)

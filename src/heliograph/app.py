@@ -1,0 +1,121 @@
+"""The application: agents and state under one name, and a way to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.agent import AgentSpec, Effect, define_agent
+from heliograph.reactive.state import StateShape
+from heliograph.reactive.workflow import Reducer, Workflow, build_workflow
+
+if TYPE_CHECKING:
+    from heliograph.runtime import RunResult
+    from heliograph.signals.model import Signal
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+class Heliograph:
+    """An application: a name that workers serve, a typed state, and agents that signals wake.
+
+    name: lower-case letters, digits, '_' and '-'; the workers' pool (L0: target).
+    state: a pydantic model, a dataclass or a TypedDict; None for any JSON object.
+    reducers: by state key, `(old, new) -> merged`; a key without one is replaced.
+    end_when: a function of the state; once true no more agents wake, and the run ends when its turns have.
+    max_activations: the most turns of one run, a guard against loops (G-47).
+    """
+
+    def __init__(
+        self, name: str, *, state: Any = None, reducers: Mapping[str, Reducer] | None = None,
+        end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000,
+    ):  # fmt: skip
+        if not name or len(name) > 63 or not _NAME_CHARACTERS.issuperset(name):
+            raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(name)}",
+                               code="invalid_identifier", path="/name")  # fmt: skip
+        self.name = name
+        self._shape = StateShape(state)
+        self._reducers = dict(reducers or {})
+        self._end_when = end_when
+        self._max_activations = max_activations
+        self._agents: dict[str, AgentSpec] = {}
+
+    def agent(
+        self,
+        *,
+        name: str | None = None,
+        activate_on: Sequence[str] = (),
+        activate_when_all: Sequence[str] = (),
+        emits: Sequence[str] = (),
+        when: Callable[..., bool] | None = None,
+        updates: str | Sequence[str] = (),
+        priority: str = "normal",
+        effect: Effect = "idempotent",
+        timeout_seconds: float = 300.0,
+        ttl_seconds: float = 3600.0,
+        max_attempts: int = 5,
+    ) -> Callable[[F], F]:
+        """Make a function, plain or async, an agent. It takes a `Context` and returns the agent's output.
+
+        The agent has the function's name unless `name` is given. activate_on: any of these signals wakes it;
+        activate_when_all: it wakes when each of these has come. when: a guard of the state, or of state and signal.
+        emits: its own signals, see Context.emit. updates: the state key, or keys, that take its output. The rest:
+        see AgentSpec. Raises InvalidInput naming the argument and the rule.
+        """
+        options = {k: v for k, v in locals().items() if k not in ("self", "name")}
+
+        def register(function: F) -> F:
+            self.add(define_agent(name or function.__name__, run=function, **options))
+            return function
+
+        return register
+
+    def prompt_agent(
+        self, name: str, prompt: str | Callable[[Any], str], *, model: Any = None, output: Any = None,
+        system: str | None = None, **options: Any,
+    ) -> AgentSpec:  # fmt: skip
+        """An agent that asks a model.
+
+        prompt: text with {state.key}, {signal.name} and {signal.payload}, or a function of the Context.
+        model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL.
+        output: a type that the answer is validated into; None for text.
+        """
+        return self.add(define_agent(name, prompt=prompt, model=model, output=output, system=system, **options))
+
+    def add(self, spec: AgentSpec) -> AgentSpec:
+        """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`)."""
+        if spec.name in self._agents:
+            raise InvalidInput(f"application {self.name} has two agents named {spec.name}", code="duplicate_agent",
+                               path=f"/agents/{spec.name}")  # fmt: skip
+        self._agents[spec.name] = spec
+        self.__dict__.pop("workflow", None)
+        return spec
+
+    @cached_property
+    def workflow(self) -> Workflow:
+        """The application as the runtime sees it, checked as a whole."""
+        return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
+                                       self._max_activations))  # fmt: skip
+
+    async def run(
+        self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,
+        worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0,
+    ) -> RunResult:  # fmt: skip
+        """Run to the end and answer with the final state, the whole trace, metrics and outcome.
+
+        run_id: names the run; given again, with the same state, the run is taken up where it stands, also after a
+            crash, and a run that has ended is only read.
+        on_signal: called with each signal as it is recorded, in order.
+        worker: False leaves the turns to workers that run elsewhere.
+        Raises InvalidInput for a state that does not fit, Refused (`id_conflict`) for a run id that another
+        state has, StoreUnavailable when the database stays away.
+        """
+        from heliograph.runtime import open_runtime
+
+        async with open_runtime() as runtime:
+            return await runtime.run(self.workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
+                                     concurrency=concurrency, lease_seconds=lease_seconds)  # fmt: skip

@@ -1,0 +1,92 @@
+"""Every error that Heliograph raises on purpose.
+
+    HeliographError
+    ├── InvalidInput        the caller gave something malformed           exit 2
+    ├── NotFound            the thing named does not exist                exit 3
+    ├── Refused             understood, and not allowed                   exit 4
+    ├── SetupError          the installation or the environment is short of something
+    ├── KernelRefused       a kernel function raised: the data or the order of calls is wrong
+    ├── StoreUnavailable    PostgreSQL cannot be reached; trying again may help
+    ├── AgentFailed         an agent's own code raised, or answered what it may not
+    ├── HarnessError        a model, its provider or its answer went wrong
+    └── TurnTimedOut        an agent ran longer than its timeout
+
+Each carries a `code` for programs (lower case for input, the specification's
+upper-case codes for a turn's end), a message for people (what, which, and what
+next), and where it helps a `path` into the input.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeliographError(Exception):
+    """The root; `exit_code` is what the command line ends with."""
+
+    default_code: ClassVar[str] = "UNKNOWN"
+    recoverable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.path = path
+        self.hint = hint
+
+    def envelope(self) -> dict[str, dict[str, str]]:
+        """The error as every machine-readable face prints it; absent parts are left out."""
+        body = {"code": self.code, "message": self.message}
+        if self.path is not None:
+            body["path"] = self.path
+        if self.hint is not None:
+            body["hint"] = self.hint
+        return {"error": body}
+
+
+class InvalidInput(HeliographError):
+    default_code = "invalid_input"
+    exit_code = 2
+
+
+class NotFound(HeliographError):
+    default_code = "not_found"
+    exit_code = 3
+
+
+class Refused(HeliographError):
+    default_code = "refused"
+    exit_code = 4
+
+
+class SetupError(HeliographError):
+    default_code = "setup"
+
+
+class KernelRefused(HeliographError):
+    default_code = "kernel_refused"
+
+
+class StoreUnavailable(HeliographError):
+    default_code = "store_unavailable"
+    recoverable = True
+
+
+class AgentFailed(HeliographError):
+    default_code = "ACTION_FAILED"
+
+
+class HarnessError(HeliographError):
+    default_code = "ACTION_FAILED"
+
+
+class TurnTimedOut(HeliographError):
+    default_code = "TIMEOUT"
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """`value` as an error message may carry it: one line, control characters escaped, cut at `limit`."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

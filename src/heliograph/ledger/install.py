@@ -1,0 +1,185 @@
+"""Install the kernel: numbered migrations for tables, one replaceable set of functions and views.
+
+Tables change only by a new file in sql/migrations; a file once released is
+never edited, and its checksum is kept to prove it. Functions and views live in
+sql/kernel and are replaced as a whole whenever their checksum differs. All of it
+is one transaction under an advisory lock: two installers never mix, and a
+killed one leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from heliograph.errors import Refused
+
+_LOCK = 0x68656C696F  # 'helio'
+
+_BASE = """
+create schema if not exists heliograph;
+create table if not exists heliograph.schema_version (
+    version    integer primary key,
+    name       text not null,
+    checksum   text not null,
+    applied_at timestamptz not null default clock_timestamp()
+);
+create table if not exists heliograph.kernel_version (
+    only_row   boolean primary key default true check (only_row),
+    checksum   text not null,
+    applied_at timestamptz not null default clock_timestamp()
+);
+"""
+
+_DROP_KERNEL = """
+do $$
+declare v_object record;
+begin
+    for v_object in select c.oid::regclass as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
+                     where n.nspname = 'heliograph' and c.relkind = 'v' order by 1 loop
+        execute format('drop view if exists %s cascade', v_object.name);
+    end loop;
+    for v_object in select p.oid::regprocedure as name from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+                     where n.nspname = 'heliograph' order by 1 loop
+        execute format('drop function if exists %s cascade', v_object.name);
+    end loop;
+end $$;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """What a database has, against what this program needs; `installed` is 0 where nothing is."""
+
+    installed: int
+    needed: int
+    kernel_is_current: bool
+
+    @property
+    def is_current(self) -> bool:
+        return self.installed == self.needed and self.kernel_is_current
+
+
+def migrations() -> list[Migration]:
+    """Every migration, oldest first."""
+    folder = files("heliograph.ledger").joinpath("sql/migrations")
+    found = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return [Migration(int(f.name[:4]), f.name[5:-4], f.read_text("utf-8")) for f in found]
+
+
+def kernel_sql() -> str:
+    """All functions and views, in the order they are applied."""
+    folder = files("heliograph.ledger").joinpath("sql/kernel")
+    return "\n".join(
+        f.read_text("utf-8") for f in sorted(folder.iterdir(), key=lambda f: f.name) if f.name.endswith(".sql")
+    )
+
+
+def whole_sql() -> str:
+    """The schema as one file, for those who apply SQL by their own means (`helio db sql`)."""
+    parts = [_BASE]
+    for m in migrations():
+        parts.append(f"-- migration {m.version:04d} {m.name}\n{m.sql}")
+        parts.append(
+            "insert into heliograph.schema_version (version, name, checksum)\n"
+            f"values ({m.version}, '{m.name}', '{m.checksum}') on conflict do nothing;\n"
+        )
+    parts.append(f"-- functions and views\n{kernel_sql()}\n{_record_kernel()}")
+    return "begin;\n" + "\n".join(parts) + "\ncommit;\n"
+
+
+async def read_state(connection: Any) -> SchemaState:
+    """What the database behind an asyncpg connection has. Changes nothing."""
+    needed = migrations()[-1].version
+    if await connection.fetchval("select to_regclass('heliograph.schema_version')") is None:
+        return SchemaState(0, needed, kernel_is_current=False)
+    installed = await connection.fetchval("select coalesce(max(version), 0) from heliograph.schema_version")
+    checksum = await connection.fetchval("select max(checksum) from heliograph.kernel_version")
+    return SchemaState(installed, needed, checksum == _checksum(kernel_sql()))
+
+
+async def install(connection: Any) -> list[str]:
+    """Bring the database to this program's version; answers what was done, in words. A second call does nothing.
+
+    Raises Refused (`schema_version`) when the database is newer than the program, or an applied migration was edited.
+    """
+    done: list[str] = []
+    async with connection.transaction():
+        await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
+        state = await read_state(connection)
+        if state.is_current:
+            return done
+        await connection.execute(_BASE)
+        applied = {
+            r["version"]: r["checksum"] for r in await connection.fetch("select * from heliograph.schema_version")
+        }
+        _refuse_newer(state)
+        await connection.execute(_DROP_KERNEL)
+        for m in migrations():
+            if m.version in applied:
+                _refuse_edited(m, applied[m.version])
+                continue
+            await connection.execute(m.sql)
+            await connection.execute(
+                "insert into heliograph.schema_version (version, name, checksum) values ($1, $2, $3)",
+                m.version, m.name, m.checksum,
+            )  # fmt: skip
+            done.append(f"applied migration {m.version:04d} {m.name}")
+        await connection.execute(kernel_sql())
+        await connection.execute(_record_kernel())
+        done.append("installed the kernel's functions and views")
+    return done
+
+
+def check(state: SchemaState) -> None:
+    """Refuse a database that this program cannot work with, naming both versions and the next command."""
+    if state.installed == 0:
+        raise Refused("the database has no Heliograph schema: run helio db install", code="schema_missing")
+    _refuse_newer(state)
+    if not state.is_current:
+        raise Refused(
+            f"database {state.installed}, program {state.needed}"
+            f"{'' if state.installed < state.needed else ', but other functions'}: run helio db install",
+            code="schema_version",
+        )
+
+
+def _refuse_newer(state: SchemaState) -> None:
+    if state.installed > state.needed:
+        raise Refused(
+            f"database {state.installed}, program {state.needed}: the database is newer; upgrade heliograph here",
+            code="schema_version",
+        )
+
+
+def _refuse_edited(migration: Migration, checksum: str) -> None:
+    if checksum != migration.checksum:
+        raise Refused(
+            f"migration {migration.version:04d} {migration.name} was applied with other contents than this program has; "
+            "a released migration is never edited: install the version of heliograph that applied it",
+            code="schema_version",
+        )
+
+
+def _checksum(sql: str) -> str:
+    return hashlib.sha256(sql.encode()).hexdigest()
+
+
+def _record_kernel() -> str:
+    return (
+        f"insert into heliograph.kernel_version (checksum) values ('{_checksum(kernel_sql())}')\n"  # noqa: S608  our own hash
+        "on conflict (only_row) do update set checksum = excluded.checksum, applied_at = clock_timestamp();"
+    )

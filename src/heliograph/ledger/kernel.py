@@ -1,0 +1,44 @@
+"""The kernel's functions as Python calls them: name, argument types, whether they take the time.
+
+The time is an argument of every function that needs it. Here it is the
+database's own clock, read in the statement, so that no clock of a worker enters
+a comparison (K20).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFunction:
+    name: str
+    casts: tuple[str, ...]
+    takes_now: bool = True
+
+    def statement(self, now: str = "clock_timestamp()") -> str:
+        """`select heliograph.name($1::.., ..)`; `now` is the expression given for p_now."""
+        arguments = [f"${n}::{cast}" for n, cast in enumerate(self.casts, 1)]
+        if self.takes_now:
+            arguments.append(now)
+        return f"select heliograph.{self.name}({', '.join(arguments)})"
+
+
+_FUNCTIONS = (
+    KernelFunction("start_runs", ("text", "jsonb")),
+    KernelFunction("enqueue", ("text", "jsonb")),
+    KernelFunction("claim", ("text", "jsonb", "text", "integer", "float8")),
+    KernelFunction("renew", ("text", "jsonb", "float8")),
+    KernelFunction("append", ("text", "jsonb")),
+    KernelFunction("finish", ("text", "jsonb")),
+    KernelFunction("react", ("text", "jsonb")),
+    KernelFunction("sweep_leases", ("text", "integer")),
+    KernelFunction("sweep_expired", ("text", "integer")),
+    KernelFunction("sweep_queued", ("text", "integer")),
+    KernelFunction("sweep_bells", ("text", "float8")),
+    KernelFunction("sweep_owed", ("text", "jsonb", "integer"), takes_now=False),
+    KernelFunction("read_outbox", ("text", "integer"), takes_now=False),
+    KernelFunction("mark_published", ("text", "jsonb")),
+    KernelFunction("doctor", ("text", "boolean"), takes_now=False),
+)
+KERNEL: dict[str, KernelFunction] = {function.name: function for function in _FUNCTIONS}

@@ -1,0 +1,116 @@
+"""Connections to PostgreSQL: one pool, JSON in and out, errors in our own words."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import msgspec
+
+from heliograph.errors import HeliographError, KernelRefused, SetupError, StoreUnavailable
+from heliograph.ledger.kernel import KERNEL
+
+_JSONB_VERSION = b"\x01"
+# SQLSTATE classes after which the same call may well succeed (kernel.md section 7, rule 10)
+_RETRYABLE = ("08", "40001", "40P01", "53", "55P03", "57P0", "57014")
+_COMMAND_TIMEOUT_SECONDS = 30.0
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc, type-arg, unused-ignore]
+    def get_reset_query(self) -> str:
+        # a reset is a round trip per call; nothing here changes a session: no SET, no LISTEN, no session locks
+        return ""
+
+
+class Database:
+    """A pool of connections. `call` runs kernel functions, `fetch` reads views."""
+
+    def __init__(self, pool: asyncpg.Pool[Any], url: str):
+        self._pool = pool
+        self.url = url
+
+    @classmethod
+    async def open(cls, url: str, *, size: int = 8) -> Database:
+        """Raises StoreUnavailable or SetupError naming host and user, never the password."""
+        try:
+            pool = await asyncpg.create_pool(
+                url, min_size=1, max_size=size, connection_class=_Connection, init=_prepare,
+                command_timeout=_COMMAND_TIMEOUT_SECONDS, server_settings={"application_name": "heliograph"},
+            )  # fmt: skip
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+            raise explain_connect(error, url) from error
+        return cls(pool, url)
+
+    async def call(self, function: str, *args: object) -> Any:
+        """One kernel function in one transaction; see `kernel.KERNEL` for its arguments."""
+        definition = KERNEL[function]
+        values = [
+            msgspec.json.encode(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)
+        ]
+        try:
+            raw = await self._pool.fetchval(definition.statement(), *values)
+        except Exception as error:
+            raise explain(error, f"heliograph.{function}") from error
+        return None if raw is None else msgspec.json.decode(raw)
+
+    async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
+        try:
+            return list(await self._pool.fetch(query, *args))
+        except Exception as error:
+            raise explain(error, "a query") from error
+
+    async def acquire(self) -> Any:
+        """A connection of one's own, for installers; give it back with `release`."""
+        return await self._pool.acquire()
+
+    async def release(self, connection: Any) -> None:
+        await self._pool.release(connection)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+async def _prepare(connection: Any) -> None:
+    # jsonb travels as bytes: the caller decodes it straight into what it wants
+    await connection.set_type_codec(
+        "jsonb", schema="pg_catalog", format="binary",
+        encoder=lambda value: _JSONB_VERSION + value, decoder=lambda value: bytes(value[1:]),
+    )  # fmt: skip
+
+
+def explain(error: Exception, what: str) -> Exception:
+    """What a driver's error means to the runtime; anything that is no error of the store comes back as it is."""
+    if isinstance(error, HeliographError):
+        return error
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        if state.startswith(_RETRYABLE):
+            return StoreUnavailable(f"{what} was not done: {_first_line(error)} ({state}); trying again may help",
+                                    code="store_full" if state == "53100" else None)  # fmt: skip
+        if state in ("3F000", "42P01", "42883"):
+            return SetupError(f"{what} is missing in the database: run helio db install", code="schema_missing")
+        return KernelRefused(f"{what} refused: {_first_line(error)} ({state})")
+    if isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
+        return StoreUnavailable(f"{what} was not done: the connection to PostgreSQL is gone ({_first_line(error)})")
+    return error
+
+
+def explain_connect(error: Exception, url: str) -> HeliographError:
+    """Why no connection could be made, without the password."""
+    parts = urlsplit(url)
+    where = f"{parts.username or 'the current user'} at {parts.hostname or 'the local socket'}"
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+        return SetupError(f"authentication failed for {where}; check the user and password of HELIOGRAPH_DATABASE_URL",
+                          code="authentication_failed")  # fmt: skip
+    if isinstance(error, asyncpg.InvalidCatalogNameError):
+        return SetupError(f"the database {parts.path.lstrip('/') or '(none)'} does not exist for {where}; create it first",
+                          code="no_database")  # fmt: skip
+    if isinstance(error, ValueError):
+        return SetupError("HELIOGRAPH_DATABASE_URL cannot be read; it looks like postgresql://user:password@host:5432/database",
+                          code="invalid_url")  # fmt: skip
+    return StoreUnavailable(f"no connection to PostgreSQL as {where}: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,163 @@
+"""Reads of the ledger: runs, turns, signals and cards as they are now. Changes nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from heliograph.errors import NotFound, shown
+from heliograph.ids import split_signal_id
+from heliograph.ledger.pool import Database
+from heliograph.signals.model import Signal, Source
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    run_id: str
+    target: str
+    status: str
+    outcome: str | None
+    state: dict[str, Any]
+    signal_count: int
+    open_turns: int
+    activations: int
+    owed: int
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class TurnRow(msgspec.Struct, frozen=True):
+    """A turn with its head's status while it is active; `owner` and `lease_until` only while it runs."""
+
+    turn_id: str
+    agent: str
+    run_id: str
+    target: str
+    status: str
+    phase: str | None
+    owner: str | None
+    lease_until: datetime | None
+    turn_epoch: int | None
+    outcome: str | None
+    attempts: int
+    max_attempts: int
+    deliverable_card_id: str | None
+    output_box_id: str
+    created_at: datetime
+    finished_at: datetime | None
+    cause_id: str
+    activation_id: str
+
+
+class CardRow(msgspec.Struct, frozen=True):
+    card_id: str
+    turn_id: str
+    turn_epoch: int
+    kind: str
+    content: Any
+    created_at: datetime
+
+
+class LeaseRow(msgspec.Struct, frozen=True):
+    turn_epoch: int
+    owner: str
+    started_at: datetime
+    ended_at: datetime | None
+
+
+class Reader:
+    """One project's ledger, read-only."""
+
+    def __init__(self, database: Database, project: str):
+        self._database = database
+        self._project = project
+
+    async def run(self, run_id: str) -> RunRow:
+        """Raises NotFound."""
+        rows = await self._rows(RunRow, "run_overview", "run_id = $2", run_id)
+        if not rows:
+            raise NotFound(f"no run {shown(run_id)} in project {self._project}; helio run list shows the newest",
+                           code="unknown_run")  # fmt: skip
+        return rows[0]
+
+    async def runs(self, limit: int) -> list[RunRow]:
+        """The newest first."""
+        return await self._rows(RunRow, "run_overview", "true", order="created_at desc, run_id", limit=limit)
+
+    async def runs_changed_since(self, since: datetime) -> list[RunRow]:
+        return await self._rows(
+            RunRow, "run_overview", "(updated_at >= $2 or status <> 'ended')", since, order="created_at, run_id"
+        )
+
+    async def turns(self, *, run_id: str | None = None, status: str | None = None, limit: int = 50) -> list[TurnRow]:
+        """The newest first; `status` is queued, dispatched, running, suspended or done."""
+        return await self._rows(
+            TurnRow, "turn_overview", "($2::text is null or run_id = $2) and ($3::text is null or status = $3)",
+            run_id, status, order="created_at desc, queue_seq desc", limit=limit,
+        )  # fmt: skip
+
+    async def turn(self, turn_id: str) -> TurnRow:
+        """Raises NotFound."""
+        rows = await self._rows(TurnRow, "turn_overview", "turn_id = $2", turn_id)
+        if not rows:
+            raise NotFound(f"no turn {shown(turn_id)} in project {self._project}; helio turn list shows the newest",
+                           code="unknown_turn")  # fmt: skip
+        return rows[0]
+
+    async def cards(self, turn_id: str) -> list[CardRow]:
+        """In the order they were written."""
+        return await self._rows(CardRow, "card_overview", "turn_id = $2", turn_id, order="position")
+
+    async def leases(self, turn_id: str) -> list[LeaseRow]:
+        """Who owned the turn, oldest first."""
+        return await self._rows(LeaseRow, "lease_overview", "turn_id = $2", turn_id, order="turn_epoch")
+
+    async def signals(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Signal]:
+        """The run's log after position `after`, in order, at most `limit`."""
+        rows = await self._database.fetch(
+            "select * from heliograph.signal_log where project_id = $1 and run_id = $2 and seq > $3 order by seq limit $4",
+            self._project, run_id, after, limit,
+        )  # fmt: skip
+        return [_signal(row) for row in rows]
+
+    async def all_signals(self, run_id: str) -> list[Signal]:
+        """The whole log of a run, read in pages."""
+        found: list[Signal] = []
+        while page := await self.signals(run_id, len(found)):
+            found += page
+        return found
+
+    async def run_of_signal(self, identifier: str) -> str:
+        """The run that a signal's id belongs to. Raises NotFound."""
+        parts = split_signal_id(identifier)
+        for candidate in (f"run_{parts[0]}", parts[0]) if parts else ():
+            rows = await self._database.fetch(
+                "select 1 from heliograph.signal_log where project_id = $1 and run_id = $2 and seq = $3",
+                self._project, candidate, parts[1] if parts else 0,
+            )  # fmt: skip
+            if rows:
+                return candidate
+        raise NotFound(f"no signal {shown(identifier)} in project {self._project}; helio signal tail shows their ids",
+                       code="unknown_signal")  # fmt: skip
+
+    async def _rows(
+        self, kind: type[R], view: str, where: str, *args: object, order: str = "1", limit: int = 1000
+    ) -> list[R]:
+        columns = ", ".join(kind.__struct_fields__)
+        # identifiers come from this file only; values are parameters
+        query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)}"  # noqa: S608
+        rows = await self._database.fetch(query, self._project, *args)
+        return [msgspec.convert({k: _decoded(v) for k, v in row.items()}, kind) for row in rows]
+
+
+def _decoded(value: object) -> object:
+    return msgspec.json.decode(value) if isinstance(value, bytes) else value
+
+
+def _signal(row: Any) -> Signal:
+    source = Source(row["agent"], row["parent"]) if row["agent"] or row["parent"] else None
+    return Signal(id=row["id"], name=row["name"], payload=msgspec.json.decode(row["payload"]), timestamp=row["timestamp"],
+                  source=source, run_id=row["run_id"], seq=row["seq"], turn_id=row["turn_id"])  # fmt: skip

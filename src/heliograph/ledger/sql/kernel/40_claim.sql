@@ -1,0 +1,106 @@
+-- claim: take up to p_limit dispatched heads and all that hydration needs (L0-40, L0-45, K6, K22).
+--   dispatched -> running, epoch + 1: the epoch answered is the fencing token, given once (leases).
+--   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped.
+--   Answers one object per head; an empty answer may mean that others were claiming: look once more before parking.
+--   raises: 22023 for a lease that is not between 0.1 s and a day, or a limit that is not between 1 and 1000
+--   locks:  the heads taken
+create function heliograph.claim(
+    p_project text, p_targets jsonb, p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
+) returns jsonb language plpgsql set search_path = pg_catalog as $$
+declare
+    v_agent_ids text[];
+    v_answer jsonb;
+begin
+    perform heliograph._check_lease(p_lease_seconds);
+    if not coalesce(p_limit between 1 and 1000, false) then
+        raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
+    end if;
+    -- two statements: the second has a snapshot that is newer than the locks
+    select array_agg(agent_id) into v_agent_ids from (
+        select agent_id from heliograph.agent_state_head
+         where project_id = p_project and status = 'dispatched'
+           and target = any (array(select jsonb_array_elements_text(p_targets)))
+         order by priority desc, ready_at, agent_id
+         limit p_limit for update skip locked) picked;
+    if v_agent_ids is null then
+        return '[]';
+    end if;
+    with moved as (
+        update heliograph.agent_state_head h
+           set status = 'running', turn_epoch = h.turn_epoch + 1, owner = p_worker, phase = 'init',
+               lease_until = p_now + make_interval(secs => p_lease_seconds),
+               moved_at = greatest(p_now, h.moved_at)  -- time never runs backwards on one head
+         where h.project_id = p_project and h.agent_id = any (v_agent_ids)
+        returning h.*
+    ), leased as (
+        insert into heliograph.leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at)
+        select project_id, agent_id, turn_epoch, active_agent_turn_id, p_worker, moved_at from moved
+    ), taken as (
+        update heliograph.agent_inbox i set status = 'processing', turn_epoch = m.turn_epoch
+          from moved m
+         where i.project_id = p_project and i.agent_id = m.agent_id and i.agent_turn_id = m.active_agent_turn_id
+           and i.status in ('pending', 'deferred') and i.next_retry_at <= p_now
+        returning i.agent_id, i.inbox_id, i.message_type, i.correlation_id
+    )
+    select jsonb_agg(jsonb_build_object(
+               'agent_id', m.agent_id, 'agent', m.agent_name, 'run_id', m.run_id, 'target', m.target,
+               'turn_id', m.active_agent_turn_id, 'epoch', m.turn_epoch, 'priority', m.priority,
+               'attempts', t.attempts, 'max_attempts', t.max_attempts,
+               'ttl_seconds', extract(epoch from t.expires_at - p_now)::float8,
+               'context_box_id', t.context_box_id, 'output_box_id', t.output_box_id,
+               'activation_id', heliograph._signal_id(m.run_id, t.activation_seq),
+               'cause', jsonb_build_object('id', heliograph._signal_id(m.run_id, t.cause_seq), 'name', s.name,
+                                           'payload', s.payload, 'agent', s.agent),
+               'inbox', coalesce((select jsonb_agg(jsonb_build_object('message_type', i.message_type,
+                                      'correlation_id', i.correlation_id) order by i.inbox_id)
+                                    from taken i where i.agent_id = m.agent_id), '[]'),
+               'run', heliograph._run_view(p_project, m.run_id))
+               order by m.priority desc, m.ready_at, m.agent_id)
+      into v_answer
+      from moved m
+      join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = m.active_agent_turn_id
+      join heliograph.signals s on s.project_id = p_project and s.run_id = m.run_id and s.seq = t.cause_seq;
+    return coalesce(v_answer, '[]');
+end $$;
+
+-- _check_lease: refuse a lease that would expire at once or never.
+--   raises: 22023
+--   locks:  nothing
+create function heliograph._check_lease(p_lease_seconds float8) returns void
+    language plpgsql immutable as $$
+begin
+    if not coalesce(p_lease_seconds between 0.1 and 86400, false) then
+        raise exception using errcode = '22023',
+            message = format('a lease must last between 0.1 and 86400 seconds, not %s', p_lease_seconds);
+    end if;
+end $$;
+
+-- renew: keep leases (L0-111 the other way round). p_items: [{agent_id, turn_id, epoch, phase}].
+--   Answers [{turn_id, outcome}]: 'ok', or 'stale' when the turn is no longer the caller's: stop working on it.
+--   raises: 22023 for a lease out of range
+--   locks:  the heads
+create function heliograph.renew(p_project text, p_items jsonb, p_lease_seconds float8, p_now timestamptz)
+    returns jsonb language plpgsql set search_path = pg_catalog as $$
+declare
+    v_answer jsonb;
+begin
+    perform heliograph._check_lease(p_lease_seconds);
+    perform heliograph._lock_heads(p_project, (select array_agg(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
+    with item as (
+        select i.item ->> 'agent_id' as agent_id, i.item ->> 'turn_id' as turn_id, (i.item -> 'epoch')::bigint as epoch,
+               i.item ->> 'phase' as phase, i.n
+          from jsonb_array_elements(p_items) with ordinality i (item, n)
+    ), renewed as (
+        update heliograph.agent_state_head h
+           set lease_until = p_now + make_interval(secs => p_lease_seconds), phase = coalesce(i.phase, h.phase)
+          from item i
+         where h.project_id = p_project and h.agent_id = i.agent_id and h.status = 'running'
+           and h.active_agent_turn_id = i.turn_id and h.turn_epoch = i.epoch
+        returning h.agent_id, h.turn_epoch
+    )
+    select jsonb_agg(jsonb_build_object('turn_id', i.turn_id,
+               'outcome', case when r.agent_id is null then 'stale' else 'ok' end) order by i.n)
+      into v_answer
+      from item i left join renewed r on r.agent_id = i.agent_id and r.turn_epoch = i.epoch;
+    return coalesce(v_answer, '[]');
+end $$;

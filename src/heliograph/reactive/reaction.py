@@ -1,0 +1,307 @@
+"""The reaction: which agents a signal wakes, what changes, and whether the run is over. Pure.
+
+A reaction is computed against one version of a run and committed only against
+that version (K24); on a conflict it is simply computed again. The order of
+things is fixed, so that the same run view and the same ending always give the
+same reaction: what the turn said, agent:completed or agent:failed, state
+changes, the agent's own signals, then for each of these in turn what it wakes,
+agents by name (G-47).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from heliograph.errors import AgentFailed, HeliographError, shown
+from heliograph.reactive.agent import AgentSpec
+from heliograph.reactive.workflow import Workflow
+from heliograph.records import Outcome, OwedSignal, RunView
+from heliograph.signals.model import Draft
+from heliograph.types import Json, JsonObject
+
+OUTPUT_IN_SIGNAL_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a turn ended, as its owner tells it. `drafts` is what it said and has not been logged yet."""
+
+    agent: str
+    turn_id: str
+    activation_id: str
+    outcome: Outcome
+    card_id: str
+    output: Json = None
+    error: JsonObject | None = None
+    drafts: tuple[Draft, ...] = ()
+    emitted: tuple[tuple[str, Json], ...] = ()
+    usage: tuple[int, int] = (0, 0)
+
+
+@dataclass(slots=True)
+class Reaction:
+    """What commits together: drafts in log order, and the changes to the run. Built by the functions below."""
+
+    version: int
+    drafts: list[Draft] = field(default_factory=list)
+    state: JsonObject | None = None
+    memory: dict[str, Any] | None = None
+    status: str | None = None
+    outcome: str | None = None
+    activations: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_item(self) -> dict[str, Any]:
+        """The `reaction` part of a kernel call's item; what is unchanged is left out."""
+        item: dict[str, Any] = {"version": self.version, "activations": self.activations}
+        for key in ("state", "memory", "status", "outcome"):
+            value = getattr(self, key)
+            if value is not None:
+                item[key] = value
+        return item
+
+
+def react_to_start(
+    workflow: Workflow, run_id: str, state: JsonObject, now: datetime, new_id: Callable[[str], str]
+) -> Reaction:
+    """The first reaction of a run: workflow:start {state}, and what it wakes."""
+    view = RunView(run_id, "running", 0, state, _new_memory(now), 0, 0, 0)
+    builder = _Builder(workflow, view, now, new_id, closing=0)
+    builder.reaction.state = state
+    builder.say(Draft("workflow:start", {"state": state}, at=now))
+    return builder.finished()
+
+
+def react_to_ending(
+    workflow: Workflow, view: RunView, ending: Ending, now: datetime, new_id: Callable[[str], str]
+) -> Reaction:
+    """The reaction to a turn's end.
+
+    Raises AgentFailed when the output does not fit the state: the caller ends the turn as failed instead.
+    """
+    builder = _Builder(workflow, view, now, new_id, closing=1)
+    for draft in ending.drafts:
+        builder.say(draft)
+    builder.count(ending)
+    if ending.outcome == "success":
+        agent = workflow.agents[ending.agent]
+        done = builder.say(_completed(ending, now))
+        builder.update(agent, ending.output, parent=done)
+        for name, payload in ending.emitted:
+            builder.say(Draft(name, payload, ending.agent, done, now))
+    else:
+        failure: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
+                               "deliverable_card_id": ending.card_id}  # fmt: skip
+        builder.say(Draft("agent:failed", failure, ending.agent, ending.activation_id, now))
+    return builder.finished()
+
+
+def react_to_owed(
+    workflow: Workflow, view: RunView, signals: Sequence[OwedSignal], now: datetime, new_id: Callable[[str], str], signal_id: Callable[[int], str]
+) -> Reaction:  # fmt: skip
+    """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel."""
+    builder = _Builder(workflow, view, now, new_id, closing=0, owed=0)
+    for signal in signals:
+        if signal.name == "agent:failed":
+            builder.memory["turns"] += 1
+            builder.memory["failed"] += 1
+        builder.heard.append((signal_id(signal.seq), {"seq": signal.seq}, signal.name, signal.payload, signal.agent))
+    return builder.finished()
+
+
+def fold_changes(reducers: Any, agent: AgentSpec, state: JsonObject, output: Json) -> JsonObject:
+    """The state document after `agent` has put `output` into the keys that it updates."""
+    if not agent.updates:
+        return state
+    if agent.updates_one:
+        values: dict[str, Json] = {agent.updates[0]: output}
+    elif isinstance(output, dict) and set(agent.updates) <= set(output):
+        values = {key: output[key] for key in agent.updates}
+    else:
+        raise AgentFailed(f"agent {agent.name} updates {', '.join(agent.updates)}, so it must return an object with "
+                          f"these keys, not {shown(output)}")  # fmt: skip
+    after = dict(state)
+    for key, value in values.items():
+        reducer = reducers.get(key)
+        # a reducer gets copies: the document it came from may be needed again after a conflict
+        after[key] = value if reducer is None else reducer(copy.deepcopy(state.get(key)), copy.deepcopy(value))
+    return after
+
+
+class _Builder:
+    """One reaction under construction."""
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        view: RunView,
+        now: datetime,
+        new_id: Callable[[str], str],
+        *,
+        closing: int,
+        owed: int | None = None,
+    ):
+        self.workflow = workflow
+        self.view = view
+        self.now = now
+        self.new_id = new_id
+        self.open_turns = view.open_turns - closing
+        self.owed = view.owed if owed is None else owed
+        self.state = view.state
+        self.memory: dict[str, Any] = copy.deepcopy(view.memory)
+        self.reaction = Reaction(view.version)
+        # signals to react to: (parent for what it causes, cause for an activation, name, payload, agent)
+        self.heard: list[tuple[int | str, Any, str, Json, str | None]] = []
+
+    def say(self, draft: Draft) -> int:
+        index = len(self.reaction.drafts)
+        self.reaction.drafts.append(draft)
+        self.heard.append((index, index, draft.name, draft.payload, draft.agent))
+        return index
+
+    def count(self, ending: Ending) -> None:
+        self.memory["turns"] += 1
+        self.memory["failed"] += ending.outcome != "success"
+        usage = self.memory["usage"]
+        usage["inputTokens"] += ending.usage[0]
+        usage["outputTokens"] += ending.usage[1]
+
+    def update(self, agent: AgentSpec, output: Json, parent: int) -> None:
+        shape = self.workflow.shape
+        try:
+            after = fold_changes(self.workflow.reducers, agent, self.state, output)
+            after = shape.dump(shape.load(after)) if after is not self.state else after
+        except AgentFailed:
+            raise
+        except HeliographError as error:
+            raise AgentFailed(f"what agent {agent.name} returned does not fit: {error.message}") from error
+        except Exception as error:
+            raise AgentFailed(
+                f"the reducer for {', '.join(agent.updates)} raised {type(error).__name__}: {error}"
+            ) from error
+        for key in sorted(after):
+            if after[key] != self.state.get(key) or key not in self.state:
+                self.say(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now))
+                self.reaction.state = after
+        self.state = after
+
+    def finished(self) -> Reaction:
+        """React to everything heard, in order, then see whether the run is over."""
+        is_running = self.view.status == "running"
+        reason = self._stop_reason() if is_running else None
+        index = 0
+        while index < len(self.heard) and is_running and reason is None:
+            reason = self._hear(*self.heard[index])
+            index += 1
+        if reason is not None:
+            self.reaction.status = "terminating"
+            self.memory["stopped_by"] = reason
+            if self.open_turns + len(self.reaction.activations):
+                self.say(Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now))
+        if self.open_turns + len(self.reaction.activations) == 0 and self.owed == 0:
+            self._end()
+        self.reaction.memory = self.memory
+        return self.reaction
+
+    def _stop_reason(self) -> str | None:
+        end_when = self.workflow.end_when
+        if end_when is None:
+            return None
+        try:
+            return "end_when" if end_when(self.workflow.shape.load(self.state)) else None
+        except Exception as error:
+            return f"end_when raised {type(error).__name__}: {error}"
+
+    def _hear(self, parent: int | str, cause: Any, name: str, payload: Json, agent: str | None) -> str | None:
+        """Wake or skip whom this signal concerns; answers why the run must stop, if it must."""
+        wanted = self.workflow.wakes.match(name)
+        if not wanted:
+            return None
+        for woken in sorted({w[0] for w in wanted}):
+            if name in ("agent:activated", "agent:skipped") and agent == woken:
+                continue  # an agent does not wake itself by waking
+            if not self._is_due(woken, [n for w, n in wanted if w == woken]):
+                continue
+            reason = self._guard(self.workflow.agents[woken], parent, name, payload, agent)
+            if reason is not None:
+                self.memory["skipped"] += 1
+                self.say(Draft("agent:skipped", {"agent": woken, "reason": reason}, woken, parent, self.now))
+            elif self.view.activations + len(self.reaction.activations) >= self.workflow.max_activations:
+                return f"activation limit of {self.workflow.max_activations} reached"
+            else:
+                self._activate(self.workflow.agents[woken], parent, cause)
+        return None
+
+    def _is_due(self, name: str, met: list[int]) -> bool:
+        """Any pattern of activate_on will do; those of activate_when_all are collected until all are met."""
+        if -1 in met:
+            return True
+        joins: dict[str, list[int]] = self.memory["joins"]
+        collected = sorted({*joins.get(name, []), *met})
+        is_complete = len(collected) == len(self.workflow.agents[name].activate_when_all)
+        joins[name] = [] if is_complete else collected
+        return is_complete
+
+    def _guard(self, agent: AgentSpec, parent: int | str, name: str, payload: Json, source: str | None) -> str | None:
+        """None when the agent may run, else why not."""
+        if agent.when is None:
+            return None
+        try:
+            state = self.workflow.shape.load(self.state)
+            signal = Draft(name, payload, source, parent, self.now)
+            allowed = agent.when(state) if agent.when_arity == 1 else agent.when(state, signal)
+        except Exception as error:
+            return f"when guard raised {type(error).__name__}: {error}"
+        return None if allowed else "when guard false"
+
+    def _activate(self, agent: AgentSpec, parent: int | str, cause: Any) -> None:
+        activation = self.say(Draft("agent:activated", {"agent": agent.name}, agent.name, parent, self.now))
+        self.reaction.activations.append({
+            "agent": agent.name, "turn_id": self.new_id("turn"), "cause": cause, "activation": activation,
+            "priority": agent.priority, "max_attempts": agent.max_attempts, "ttl_seconds": agent.ttl_seconds,
+        })  # fmt: skip
+
+    def _last_parent(self) -> int | str:
+        """What the end follows from: the newest signal said, or the last one owed."""
+        return len(self.reaction.drafts) - 1 if self.reaction.drafts else self.heard[-1][0]
+
+    def _end(self) -> None:
+        stopped_by = self.memory.get("stopped_by")
+        if stopped_by not in (None, "end_when"):
+            outcome = "failed"
+        elif stopped_by == "end_when":
+            outcome = "success"
+        elif self.memory["failed"]:
+            outcome = "failed"
+        else:
+            outcome = "success" if self.workflow.end_when is None else "partial"  # never report a goal not met (G-12)
+        self.reaction.status = "ended"
+        self.reaction.outcome = outcome
+        payload: JsonObject = {"state": self.state, "outcome": outcome, "metrics": self._metrics()}
+        if stopped_by is not None:
+            payload["reason"] = stopped_by
+        self.say(Draft("workflow:end", payload, None, self._last_parent(), self.now))
+
+    def _metrics(self) -> JsonObject:
+        started_at = datetime.fromisoformat(self.memory["started_at"])
+        return {
+            "turns": self.memory["turns"], "failed": self.memory["failed"], "skipped": self.memory["skipped"],
+            "activations": self.view.activations + len(self.reaction.activations), "usage": dict(self.memory["usage"]),
+            "duration_ms": max(0, round((self.now - started_at).total_seconds() * 1000)),
+        }  # fmt: skip
+
+
+def _new_memory(now: datetime) -> dict[str, Any]:
+    return {"started_at": now.isoformat(), "joins": {}, "turns": 0, "failed": 0, "skipped": 0,
+            "usage": {"inputTokens": 0, "outputTokens": 0}}  # fmt: skip
+
+
+def _completed(ending: Ending, now: datetime) -> Draft:
+    payload: JsonObject = {"agent": ending.agent, "output": ending.output, "deliverable_card_id": ending.card_id}
+    if ending.output is not None and len(repr(ending.output)) > OUTPUT_IN_SIGNAL_BYTES_MAX:
+        payload["output"] = None  # the card has it; a log is no place for it
+        payload["output_in_card"] = True
+    return Draft("agent:completed", payload, ending.agent, ending.activation_id, now)

@@ -1,0 +1,196 @@
+"""Wire the real world together: database, doorbell, ledger, worker. Here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from heliograph.config import Settings, read_settings
+from heliograph.doorbell.postgres import PostgresDoorbell
+from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.harness.resolve import make_resolver
+from heliograph.ledger.client import Ledger
+from heliograph.ledger.install import check, install, read_state
+from heliograph.ledger.pool import Database
+from heliograph.ledger.reader import Reader
+from heliograph.reactive.reaction import react_to_start
+from heliograph.reactive.workflow import Workflow
+from heliograph.signals.model import Signal
+from heliograph.worker.kit import Kit
+from heliograph.worker.loop import Worker
+from heliograph.worker.voice import draft_item
+from heliograph.world_real import RealWorld
+
+_FOLLOW_POLL_SECONDS = 0.5
+_RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_RUN_ID_MAX = 100
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended. `state` has the application's type; `signals` is the whole log, in order."""
+
+    run_id: str
+    outcome: str
+    state: Any
+    signals: list[Signal]
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Runtime:
+    """An open database with the world around it. Made by `open_runtime`."""
+
+    def __init__(self, settings: Settings, database: Database, world: RealWorld):
+        self.settings = settings
+        self.database = database
+        self.world = world
+        self.ledger = Ledger(world, settings.project)
+        self.reader = Reader(database, settings.project)
+        self._harness_of = make_resolver(settings.model)
+
+    def worker(self, *workflows: Workflow, concurrency: int = 16, lease_seconds: float = 30.0) -> Worker:
+        """A worker for these applications, under a name of its own."""
+        kit = Kit(self.world, self.ledger, {w.name: w for w in workflows}, self._harness_of)
+        name = f"{socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
+        return Worker(kit, name, concurrency=concurrency, lease_seconds=lease_seconds)
+
+    async def start(self, workflow: Workflow, state: Any = None, run_id: str | None = None) -> tuple[str, bool]:
+        """Start a run; answers its id, and whether it is new.
+
+        The same id with the same state is the same run. Raises Refused (`id_conflict`) for another state.
+        """
+        document = workflow.shape.dump({} if state is None else state)
+        name = _check_run_id(run_id) if run_id is not None else self.world.new_id("run")
+        reaction = react_to_start(workflow, name, document, self.world.now(), self.world.new_id)
+        [answer] = await self.ledger.start_runs([{
+            "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, document),
+            "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
+            "reaction": reaction.to_item(),
+        }])  # fmt: skip
+        if answer["outcome"] == "conflict":
+            raise Refused(f"run {name} exists and was started with another state or application; choose another run id",
+                          code="id_conflict")  # fmt: skip
+        return name, answer["outcome"] == "started"
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
+        """The run's signals after position `after`, as they are recorded, up to workflow:end."""
+        ear = self.world.hear([f"log:{run_id}"])
+        try:
+            while True:
+                ear.clear()
+                page = await self.reader.signals(run_id, after)
+                for signal in page:
+                    yield signal
+                    after = signal.seq
+                    if signal.name == "workflow:end":
+                        return
+                if not page:
+                    await ear.wait(_FOLLOW_POLL_SECONDS)
+        finally:
+            ear.close()
+
+    async def run(
+        self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,
+        on_signal: Callable[[Signal], None] | None = None, worker: bool = True, concurrency: int = 16,
+        lease_seconds: float = 30.0,
+    ) -> RunResult:  # fmt: skip
+        """See `Heliograph.run`."""
+        name, _ = await self.start(workflow, state, run_id)
+        served = self.worker(workflow, concurrency=concurrency, lease_seconds=lease_seconds) if worker else None
+        serving = asyncio.create_task(served.run()) if served is not None else None
+        collecting = asyncio.create_task(self._collect(name, on_signal))
+        try:
+            await asyncio.wait({collecting} | ({serving} if serving else set()), return_when=asyncio.FIRST_COMPLETED)
+            if serving is not None and serving.done() and not collecting.done():
+                await serving  # it never ends by itself: this raises what ended it
+            signals = await collecting
+        finally:
+            collecting.cancel()
+            if served is not None and serving is not None:
+                await _wind_down(served, serving)
+        end: Any = signals[-1].payload  # of workflow:end, which the reaction wrote
+        return RunResult(name, end["outcome"], workflow.shape.load(end["state"]), signals, end["metrics"])
+
+    async def _collect(self, run_id: str, on_signal: Callable[[Signal], None] | None) -> list[Signal]:
+        signals = []
+        async for signal in self.follow(run_id):
+            signals.append(signal)
+            if on_signal is not None:
+                on_signal(signal)
+        return signals
+
+
+async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
+    """Leave nothing behind: hand back what still runs, publish what is in the outbox."""
+    worker.stop()
+    await worker.hand_back()
+    await worker.watchdog.relay()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+@asynccontextmanager
+async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtime]:
+    """Open the database that the settings name, or the embedded one, whose schema installs itself.
+
+    Raises SetupError, StoreUnavailable, or Refused where the schema is missing or of another version.
+    """
+    settings = settings or read_settings(os.environ)
+    embedded = None
+    if settings.database_url is None:
+        from heliograph.ledger.embedded import open_embedded
+
+        embedded = await asyncio.to_thread(open_embedded, settings.home, version=settings.postgres_version)
+    url = embedded.url if embedded is not None else settings.database_url
+    assert url is not None
+    try:
+        async with _opened(settings, url, installs=embedded is not None) as runtime:
+            yield runtime
+    finally:
+        if embedded is not None:
+            await asyncio.to_thread(embedded.close)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, url: str, *, installs: bool) -> AsyncIterator[Runtime]:
+    database = await Database.open(url)
+    world = RealWorld(database)
+    bell = PostgresDoorbell(url, world.ring_here)
+    try:
+        await _check_schema(database, installs=installs)
+        await bell.open()
+        world.doorbell = bell
+        yield Runtime(settings, database, world)
+    finally:
+        world.close()
+        await bell.close()
+        await database.close()
+
+
+async def _check_schema(database: Database, *, installs: bool) -> None:
+    connection = await database.acquire()
+    try:
+        if installs:
+            await install(connection)
+        check(await read_state(connection))
+    finally:
+        await database.release(connection)
+
+
+def _check_run_id(run_id: str) -> str:
+    if not run_id or len(run_id) > _RUN_ID_MAX or not _RUN_ID_CHARACTERS.issuperset(run_id):
+        raise InvalidInput(f"a run id is 1 to {_RUN_ID_MAX} ASCII letters, digits, '_' or '-', not {shown(run_id)}",
+                           code="invalid_id", path="/run_id")  # fmt: skip
+    return run_id
+
+
+def _hash(target: str, document: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode([target, document], order="deterministic")).hexdigest()

@@ -1,0 +1,184 @@
+"""A signal: one thing that happened, as the log keeps it, as the wire shows it, and before it is kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from heliograph.errors import InvalidInput, shown
+
+if TYPE_CHECKING:
+    from heliograph.types import Json, JsonObject
+else:
+    Json = Any  # msgspec builds decoders from these annotations, and cannot from a recursive alias
+
+_ID_LENGTH_MAX = 200
+_ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+class Source(Struct, frozen=True):
+    """Where a signal comes from. Source: SIG-14..SIG-16.
+
+    agent: the name of the agent that emitted it; None for the runtime.
+    parent: the id of the signal that caused it; None for the root of a run.
+    """
+
+    agent: str | None = None
+    parent: str | None = None
+
+
+class Signal(Struct, frozen=True):
+    """One row of the log. Source: SIG-10..SIG-16.
+
+    timestamp: aware, UTC. It informs; `seq` orders.
+    seq: the position in the log of its run, from 1, without gaps.
+    turn_id: the turn it was written by; None where no turn was running.
+    """
+
+    id: str
+    name: str
+    payload: Json
+    timestamp: datetime
+    source: Source | None
+    run_id: str
+    seq: int
+    turn_id: str | None = None
+
+    @property
+    def agent(self) -> str | None:
+        return self.source.agent if self.source else None
+
+    @property
+    def parent(self) -> str | None:
+        return self.source.parent if self.source else None
+
+
+class Draft(Struct, frozen=True):
+    """A signal that is not recorded yet: it has no id and no position.
+
+    parent: the id of a recorded signal, or the index of an earlier draft of the same batch.
+    at: aware; None means the time of recording.
+    """
+
+    name: str
+    payload: Json = None
+    agent: str | None = None
+    parent: str | int | None = None
+    at: datetime | None = None
+
+
+def to_wire(signal: Signal) -> JsonObject:
+    """The signal in the shape of the specification, with `run_id` and `seq` beside it.
+
+    Absent parts of the source are left out, and so is a source without parts.
+    """
+    wire: JsonObject = {
+        "id": signal.id,
+        "name": signal.name,
+        "payload": signal.payload,
+        "timestamp": _format_timestamp(signal.timestamp),
+    }
+    source: JsonObject = {}
+    if signal.agent is not None:
+        source["agent"] = signal.agent
+    if signal.parent is not None:
+        source["parent"] = signal.parent
+    if source:
+        wire["source"] = source
+    return wire | {"run_id": signal.run_id, "seq": signal.seq}
+
+
+def from_wire(wire: JsonObject) -> Signal:
+    """The signal that `to_wire` wrote; it says nothing of the turn, so `turn_id` is None.
+
+    The payload is taken as it is: `payload.parse_json` has checked it while reading.
+    Raises InvalidInput: required_field, wrong_type, unknown_field, invalid_id, invalid_timestamp.
+    """
+    _refuse_unknown(wire, {"id", "name", "payload", "timestamp", "source", "run_id", "seq"}, "")
+    if "payload" not in wire:
+        raise InvalidInput("a signal needs 'payload'; null is one", code="required_field", path="/payload")
+    return Signal(
+        id=_read_id(wire),
+        name=_read_text(wire, "name"),
+        payload=wire["payload"],
+        timestamp=_read_timestamp(wire),
+        source=_read_source(wire.get("source")),
+        run_id=_read_text(wire, "run_id"),
+        seq=_read_seq(wire),
+    )
+
+
+def _format_timestamp(at: datetime) -> str:
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def _read_text(wire: JsonObject, key: str) -> str:
+    if key not in wire:
+        raise InvalidInput(f"a signal needs '{key}', a string", code="required_field", path=f"/{key}")
+    value = wire[key]
+    if not isinstance(value, str):
+        raise InvalidInput(f"'{key}' is a string, not {shown(value)}", code="wrong_type", path=f"/{key}")
+    return value
+
+
+def _read_id(wire: JsonObject) -> str:
+    identifier = _read_text(wire, "id")
+    body = identifier.removeprefix("sig_")
+    if body == identifier or not body or len(identifier) > _ID_LENGTH_MAX or not _ID_CHARACTERS.issuperset(body):
+        raise InvalidInput(
+            f"'{shown(identifier)}' is not the id of a signal: sig_ and then letters, digits, '_' or '-', "
+            f"at most {_ID_LENGTH_MAX} characters",
+            code="invalid_id",
+            path="/id",
+        )
+    return identifier
+
+
+def _read_seq(wire: JsonObject) -> int:
+    seq = wire.get("seq")
+    if type(seq) is not int or seq < 1:  # bool is an int, and no position
+        raise InvalidInput(f"'seq' is an integer from 1, not {shown(seq)}", code="wrong_type", path="/seq")
+    return seq
+
+
+def _read_timestamp(wire: JsonObject) -> datetime:
+    text = _read_text(wire, "timestamp")
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidInput(
+            f"'{shown(text)}' is not an ISO 8601 time with a zone, such as 2026-01-31T09:30:00.000000Z",
+            code="invalid_timestamp",
+            path="/timestamp",
+        )
+    return at.astimezone(UTC)
+
+
+def _read_source(value: Json) -> Source | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidInput(f"'source' is an object, not {shown(value)}", code="wrong_type", path="/source")
+    _refuse_unknown(value, {"agent", "parent"}, "/source")
+    return Source(agent=_read_part(value, "agent"), parent=_read_part(value, "parent"))
+
+
+def _read_part(source: JsonObject, key: str) -> str | None:
+    value = source.get(key)
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f"'source.{key}' is a string, not {shown(value)}", code="wrong_type", path=f"/source/{key}")
+    return value
+
+
+def _refuse_unknown(wire: JsonObject, known: set[str], path: str) -> None:
+    for key in wire:
+        if key not in known:
+            raise InvalidInput(
+                f"'{shown(key)}' is no field here; there are {', '.join(sorted(known))}",
+                code="unknown_field",
+                path=f"{path}/{shown(key)}",
+            )

@@ -1,0 +1,92 @@
+"""The grammar of signal names, and the names that only the runtime may emit. Source: SIG-11, bad-input rows 40-42."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from heliograph.errors import InvalidInput, Refused, shown
+
+LENGTH_MAX = 200
+SEGMENTS_MAX = 16
+CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+GRAMMAR = (
+    "segments joined by ':', each of letters A-Z a-z, digits, '_', '-' or '.', "
+    f"at most {LENGTH_MAX} characters and {SEGMENTS_MAX} segments, such as 'analysis:complete'"
+)
+
+# The runtime tells its own story under these first segments; a forged one would rewrite what happened.
+RESERVED_FIRST_SEGMENTS = frozenset(
+    {"workflow", "kernel", "agent", "harness", "state", "text", "thinking", "tool"},
+)
+# The lifecycle's cues (LC-15..LC-55) and the control signals of one word (CTL-01).
+RESERVED_NAMES = frozenset(
+    {
+        "ready",
+        "plan_ready",
+        "action_complete",
+        "reflection_complete",
+        "terminated",
+        "error",
+        "halt",
+        "heartbeat",
+    },
+)
+
+# Each segment ends at a ':', so there is one way to read a name and the check is linear.
+_NAME = re.compile(r"[A-Za-z0-9_.\-]+(?::[A-Za-z0-9_.\-]+)*")
+
+
+def check_name(name: str) -> str:
+    """`name`, when it is the name of a signal.
+
+    Raises InvalidInput: wrong_type, wildcard_in_name, invalid_character (with code point
+    and position), invalid_signal_name (with the grammar).
+    """
+    if not isinstance(name, str):
+        raise InvalidInput(f"the name of a signal is a string, not {type(name).__name__}", code="wrong_type")
+    if len(name) > LENGTH_MAX or name.count(":") >= SEGMENTS_MAX or not _NAME.fullmatch(name):
+        _refuse_name(name)
+    return name
+
+
+def check_emit_name(name: str) -> str:
+    """`name`, when an agent or a user may emit it.
+
+    Raises what `check_name` raises, and Refused (reserved_name) for a name of the runtime's own.
+    """
+    check_name(name)
+    first = name.partition(":")[0]
+    if first in RESERVED_FIRST_SEGMENTS:
+        raise Refused(
+            f"'{shown(name)}' is reserved: only the runtime emits names that begin with '{first}'; "
+            "choose another first segment",
+            code="reserved_name",
+        )
+    if name in RESERVED_NAMES:
+        raise Refused(
+            f"'{name}' is reserved for the lifecycle; add a segment of your own, such as 'my:{name}'",
+            code="reserved_name",
+        )
+    return name
+
+
+def describe_character(text: str, position: int) -> str:
+    """The character at `position` for a message: code point, and position counted from 0."""
+    return f"U+{ord(text[position]):04X} at position {position}"
+
+
+def _refuse_name(name: str) -> NoReturn:
+    if "*" in name:
+        raise InvalidInput(
+            f"'{shown(name)}' has a *; the name of a signal is one name, patterns are for activate_on",
+            code="wildcard_in_name",
+        )
+    for position, character in enumerate(name):
+        if not character.isascii() or not character.isprintable():
+            raise InvalidInput(
+                f"'{shown(name)}' has {describe_character(name, position)}; a name is {GRAMMAR}",
+                code="invalid_character",
+            )
+    raise InvalidInput(f"'{shown(name)}' is not the name of a signal: {GRAMMAR}", code="invalid_signal_name")

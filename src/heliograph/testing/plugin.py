@@ -1,0 +1,38 @@
+"""A pytest plugin: `pytest_plugins = ["heliograph.testing.plugin"]` gives each test a database of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from heliograph.ledger.pool import Database
+from heliograph.testing.database import TestServer
+
+
+@pytest.fixture(scope="session")
+def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+    """An embedded server, shared by all test processes of one run; PostgreSQL 18 unless parametrised indirectly."""
+    shared = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # under xdist each process has a folder below the run's own
+        shared = shared.parent
+    server = TestServer(shared / "heliograph-home", getattr(request, "param", 18))
+    yield server
+    server.close()
+
+
+@pytest_asyncio.fixture
+async def database_url(postgres: TestServer) -> AsyncIterator[str]:
+    """The URL of a database with the schema installed and nothing in it; gone after the test."""
+    url = await postgres.create()
+    yield url
+    await postgres.drop(url)
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """An open pool on `database_url`."""
+    opened = await Database.open(database_url, size=4)
+    yield opened
+    await opened.close()

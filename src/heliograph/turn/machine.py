@@ -1,0 +1,96 @@
+"""The turn as a machine without IO: an event in, the next state and what it wants out.
+
+    Hydrated ── ready, plan_ready ──▶ Act
+    Acted    ── action_complete, reflection_complete, terminated ──▶ Deliver(success)
+    Raised   ── error, terminated ──▶ Deliver(failed | timeout)
+
+Every turn goes through the five phases (LC-01); a phase that has nothing to do
+costs no commit: its signal rides in the next one (decision 8). A turn that may
+not run again after a crash, or whose run is over, goes straight to terminate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import assert_never
+
+from heliograph.lifecycle.machine import step
+from heliograph.lifecycle.phases import Phase
+from heliograph.records import Outcome
+from heliograph.signals.model import Draft
+from heliograph.turn.deliverable import deliverable_of, deliverable_of_error
+from heliograph.turn.events import Act, Acted, Deliver, Effect, Emit, Event, Hydrated, Raised
+from heliograph.types import JsonObject
+
+IN_DOUBT = "IN_DOUBT"
+CANCELED = "CANCELED"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What advances: the agent at work, the signal that its signals answer to, and the phase it is in."""
+
+    agent: str
+    version: str
+    activation_id: str
+    phase: Phase = Phase.INIT
+
+
+def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]]:
+    """The turn after `event`, and what it wants, in order.
+
+    Raises BadTransition for an event that cannot come in this phase.
+    """
+    match event:
+        case Hydrated():
+            return _hydrated(turn, event, now)
+        case Acted():
+            turn, drafts = _through(turn, now, [
+                ("action_complete", {"steps_executed": 1, "success": True}, "action_complete"),
+                ("reflection_complete", {"decision": "goal_achieved", "confidence": 1.0}, "goal_achieved"),
+            ])  # fmt: skip
+            drafts.append(_draft(turn, "terminated", {"status": "success", "outputs": [turn.agent]}, now))
+            return turn, [Emit(tuple(drafts)), Deliver("success", deliverable_of(event.output), event.output)]
+        case Raised():
+            return _end(turn, event.outcome, event.code, event.message, now, is_recoverable=event.is_recoverable)
+        case _:
+            assert_never(event)
+
+
+def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Effect]]:
+    if event.is_run_over:
+        return _end(turn, "canceled", CANCELED, "the run ended before this turn began", now)
+    if event.recoveries and not event.may_run_again:
+        message = f"lost its worker {event.recoveries} times; whether its effect happened is not known, and it may not run twice"
+        return _end(turn, "failed", IN_DOUBT, message, now)
+    turn, drafts = _through(turn, now, [
+        ("ready", {"capabilities": [turn.agent], "version": turn.version}, "ready"),
+        ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"),
+    ])  # fmt: skip
+    return turn, [Emit(tuple(drafts)), Act()]
+
+
+def _through(turn: Turn, now: datetime, steps: list[tuple[str, JsonObject, str]]) -> tuple[Turn, list[Draft]]:
+    """Each step's signal is said in the phase that it ends; its cue moves the turn on."""
+    drafts = []
+    for name, payload, cue in steps:
+        drafts.append(_draft(turn, name, payload, now))
+        turn = replace(turn, phase=step(turn.phase, cue))
+    return turn, drafts
+
+
+def _end(
+    turn: Turn, outcome: Outcome, code: str, message: str, now: datetime, *, is_recoverable: bool = False
+) -> tuple[Turn, list[Effect]]:
+    error: JsonObject = {"code": code, "message": message, "recoverable": is_recoverable}
+    said = _draft(turn, "error", {"error_code": code, "message": message, "recoverable": is_recoverable,
+                                  "details": {"phase": str(turn.phase), "scope": "turn"}}, now)  # fmt: skip
+    if turn.phase is not Phase.TERMINATE:
+        turn = replace(turn, phase=step(turn.phase, "error_unrecoverable"))
+    drafts = (said, _draft(turn, "terminated", {"status": outcome, "outputs": []}, now))
+    return turn, [Emit(drafts), Deliver(outcome, deliverable_of_error(error), error=error)]
+
+
+def _draft(turn: Turn, name: str, payload: JsonObject, now: datetime) -> Draft:
+    return Draft(name, payload, turn.agent, turn.activation_id, now)

@@ -1,0 +1,80 @@
+"""The one seam between the runtime and the world.
+
+Everything that could differ between two runs of the same program comes through
+a `World`: time, ids, waiting, tasks, the kernel and the bell. Production passes
+`heliograph.ledger.world.RealWorld`; the simulator passes one that is driven by a
+seed (kernel.md section 7). The runtime imports this file and never the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Task(Protocol):
+    """A spawned coroutine: what `asyncio.Task` is, as far as the runtime needs it."""
+
+    def cancel(self) -> bool: ...
+    def done(self) -> bool: ...
+
+
+class Ear(Protocol):
+    """Hears the rings of some keys. A ring between `clear` and `wait` is kept, so: clear, look, wait."""
+
+    def clear(self) -> None: ...
+
+    async def wait(self, timeout_seconds: float) -> bool:
+        """True when it rang, False when the time ran out."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class World(Protocol):
+    """Time, ids, tasks, the kernel, the bell, and the places where faults may be injected."""
+
+    def now(self) -> datetime:
+        """UTC, aware. For what is shown and stamped; no comparison in the kernel uses it (K20)."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; for durations."""
+        ...
+
+    def new_id(self, kind: str) -> str: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> Task:
+        """Run `work` beside the caller. An exception in it is reported, not raised here."""
+        ...
+
+    async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
+        """The result of `work`, or TurnTimedOut after `seconds`; None waits for ever."""
+        ...
+
+    async def run_sync(self, function: Callable[..., T], *args: object) -> T:
+        """A blocking function's result, without blocking the loop."""
+        ...
+
+    async def call(self, function: str, *args: object) -> Any:
+        """One kernel function, one transaction. JSON in, JSON out. Raises StoreUnavailable when it may be tried again."""
+        ...
+
+    def hear(self, keys: Iterable[str]) -> Ear: ...
+
+    def ring(self, keys: Iterable[str]) -> None:
+        """Ring, here and in other processes. Never before the commit it tells of; may be lost (decision 7)."""
+        ...
+
+    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
+        """Put one event on the wire; `key` is its message id."""
+        ...
+
+    async def point(self, name: str) -> None:
+        """A named place where the simulator may crash, stall or cut (kernel.md section 7, rule 12)."""
+        ...

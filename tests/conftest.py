@@ -1,0 +1,26 @@
+"""What holds for every test: the `proves` mark names real requirements, and properties run without a clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REQUIREMENTS = Path(__file__).resolve().parent.parent / "docs" / "requirements.tsv"
+
+# The machine is shared, so a slow example is no failure; and a gate has to say the same thing twice, so examples
+# are derived from the test and not drawn. `--hypothesis-profile=explore` draws new ones, and more of them.
+QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
+settings.register_profile("gate", deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
+settings.register_profile("explore", deadline=None, max_examples=2_000, suppress_health_check=QUIET)
+settings.load_profile("gate")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test that proves something which is not a requirement: a typing error would leave it open for ever."""
+    known = {line.partition("\t")[0] for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines()[1:]}
+    for item in items:
+        for mark in item.iter_markers("proves"):
+            if unknown := [identifier for identifier in mark.args if identifier not in known]:
+                raise pytest.UsageError(f"{item.nodeid} proves {unknown}, not in docs/requirements.tsv")

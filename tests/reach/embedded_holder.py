@@ -1,0 +1,10 @@
+"""A process that holds the embedded server: opens FOLDER VERSION, says its URL, lets go at the end of its input."""
+
+import sys
+from pathlib import Path
+
+from heliograph.ledger.embedded import open_embedded
+
+with open_embedded(Path(sys.argv[1]), version=int(sys.argv[2])) as server:
+    print(server.url, flush=True)
+    sys.stdin.read()

@@ -1,0 +1,127 @@
+"""Bad input: one row per malformed name, pattern, payload and signal, and the error it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heliograph.errors import HeliographError, InvalidInput, Refused
+from heliograph.signals.model import from_wire
+from heliograph.signals.names import GRAMMAR, check_emit_name, check_name
+from heliograph.signals.pattern import check_agent_pattern, compile_pattern, warn_unmatchable
+from heliograph.signals.payload import check_payload, parse_json
+
+SIGNAL: dict[str, Any] = {
+    "id": "sig_r_1",
+    "name": "a:b",
+    "payload": {},
+    "timestamp": "2026-01-31T09:30:00.000000Z",
+    "run_id": "run_r",
+    "seq": 1,
+}
+
+
+def but(**changes: Any) -> dict[str, Any]:
+    """The good signal with other fields; `...` takes a field away."""
+    return {key: value for key, value in (SIGNAL | changes).items() if value is not ...}
+
+
+Row = tuple[int, Callable[[Any], object], Any, str, str]
+# (number of the case, what reads it, input, code, a part of the message)
+ROWS: list[Row] = [
+    (31, parse_json, '{"a": }', "invalid_json", "offset 6"),
+    (31, parse_json, "", "invalid_json", "offset 0"),
+    (31, parse_json, "{} {}", "invalid_json", "offset 3"),
+    (31, parse_json, b'{"a": "\xff"}', "encoding", "byte 0xff at offset 7"),
+    (32, parse_json, '{"name": 1, "name": 1}', "json_duplicate_key", "'name'"),
+    (33, parse_json, '{"a": NaN}', "json_non_finite", "/a"),
+    (33, parse_json, "[1, -Infinity]", "json_non_finite", "/1"),
+    (33, check_payload, {"a": float("inf")}, "json_non_finite", "/a"),
+    (34, parse_json, "[" * 100_000 + "]" * 100_000, "json_too_deep", "64"),
+    (34, parse_json, "[" * 100_000, "json_too_deep", "64"),
+    (35, parse_json, "9" * 5_000, "number_too_large", "4300"),
+    (35, parse_json, "[-" + "9" * 5_000 + "]", "number_too_large", "4300"),
+    (35, check_payload, 10**5_000, "number_too_large", "4300"),
+    (36, parse_json, r'{"a": "b\u0000"}', "nul_character", "U+0000 at position 1 (at /a)"),
+    (36, parse_json, r'{"\u0000": 1}', "nul_character", "position 0"),
+    (37, parse_json, r'["\ud800"]', "invalid_unicode", "U+D800 at position 0 (at /0)"),
+    (37, check_payload, "\udc00", "invalid_unicode", "U+DC00"),
+    (38, parse_json, "1e200000", "number_too_large", "1e200000"),
+    (38, parse_json, "[-1.5E999]", "number_too_large", "-1.5E999"),
+    (39, from_wire, but(name=...), "required_field", "'name'"),
+    (39, from_wire, but(id=...), "required_field", "'id'"),
+    (39, from_wire, but(payload=...), "required_field", "'payload'"),
+    (39, from_wire, but(name=5), "wrong_type", "'name' is a string, not 5"),
+    (39, from_wire, but(seq=True), "wrong_type", "'seq'"),
+    (39, from_wire, but(source=[]), "wrong_type", "'source'"),
+    (39, from_wire, but(source={"agent": 1}), "wrong_type", "'source.agent'"),
+    (39, from_wire, but(source={"agnet": "a"}), "unknown_field", "agent, parent"),
+    (39, from_wire, but(turn=1), "unknown_field", "'turn'"),
+    (39, check_name, None, "wrong_type", "NoneType"),
+    (39, check_name, 10**5_000, "wrong_type", "int"),
+    (40, check_name, "", "invalid_signal_name", GRAMMAR),
+    (40, check_name, "a::b", "invalid_signal_name", GRAMMAR),
+    (40, check_name, ":a", "invalid_signal_name", GRAMMAR),
+    (40, check_name, "a:", "invalid_signal_name", GRAMMAR),
+    (40, check_name, "A b", "invalid_signal_name", GRAMMAR),
+    (40, check_name, "a" * 300, "invalid_signal_name", GRAMMAR),
+    (40, check_name, "a\uff1ab", "invalid_character", "U+FF1A at position 1"),
+    (40, check_name, "a:b\n", "invalid_character", "U+000A at position 3"),
+    (40, check_name, "a:\0", "invalid_character", "U+0000 at position 2"),
+    (41, check_name, "agent:*", "wildcard_in_name", "'agent:*'"),
+    (42, check_emit_name, "workflow:start", "reserved_name", "'workflow'"),
+    (42, check_emit_name, "kernel:x", "reserved_name", "'kernel'"),
+    (42, check_emit_name, "terminated", "reserved_name", "'my:terminated'"),
+    (43, from_wire, but(id="abc"), "invalid_id", "'abc'"),
+    (43, from_wire, but(id="sig_"), "invalid_id", "sig_ and then"),
+    (43, from_wire, but(id="sig_a/../b"), "invalid_id", "sig_a/../b"),
+    (43, from_wire, but(id="sig_a\n"), "invalid_id", "sig_a\\n"),
+    (43, from_wire, but(id="sig_" + "a" * 3_000), "invalid_id", "at most 200"),
+    (46, from_wire, but(timestamp="yesterday"), "invalid_timestamp", "'yesterday'"),
+    (46, from_wire, but(timestamp="2026-01-31T09:30:00"), "invalid_timestamp", "zone"),
+    (46, from_wire, but(timestamp=1769851800), "wrong_type", "'timestamp'"),
+    (48, check_payload, "a" * 65_536, "payload_too_large", "65538 bytes, the limit is 65536"),
+    (51, compile_pattern, "", "empty_pattern", "empty"),
+    (52, compile_pattern, "a:***", "invalid_wildcard", "whole segment"),
+    (53, check_agent_pattern, "**", "pattern_too_broad", "'**'"),
+    (54, compile_pattern, "a:*b", "invalid_wildcard", "a * must be a whole segment"),
+    (55, compile_pattern, ":".join(["**", "x"] * 20), "pattern_too_complex", "at most 2 times **"),
+    (55, compile_pattern, ":".join("a" * 17), "pattern_too_complex", "16 segments"),
+    (55, compile_pattern, "a" * 201, "pattern_too_complex", "200 characters"),
+    (56, compile_pattern, "(a+)+$", "invalid_character", "U+0028 at position 0"),
+    (56, compile_pattern, "a:[bc]", "invalid_character", "U+005B at position 2"),
+    (58, compile_pattern, " a:b", "invalid_character", "U+0020 at position 0"),
+    (58, compile_pattern, "a:b ", "invalid_character", "U+0020 at position 3"),
+    (58, compile_pattern, "a\uff1ab", "invalid_character", "U+FF1A at position 1"),
+    (58, compile_pattern, "a::b", "invalid_pattern", "empty segment"),
+    (58, compile_pattern, 5, "wrong_type", "int"),
+    (58, compile_pattern, ["a"], "wrong_type", "list"),
+]
+
+
+@pytest.mark.parametrize(
+    ("read", "given", "code", "part"),
+    [row[1:] for row in ROWS],
+    ids=[f"{number:02}-{code}-{index}" for index, (number, _, _, code, _) in enumerate(ROWS)],
+)
+def test_bad_input_meets_its_error(read: Callable[[Any], object], given: Any, code: str, part: str) -> None:
+    with pytest.raises(HeliographError) as caught:
+        read(given)
+    error = caught.value
+    assert error.code == code
+    assert part in error.message
+    assert isinstance(error, Refused if code in {"reserved_name", "pattern_too_broad"} else InvalidInput)
+    assert error.message.isprintable()  # one line, nothing that would move a terminal's cursor
+    assert len(error.message) < 400
+
+
+def test_the_good_signal_of_the_table_is_good() -> None:
+    assert from_wire(but()).id == "sig_r_1"
+
+
+def test_case_57_a_pattern_that_matches_nothing_is_a_warning_and_no_error() -> None:
+    (warning,) = warn_unmatchable(["revew:*"], ["review:done"])
+    assert warning.startswith("pattern_matches_nothing: 'revew:*'")
+    assert "review:done" in warning

@@ -1,0 +1,113 @@
+"""The catalog: the payloads of the specification pass, what they lack is named, and the page shows the same table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.signals.catalog import CATALOG, check_standard, render_catalog
+from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES, check_name
+from heliograph.signals.pattern import compile_pattern
+
+PAGE = Path(__file__).parents[2] / "docs" / "signals.md"
+FAILURE = {"code": "TIMEOUT", "message": "late", "recoverable": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "payload"),
+    [
+        pytest.param("workflow:start", {"state": {}}, marks=pytest.mark.proves("SIG-20")),
+        pytest.param("workflow:end", {"state": {}, "metrics": {}}, marks=pytest.mark.proves("SIG-21")),
+        ("workflow:terminating", {"reason": "endWhen"}),
+        pytest.param("agent:activated", {"agent": "analyzer"}, marks=pytest.mark.proves("SIG-22")),
+        pytest.param("agent:skipped", {"agent": "a", "reason": "when guard false"}, marks=pytest.mark.proves("SIG-23")),
+        pytest.param("agent:completed", {"agent": "a", "output": None}, marks=pytest.mark.proves("SIG-24")),
+        ("agent:failed", {"agent": "a", "outcome": "timeout", "error": FAILURE, "deliverable_card_id": None}),
+        ("agent:progress", {"agent": "a", "fraction": 1, "message": "half"}),
+        pytest.param("harness:start", {"model": "m"}, marks=pytest.mark.proves("SIG-25")),
+        pytest.param(
+            "harness:end",
+            {"usage": {"inputTokens": 1, "outputTokens": 2}, "output": "x", "durationMs": 1.5},
+            marks=pytest.mark.proves("SIG-26", "G-43"),
+        ),
+        pytest.param("harness:error", {"error": "late", **FAILURE}, marks=pytest.mark.proves("SIG-27", "G-43")),
+        pytest.param("text:delta", {"content": "The ", "offset": 0}, marks=pytest.mark.proves("SIG-28")),
+        ("text:complete", {"content": "The end"}),
+        pytest.param("thinking:delta", {"content": "Hm"}, marks=pytest.mark.proves("SIG-30")),
+        pytest.param("thinking:complete", {"content": "Hm"}, marks=pytest.mark.proves("SIG-31")),
+        pytest.param("tool:call", {"id": "1", "name": "Read", "input": {}}, marks=pytest.mark.proves("SIG-32", "G-43")),
+        pytest.param(
+            "tool:result", {"id": "1", "name": "Read", "output": ""}, marks=pytest.mark.proves("SIG-33", "G-43")
+        ),
+        pytest.param("state:score:changed", {"value": 0.95}, marks=pytest.mark.proves("SIG-34")),
+        pytest.param("ready", {"capabilities": [], "version": "1.0"}, marks=pytest.mark.proves("LC-15")),
+        pytest.param("plan_ready", {"steps": 3, "tools_required": []}, marks=pytest.mark.proves("LC-25")),
+        pytest.param("action_complete", {"steps_executed": 3, "success": True}, marks=pytest.mark.proves("LC-35")),
+        pytest.param(
+            "reflection_complete",
+            {"decision": "goal_achieved", "confidence": 0.9},
+            marks=pytest.mark.proves("LC-43"),
+        ),
+        pytest.param(
+            "reflection_complete",
+            {"decision": "iteration_needed", "reason": "a gap"},
+            marks=pytest.mark.proves("LC-43"),
+        ),
+        pytest.param("terminated", {"status": "success", "outputs": {}}, marks=pytest.mark.proves("LC-55")),
+        ("error", {"error_code": "TIMEOUT", "message": "late", "recoverable": False}),
+        ("halt", {"reason": "user_interrupt"}),
+        ("heartbeat", {"timestamp": "2026-01-31T09:30:00Z", "phase": "act"}),
+    ],
+)
+def test_a_sound_payload_has_no_problems_and_needs_each_of_its_keys(name: str, payload: dict[str, Any]) -> None:
+    assert check_standard(name, payload) == []
+    assert check_standard(name, payload | {"more": 1}) == []
+    (entry,) = [entry for entry in CATALOG if compile_pattern(entry.name).matches(name)]
+    required = {key for key in entry.payload if not key.endswith("?")}
+    assert required <= set(payload)
+    for key in required:
+        without = {other: value for other, value in payload.items() if other != key}
+        assert check_standard(name, without) == [f"{name}: '{key}' is missing"]
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "problem"),
+    [
+        ("agent:activated", {"agent": 1}, "agent:activated.agent: string is needed, not int"),
+        ("agent:progress", {"agent": "a", "fraction": True}, "agent:progress.fraction: number is needed, not bool"),
+        ("agent:activated", None, "agent:activated: an object is needed, not NoneType"),
+        (
+            "harness:end",
+            {"usage": {"inputTokens": 1, "outputTokens": "2"}},
+            "harness:end.usage.outputTokens: integer is needed, not str",
+        ),
+        ("harness:end", {"usage": 3}, "harness:end.usage: an object is needed, not int"),
+        ("text:delta", {"content": "", "offset": None}, "text:delta.offset: integer is needed, not NoneType"),
+    ],
+)
+def test_a_wrongly_typed_key_is_named_with_what_it_needs(name: str, payload: Any, problem: str) -> None:
+    assert check_standard(name, payload) == [problem]
+
+
+@pytest.mark.proves("SIG-35")
+def test_a_custom_signal_may_carry_anything() -> None:
+    assert check_standard("analysis:complete", ["any", 1]) == []
+
+
+@pytest.mark.parametrize("name", ["agent:finished", "state:score", "kernel:x", "tool"])
+def test_a_reserved_name_outside_the_catalog_is_a_problem(name: str) -> None:
+    assert check_standard(name, {}) == [f"{name}: a reserved name that is not in the catalog"]
+
+
+def test_only_the_runtime_may_emit_what_the_catalog_lists() -> None:
+    for entry in CATALOG:
+        name = check_name(entry.name.replace("*", "key"))
+        assert name in RESERVED_NAMES or name.partition(":")[0] in RESERVED_FIRST_SEGMENTS
+
+
+def test_the_page_on_signals_shows_the_catalog_as_it_is() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.endswith(render_catalog())
+    assert render_catalog().count("\n") == len(CATALOG) + 2

@@ -1,0 +1,173 @@
+"""JSON on its way in: what passes unchanged, where an error points, and that depth never breaks the reader."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.errors import InvalidInput
+from heliograph.signals.payload import (
+    DEPTH_MAX,
+    DIGITS_MAX,
+    PAYLOAD_BYTES_MAX,
+    VALUES_MAX,
+    check_json,
+    check_payload,
+    parse_json,
+)
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def refusal(value: object, path: str = "") -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        check_json(value, path)
+    return caught.value
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.proves("SIG-12")
+@given(values, st.booleans(), st.sampled_from([None, 2]))
+def test_what_python_writes_as_json_is_read_back_the_same(value: Any, ascii_only: bool, indent: int | None) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert parse_json(text) == value
+    assert parse_json(text.encode()) == value
+
+
+@given(values)
+def test_a_json_value_is_checked_without_being_copied(value: Any) -> None:
+    assert check_json(value) is value
+    assert check_payload(value) is value
+
+
+@given(st.binary(max_size=20) | st.text(max_size=20) | st.text('[]{}",:\\u0d8 1e-.', max_size=20))
+def test_any_text_is_a_value_or_an_invalid_input(text: str | bytes) -> None:
+    try:
+        value = parse_json(text)
+    except InvalidInput:
+        return
+    assert parse_json(json.dumps(value)) == value
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ((1, 2), "tuple"),
+        ({1}, "set"),
+        (b"x", "bytes"),
+        (Colour.RED, "Colour"),
+        (type("Odd", (dict,), {})(), "Odd"),
+        (object(), "object"),
+    ],
+    ids=["tuple", "set", "bytes", "enum", "subclass", "object"],
+)
+def test_a_value_that_would_come_back_as_another_type_is_refused(value: object, kind: str) -> None:
+    assert (refusal(value).code, refusal(value).path) == ("wrong_type", None)
+    inside = refusal({"a": [0, value]})
+    assert (inside.code, inside.path) == ("wrong_type", "/a/1")
+    assert kind in inside.message
+
+
+def test_a_key_that_is_no_string_is_refused_with_the_place_of_its_object() -> None:
+    refused = refusal({"a": [{1: "x"}]})
+    assert (refused.code, refused.path) == ("wrong_type", "/a/0")
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "path"),
+    [
+        ({"a": {"b": [0, float("nan")]}}, "json_non_finite", "/a/b/1"),
+        ({"a/b": {"c~d": float("-inf")}}, "json_non_finite", "/a~1b/c~0d"),
+        ([10**DIGITS_MAX], "number_too_large", "/0"),
+        ([-(10**DIGITS_MAX)], "number_too_large", "/0"),
+        ({"a": "x\0"}, "nul_character", "/a"),
+        ({"a\0": 1}, "nul_character", "/a\\x00"),
+        ({"a": "\ud800"}, "invalid_unicode", "/a"),
+        ({"\udfff": 1}, "invalid_unicode", "/\\udfff"),
+    ],
+)
+def test_an_error_points_to_its_value(value: object, code: str, path: str) -> None:
+    refused = refusal(value)
+    assert (refused.code, refused.path) == (code, path)
+    assert path in refused.message
+
+
+def test_the_path_of_the_caller_stands_before_the_place() -> None:
+    assert refusal({"a": float("nan")}, "/payload").path == "/payload/a"
+    assert refusal(float("nan"), "/payload").path == "/payload"
+
+
+@pytest.mark.parametrize("value", [nested(DEPTH_MAX), 10**DIGITS_MAX - 1, -(10**DIGITS_MAX) + 1, 1.7e308, "\U0001f600"])
+def test_the_limits_themselves_are_allowed(value: Any) -> None:
+    assert parse_json(json.dumps(value)) == value
+
+
+@pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 900, 100_000])
+@pytest.mark.parametrize("around", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+def test_depth_past_the_limit_is_an_error_of_the_input_at_any_depth(depth: int, around: tuple[str, str]) -> None:
+    opening, closing = around
+    with pytest.raises(InvalidInput) as caught:
+        parse_json(opening * depth + "1" + closing * depth)
+    assert caught.value.code == "json_too_deep"
+
+
+def test_a_python_value_of_any_depth_is_refused_without_recursion() -> None:
+    assert refusal(nested(100_000)).code == "json_too_deep"
+
+
+def test_a_list_that_holds_itself_is_too_deep() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    assert refusal(loop).code == "json_too_deep"
+
+
+def test_a_small_value_that_unfolds_to_billions_is_refused_by_count() -> None:
+    bomb: list[object] = []
+    for _ in range(DEPTH_MAX - 1):
+        bomb = [bomb, bomb]
+    refused = refusal(bomb)
+    assert refused.code == "json_too_large"
+    assert str(VALUES_MAX) in refused.message
+
+
+@pytest.mark.parametrize("text", ['{"a":1,"b":2,"a":1}', '[{"a":{"x":1,"x":2}}]'])
+def test_a_key_there_twice_is_refused_also_deep_inside_and_with_equal_values(text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_json(text)
+    assert caught.value.code == "json_duplicate_key"
+
+
+def test_a_syntax_error_tells_offset_line_and_column() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_json('{"a": 1,\n "b": }')
+    assert "offset 15 (line 2, column 7)" in caught.value.message
+
+
+def test_a_payload_may_have_its_limit_in_bytes_and_not_one_more() -> None:
+    fits = "é" * ((PAYLOAD_BYTES_MAX - 2) // 2)  # two bytes each, and two quotes
+    assert check_payload(fits) is fits
+    with pytest.raises(InvalidInput) as caught:
+        check_payload(fits + "x", "/payload")
+    assert (caught.value.code, caught.value.path) == ("payload_too_large", "/payload")
+    assert str(PAYLOAD_BYTES_MAX + 1) in caught.value.message
+    assert str(PAYLOAD_BYTES_MAX) in caught.value.message

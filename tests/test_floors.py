@@ -1,0 +1,184 @@
+"""Gates over the source itself: purity of the lower floors, the worker's seam, the text of the kernel."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools import gates, sqllint
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "heliograph"
+KERNEL = PACKAGE / "ledger" / "sql" / "kernel"
+
+# The two exceptions of floors 0-3: protocols may declare `async`, SystemClock reads the time for app.py.
+PROTOCOLS = ("ports", "world")
+CLOCK = "clock"
+RUNTIME = ("worker", "turn", "reactive")
+
+
+def layers() -> list[list[str]]:
+    """The floors of pyproject.toml from the highest down, each as its modules."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (listed,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    return [re.findall(r"\w+", layer) for layer in listed]
+
+
+def pure_modules() -> list[str]:
+    floors = layers()
+    (reach,) = [position for position, floor in enumerate(floors) if "ledger" in floor]
+    return [module for floor in floors[reach + 1 :] for module in floor]
+
+
+def files(*modules: str) -> Iterator[Path]:
+    """The source of these modules of the package, one file or a whole folder each; absent ones have none."""
+    for module in modules:
+        yield from sorted((PACKAGE / module).rglob("*.py"))
+        yield from sorted(PACKAGE.glob(f"{module}.py"))
+
+
+def breaches(gate: gates.Gate, *modules: str) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{problem}"
+        for path in files(*modules)
+        for problem in gate(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+
+
+def test_the_lower_floors_do_no_io_and_know_no_time() -> None:
+    pure = [module for module in pure_modules() if module not in (*PROTOCOLS, CLOCK)]
+    assert {"signals", "turn", "errors"} <= set(pure)
+    assert breaches(gates.pure, *pure) == []
+
+
+def test_protocols_declare_and_do_nothing() -> None:
+    assert breaches(gates.declares_only, *PROTOCOLS) == []
+
+
+def test_the_clock_tells_the_time_and_waits_for_nothing() -> None:
+    assert breaches(gates.waits, CLOCK) == []
+
+
+def test_the_runtime_reaches_time_chance_and_waiting_through_the_world_alone() -> None:
+    assert breaches(gates.behind_the_seam, *RUNTIME) == []
+
+
+@pytest.mark.proves("S16")
+def test_nothing_is_executed_from_data() -> None:
+    modules = [path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]
+    assert breaches(gates.executes_nothing, *modules) == []
+
+
+@pytest.mark.proves("S3")
+@pytest.mark.parametrize("path", sorted(KERNEL.glob("*.sql")), ids=lambda path: path.name)
+def test_kernel_functions_take_time_as_an_argument_and_rows_in_order(path: Path) -> None:
+    assert list(sqllint.lint(path.read_text(encoding="utf-8"))) == []
+
+
+def test_only_kernel_files_create_functions() -> None:
+    elsewhere = [path for path in PACKAGE.rglob("*.sql") if path.parent != KERNEL]
+    assert [path.name for path in elsewhere if list(sqllint.functions(path.read_text(encoding="utf-8")))] == []
+
+
+@pytest.mark.parametrize(
+    ("gate", "source"),
+    [
+        (gates.pure, "import asyncio"),
+        (gates.pure, "from time import monotonic as m"),
+        (gates.pure, "def f():\n    import os.path"),
+        (gates.pure, "from datetime import datetime as d\nd.now()"),
+        (gates.pure, "import datetime\nwhen = datetime.datetime.utcnow"),
+        (gates.pure, "open('x')"),
+        (gates.pure, "async def f(): ..."),
+        (gates.pure, "def f(xs): return [x async for x in xs]"),
+        (gates.declares_only, "class P:\n    async def f(self) -> int:\n        return 1"),
+        (gates.declares_only, "from datetime import datetime\nnow = datetime.now"),
+        (gates.behind_the_seam, "from asyncio import sleep"),
+        (gates.behind_the_seam, "import asyncio as a\nbell = a.Event()"),
+        (gates.behind_the_seam, "import uuid"),
+        (gates.behind_the_seam, "f = lambda loop: loop.time()"),
+        (gates.behind_the_seam, "def f(loop): loop.run_in_executor(None, print)"),
+        (gates.behind_the_seam, "try: f()\nexcept: pass"),
+        (gates.behind_the_seam, "try: f()\nexcept (ValueError, BaseException): pass"),
+        (gates.executes_nothing, "import pickle"),
+        (gates.executes_nothing, "from marshal import loads"),
+        (gates.executes_nothing, "eval('1')"),
+        (gates.executes_nothing, "import yaml\nyaml.load(text)"),
+        (gates.executes_nothing, "run(command, shell=True)"),
+    ],
+)
+def test_a_gate_finds_what_it_is_there_for(gate: gates.Gate, source: str) -> None:
+    assert list(gate(ast.parse(source))) != []
+
+
+@pytest.mark.parametrize(
+    ("gate", "source"),
+    [
+        (gates.pure, "from datetime import datetime, timedelta\ndef f(now: datetime) -> datetime: return now"),
+        (gates.pure, "def f(call):\n    input = call.input\n    return input"),
+        (gates.declares_only, "class P:\n    async def f(self) -> int:\n        '''One.'''\n        ..."),
+        (gates.behind_the_seam, "async def f(world): await world.sleep(1)"),
+        (gates.behind_the_seam, "try: f()\nexcept BaseException:\n    g()\n    raise"),
+        (gates.executes_nothing, "run(command, shell=False)"),
+    ],
+)
+def test_a_gate_lets_honest_code_pass(gate: gates.Gate, source: str) -> None:
+    assert list(gate(ast.parse(source))) == []
+
+
+FUNCTION = """\
+-- tell: answers.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph.tell(p_project text) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_turn heliograph.agent_turns;
+    v_all text[];
+begin
+    {body}
+    return null;
+end $$;
+"""
+
+
+def test_an_honest_function_passes_the_sql_lint() -> None:
+    body = "select array_agg(x order by x) into v_all from heliograph.t; perform from t order by id for update;"
+    assert list(sqllint.lint(FUNCTION.format(body=body))) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("v_all := array[now()::text];", "calls now()"),
+        ("perform current_timestamp;", "reads a clock"),
+        ("if random() > 0.5 then return 1; end if;", "calls random()"),
+        ("insert into t values (nextval('s'));", "calls nextval()"),
+        ("perform from t where id = 1 for update;", "locks rows without order by"),
+        ("select array_agg(x) into v_all from t;", "array_agg without order by"),
+        ("for v_turn in select * from t loop null; end loop;", "loops over rows without order by"),
+        ("select x into v_all from t limit 1;", "limit without order by"),
+        ("execute 'select ' || p_project;", "a dynamic statement"),
+        ("beginn nonsense;", "does not parse"),
+    ],
+)
+def test_the_sql_lint_finds_what_it_is_there_for(body: str, problem: str) -> None:
+    assert problem in "\n".join(sqllint.lint(FUNCTION.format(body=body)))
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "problem"),
+    [
+        ("--   raises: nothing\n", "", "lacks raises:"),
+        ("-- tell:", "-- told:", "does not start with"),
+        ("set search_path = pg_catalog ", "", "sets its search_path"),
+        ("p_project text", "p_run_id text", "takes p_project first"),
+    ],
+)
+def test_the_sql_lint_reads_the_header_too(written: str, instead: str, problem: str) -> None:
+    assert problem in "\n".join(sqllint.lint(FUNCTION.format(body="null;").replace(written, instead)))

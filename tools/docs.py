@@ -1,0 +1,84 @@
+"""Renew the parts of docs/ that are drawn from the code: the catalog, the error tree, the phases.
+
+    python -m tools.docs            write them again
+    python -m tools.docs --check    fail when one is stale
+
+A part is a run of lines without a blank one. Its first line, which never changes, is how it is found, so the
+pages need no markers and the prose around a part is free.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from heliograph.errors import HeliographError
+from heliograph.lifecycle.phases import NEXT, STOP, Phase
+from heliograph.signals.catalog import render_catalog
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def render_errors() -> str:
+    """The exception tree as a table, a class below its base."""
+    lines = ["| Error | Code unless said otherwise | Worth another try | `helio` ends with |", "|---|---|---|---:|"]
+    for depth, error in descendants(HeliographError):
+        name = "&nbsp;&nbsp;" * depth + f"`{error.__name__}`"
+        lines.append(
+            f"| {name} | `{error.default_code}` | {'yes' if error.recoverable else 'no'} | {error.exit_code} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def descendants(error: type[HeliographError], depth: int = 0) -> Iterator[tuple[int, type[HeliographError]]]:
+    yield depth, error
+    for below in error.__subclasses__():
+        if below.__module__ == HeliographError.__module__:
+            yield from descendants(below, depth + 1)
+
+
+def render_phases() -> str:
+    """The phase table as a diagram."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.INIT}"]
+    lines += [f"    {phase} --> {then}: {cue}" for (phase, cue), then in NEXT.items()]
+    stops = ", ".join(sorted(STOP))
+    lines += [f"    {phase} --> {Phase.TERMINATE}: {stops}" for phase in Phase if phase is not Phase.TERMINATE]
+    return "\n".join([*lines, f"    {Phase.TERMINATE} --> [*]", "```", ""])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "signals.md": render_catalog,
+    "errors.md": render_errors,
+    "states.md": render_phases,
+}
+
+
+def renewed(page: str, part: str) -> str:
+    """`page` with its run of lines that starts like `part` replaced; raises LookupError when it has none."""
+    first = part.partition("\n")[0] + "\n"
+    old = re.search(rf"^{re.escape(first)}(?:.+\n)*", page, re.MULTILINE)
+    if old is None:
+        raise LookupError(first)
+    return page[: old.start()] + part + page[old.end() :]
+
+
+def main() -> int:
+    stale = []
+    for name, render in PARTS.items():
+        path = DOCS / name
+        before = path.read_text(encoding="utf-8")
+        after = renewed(before, render())
+        if after != before:
+            stale.append(f"docs/{name}")
+            if "--check" not in sys.argv[1:]:
+                path.write_text(after, encoding="utf-8")
+    if stale and "--check" in sys.argv[1:]:
+        print(f"Stale: {', '.join(stale)}. Next: `make docs`, and commit the result.")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

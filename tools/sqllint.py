@@ -1,0 +1,205 @@
+"""What a kernel function may not contain (kernel.md section 7, rules 3 and 5), read from its syntax tree.
+
+- No clock, no randomness, no sequence: time and ids are arguments, so that a test can move the one and a
+  retry repeats the other.
+- No dynamic statement: there is no SQL text to put a value into (S3).
+- Rows come in a total order wherever order shows or locks: `for update`, `limit`, loops, aggregates into arrays.
+- A public function pins its search_path and takes p_project first (S1, S2). A private one (`_name`) is only
+  ever called by those, names its schema throughout, and so stays free to be inlined.
+- A comment right above says what it does, what it raises and which locks it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pglast.parser import ParseError, parse_plpgsql_json, parse_sql_json
+
+UNREPEATABLE = frozenset(
+    [
+        "now",
+        "clock_timestamp",
+        "statement_timestamp",
+        "transaction_timestamp",
+        "timeofday",
+        "random",
+        "random_normal",
+        "setseed",
+        "gen_random_uuid",
+        "uuidv4",
+        "uuidv7",
+        "nextval",
+        "currval",
+        "lastval",
+    ]
+)
+ORDER_SHOWS = frozenset(["array_agg", "json_agg", "jsonb_agg", "string_agg", "xmlagg"])
+# A set that is in order by itself: the elements of an array or a document, a series.
+ORDERED_SOURCES = frozenset(["unnest", "generate_series", "jsonb_array_elements", "jsonb_array_elements_text"])
+WANTED_COMMENT = ("raises:", "locks:")
+CLOCKS = re.compile(r"SVFOP_(CURRENT_(TIME|DATE)|LOCALTIME)")
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One `create function` as written: `comment` is the block of lines right above it."""
+
+    name: str
+    line: int
+    language: str
+    body: str
+    source: str
+    comment: str
+    parameters: tuple[str, ...]
+    settings: frozenset[str]
+
+
+def functions(sql: str) -> Iterator[Function]:
+    """The functions that a file creates, in its order. Raises ParseError where PostgreSQL would."""
+    raw = sql.encode()
+    for entry in json.loads(parse_sql_json(sql))["stmts"]:
+        create = entry["stmt"].get("CreateFunctionStmt")
+        if create is None:
+            continue
+        start = entry.get("stmt_location", 0)  # in bytes, after the comment above
+        before = raw[:start].decode()
+        options = {each["DefElem"]["defname"]: each["DefElem"].get("arg", {}) for each in create["options"]}
+        yield Function(
+            name=create["funcname"][-1]["String"]["sval"],
+            line=before.count("\n") + 1,
+            language=options["language"]["String"]["sval"],
+            body=options["as"]["List"]["items"][0]["String"]["sval"],
+            source=raw[start : start + entry["stmt_len"]].decode() if "stmt_len" in entry else raw[start:].decode(),
+            comment=last_comment(before),
+            parameters=tuple(each["FunctionParameter"].get("name", "") for each in create.get("parameters", ())),
+            settings=frozenset(
+                each["DefElem"]["arg"]["VariableSetStmt"]["name"]
+                for each in create["options"]
+                if each["DefElem"]["defname"] == "set"
+            ),
+        )
+
+
+def last_comment(text: str) -> str:
+    """The `--` lines that end `text`, with nothing between them and its end."""
+    found = re.search(r"(?:^--.*\n)+\Z", text, re.MULTILINE)
+    return found[0] if found else ""
+
+
+def lint(sql: str) -> Iterator[str]:
+    """Each breach of the rules above, as `line: function: what is wrong`; a file without functions has none."""
+    try:
+        for function in functions(sql):
+            for problem in (*around(function), *inside(function)):
+                yield f"{function.line}: {function.name}: {problem}"
+    except ParseError as error:
+        yield f"1: does not parse: {error}"
+
+
+def around(function: Function) -> Iterator[str]:
+    """What is wrong with the comment, the signature and the settings."""
+    if missing := [word for word in WANTED_COMMENT if word not in function.comment]:
+        yield f"the comment right above lacks {' and '.join(missing)}"
+    elif not function.comment.startswith(f"-- {function.name}: "):
+        yield f"the comment right above does not start with `-- {function.name}: `"
+    if not function.name.startswith("_"):
+        if "search_path" not in function.settings:
+            yield "a public function sets its search_path"
+        if function.parameters[:1] != ("p_project",):
+            yield "a public function takes p_project first"
+
+
+def inside(function: Function) -> Iterator[str]:
+    """What is wrong with the body: every statement, every expression."""
+    if function.language == "sql":
+        yield from statement_problems(json.loads(parse_sql_json(function.body)))
+        return
+    # The parser has no catalog, so a variable of a row type is a record to it.
+    source = re.sub(r"(?m)^(\s+v_\w+\s+)heliograph\.\w+;", r"\1record;", function.source)
+    for kind, node in walk(json.loads(parse_plpgsql_json(source))):
+        if kind in {"PLpgSQL_stmt_dynexecute", "PLpgSQL_stmt_dynfors"}:
+            yield "a dynamic statement"
+        elif kind == "PLpgSQL_stmt_fors":
+            yield from loop_problems(parse(node["query"]["PLpgSQL_expr"]))
+        elif kind == "PLpgSQL_expr":
+            yield from statement_problems(parse(node))
+
+
+def parse(expression: dict[str, Any]) -> Any:
+    """The tree of one plpgsql expression; an assignment or a bare expression is read as `select …`."""
+    query: str = expression["query"]
+    mode = expression.get("parseMode", 0)
+    if mode > 2:  # `name := value`
+        query = re.split(r":?=", query, maxsplit=1)[1]
+    return json.loads(parse_sql_json(query if mode == 0 else f"select {query}"))
+
+
+def statement_problems(tree: Any) -> Iterator[str]:
+    yield from unordered_aggregates(tree, is_ordered=False, is_locking=False)
+    for kind, node in walk(tree):
+        if kind == "SQLValueFunction" and CLOCKS.match(node["op"]):
+            yield f"reads a clock: {node['op'].removeprefix('SVFOP_').lower()}"
+        elif kind == "FuncCall" and called(node) in UNREPEATABLE:
+            yield f"calls {called(node)}(): time and ids are arguments"
+        elif kind == "SelectStmt" and "sortClause" not in node:
+            if "lockingClause" in node:
+                yield "locks rows without order by"
+            elif "limitCount" in node:
+                yield "limit without order by"
+
+
+def unordered_aggregates(tree: Any, *, is_ordered: bool, is_locking: bool) -> Iterator[str]:
+    """Arrays built in no order, unless the rows come in order, or `_lock_…` puts them in order itself."""
+    if isinstance(tree, list):
+        for item in tree:
+            yield from unordered_aggregates(item, is_ordered=is_ordered, is_locking=is_locking)
+    elif isinstance(tree, dict):
+        for kind, node in tree.items():
+            ordered, locking = is_ordered, is_locking
+            if kind == "SelectStmt":
+                ordered = comes_in_order(node.get("fromClause", ()))
+            elif kind == "FuncCall":
+                locking = locking or called(node).startswith("_lock_")
+                sorts = "agg_order" in node or "agg_distinct" in node  # distinct values come sorted
+                if called(node) in ORDER_SHOWS and not (sorts or ordered or locking):
+                    yield f"{called(node)} without order by"
+            yield from unordered_aggregates(node, is_ordered=ordered, is_locking=locking)
+
+
+def loop_problems(tree: Any) -> Iterator[str]:
+    """A loop over rows needs an order, unless its one source is in order by itself."""
+    select = tree["stmts"][0]["stmt"].get("SelectStmt", {})
+    if "sortClause" not in select and not comes_in_order(select.get("fromClause", ())):
+        yield "loops over rows without order by"
+
+
+def comes_in_order(sources: Sequence[dict[str, Any]]) -> bool:
+    """True for a single source: a sorted subquery, or a function such as unnest()."""
+    if len(sources) != 1:
+        return False
+    (kind, node), *_ = sources[0].items()
+    if kind == "RangeSubselect":
+        return "sortClause" in node["subquery"]["SelectStmt"]
+    calls = [called(call) for inner, call in walk(node) if inner == "FuncCall"]
+    return kind == "RangeFunction" and bool(calls) and calls[0] in ORDERED_SOURCES
+
+
+def called(call: dict[str, Any]) -> str:
+    """The name of the function called, without its schema."""
+    name: str = call["funcname"][-1]["String"]["sval"]
+    return name
+
+
+def walk(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Every keyed node of a JSON tree as (key, value), parents first."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield key, value
+            yield from walk(value)
+    elif isinstance(tree, list):
+        for item in tree:
+            yield from walk(item)
