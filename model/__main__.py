@@ -55,7 +55,7 @@ def ablate(is_tracing: bool) -> bool:
     for ablation in ABLATIONS:
         result = ablation.run()
         trace = found(ablation, result)
-        finding = ablation.expect or f"redundant: {ablation.why}"
+        finding = ablation.expect or f"nothing breaks: {ablation.why}"
         if trace is None:
             is_good = False
             finding = f"NOT AS EXPECTED ({finding}); broken: {sorted(result.broken)}, stuck: {sorted(result.stuck)}"

@@ -23,6 +23,7 @@ OPENS_FILE = ("open()", "input()", "print()", "pathlib.Path.cwd", "pathlib.Path.
 # A dot at the end means everything below, brackets a builtin that is called.
 PAST_THE_SEAM: Names = (*READS_CLOCK, "time.", "uuid.", "secrets.", "random.", "os.urandom", "threading.")
 PAST_THE_SEAM += ("concurrent.", "asyncio.sleep", "asyncio.to_thread", "asyncio.Event", "asyncio.Queue")
+PAST_THE_SEAM += ("asyncio.timeout", "asyncio.timeout_at", "asyncio.wait_for")
 SEAM_METHODS = frozenset(["run_in_executor"])
 
 # Nothing is executed from data (S16).

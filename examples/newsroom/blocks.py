@@ -266,7 +266,7 @@ class _Reader:
         if self.open_kind == "paragraph" and match[2][0].isdigit() and match[2][:-1] != "1":
             return None
         self._close(number)
-        self.in_list, self.item_column = True, _column(line[: match.end()] + "x")
+        self.in_list, self.item_column = True, len(line[: match.end()][:400].expandtabs(4)) + (not match[3])
         rest = line[match.end() :]
         if _FENCE.match(rest):
             self.lines[number] = " " * self.item_column + rest

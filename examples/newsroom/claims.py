@@ -145,7 +145,7 @@ _COMMAND = re.compile(
     r"^(?:\$\s|make |pip |uv |python|npm |cargo |docker |git |go |pytest|curl )|\s--?\w|\w/\w|\w\.\w{1,4}$"
 )
 _IS_RULE = _pattern(
-    r"""\b(?:limit(?:ed|s)?|defaults?|timeouts?|maximum|minimum|at\s+(?:most|least)|up\s+to|must|should|shall|threshold|capped
+    r"""\b(?:limit(?:ed|s)?|defaults?|timeouts?|maximum|minimum|at\s+(?:most|least)|up\s+to|must|should|shall|means?|threshold|capped
     |configur(?:e|ed|able)|set\s+to|e\.g\.|for\s+example|suppose|imagine|would|target|goal|budget|aims?)\b"""
 )
 

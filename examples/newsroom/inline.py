@@ -49,11 +49,11 @@ class Inline:
 
 _TICKS = re.compile(r"(?<![\\`])`+")
 _DESTINATION = r"""\(\s*(<[^<>\n]*>|(?:[^\s()]|\([^\s()]*\))*+)(?:\s+(?:"[^"]*"|'[^']*'|\([^()]*\)))?\s*\)"""
-_LABEL = r"((?:[^\[\]\\]|\\.)*+)\]"
-_IMAGE = re.compile(rf"(?<!\\)!\[{_LABEL}(?:{_DESTINATION}|\[([^\[\]]*)\])", re.DOTALL)
-_LINK = re.compile(rf"(?<!\\)\[{_LABEL}{_DESTINATION}", re.DOTALL)
-_NOTE = re.compile(r"(?<!\\)\[\^([^\[\]\s]+)\]")
-_REFERENCE = re.compile(rf"(?<![\\\w])\[{_LABEL}(?:\[([^\[\]]*)\])?", re.DOTALL)
+_LABEL = r"([^\[\]]*+)\]"
+_IMAGE = re.compile(rf"!\[{_LABEL}(?:{_DESTINATION}|\[([^\[\]]*)\])")
+_LINK = re.compile(rf"\[{_LABEL}{_DESTINATION}")
+_NOTE = re.compile(r"\[\^([^\[\]\s]+)\]")
+_REFERENCE = re.compile(rf"(?<!\w)\[{_LABEL}(?:\[([^\[\]]*)\])?")
 _URL = re.compile(r"<?(https?://[^\s<>\"`]++)>?")
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9-]*)(?=[\s/>])([^<>]*)>")
 _ATTRIBUTE = re.compile(r"""([A-Za-z-]+)\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+)""")
@@ -61,19 +61,21 @@ _EMPHASIS = re.compile(r"\*+(?=\S)|(?<=\S)\*+|~~|(?<![^\W_])_+(?=\S)|(?<=\S)_+(?
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ENTITY = re.compile(r"&#?\w{1,32};")
 _HELD = re.compile("\ue000(\\d+)\ue001")
+_HIDDEN_AT = 0xE100
+_HIDDEN = {_HIDDEN_AT + code: chr(code) for code in range(33, 127)}
+_NOT_OURS = dict.fromkeys([0xE000, 0xE001, *_HIDDEN], "�")
 
 
 def read_inline(text: str, line: int = 1, definitions: Mapping[str, str] | None = None) -> Inline:
     """Read one piece that starts on `line`; `definitions` maps folded labels to the targets of reference links."""
     found = Inline()
-    text = text.replace("\ue000", "�").replace("\ue001", "�")
-    text = _hold_code(_drop_comments(text), found)
+    text = _hold_code(_drop_comments(text.translate(_NOT_OURS)), found)
+    text = _ESCAPE.sub(lambda match: chr(_HIDDEN_AT + ord(match[1])), text)
     text = _read_images(text, line, definitions or {}, found)
     text = _read_links(text, line, definitions or {}, found)
     text = _read_urls(text, line, found)
     text = _read_tags(text, line, found)
-    text = _EMPHASIS.sub("", text)
-    text = _ESCAPE.sub(r"\1", text).replace("`", "'")
+    text = _EMPHASIS.sub("", text).translate(_HIDDEN).replace("`", "'")
     text = _ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text)
     found.plain = _release_code(text, found)
     found.links.sort(key=lambda link: link.line)
@@ -82,7 +84,7 @@ def read_inline(text: str, line: int = 1, definitions: Mapping[str, str] | None 
 
 def fold_label(label: str) -> str:
     """A reference label as Markdown compares them: case and white space do not count."""
-    return " ".join(label.casefold().split())
+    return " ".join(label.translate(_HIDDEN).casefold().split())
 
 
 def _drop_comments(text: str) -> str:
@@ -146,7 +148,7 @@ def _read_images(text: str, line: int, definitions: Mapping[str, str], found: In
         target = match[2] if match[2] is not None else definitions.get(fold_label(match[3] or match[1]))
         if target is None:
             return match[0]
-        found.images.append(Image(lines.at(match.start()), match[1].strip() or None, _bare_target(target)))
+        found.images.append(Image(lines.at(match.start()), _visible(match[1], found) or None, _bare_target(target)))
         return _newlines_of(match)
 
     return _IMAGE.sub(take, text)
@@ -171,7 +173,9 @@ def _read_links(text: str, line: int, definitions: Mapping[str, str], found: Inl
             found.links.append(Link(lines.at(match.start()), "reference", _visible(match[1], found), target))
             return _same_lines(match[1], match)
         if match[2] and match[1].strip() and any(c.isalpha() for c in match[2]):
-            found.links.append(Link(lines.at(match.start()), "undefined", _visible(match[1], found), match[2]))
+            found.links.append(
+                Link(lines.at(match.start()), "undefined", _visible(match[1], found), _visible(match[2], found))
+            )
         return match[0]
 
     text = _NOTE.sub(take_note, _LINK.sub(take_link, text))
@@ -184,11 +188,11 @@ def _same_lines(kept: str, match: re.Match[str]) -> str:
 
 
 def _visible(text: str, found: Inline) -> str:
-    return " ".join(_HELD.sub(lambda match: found.code[int(match[1])], text).split())
+    return " ".join(_HELD.sub(lambda match: found.code[int(match[1])], text).translate(_HIDDEN).split())
 
 
 def _bare_target(target: str) -> str:
-    return _ESCAPE.sub(r"\1", target.strip("<>"))
+    return target.strip("<>").translate(_HIDDEN)
 
 
 def _read_urls(text: str, line: int, found: Inline) -> str:

@@ -27,12 +27,12 @@ LIMITS = ("words in code, tables and headings are not counted; syllables are est
 LONG_WORDS, VERY_LONG_WORDS = 40, 60
 HARD_GRADE = 16.0
 PASSIVE_SHARE_MAX = 0.35
-SECTION_WORDS_MIN, TEXT_SENTENCES_MIN = 100, 10
+SCORED_WORDS_MIN, SECTION_WORDS_MIN, TEXT_SENTENCES_MIN = 30, 100, 10
 LONGEST_SHOWN, SECTIONS_SHOWN, LONG_REPORTED = 5, 40, 12
 
 _PASSIVE = re.compile(
     r"\b(?:am|is|are|was|were|be|been|being|isn't|aren't|wasn't|weren't)\s+(?:not\s+|never\s+|also\s+|only\s+)?"
-    r"(?:\w+ly\s+)?([a-z]+)\b",
+    r"(?:been\s+|being\s+)?(?:\w+ly\s+)?([a-z]+)\b",
     re.IGNORECASE,
 )
 
@@ -95,7 +95,7 @@ def _words_of(spoken: Sequence[Sentence]) -> list[str]:
 
 
 def _scores(spoken: Sequence[Sentence]) -> dict[str, Any]:
-    """Words, sentences and what follows from them; the scores are None without prose or outside English."""
+    """Words, sentences and what follows from them; the scores are None under thirty words and outside English."""
     found = _words_of(spoken)
     counted = sum(count_words(sentence.text) for sentence in spoken)
     per_sentence = counted / len(spoken) if spoken else 0.0
@@ -107,7 +107,7 @@ def _scores(spoken: Sequence[Sentence]) -> dict[str, Any]:
         "flesch_reading_ease": None,
         "flesch_kincaid_grade": None,
     }
-    if found and is_english(found):
+    if len(found) >= SCORED_WORDS_MIN and is_english(found):
         spelled = sum(syllables(word) for word in found)
         per_word = spelled / len(found)
         # Flesch 1948, and Kincaid and others 1975, for the United States Navy.

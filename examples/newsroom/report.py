@@ -57,7 +57,7 @@ def write_report(
     instance document, sha256, model and turn; it is printed as it is given, one line per key.
     """
     pieces = [
-        f"# Review of {escaped(title)}",
+        f"# Review of {_line(title)}",
         "\n\n".join(escaped(paragraph) for paragraph in re.split(r"\n\s*\n", summary.strip())),
         "## Figures",
         _table(figures),
@@ -68,7 +68,7 @@ def write_report(
         "## What was not checked",
         _not_checked(figures, findings_by_critic),
         "## Where this report comes from",
-        "\n".join(f"- {escaped(str(key))}: {escaped(str(value))}" for key, value in provenance.items()) or "Not given.",
+        "\n".join(f"- {_line(str(key))}: {_line(str(value))}" for key, value in provenance.items()) or "Not given.",
     ]
     return "\n\n".join(piece for piece in pieces if piece) + "\n"
 
@@ -110,6 +110,10 @@ def escaped(text: str) -> str:
     return _LINE_START.sub(lambda match: match[1] + _escaped_mark(match[2]), safe)
 
 
+def _line(text: str) -> str:
+    return escaped(" ".join(text.split()))
+
+
 def code_span(text: str) -> str:
     """`text` on one line as code, between more backticks than it holds: an address stays as it was written."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -139,11 +143,11 @@ def _shown(key: str, value: Any) -> str:
         return "not measured"
     if key.endswith("_share"):
         return f"{value:.0%}"
-    return f"{value:,}" if isinstance(value, int | float) else escaped(str(value))
+    return f"{value:,}" if isinstance(value, int | float) else _line(str(value))
 
 
 def _of_critic(name: str, findings: Sequence[Finding] | None) -> str:
-    heading = f"### {escaped(name.capitalize())}"
+    heading = f"### {_line(name.capitalize())}"
     if findings is None:
         return f"{heading}\n\nThis critic did not report; what it checks was not checked."
     if not findings:
@@ -152,8 +156,8 @@ def _of_critic(name: str, findings: Sequence[Finding] | None) -> str:
 
 
 def _item(finding: Finding) -> str:
-    item = f"- **{finding.severity}**, line {finding.line}: {escaped(finding.message)}"
-    return f"{item}\n  > {escaped(finding.excerpt)}" if finding.excerpt else item
+    item = f"- **{finding.severity}**, line {finding.line}: {_line(finding.message)}"
+    return f"{item}\n  > {_line(finding.excerpt)}" if finding.excerpt else item
 
 
 def _reported(findings_by_critic: Mapping[str, Sequence[Finding] | None]) -> set[str]:
@@ -177,7 +181,7 @@ def _not_checked(figures: Figures, findings_by_critic: Mapping[str, Sequence[Fin
     ]
     skipped = figures.get("structure", {}).get("not_checked", [])
     for entry in skipped[:NOT_CHECKED_SHOWN]:
-        lines.append(f"- line {entry['line']}: {code_span(entry['target'])} ({escaped(entry['reason'])})")
+        lines.append(f"- line {entry['line']}: {code_span(entry['target'])} ({_line(entry['reason'])})")
     total = figures.get("structure", {}).get("links_not_checked", 0)
     if total > NOT_CHECKED_SHOWN:
         lines.append(f"- {total - NOT_CHECKED_SHOWN:,} more links")

@@ -29,11 +29,12 @@ def main(home: str, name: str) -> None:
     alive = open_lock(folder, f"{name}.guard")
     if not can_take(alive):
         return  # another guard is at work
-    if os.fork():
-        os._exit(0)  # the lock is already held, and the child keeps it: the caller may go on
+    child = os.fork()
+    if child:
+        os.ftruncate(alive, 0)
+        os.write(alive, f"{child}\n".encode())  # for people; nothing of ours reads it back
+        os._exit(0)  # the child keeps the lock: the caller may go on
     os.setsid()
-    os.ftruncate(alive, 0)
-    os.write(alive, f"{os.getpid()}\n".encode())  # for people; nothing reads it back
     watch(folder, name, alive)
 
 

@@ -28,7 +28,11 @@ OUTPUT_IN_SIGNAL_BYTES_MAX = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a turn ended, as its owner tells it. `drafts` is what it said and has not been logged yet."""
+    """How a turn ended, as its owner tells it.
+
+    drafts: what it said and has not been logged yet. emitted: the agent's own signals; none means all that it
+    declares, each with the output.
+    """
 
     agent: str
     turn_id: str
@@ -90,7 +94,7 @@ def react_to_ending(
         agent = workflow.agents[ending.agent]
         done = builder.say(_completed(ending, now))
         builder.update(agent, ending.output, parent=done)
-        for name, payload in ending.emitted:
+        for name, payload in ending.emitted or [(name, _carried(ending)) for name in agent.emits]:
             builder.say(Draft(name, payload, ending.agent, done, now))
     else:
         failure: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
@@ -300,8 +304,11 @@ def _new_memory(now: datetime) -> dict[str, Any]:
 
 
 def _completed(ending: Ending, now: datetime) -> Draft:
-    payload: JsonObject = {"agent": ending.agent, "output": ending.output, "deliverable_card_id": ending.card_id}
-    if ending.output is not None and len(repr(ending.output)) > OUTPUT_IN_SIGNAL_BYTES_MAX:
-        payload["output"] = None  # the card has it; a log is no place for it
-        payload["output_in_card"] = True
+    payload: JsonObject = {"agent": ending.agent, **_carried(ending)}
     return Draft("agent:completed", payload, ending.agent, ending.activation_id, now)
+
+
+def _carried(ending: Ending) -> JsonObject:
+    """The output as a signal carries it: itself, or, where it is too large for a log, only the card that has it."""
+    is_large = ending.output is not None and len(repr(ending.output)) > OUTPUT_IN_SIGNAL_BYTES_MAX
+    return {"output": None if is_large else ending.output, "deliverable_card_id": ending.card_id}

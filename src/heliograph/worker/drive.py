@@ -73,10 +73,9 @@ class Drive:
         return event
 
     async def _deliver(self, effect: Deliver) -> None:
-        emitted = self.emitted or tuple((name, {"output": effect.output}) for name in self.spec.emits)
         ending = Ending(
             agent=self.claimed.agent, turn_id=self.claimed.turn_id, activation_id=self.claimed.activation_id,
             outcome=effect.outcome, card_id=card_id(self.claimed), output=effect.output, error=effect.error,
-            drafts=await self.voice.take(), emitted=emitted, usage=self.usage,
+            drafts=await self.voice.take(), emitted=self.emitted, usage=self.usage,
         )  # fmt: skip
         await deliver(self.claimed, ending, effect.content, self.kit)

@@ -76,7 +76,7 @@ begin
                  where project_id = p_project and agent_turn_id = v_item ->> 'turn_id'
                    and deliverable_card_id = v_item ->> 'card_id') then 'duplicate' else 'stale' end;
         elsif (select version from heliograph.runs where project_id = p_project and run_id = v_run_id)
-              <> (v_item #> '{reaction,version}')::bigint then
+              is distinct from (v_item #> '{reaction,version}')::bigint then  -- no version is no match
             v_outcome := 'conflict';
         else
             perform heliograph._terminal(p_project, v_item ->> 'turn_id', v_item ->> 'card_id', v_item -> 'content',

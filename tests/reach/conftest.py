@@ -1,0 +1,35 @@
+"""Homes of the embedded PostgreSQL for the tests of this folder."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliograph.ledger.embedded import open_embedded
+from tests.reach.embedded_kit import eventually, is_gone
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Path]:
+    """A home that does not exist yet; after the test its servers must go away by themselves."""
+    folder = tmp_path / "home"
+    yield folder
+    eventually(lambda: is_gone(folder, 18) and is_gone(folder, 16))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embedded") / "home"
+    with open_embedded(folder) as server:
+        pass
+    assert server.wait_stopped(15)
+    return folder
+
+
+@pytest.fixture
+def home(empty: Path, made_once: Path) -> Path:
+    """A home with a cluster of version 18 whose server was stopped."""
+    shutil.copytree(made_once, empty)
+    return empty

@@ -1,0 +1,88 @@
+"""What the tests of the embedded PostgreSQL share: real processes, real kills, and waiting for what must happen."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncpg
+
+HOLDER = Path(__file__).with_name("embedded_holder.py")
+
+
+def eventually(is_so: Callable[[], bool], within_seconds: float = 15) -> None:
+    """Wait until `is_so`; fails the test after `within_seconds`."""
+    deadline = time.monotonic() + within_seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def query(url: str, *statements: str) -> object:
+    """Run the statements on a connection of their own; answers the first value of the last."""
+
+    async def run() -> object:
+        connection = await asyncpg.connect(url)
+        try:
+            for statement in statements[:-1]:
+                await connection.execute(statement)
+            return await connection.fetchval(statements[-1])
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+def is_free(lock: Path) -> bool:
+    """Whether nobody holds this lock file."""
+    if not lock.exists():
+        return True
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def is_gone(home: Path, version: int = 18) -> bool:
+    """Whether neither the server nor its guard is left."""
+    return all(is_free(home / f"pg{version}.{part}") for part in ("server", "guard"))
+
+
+def postmaster(home: Path) -> int:
+    return int((home / "pg18" / "postmaster.pid").read_text().split()[0])
+
+
+def guard(home: Path) -> int:
+    return int((home / "pg18.guard").read_text())
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+class Holder:
+    """Another process that holds the server of `home`."""
+
+    def __init__(self, home: Path, version: int = 18) -> None:
+        command = [sys.executable, str(HOLDER), str(home), str(version)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def url(self) -> str:
+        """Wait until it is in; the same answer only once."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def leave(self) -> None:
+        self.process.communicate(timeout=15)
+        assert self.process.returncode == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=15)
