@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["heliograph.testing.plugin"]
+
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "docs" / "requirements.tsv"
 
 # The machine is shared, so a slow example is no failure; and a gate has to say the same thing twice, so examples

@@ -138,8 +138,9 @@ SHAPES = (
 )
 
 _SAYS_WHERE = _pattern(
-    r"""\[\d{1,3}\]|\(\w+[^()]{0,40}\b(?:19|20)\d\d[a-z]?\)|\b(?:see|source|sources|measured|according\s+to|table|figure|fig\.
-    |section|chapter|appendix|benchmarks?|reproduce|cf\.|reported\s+by|from\s+the\s+(?:docs|documentation|paper|report))\b"""
+    r"""\[\d{1,3}\]|\(\w+[^()]{0,40}\b(?:19|20)\d\d[a-z]?\)|(?:^|[(;,.:]\s*)see\b|\bsources?:|\b(?:table|figure|fig\.|section
+    |chapter|appendix)\s+(?:\d|below|above)|\b(?:measured|according\s+to|benchmarks?|reproduce|cf\.|reported\s+by
+    |from\s+the\s+(?:docs|documentation|paper|report))\b"""
 )
 _COMMAND = re.compile(
     r"^(?:\$\s|make |pip |uv |python|npm |cargo |docker |git |go |pytest|curl )|\s--?\w|\w/\w|\w\.\w{1,4}$"

@@ -14,7 +14,7 @@ from typing import Any
 
 from examples.newsroom.document import Document, Section, Sentence
 from examples.newsroom.finding import Finding, Severity, excerpt, settle
-from examples.newsroom.prose import count_words, is_english, syllables, words
+from examples.newsroom.prose import count_words, is_english, syllables, without_code, words
 from examples.newsroom.vocabulary import ADJECTIVES_LIKE_PARTICIPLES, IRREGULAR_PARTICIPLES
 
 NAME = "readability"
@@ -124,7 +124,7 @@ def _long_sentences(spoken: Sequence[Sentence]) -> list[Finding]:
     found = []
     for size, sentence in long[:LONG_REPORTED]:
         severity: Severity = "warning" if size > VERY_LONG_WORDS else "note"
-        stops = sentence.text.count(";")
+        stops = without_code(sentence.text).count(";")
         advice = f" and {stops} semicolons; a list would be easier" if stops >= 3 else "; two would be easier"
         found.append(_remark(severity, sentence, f"a sentence of {size} words{advice}"))
     if len(long) > LONG_REPORTED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,20 @@ CHECKS = (
     "content words used far more often than the length explains, unless a heading shows that they are the subject",
     "phrases of four or more words that occur three or more times; three sentences in a row with the same first word",
 )
-LIMITS = ("synonyms and repeated ideas in other words are not recognised",)
+LIMITS = (
+    "list items, but for doubled words: the entries of a list are alike on purpose",
+    "synonyms and repeated ideas in other words, which are not recognised",
+)
 
-PHRASE_WORDS_MIN, PHRASE_TIMES_MIN, PHRASES_REPORTED = 4, 3, 10
+PHRASE_WORDS_MIN, PHRASE_TIMES_MIN, PHRASE_TIMES_OFTEN, PHRASES_REPORTED = 4, 3, 5, 10
 OVERUSE_TEXT_WORDS_MIN, OVERUSE_TIMES_MIN, OVERUSE_SHARE_MIN, OVERUSED_REPORTED = 200, 8, 0.015, 5
 SAME_START_MIN = 3
 
+_QUOTES = frozenset("'\"‘’“”")
+
 
 def review(document: Document, base: Path | None = None) -> list[Finding]:
-    """All remarks. Doubled words are looked for in any language, the rest in what is prose."""
+    """All remarks. Doubled words are looked for everywhere, overused ones only in English."""
     found = [*_doubled(document), *_same_starts(document)]
     found += _repeated_phrases(document)
     if is_english(_words(document)):
@@ -53,6 +58,11 @@ def _words(document: Document) -> list[str]:
     return [word.lower() for part in document.prose for sentence in part.sentences for word in words(sentence.text)]
 
 
+def _paragraphs(document: Document) -> list[Part]:
+    """The prose without list items: entries of a list are alike on purpose."""
+    return [part for part in document.prose if part.kind != "item"]
+
+
 def _content(found: list[str]) -> Counter[str]:
     """How often each content word occurs; a plural in -s counts with its singular where the text has both."""
     counted = Counter(word for word in found if len(word) > 3 and word not in STOP_WORDS)
@@ -72,7 +82,10 @@ def _doubled_in(sentence: Sentence) -> Iterator[Finding]:
     for word, start, end in words_with_place(sentence.text):
         line += sentence.text.count("\n", before_start, start)
         is_next = sentence.text[before_end:start].isspace()
-        if word and is_next and word.lower() == before.lower() and not _may_double(word, before):
+        is_quoted = (
+            sentence.text[before_start - 1 : before_start] in _QUOTES and sentence.text[end : end + 1] in _QUOTES
+        )
+        if word and is_next and word.lower() == before.lower() and not is_quoted and not _may_double(word, before):
             message = f"the word “{excerpt(word.lower(), 40)}” stands twice in a row"
             severity: Severity = "warning" if word.lower() in STOP_WORDS else "note"
             yield Finding(NAME, severity, line, message, excerpt(sentence.text[max(0, before_end - 60) : end + 60]))
@@ -87,7 +100,9 @@ def _may_double(word: str, before: str) -> bool:
 
 
 def _overused(document: Document) -> Iterator[Finding]:
-    found = _words(document)
+    found = [
+        word for part in _paragraphs(document) for one in part.sentences for word in map(str.lower, words(one.text))
+    ]
     if len(found) < OVERUSE_TEXT_WORDS_MIN:
         return
     subject = {word.lower() for section in document.sections for word in words(section.heading)}
@@ -106,7 +121,7 @@ def _is_among(word: str, subject: set[str]) -> bool:
 
 def _first_with(document: Document, word: str) -> Sentence:
     forms = {word, f"{word}s"}
-    spoken = (sentence for part in document.prose for sentence in part.sentences)
+    spoken = (sentence for part in _paragraphs(document) for sentence in part.sentences)
     return next(one for one in spoken if not forms.isdisjoint(found.lower() for found in words(one.text)))
 
 
@@ -132,24 +147,24 @@ def repeated_phrases(document: Document) -> list[Phrase]:
             starts[run].append(start)
     taken = bytearray(len(flow))
     found = []
-    for run, places in starts.items():
-        if len(places) < PHRASE_TIMES_MIN or not _has_matter(run):
+    for places in starts.values():
+        if len(places) < PHRASE_TIMES_MIN:
             continue
         free = _apart(places, taken)
         if len(free) >= PHRASE_TIMES_MIN:
             length = _grow(flow, free, taken)
             said = [word for word, _ in flow[free[0] : free[0] + length]]
-            while said[-1] in STOP_WORDS:
+            while said and said[-1] in STOP_WORDS:
                 said.pop()  # "here's an example of" is an example of nothing in particular
-            if len(said) >= PHRASE_WORDS_MIN:
+            if len(said) >= PHRASE_WORDS_MIN and _has_matter(said, len(free)):
                 found.append(Phrase(" ".join(said), tuple(flow[place][1] for place in free)))
     return found
 
 
 def _flow(document: Document) -> list[tuple[str, int]]:
-    """All words of prose with their lines; an empty word stands where a phrase must stop."""
+    """All words of the paragraphs with their lines; an empty word stands where a phrase must stop."""
     flow: list[tuple[str, int]] = []
-    for part in document.prose:
+    for part in _paragraphs(document):
         for sentence in part.sentences:
             line, before_end = sentence.line, 0
             for word, start, end in words_with_place(sentence.text):
@@ -163,8 +178,9 @@ def _flow(document: Document) -> list[tuple[str, int]]:
     return flow
 
 
-def _has_matter(run: tuple[str, ...]) -> bool:
-    return sum(word not in STOP_WORDS for word in run) >= 2
+def _has_matter(said: Sequence[str], times: int) -> bool:
+    """Two content words make a phrase when it comes back often, three when it does so now and then."""
+    return sum(word not in STOP_WORDS for word in said) >= (2 if times >= PHRASE_TIMES_OFTEN else 3)
 
 
 def _apart(places: list[int], taken: bytearray) -> list[int]:
@@ -200,10 +216,9 @@ def _repeated_phrases(document: Document) -> Iterator[Finding]:
 
 
 def _same_starts(document: Document) -> Iterator[Finding]:
-    """Within one paragraph only: list items and neighbouring paragraphs are often alike on purpose."""
-    for part in document.prose:
-        if part.kind != "item":
-            yield from _same_starts_in(part)
+    """Within one paragraph only: neighbouring paragraphs are often alike on purpose."""
+    for part in _paragraphs(document):
+        yield from _same_starts_in(part)
 
 
 def _same_starts_in(part: Part) -> Iterator[Finding]:

@@ -199,8 +199,10 @@ def _size(readability: Mapping[str, Any], structure: Mapping[str, Any]) -> str:
 
 def _ease(readability: Mapping[str, Any]) -> str:
     grade = readability.get("flesch_kincaid_grade")
+    if not readability:
+        return "How it reads was not measured."
     if grade is None:
-        return ""
+        return "It holds too little English prose to say how hard it reads."
     how = "easily" if grade < 7 else "plainly" if grade < 11 else "with some effort" if grade < 15 else "hard"
     words = readability["average_sentence_words"]
     return f"It reads {how}: about grade {grade:g}, with {words:g} words in the average sentence."

@@ -6,16 +6,17 @@ import asyncio
 import hashlib
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
 from heliograph.config import Settings, read_settings
 from heliograph.doorbell.postgres import PostgresDoorbell
-from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.errors import InvalidInput, Refused, StoreUnavailable, shown
 from heliograph.harness.resolve import make_resolver
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
@@ -30,8 +31,11 @@ from heliograph.worker.voice import draft_item
 from heliograph.world_real import RealWorld
 
 _FOLLOW_POLL_SECONDS = 0.5
+_OUTAGE_SECONDS_MAX = 60.0
 _RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _RUN_ID_MAX = 100
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,29 @@ class Runtime:
         self.reader = Reader(database, settings.project)
         self._harness_of = make_resolver(settings.model)
 
-    def worker(self, *workflows: Workflow, concurrency: int = 16, lease_seconds: float = 30.0) -> Worker:
-        """A worker for these applications, under a name of its own."""
+    def worker(
+        self, *workflows: Workflow, concurrency: int = 16, lease_seconds: float = 30.0, label: str | None = None
+    ) -> Worker:
+        """A worker for these applications, under a name of its own that begins with `label`, else with the host."""
         kit = Kit(self.world, self.ledger, {w.name: w for w in workflows}, self._harness_of)
-        name = f"{socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
+        name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
         return Worker(kit, name, concurrency=concurrency, lease_seconds=lease_seconds)
+
+    async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
+        """Run `worker` until `stopping` is set; its turns in hand get `grace_seconds`, then they are handed back.
+
+        Cancelled, it hands them back at once. Raises what ended the worker, where it ended by itself.
+        """
+        serving, stopped = asyncio.create_task(worker.run()), asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            worker.stop()
+            await asyncio.wait({serving}, timeout=grace_seconds)
+            if serving.done():
+                serving.result()
+        finally:
+            stopped.cancel()
+            await _wind_down(worker, serving)
 
     async def start(self, workflow: Workflow, state: Any = None, run_id: str | None = None) -> tuple[str, bool]:
         """Start a run; answers its id, and whether it is new.
@@ -81,12 +103,15 @@ class Runtime:
         return name, answer["outcome"] == "started"
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
-        """The run's signals after position `after`, as they are recorded, up to workflow:end."""
+        """The run's signals after position `after`, as they are recorded, up to workflow:end.
+
+        A database that is away is waited for, up to a minute. Raises StoreUnavailable after that.
+        """
         ear = self.world.hear([f"log:{run_id}"])
         try:
             while True:
                 ear.clear()
-                page = await self.reader.signals(run_id, after)
+                page = await self._patiently(partial(self.reader.signals, run_id, after))
                 for signal in page:
                     yield signal
                     after = signal.seq
@@ -119,6 +144,17 @@ class Runtime:
         end: Any = signals[-1].payload  # of workflow:end, which the reaction wrote
         return RunResult(name, end["outcome"], workflow.shape.load(end["state"]), signals, end["metrics"])
 
+    async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What `read` answers, as soon as the database can be asked."""
+        until = self.world.monotonic() + _OUTAGE_SECONDS_MAX
+        while True:
+            try:
+                return await read()
+            except StoreUnavailable:
+                if self.world.monotonic() > until:
+                    raise
+                await self.world.sleep(_FOLLOW_POLL_SECONDS)
+
     async def _collect(self, run_id: str, on_signal: Callable[[Signal], None] | None) -> list[Signal]:
         signals = []
         async for signal in self.follow(run_id):
@@ -131,8 +167,9 @@ class Runtime:
 async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
     """Leave nothing behind: hand back what still runs, publish what is in the outbox."""
     worker.stop()
-    await worker.hand_back()
-    await worker.watchdog.relay()
+    with suppress(StoreUnavailable):  # then the leases run out, and another worker publishes
+        await worker.hand_back()
+        await worker.watchdog.relay()
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 
@@ -144,35 +181,47 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     Raises SetupError, StoreUnavailable, or Refused where the schema is missing or of another version.
     """
     settings = settings or read_settings(os.environ)
+    async with open_database(settings) as database:
+        await _check_schema(database, installs=settings.database_url is None)
+        world = RealWorld(database)
+        bell = PostgresDoorbell(database.url, world.ring_here)
+        try:
+            await bell.open()
+            world.doorbell = bell
+            yield Runtime(settings, database, world)
+        finally:
+            world.close()
+            await bell.close()
+
+
+@asynccontextmanager
+async def open_reader(settings: Settings | None = None) -> AsyncIterator[Reader]:
+    """Only to read: no bell, no worker. Raises what `open_runtime` raises."""
+    settings = settings or read_settings(os.environ)
+    async with open_database(settings) as database:
+        await _check_schema(database, installs=settings.database_url is None)
+        yield Reader(database, settings.project)
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """The database that the settings name, or the embedded one, started or joined; its schema is not looked at."""
     embedded = None
     if settings.database_url is None:
-        from heliograph.ledger.embedded import open_embedded
+        from heliograph.ledger.embedded import open_embedded  # noqa: PLC0415  nobody with a URL needs it
 
         embedded = await asyncio.to_thread(open_embedded, settings.home, version=settings.postgres_version)
     url = embedded.url if embedded is not None else settings.database_url
     assert url is not None
     try:
-        async with _opened(settings, url, installs=embedded is not None) as runtime:
-            yield runtime
+        database = await Database.open(url)
+        try:
+            yield database
+        finally:
+            await database.close()
     finally:
         if embedded is not None:
             await asyncio.to_thread(embedded.close)
-
-
-@asynccontextmanager
-async def _opened(settings: Settings, url: str, *, installs: bool) -> AsyncIterator[Runtime]:
-    database = await Database.open(url)
-    world = RealWorld(database)
-    bell = PostgresDoorbell(url, world.ring_here)
-    try:
-        await _check_schema(database, installs=installs)
-        await bell.open()
-        world.doorbell = bell
-        yield Runtime(settings, database, world)
-    finally:
-        world.close()
-        await bell.close()
-        await database.close()
 
 
 async def _check_schema(database: Database, *, installs: bool) -> None:

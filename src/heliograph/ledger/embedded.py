@@ -183,7 +183,7 @@ class _Opening:
             if not lock.take_exclusive():
                 return
         with self._log() as (log, since):
-            arguments = [str(GUARD), str(cluster.home), cluster.name]
+            arguments = [str(GUARD), str(cluster.home), cluster.name, str(cluster.socket_folder())]
             ended = run_script(arguments, timeout_seconds=self._left_seconds(), log=log)
         if ended.returncode != 0:
             raise SetupError(f"the guard of {cluster.home} did not start: {cluster.log_tail(since)}")

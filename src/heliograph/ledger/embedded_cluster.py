@@ -172,7 +172,7 @@ class Cluster:
         """The folder to name as host: the data folder, or a short link to it when its path will not do.
 
         The link belongs to us in a folder where nobody can replace what is not theirs;
-        the folder behind it opens for us alone. Raises SetupError when its name is taken.
+        the folder behind it opens for us alone. The guard removes it. Raises SetupError when its name is taken.
         """
         if PLAIN_PATH.fullmatch(str(self.data)) and len(str(self.data / SOCKET)) <= SOCKET_PATH_BYTES_MAX:
             return self.data

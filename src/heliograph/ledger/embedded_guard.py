@@ -3,7 +3,9 @@
 A script, not a module: `embedded.py` runs it with `python -I -S`, so it may use the
 standard library only. It detaches itself and holds FOLDER/NAME.guard while it lives.
 
-    embedded_guard.py FOLDER NAME      for example: .heliograph pg18
+    embedded_guard.py FOLDER NAME SOCKETS      for example: .heliograph pg18 .heliograph/pg18
+
+SOCKETS is where clients find the server: its data folder, or a link to it, which goes with it.
 
 The theory stands in `embedded.py`. All files are opened relative to the folder that was
 opened first: when that folder is moved the guard moves along, and when it is deleted and
@@ -23,7 +25,7 @@ PATIENCE_SECONDS = 60
 POLL_SECONDS = 0.02
 
 
-def main(home: str, name: str) -> None:
+def main(home: str, name: str, sockets: str) -> None:
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     # Opened first, so closed first when we are killed: whoever gets the gate then sees this lock free.
     alive = open_lock(folder, f"{name}.guard")
@@ -35,10 +37,10 @@ def main(home: str, name: str) -> None:
         os.write(alive, f"{child}\n".encode())  # for people; nothing of ours reads it back
         os._exit(0)  # the child keeps the lock: the caller may go on
     os.setsid()
-    watch(folder, name, alive)
+    watch(folder, name, sockets, alive)
 
 
-def watch(folder: int, name: str, alive: int) -> None:
+def watch(folder: int, name: str, sockets: str, alive: int) -> None:
     """Wait until nobody holds the server, stop it behind the closed gate, and leave."""
     holders = open_lock(folder, f"{name}.holders")
     gate = open_lock(folder, f"{name}.gate")
@@ -51,6 +53,7 @@ def watch(folder: int, name: str, alive: int) -> None:
             break
         fcntl.flock(gate, fcntl.LOCK_UN)  # somebody came in between
     stop_server(folder, name)
+    remove_link(folder, name, sockets)
     os.close(alive)  # before the gate opens: the next one in must see that it needs a new guard
 
 
@@ -67,6 +70,14 @@ def stop_server(folder: int, name: str) -> None:
                 os.kill(pid, order)
             told = (pid, order)
         time.sleep(POLL_SECONDS)
+
+
+def remove_link(folder: int, name: str, sockets: str) -> None:
+    """Remove the link to our data folder; one that by now leads to another is somebody else's."""
+    with contextlib.suppress(OSError):
+        leads_here = os.path.samestat(os.stat(sockets), os.stat(name, dir_fd=folder))
+        if leads_here and os.path.islink(sockets):
+            os.unlink(sockets)
 
 
 def find_postmaster(folder: int, name: str) -> int | None:
@@ -93,4 +104,4 @@ def can_take(lock: int) -> bool:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

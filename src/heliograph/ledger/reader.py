@@ -79,7 +79,7 @@ class Reader:
         """Raises NotFound."""
         rows = await self._rows(RunRow, "run_overview", "run_id = $2", run_id)
         if not rows:
-            raise NotFound(f"no run {shown(run_id)} in project {self._project}; helio run list shows the newest",
+            raise NotFound(f"no run {shown(run_id)} in project {self._project}; helio runs shows the newest",
                            code="unknown_run")  # fmt: skip
         return rows[0]
 
@@ -89,7 +89,7 @@ class Reader:
 
     async def runs_changed_since(self, since: datetime) -> list[RunRow]:
         return await self._rows(
-            RunRow, "run_overview", "(updated_at >= $2 or status <> 'ended')", since, order="created_at, run_id"
+            RunRow, "run_overview", "(updated_at >= $2 or status <> 'ended')", since, order="updated_at desc, run_id"
         )
 
     async def turns(self, *, run_id: str | None = None, status: str | None = None, limit: int = 50) -> list[TurnRow]:

@@ -72,7 +72,7 @@ def react_to_start(
     workflow: Workflow, run_id: str, state: JsonObject, now: datetime, new_id: Callable[[str], str]
 ) -> Reaction:
     """The first reaction of a run: workflow:start {state}, and what it wakes."""
-    view = RunView(run_id, "running", 0, state, _new_memory(now), 0, 0, 0)
+    view = RunView(run_id, "running", 0, state, _new_memory(workflow, now), 0, 0, 0)
     builder = _Builder(workflow, view, now, new_id, closing=0)
     builder.reaction.state = state
     builder.say(Draft("workflow:start", {"state": state}, at=now))
@@ -251,6 +251,8 @@ class _Builder:
 
     def _guard(self, agent: AgentSpec, parent: int | str, name: str, payload: Json, source: str | None) -> str | None:
         """None when the agent may run, else why not."""
+        if agent.name not in self.memory["agents"]:
+            return "added after this run began"
         if agent.when is None:
             return None
         try:
@@ -298,9 +300,16 @@ class _Builder:
         }  # fmt: skip
 
 
-def _new_memory(now: datetime) -> dict[str, Any]:
-    return {"started_at": now.isoformat(), "joins": {}, "turns": 0, "failed": 0, "skipped": 0,
-            "usage": {"inputTokens": 0, "outputTokens": 0}}  # fmt: skip
+def _new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
+    return {
+        "started_at": now.isoformat(),
+        "agents": sorted(workflow.agents),  # a run keeps the agents it began with, whatever is deployed meanwhile
+        "joins": {},
+        "turns": 0,
+        "failed": 0,
+        "skipped": 0,
+        "usage": {"inputTokens": 0, "outputTokens": 0},
+    }
 
 
 def _completed(ending: Ending, now: datetime) -> Draft:

@@ -9,14 +9,18 @@ become one signal that carries its offset.
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import msgspec
 
+from heliograph.errors import StoreUnavailable
 from heliograph.ids import signal_id
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed
 from heliograph.signals.model import Draft
 from heliograph.worker.kit import Kit, TurnLost, owned
+
+log = logging.getLogger("heliograph.worker")
 
 BATCH_SECONDS = 0.04
 _DELTAS = ("text:delta", "thinking:delta")
@@ -68,6 +72,8 @@ class Voice:
         Raises TurnLost if a batch was refused.
         """
         async with self._sending:
+            if self._in_flight:  # a batch whose reply was lost: sent again as it was, or its signals would repeat
+                await self._send()
             self._is_closed = True
             if self._lost is not None:
                 raise self._lost
@@ -79,11 +85,13 @@ class Voice:
         try:
             async with self._sending:
                 await self._send()
+        except StoreUnavailable as error:
+            log.info("signals of %s wait: %s", self._claimed.turn_id, error.message)
         except TurnLost as lost:
             self._lost = lost  # the drive meets it at its next commit, or by its heartbeat
 
     async def _send(self) -> None:
-        batch, world = list(self._pending), self._kit.world
+        batch, world = self._pending[: self._in_flight or None], self._kit.world
         if not batch or self._is_closed or self._lost is not None:
             return
         drafts = [self._item(d) for d in self._placed(batch)]

@@ -1,14 +1,15 @@
 -- The head: lock it, move it. Lock order everywhere: heads by agent id, then runs by run id; nothing else is locked.
 
--- _lock_heads: lock heads in ascending agent id (kernel.md section 1, Batches).
+-- _lock_heads: lock heads in ascending agent id (kernel.md section 1, Batches). Answers the ids of those locked.
 --   raises: nothing; an agent that does not exist is skipped
 --   locks:  those rows of agent_state_head
-create function heliograph._lock_heads(p_project text, p_agent_ids text[]) returns void
+create function heliograph._lock_heads(p_project text, p_agent_ids text[]) returns text[]
     language plpgsql as $$
 begin
-    perform from heliograph.agent_state_head
-      where project_id = p_project and agent_id = any (p_agent_ids)
-      order by agent_id for update;
+    return array(
+        select agent_id from heliograph.agent_state_head
+         where project_id = p_project and agent_id = any (p_agent_ids)
+         order by agent_id for update);
 end $$;
 
 -- _lock_runs: lock runs in ascending run id, after every head that the call needs.
@@ -43,7 +44,8 @@ begin
         update heliograph.agent_state_head h
            set status = 'dispatched', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = n.agent_turn_id,
                priority = n.priority, ready_at = p_now, trace_id = n.run_id,
-               parent_step_id = heliograph._signal_id(n.run_id, n.activation_seq), moved_at = p_now
+               parent_step_id = heliograph._signal_id(n.run_id, n.activation_seq),
+               moved_at = greatest(p_now, h.moved_at)  -- time never runs backwards on one head
           from next n
          where h.project_id = p_project and h.agent_id = n.agent_id and h.status = 'idle'
         returning h.agent_id, h.target, h.turn_epoch, h.active_agent_turn_id

@@ -13,12 +13,15 @@ $$;
 -- _enqueue: one turn for each activation {agent, turn_id, cause, activation, priority, max_attempts, ttl_seconds}
 --   of a run: turn row, inbox row 'queued', edge (L0-30, L0-31, L0-33). cause and activation are positions in
 --   the run's log. Dispatches nothing. The caller raises open_turns.
---   raises: 23503 for an agent that the run does not have, 23505 for a turn id used before
+--   raises: 22023 for a priority, a ttl or a limit out of range, 23503 for an agent that the run does not have,
+--           23505 for a turn id used before
 --   locks:  nothing; the caller holds the heads (K9) and the run
 create function heliograph._enqueue(
     p_project text, p_run_id text, p_activations jsonb, p_now timestamptz
 ) returns void language plpgsql as $$
 begin
+    -- refused here, where it is written: later it would be refused to the turn whose end dispatches this one
+    perform heliograph._check_limits(a.item) from jsonb_array_elements(p_activations) a (item);
     insert into heliograph.agent_turns
         (project_id, agent_turn_id, agent_id, run_id, state, priority, max_attempts, cause_seq, activation_seq,
          context_box_id, output_box_id, created_at, expires_at)
@@ -61,7 +64,7 @@ $$;
 -- _react: commit a reaction {version, state, memory, status, outcome, activations} with its signals.
 --   p_closed turns of this run ended in the same transaction. state and memory may be absent: unchanged.
 --   Answers the targets to ring. The caller has compared the version.
---   raises: 23514 when a run would end with a turn open or a reaction owed (K26)
+--   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
 --   locks:  nothing; the caller holds the heads of the activated agents and the run
 create function heliograph._react(
     p_project text, p_run_id text, p_turn_id text, p_closed integer, p_signals jsonb, p_reaction jsonb,
@@ -78,10 +81,14 @@ begin
        set signal_seq = v_base + v_written, version = version + 1,
            open_turns = open_turns - p_closed + jsonb_array_length(v_activations),
            activations = activations + jsonb_array_length(v_activations),
+           owed = owed + (select count(*) from jsonb_array_elements(p_signals) d where (d ->> 'owed')::boolean),
            state = coalesce(p_reaction -> 'state', state), memory = coalesce(p_reaction -> 'memory', memory),
            status = coalesce(p_reaction ->> 'status', status), outcome = p_reaction ->> 'outcome',
            ended_at = case when p_reaction ->> 'status' = 'ended' then p_now end, updated_at = p_now
-     where project_id = p_project and run_id = p_run_id;
+     where project_id = p_project and run_id = p_run_id and status <> 'ended';
+    if not found then
+        raise exception using errcode = '23514', message = format('run "%s" has ended, and ends only once', p_run_id);
+    end if;
     if v_activations = '[]' then
         return '{}';
     end if;

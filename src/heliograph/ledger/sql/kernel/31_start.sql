@@ -2,7 +2,7 @@
 --   p_runs: [{run_id, target, request_hash, agents: [name], signals: [draft], reaction}], see _react.
 --   Answers [{run_id, outcome, targets}]: 'started'; 'duplicate' for the same request again, which changes nothing;
 --   'conflict' for a run id that another request has taken.
---   raises: 23514 for a reaction that the tables refuse
+--   raises: 23514 for a reaction that the tables refuse, 23503 for one that wakes an agent which the run lacks
 --   locks:  the new runs in ascending id, then their new heads: nobody else can know them yet
 create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
@@ -12,7 +12,7 @@ declare
     v_answer jsonb := '[]';
     v_outcome text;
 begin
-    for v_run in select item from jsonb_array_elements(p_runs) r (item) order by item ->> 'run_id' loop
+    for v_run in select item from jsonb_array_elements(p_runs) with ordinality r (item, n) order by item ->> 'run_id', n loop
         insert into heliograph.runs (project_id, run_id, target, status, request_hash, state, memory, created_at, updated_at)
         values (p_project, v_run ->> 'run_id', v_run ->> 'target', 'running', v_run ->> 'request_hash', '{}', '{}',
                 p_now, p_now)

@@ -9,6 +9,7 @@
 create function heliograph.enqueue(p_project text, p_messages jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
 declare
+    v_heads text[];
     v_message jsonb;
     v_agent_id text;
     v_run_id text;
@@ -16,15 +17,17 @@ declare
     v_outcome text;
     v_answer jsonb := '[]';
 begin
-    perform heliograph._lock_heads(p_project, (
+    v_heads := heliograph._lock_heads(p_project, (
         select array_agg((m ->> 'run_id') || '/' || (m ->> 'agent')) from jsonb_array_elements(p_messages) m));
     perform heliograph._lock_runs(p_project, (select array_agg(m ->> 'run_id') from jsonb_array_elements(p_messages) m));
     for v_message in select item from jsonb_array_elements(p_messages) with ordinality m (item, n) order by n loop
-        perform heliograph._check_limits(v_message);
         v_run_id := v_message ->> 'run_id';
         v_agent_id := v_run_id || '/' || (v_message ->> 'agent');
         v_targets := '{}';
-        if not exists (select from heliograph.agent_state_head where project_id = p_project and agent_id = v_agent_id) then
+        -- a head that came to be after the locks were taken is not there yet: nothing is written without the lock
+        if not exists (select from heliograph.agent_state_head
+                        where project_id = p_project and agent_id = v_agent_id and agent_id = any (v_heads)
+                          and run_id = v_run_id) then
             v_outcome := 'unknown_agent';
         elsif exists (select from heliograph.agent_turns
                        where project_id = p_project and agent_turn_id = v_message ->> 'turn_id') then

@@ -29,7 +29,7 @@ begin
         update heliograph.agent_state_head h
            set status = 'running', turn_epoch = h.turn_epoch + 1, owner = p_worker, phase = 'init',
                lease_until = p_now + make_interval(secs => p_lease_seconds),
-               moved_at = greatest(p_now, h.moved_at)  -- time never runs backwards on one head
+               moved_at = greatest(p_now, h.moved_at)  -- it may have been dispatched after p_now was read
          where h.project_id = p_project and h.agent_id = any (v_agent_ids)
         returning h.*
     ), leased as (
@@ -39,7 +39,7 @@ begin
         update heliograph.agent_inbox i set status = 'processing', turn_epoch = m.turn_epoch
           from moved m
          where i.project_id = p_project and i.agent_id = m.agent_id and i.agent_turn_id = m.active_agent_turn_id
-           and i.status in ('pending', 'deferred') and i.next_retry_at <= p_now
+           and i.status in ('pending', 'deferred') and i.next_retry_at <= m.moved_at
         returning i.agent_id, i.inbox_id, i.message_type, i.correlation_id
     )
     select jsonb_agg(jsonb_build_object(
@@ -96,11 +96,12 @@ begin
           from item i
          where h.project_id = p_project and h.agent_id = i.agent_id and h.status = 'running'
            and h.active_agent_turn_id = i.turn_id and h.turn_epoch = i.epoch
-        returning h.agent_id, h.turn_epoch
+        returning h.agent_id, h.turn_epoch, h.active_agent_turn_id as turn_id
     )
     select jsonb_agg(jsonb_build_object('turn_id', i.turn_id,
                'outcome', case when r.agent_id is null then 'stale' else 'ok' end) order by i.n)
       into v_answer
-      from item i left join renewed r on r.agent_id = i.agent_id and r.turn_epoch = i.epoch;
+      from item i
+      left join renewed r on r.agent_id = i.agent_id and r.turn_epoch = i.epoch and r.turn_id = i.turn_id;
     return coalesce(v_answer, '[]');
 end $$;

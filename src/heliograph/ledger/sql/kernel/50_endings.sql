@@ -31,12 +31,13 @@ begin
             jsonb_build_object('agent_turn_id', p_turn_id, 'status', p_outcome, 'output_box_id', v_turn.output_box_id,
                                'deliverable_card_id', p_card_id), p_now);
     if v_head.active_agent_turn_id = p_turn_id then
-        update heliograph.leases set ended_at = p_now
+        update heliograph.leases set ended_at = greatest(p_now, v_head.moved_at)
          where project_id = p_project and agent_id = v_head.agent_id and turn_epoch = v_head.turn_epoch
            and ended_at is null;
         update heliograph.agent_state_head
            set status = 'idle', turn_epoch = turn_epoch + 1, active_agent_turn_id = null, phase = null, owner = null,
-               lease_until = null, ready_at = null, trace_id = null, parent_step_id = null, moved_at = p_now
+               lease_until = null, ready_at = null, trace_id = null, parent_step_id = null,
+               moved_at = greatest(p_now, moved_at)
          where project_id = p_project and agent_id = v_head.agent_id;
     end if;
 end $$;
@@ -86,9 +87,10 @@ begin
                                      v_item -> 'reaction', p_now);
             v_outcome := 'ok';
         end if;
-        v_answer := v_answer || jsonb_strip_nulls(jsonb_build_object(
-            'turn_id', v_item ->> 'turn_id', 'outcome', v_outcome, 'targets', to_jsonb(v_targets),
-            'run', case when v_outcome = 'conflict' then heliograph._run_view(p_project, v_run_id) end));
+        v_answer := v_answer || (
+            jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', v_outcome, 'targets', to_jsonb(v_targets))
+            || case when v_outcome = 'conflict'
+                    then jsonb_build_object('run', heliograph._run_view(p_project, v_run_id)) else '{}' end);
     end loop;
     return v_answer;
 end $$;

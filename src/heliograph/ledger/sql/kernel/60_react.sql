@@ -1,7 +1,7 @@
 -- react: pay what a run owes: the reaction to signals that nobody has reacted to (K25).
 --   p_items: [{run_id, signals: [draft], reaction}], computed from sweep_owed's answer.
 --   Answers [{run_id, outcome, targets}]: 'ok'; 'conflict' when the run moved on: somebody else reacted, or will.
---   raises: 23514 for a run that may not end yet
+--   raises: 23514 for a run that may not end yet, or has ended
 --   locks:  the heads of the agents activated, then the runs
 create function heliograph.react(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$

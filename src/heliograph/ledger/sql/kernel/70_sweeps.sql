@@ -24,7 +24,7 @@ begin
         select agent_id from due order by run_id, agent_id
     loop
         -- read again, now that the head is held: the loop's own snapshot is older than its locks
-        select h.agent_id, h.turn_epoch, h.target, t.agent_turn_id, t.attempts, t.max_attempts into v_head
+        select h.agent_id, h.turn_epoch, h.target, h.moved_at, t.agent_turn_id, t.attempts, t.max_attempts into v_head
           from heliograph.agent_state_head h
           join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = h.active_agent_turn_id
          where h.project_id = p_project and h.agent_id = v_agent_id;
@@ -36,10 +36,11 @@ begin
         end if;
         update heliograph.agent_turns set attempts = attempts + 1
          where project_id = p_project and agent_turn_id = v_head.agent_turn_id;
-        update heliograph.leases set ended_at = p_now
+        update heliograph.leases set ended_at = greatest(p_now, v_head.moved_at)
          where project_id = p_project and agent_id = v_head.agent_id and turn_epoch = v_head.turn_epoch;
         update heliograph.agent_state_head
-           set status = 'dispatched', turn_epoch = turn_epoch + 1, owner = null, lease_until = null, moved_at = p_now
+           set status = 'dispatched', turn_epoch = turn_epoch + 1, owner = null, lease_until = null,
+               moved_at = greatest(p_now, moved_at)
          where project_id = p_project and agent_id = v_head.agent_id;
         update heliograph.agent_inbox set status = 'pending', turn_epoch = v_head.turn_epoch + 1
          where project_id = p_project and agent_id = v_head.agent_id and agent_turn_id = v_head.agent_turn_id

@@ -13,15 +13,20 @@ $$;
 
 -- mark_published: these rows are on the wire. p_ids: [outbox_id]. A second call changes nothing.
 --   raises: nothing
---   locks:  those rows
+--   locks:  those rows, ascending: two relays mark the same ones
 create function heliograph.mark_published(p_project text, p_ids jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
 declare
     v_marked integer;
 begin
-    update heliograph.outbox set published_at = p_now
-     where project_id = p_project and published_at is null
-       and outbox_id in (select (i #>> '{}')::bigint from jsonb_array_elements(p_ids) i);
+    with unmarked as (
+        select outbox_id from heliograph.outbox
+         where project_id = p_project and published_at is null
+           and outbox_id in (select (i #>> '{}')::bigint from jsonb_array_elements(p_ids) i)
+         order by outbox_id for update)
+    update heliograph.outbox o set published_at = p_now
+      from unmarked u
+     where o.outbox_id = u.outbox_id;
     get diagnostics v_marked = row_count;
     return to_jsonb(v_marked);
 end $$;

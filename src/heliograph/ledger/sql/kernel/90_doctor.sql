@@ -1,5 +1,5 @@
 -- doctor: what must hold in every database at every moment, and with p_quiescent also once all work is done
---   (kernel.md section 11, I1 to I18 as far as this schema has the parts, and R1 to R4 for runs).
+--   (kernel.md section 11, I1 to I18 as far as this schema has the parts, and R1 to R7 for runs).
 --   Answers [{check, subject}], empty when all is well.
 --   raises: nothing
 --   locks:  nothing
@@ -53,7 +53,9 @@ create function heliograph.doctor(p_project text, p_quiescent boolean) returns j
          where t.state = 'done' and i.status in ('queued', 'pending', 'processing', 'deferred')
         union all
         select 'I12 no card after the deliverable', c.agent_turn_id from c join d using (agent_turn_id)
-         where c.kind <> 'task.deliverable' and (c.turn_epoch > d.turn_epoch or c.created_at > d.created_at)
+          join heliograph.box_cards cb on cb.project_id = p_project and cb.card_id = c.card_id
+          join heliograph.box_cards db on db.project_id = p_project and db.card_id = d.card_id
+         where c.kind <> 'task.deliverable' and (c.turn_epoch > d.turn_epoch or cb.position > db.position)
         union all
         select 'I13 turns of an agent finish in order', agent_turn_id from (
                select agent_turn_id, finished_at, lag(finished_at) over (partition by agent_id order by queue_seq) as before
@@ -93,8 +95,10 @@ create function heliograph.doctor(p_project text, p_quiescent boolean) returns j
         select 'R4 an ended run has one workflow:end, and no other has one', r.run_id from r
          where (r.status = 'ended')::integer <> (select count(*) from s where s.run_id = r.run_id and s.name = 'workflow:end')
         union all
-        select 'R5 a parent comes before its child', s.run_id from s
-         where s.parent_id like 'sig\_%' and substring(s.parent_id from '[0-9]+$')::bigint >= s.seq
+        select 'R5 a parent comes before its child', s.run_id from s left join s p
+            on p.run_id = s.run_id and heliograph._signal_id(p.run_id, p.seq) = s.parent_id
+         where s.parent_id is not null and (p.seq >= s.seq or (p.seq is null
+               and s.parent_id = rtrim(heliograph._signal_id(s.run_id, 0), '0') || substring(s.parent_id from '[0-9]+$')))
         union all
         select 'R6 nothing waits for ever', r.run_id from r
          where r.status <> 'ended' and r.open_turns = 0 and r.owed = 0

@@ -1,0 +1,74 @@
+"""What an argument may be: numbers in their range, ids, times. Each says in its error what it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from heliograph.errors import InvalidInput, shown
+
+ID_LENGTH_MAX = 200
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_-]+")
+_AGO = re.compile(r"([0-9]{1,9})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def integer(option: str, low: int, high: int) -> Callable[[str], int]:
+    """A reader of whole numbers from `low` to `high` (`out_of_range`)."""
+
+    def read(text: str) -> int:
+        is_number = re.fullmatch(r"[+-]?[0-9]{1,18}", text) is not None
+        if not is_number or not low <= int(text) <= high:
+            raise InvalidInput(f"{option} is a whole number from {low} to {high}, not {shown(text)}",
+                               code="out_of_range", path=option)  # fmt: skip
+        return int(text)
+
+    return read
+
+
+def seconds(option: str, low: float, high: float) -> Callable[[str], float]:
+    """A reader of seconds from `low` to `high` (`out_of_range`)."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            raise InvalidInput(f"{option} is a number of seconds from {low:g} to {high:g}, not {shown(text)}",
+                               code="out_of_range", path=option)  # fmt: skip
+        return value
+
+    return read
+
+
+def identifier(option: str) -> Callable[[str], str]:
+    """A reader of ids and names (`too_long`, `invalid_id`); the store is never asked for what cannot be one."""
+
+    def read(text: str) -> str:
+        if len(text) > ID_LENGTH_MAX:
+            raise InvalidInput(f"{option} has at most {ID_LENGTH_MAX} characters, not {len(text)}: {shown(text, 40)}",
+                               code="too_long", path=option)  # fmt: skip
+        if not _IDENTIFIER.fullmatch(text):
+            raise InvalidInput(f"{option} is made of ASCII letters, digits, '_' and '-', not '{shown(text)}'",
+                               code="invalid_id", path=option)  # fmt: skip
+        return text
+
+    return read
+
+
+def since(text: str) -> datetime:
+    """A moment: `10m`, `2h`, `1d` ago, or an ISO time, which is local where it names no zone (`invalid_time`)."""
+    try:
+        if ago := _AGO.fullmatch(text):
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"--since does not understand '{shown(text)}'; it takes 30s, 10m, 2h or 1d, or a time such as "
+            "2026-01-31T09:30:00Z or 2026-01-31",
+            code="invalid_time",
+            path="--since",
+        ) from None

@@ -1,0 +1,58 @@
+"""The edge where errors become text and an exit code. Nobody sees a traceback who did not ask for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from heliograph.cli.output import OutputClosed, line, note
+from heliograph.errors import HeliographError, shown
+
+INTERRUPTED = 130
+
+
+def report(error: Exception, *, as_json: bool) -> int:
+    """Tell of `error`: people read it on stderr, with `as_json` programs read the envelope on stdout.
+
+    Answers the exit code. HELIOGRAPH_DEBUG=1 adds the traceback.
+    """
+    if os.environ.get("HELIOGRAPH_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error)
+    known = error if isinstance(error, HeliographError) else _unexpected(error)
+    note(f"error: {known.message}")
+    if known.hint is not None:
+        note(f"hint: {known.hint}")
+    if as_json:
+        try:
+            line(json.dumps(known.envelope(), ensure_ascii=False))
+        except OutputClosed:
+            close_output()
+    return known.exit_code
+
+
+def place_of(error: BaseException) -> str | None:
+    """`FILE.py:12`: the innermost line of the user's own code, which is neither ours nor an installed library's."""
+    foreign = (str(Path(__file__).resolve().parent.parent), str(Path(os.__file__).parent), "<")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(foreign) and "site-packages" not in frame.filename:
+            path = Path(frame.filename)
+            return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{frame.lineno}"
+    return None
+
+
+def close_output() -> None:
+    """Let what is still buffered go nowhere: the reader has left, and the interpreter would complain about it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _unexpected(error: Exception) -> HeliographError:
+    return HeliographError(
+        f"this should not have happened: {type(error).__name__}: {shown(str(error), 300)}",
+        code="internal_error",
+        hint="HELIOGRAPH_DEBUG=1 shows where; please report it",
+    )

@@ -1,0 +1,66 @@
+"""Files that an argument names: each way of not being readable has its own words."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from heliograph.errors import InvalidInput, NotFound, shown
+from heliograph.signals.payload import parse_json
+from heliograph.types import Json, JsonObject
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory", "is_directory"),
+    (stat.S_ISCHR, "a device", "is_device"),
+    (stat.S_ISBLK, "a device", "is_device"),
+    (stat.S_ISFIFO, "a pipe", "is_pipe"),
+    (stat.S_ISSOCK, "a socket", "is_socket"),
+)
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a plain file.
+
+    Raises NotFound (`file_not_found`), InvalidInput (`is_directory`, `is_device`, `is_pipe`, `is_socket`,
+    `unreadable_file`, `file_too_large`).
+    """
+    name = shown(str(path), 300)
+    try:
+        mode = path.stat().st_mode
+        for is_kind, words, code in _KINDS:
+            if is_kind(mode):
+                raise InvalidInput(f"{name} is {words}, not a file", code=code, path=name)
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"there is no file {name}", code="file_not_found", path=name) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"cannot read {name}: {reason}", code="unreadable_file", path=name) from None
+    if len(data) > FILE_BYTES_MAX:
+        raise InvalidInput(f"{name} is larger than {FILE_BYTES_MAX // 2**20} MiB", code="file_too_large", path=name)
+    return data
+
+
+def read_state(argument: str) -> JsonObject:
+    """The object that `--state` gives: JSON as it stands, or @ and the name of a file that holds it."""
+    source, text = "--state", argument.encode("utf-8", "surrogateescape")
+    if argument.startswith("@"):
+        source = shown(argument[1:], 300)
+        text = read_file(Path(argument[1:]))
+    value = _parse(text, source, argument)
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{source}: the state is a JSON object, not {shown(value)}", code="invalid_state", path="/state")
+    return value
+
+
+def _parse(text: bytes, source: str, argument: str) -> Json:
+    try:
+        return parse_json(text)
+    except InvalidInput as error:
+        hint = error.hint
+        if source == "--state" and error.code == "invalid_json":
+            hint = "the state of a file is given as --state @FILE" if "{" not in argument else "quote it: --state '{...}'"
+        raise InvalidInput(f"{source}: {error.message}", code=error.code, path=error.path or source, hint=hint) from None

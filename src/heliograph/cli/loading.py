@@ -1,0 +1,125 @@
+"""From `FILE.py:app` to the application it names. What is wrong with it is told in the words of its author.
+
+The file is run as `python FILE.py` would run it, with its folder first on the
+search path, under the name of the file: so agents can import their neighbours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
+
+from heliograph.cli.errors import place_of
+from heliograph.cli.files import read_file
+from heliograph.errors import HeliographError, InvalidInput, NotFound, shown
+
+if TYPE_CHECKING:
+    from heliograph.app import Heliograph
+
+T = TypeVar("T")
+
+
+def load_app(reference: str) -> Heliograph:
+    """The application that `FILE.py:name` or `package.module:name` names, checked as a whole.
+
+    Raises NotFound (`file_not_found`, `unknown_module`, `unknown_attribute`), InvalidInput (`invalid_reference`,
+    `not_python`, `syntax_error`, `not_an_application`, what files.read_file says, or what the application's own
+    definitions are refused for), HeliographError (`import_failed`).
+    """
+    where, _, name = reference.rpartition(":")
+    if not where or not name.isidentifier():
+        raise InvalidInput(f"'{shown(reference)}' names no application; write FILE.py:app, the file and the name in it",
+                           code="invalid_reference", hint=_hint_for(reference))  # fmt: skip
+    is_file = where.endswith(".py") or "/" in where or Path(where).exists()
+    module = _load_file(Path(where)) if is_file else _load_module(where)
+    from heliograph.app import Heliograph  # noqa: PLC0415  the user's file has loaded it by now
+
+    found = getattr(module, name, None)
+    if isinstance(found, Heliograph):
+        _told(where, lambda: found.workflow)
+        return found
+    apps = [key for key, value in vars(module).items() if isinstance(value, Heliograph)]
+    known = f"its applications: {', '.join(apps)}" if apps else "it has no application: app = Heliograph('name')"
+    if not hasattr(module, name):
+        nearest = get_close_matches(name, [*apps, *vars(module)], n=1)
+        raise NotFound(f"{where} has no '{name}'; {known}", code="unknown_attribute",
+                       hint=f"did you mean {where}:{nearest[0]}?" if nearest else None)  # fmt: skip
+    kind = "class" if isinstance(found, type) else type(found).__name__
+    raise InvalidInput(f"{where}:{name} is a {kind}, not a Heliograph application; {known}", code="not_an_application")
+
+
+def _hint_for(reference: str) -> str | None:
+    if reference == "list":
+        return "helio runs lists the runs"
+    return f"helio run {reference}:app" if reference.endswith(".py") else None
+
+
+def _load_file(path: Path) -> ModuleType:
+    source = read_file(path)
+    if path.suffix != ".py":
+        raise InvalidInput(f"{path} is no Python file: its name does not end in .py", code="not_python", path=str(path))
+    _compile(source, path)
+    path = path.resolve()
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    # a file may be called like a module that is loaded already, and must not take its place
+    name = path.stem if path.stem not in sys.modules else f"helio_app_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and type hints look their module up
+    loader = spec.loader
+    _told(str(path), lambda: loader.exec_module(module))
+    return module
+
+
+def _compile(source: bytes, path: Path) -> None:
+    try:
+        compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise _syntax_error(error, str(path)) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InvalidInput(f"{path} is not Python: {error}", code="syntax_error", path=str(path)) from None
+
+
+def _load_module(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise NotFound(f"there is no file or module {shown(name)}", code="file_not_found")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as `python -m` would: helio itself lies elsewhere
+    try:
+        return _told(name, lambda: importlib.import_module(name))
+    except HeliographError as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and cause.name and f"{name}.".startswith(f"{cause.name}."):
+            raise NotFound(f"there is no module {name}; a file is given with its ending, as in {name}.py:app",
+                           code="unknown_module") from None  # fmt: skip
+        raise
+
+
+def _told(where: str, work: Callable[[], T]) -> T:
+    """The result of code that is not ours; whatever it raises names the author's own line."""
+    try:
+        return work()
+    except SyntaxError as error:
+        raise _syntax_error(error, where) from None
+    except HeliographError as error:
+        raise type(error)(f"{place_of(error) or where}: {error.message}", code=error.code, path=error.path, hint=error.hint) from error
+    except (Exception, SystemExit) as error:
+        kind = "SystemExit (it ends the program)" if isinstance(error, SystemExit) else type(error).__name__
+        raise HeliographError(f"{place_of(error) or where}: {kind}: {shown(str(error), 300)}", code="import_failed",
+                              hint="the file itself raised this while it was loaded") from error  # fmt: skip
+
+
+def _syntax_error(error: SyntaxError, where: str) -> InvalidInput:
+    text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
+    place = f"{error.filename or where}:{error.lineno}"
+    return InvalidInput(f"{place}: {error.msg}{shown(text)}", code="syntax_error", path=place)

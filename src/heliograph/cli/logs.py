@@ -1,0 +1,58 @@
+"""What the runtime logs, as lines of text or of JSON. An exception is one line with the place in the user's code."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+
+from heliograph.cli.errors import place_of
+
+
+
+class _Lines(logging.Formatter):
+    """Time, level where it matters, message. HELIOGRAPH_DEBUG=1 adds tracebacks."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        text = f"{self.formatTime(record)}  {level}{record.getMessage()}"
+        return f"{text}{self._cause(record)}"
+
+    def _cause(self, record: logging.LogRecord) -> str:
+        if not record.exc_info or record.exc_info[1] is None:
+            return ""
+        if os.environ.get("HELIOGRAPH_DEBUG", "") not in ("", "0"):
+            return f"\n{self.formatException(record.exc_info)}"
+        return f": {_named(record.exc_info[1])}"
+
+
+class _JsonLines(logging.Formatter):
+    """One object per line: at, level, message, and error where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname.lower(), "message": record.getMessage(),
+        }  # fmt: skip
+        if record.exc_info and record.exc_info[1] is not None:
+            entry["error"] = _named(record.exc_info[1])
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def show_logs(level: int, *, as_json: bool = False) -> None:
+    """Heliograph's own log from now on: JSON on stdout, text on stderr."""
+    handler = logging.StreamHandler(sys.stdout if as_json else sys.stderr)
+    handler.setFormatter(_JsonLines() if as_json else _Lines())
+    ours = logging.getLogger("heliograph")
+    ours.handlers, ours.propagate = [handler], False
+    ours.setLevel(level)
+
+
+def _named(error: BaseException) -> str:
+    place = place_of(error)
+    return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}"

@@ -1,0 +1,193 @@
+"""The command line: `helio <noun> <verb>`. Parse, dispatch, and the edge where errors become text.
+
+This file and what it imports load no driver, no validation and no terminal
+library: a command imports what it needs when it is called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import IO, Any
+
+from heliograph.cli.arguments import identifier, integer, seconds, since
+from heliograph.cli.errors import INTERRUPTED, close_output, report
+from heliograph.cli.interrupts import leave_threads_behind
+from heliograph.cli.output import OutputClosed, line, speak_utf8
+from heliograph.errors import InvalidInput, shown
+
+TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
+_ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; answers its exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    speak_utf8()
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+    except (OutputClosed, BrokenPipeError):
+        close_output()
+        code = 0
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        code = report(error, as_json="--json" in arguments)
+    leave_threads_behind(code)
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["sim"]:  # its options are its own, --help among them
+        return _call("sim:main", arguments[1:])
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as end:  # --help and --version have answered
+        return int(end.code or 0)
+    # one way for settings to come in: what an option says is what the environment says from here on
+    for option, variable in (("database_url", "HELIOGRAPH_DATABASE_URL"), ("project", "HELIOGRAPH_PROJECT")):
+        if hasattr(options, option):
+            os.environ[variable] = getattr(options, option)
+    options.json = getattr(options, "json", False)
+    return _call(options.call, options)
+
+
+def _call(command: str, argument: Any) -> int:
+    module, _, function = command.partition(":")
+    return int(getattr(import_module(f"heliograph.cli.{module}"), function)(argument))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong as an InvalidInput, and prints through `output`."""
+
+    def error(self, message: str) -> Any:
+        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows what it takes")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        # where argparse refuses a choice: with the nearest one it helps more
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        nearest = get_close_matches(str(value), choices, n=1)
+        meant = f"; did you mean {nearest[0]}?" if nearest else ""
+        if isinstance(action, argparse._SubParsersAction):
+            raise InvalidInput(f"{self.prog} has no command '{shown(value)}'{meant}", code="unknown_command",
+                               hint=f"there are: {', '.join(choices)}")  # fmt: skip
+        option = "/".join(action.option_strings) or str(action.metavar)
+        raise InvalidInput(f"{option} is one of {', '.join(choices)}, not '{shown(value)}'{meant}",
+                           code="invalid_enum", path=option)  # fmt: skip
+
+    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+        line(message.rstrip("\n"))
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version  # noqa: PLC0415  slow, and asked for rarely
+
+        line(f"heliograph {version('heliograph')}")
+        parser.exit()
+
+
+def _parser() -> _Parser:
+    """All commands. `call` is `module:function` of this folder, imported when the command is chosen."""
+    everywhere = _everywhere()
+    parser = _Parser(prog="helio", parents=[everywhere], epilog=_ENDINGS, allow_abbrev=False,
+                     description="Durable, signal-driven agents on PostgreSQL.")  # fmt: skip
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    nouns = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(to: Any, name: str, call: str, text: str, **options: Any) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = to.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", parents=[everywhere], allow_abbrev=False,
+            **options,
+        )  # fmt: skip
+        made.set_defaults(call=call)
+        return made
+
+    def noun(name: str, text: str) -> Any:
+        made = nouns.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", parents=[everywhere],
+                                allow_abbrev=False)  # fmt: skip
+        return made.add_subparsers(metavar="COMMAND", required=True)
+
+    _add_run(command(nouns, "run", "run:run", "run an application to its end, or take a run up again"))
+    runs = command(nouns, "runs", "runs:list_runs", "list runs, the newest first")
+    runs.add_argument("--limit", type=integer("--limit", 1, 1000), default=20, metavar="N", help="at most N (20)")
+    _add_worker(command(nouns, "worker", "worker:work", "serve applications until told to stop"))
+    _add_turns(noun("turn", "look at turns: one run of one agent each"), command)
+    _add_signals(noun("signal", "look at the log of signals"), command)
+    _add_database(noun("db", "install, print or examine the database"), command)
+    nouns.add_parser("sim", help="run the runtime under seeded faults; helio sim --help", add_help=False)
+    return parser
+
+
+def _everywhere() -> argparse.ArgumentParser:
+    """Options that may stand before or after the command; absent ones leave no trace, so neither place wins."""
+    options = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    options.add_argument("--database-url", metavar="URL", help="the database, before HELIOGRAPH_DATABASE_URL")
+    options.add_argument("--project", metavar="NAME", type=identifier("--project"), help="before HELIOGRAPH_PROJECT")
+    options.add_argument("--json", action="store_true", help="one JSON object per line, errors too")
+    return options
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
+    run.add_argument("app", metavar="FILE.py:app", help="the file, and the application's name in it")
+    run.add_argument("--state", metavar="JSON|@FILE", help="the state to begin with, an object")
+    run.add_argument("--run-id", metavar="ID", type=identifier("--run-id"),
+                     help="names the run; one that exists goes on, one that has ended is shown")  # fmt: skip
+    run.add_argument("--no-worker", action="store_true", help="start and watch; leave the turns to other workers")
+    _add_serving(run)
+
+
+def _add_worker(worker: argparse.ArgumentParser) -> None:
+    worker.add_argument("apps", metavar="FILE.py:app", nargs="+", help="the applications to serve")
+    worker.add_argument("--name", metavar="NAME", type=identifier("--name"), help="begins the worker's name (the host)")
+    _add_serving(worker)
+
+
+def _add_serving(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--concurrency", type=integer("--concurrency", 1, 1000), default=16, metavar="N",
+                    help="turns at a time (16)")  # fmt: skip
+    to.add_argument("--lease", type=seconds("--lease", 0.1, 86400), default=30.0, metavar="SECONDS",
+                    help="how soon others take over when this worker dies (30)")  # fmt: skip
+    to.add_argument("--grace", type=seconds("--grace", 0, 86400), default=30.0, metavar="SECONDS",
+                    help="how long turns in hand may take once told to stop (30)")  # fmt: skip
+
+
+def _add_turns(verbs: Any, command: Any) -> None:
+    turns = command(verbs, "list", "turn:list_turns", "list turns, the newest first")
+    turns.add_argument("--run", metavar="RUN", type=identifier("--run"), help="of this run only")
+    turns.add_argument("--status", metavar="STATUS", choices=TURN_STATUSES, help=", ".join(TURN_STATUSES))
+    turns.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
+    show = command(verbs, "show", "turn:show_turn", "show one turn: its owners, its cards, what woke it")
+    show.add_argument("turn", metavar="TURN", type=identifier("TURN"))
+
+
+def _add_signals(verbs: Any, command: Any) -> None:
+    tail = command(verbs, "tail", "signal:tail", "print signals as they were, or as they come")
+    tail.add_argument("patterns", metavar="PATTERN", nargs="*", help="such as 'agent:*' or 'state:**'; one must match")
+    tail.add_argument("--run", metavar="RUN", type=identifier("--run"), help="of this run only, from its beginning")
+    tail.add_argument("--since", metavar="TIME", type=since, help="30s, 10m, 2h, 1d, or an ISO time")
+    tail.add_argument("-f", "--follow", action="store_true", help="go on as they come")
+    trace = command(verbs, "trace", "signal:trace", "draw what caused what")
+    trace.add_argument("subject", metavar="RUN|SIGNAL", type=identifier("RUN|SIGNAL"))
+    why = command(verbs, "why", "signal:why", "follow a signal to the root: why did it happen")
+    why.add_argument("signal", metavar="SIGNAL", type=identifier("SIGNAL"))
+
+
+def _add_database(verbs: Any, command: Any) -> None:
+    command(verbs, "install", "db:install", "install or upgrade the schema; a second call does nothing")
+    url = command(verbs, "url", "db:url", "print the URL in use")
+    url.add_argument("--show-password", action="store_true", help="with the password, for psql")
+    url.add_argument("--hold", action="store_true", help="keep the embedded server running until interrupted")
+    command(verbs, "sql", "db:sql", "print the whole schema as one file")
+    command(verbs, "doctor", "db:doctor", "examine the server, the schema and every invariant of the data")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

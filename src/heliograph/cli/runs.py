@@ -1,0 +1,35 @@
+"""`helio runs`: the newest runs, how far they are, how they ended."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from datetime import UTC, datetime
+
+from heliograph.cli.output import duration, json_line, moment, note, table
+from heliograph.ledger.reader import RunRow
+from heliograph.runtime import open_reader
+
+
+def list_runs(options: Namespace) -> int:
+    rows = asyncio.run(_read(options.limit))
+    if options.json:
+        for row in rows:
+            json_line(row)
+    elif rows:
+        headers = ("RUN", "APPLICATION", "STATUS", "SIGNALS", "TURNS", "OPEN", "STARTED", "TOOK")
+        table(headers, [_cells(row) for row in rows])
+    else:
+        note("no runs yet: helio run FILE.py:app starts one")
+    return 0
+
+
+async def _read(limit: int) -> list[RunRow]:
+    async with open_reader() as reader:
+        return await reader.runs(limit)
+
+
+def _cells(row: RunRow) -> tuple[str, ...]:
+    took = (row.ended_at or datetime.now(UTC)) - row.created_at
+    return (row.run_id, row.target, row.outcome or row.status, str(row.signal_count), str(row.activations),
+            str(row.open_turns), moment(row.created_at), duration(took))  # fmt: skip

@@ -1,0 +1,119 @@
+"""jsonb in Python: what `->`, `->>`, the casts and jsonb_array_elements answer, for the in-memory kernel.
+
+SQL NULL and JSON null are two things to PostgreSQL: here `ABSENT` is the first
+where JSON is expected, and `None` the second. Where text or a number is
+expected there is only one nothing, and it is `None`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+
+class Refusal(Exception):
+    """What PostgreSQL would raise; `state` is the SQLSTATE."""
+
+    def __init__(self, state: str, message: str):
+        super().__init__(message)
+        self.state = state
+        self.message = message
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = _Absent()
+
+_TRUE = frozenset({"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"})
+_FALSE = frozenset({"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"})
+
+
+def _number(digits: str) -> int | float:
+    value = float(digits)
+    return int(value) if value.is_integer() else value
+
+
+# jsonb has one kind of number, so both kernels' answers are read with 60.0 as 60
+_decoder = msgspec.json.Decoder(float_hook=_number)
+
+
+def encode(value: object) -> bytes:
+    """JSON with sorted keys: the same value is always the same bytes."""
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def decode(raw: bytes | str) -> Any:
+    return _decoder.decode(raw)
+
+
+def get(value: Any, key: str) -> Any:
+    """`value -> key`."""
+    return value.get(key, ABSENT) if isinstance(value, dict) else ABSENT
+
+
+def text(value: Any) -> str | None:
+    """What `->>` answers for a value that `->` answered."""
+    if value is None or value is ABSENT:
+        return None
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def get_text(value: Any, key: str) -> str | None:
+    """`value ->> key`."""
+    return text(get(value, key))
+
+
+def elements(value: Any) -> list[Any]:
+    """jsonb_array_elements; nothing comes of SQL NULL. Raises 22023 for anything that is no array."""
+    if value is ABSENT:
+        return []
+    if not isinstance(value, list):
+        raise Refusal("22023", "cannot extract elements from what is not an array")
+    return value
+
+
+def texts(value: Any) -> list[str | None]:
+    """jsonb_array_elements_text."""
+    return [text(item) for item in elements(value)]
+
+
+def whole(value: Any) -> int | None:
+    """`value::bigint` of a jsonb number. Raises 22023 for other kinds."""
+    if value is ABSENT or value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refusal("22023", "cannot cast this jsonb to type bigint")
+    return int(value + (0.5 if value >= 0 else -0.5)) if isinstance(value, float) else value
+
+
+def parse_integer(value: str | None) -> int | None:
+    """`text::integer`."""
+    try:
+        number = None if value is None else int(value)
+    except ValueError:
+        raise Refusal("22P02", f"invalid input syntax for type integer: {value!r}") from None
+    if number is not None and not -(2**31) <= number < 2**31:
+        raise Refusal("22003", f"value {value!r} is out of range for type integer")
+    return number
+
+
+def parse_float(value: str | None) -> float | None:
+    """`text::float8`."""
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        raise Refusal("22P02", f"invalid input syntax for type double precision: {value!r}") from None
+
+
+def parse_boolean(value: str | None) -> bool | None:
+    """`text::boolean`."""
+    if value is None:
+        return None
+    word = value.strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise Refusal("22P02", f"invalid input syntax for type boolean: {value!r}")

@@ -1,0 +1,196 @@
+"""What the tests of the kernel share: calls with a chosen time, and the items that these calls take."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from heliograph.ledger.kernel import KERNEL
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+TARGET = "newsroom"
+DELIVERABLE = "task.deliverable"
+
+Item = dict[str, Any]
+_projects = itertools.count(1)
+
+
+def new_project() -> str:
+    return f"project-{os.getpid()}-{next(_projects)}"
+
+
+async def connect(url: str) -> asyncpg.Connection:
+    """A connection on which jsonb is what `json` makes of it."""
+    connection = await asyncpg.connect(url)
+    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    return connection
+
+
+# ── Items, as the kernel takes them ───────────────────────────────────────────────────────────
+
+
+def draft(name: str, parent: str | int | None = None, **fields: Any) -> Item:
+    return {"name": name, "parent": parent, **fields}
+
+
+def activation(agent: str, turn_id: str, position: int, cause: Any = 0, **fields: Any) -> Item:
+    """`position` is the index of its agent:activated among the drafts of the call."""
+    limits = {"priority": 1, "max_attempts": 3, "ttl_seconds": 600}
+    return {"agent": agent, "turn_id": turn_id, "cause": cause, "activation": position, **limits, **fields}
+
+
+def woken(wakes: Mapping[str, str], **fields: Any) -> tuple[list[Item], list[Item]]:
+    """The drafts and the activations for {turn id: agent}, all caused by draft 0."""
+    drafts = [draft("agent:activated", 0, agent=agent, payload={"agent": agent}) for agent in wakes.values()]
+    return drafts, [activation(agent, turn, n, **fields) for n, (turn, agent) in enumerate(wakes.items(), 1)]
+
+
+def run_item(run_id: str, agents: Sequence[str], wakes: Mapping[str, str], **fields: Any) -> Item:
+    drafts, activations = woken(wakes, **fields)
+    return {
+        "run_id": run_id, "target": TARGET, "request_hash": f"hash of {run_id}", "agents": list(agents),
+        "signals": [draft("workflow:start", payload={"state": {}}), *drafts],
+        "reaction": {"state": {}, "memory": {}, "activations": activations},
+    }  # fmt: skip
+
+
+def ending(
+    claimed: Item, *, version: int | None = None, outcome: str = "success", wakes: Mapping[str, str] | None = None,
+    ends: str | None = None, **reaction: Any,
+) -> Item:  # fmt: skip
+    """What finishes a claimed turn; `wakes` is {turn id: agent}, `ends` the outcome of a run that ends with it."""
+    drafts, activations = woken(wakes or {})
+    signals = [draft("agent:completed", claimed["activation_id"], agent=claimed["agent"]), *drafts]
+    if ends:
+        signals.append(draft("workflow:end", 0))
+        reaction |= {"status": "ended", "outcome": ends}
+    return {
+        "agent_id": claimed["agent_id"], "turn_id": claimed["turn_id"], "epoch": claimed["epoch"], "outcome": outcome,
+        "card_id": f"card_{claimed['turn_id']}_{claimed['epoch']}", "content": {"text": "done"}, "signals": signals,
+        "reaction": {"version": claimed["run"]["version"] if version is None else version,
+                     "activations": activations, **reaction},
+    }  # fmt: skip
+
+
+def saying(claimed: Item, *signals: Item, said: int = 0, **fields: Any) -> Item:
+    """What appends to a claimed turn."""
+    names = {key: claimed[key] for key in ("agent_id", "turn_id", "epoch")}
+    return {**names, "said": said, "signals": list(signals), **fields}
+
+
+def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:
+    """What enqueues from outside."""
+    limits = {"priority": 1, "max_attempts": 3, "ttl_seconds": 600}
+    return {"run_id": run_id, "agent": agent, "turn_id": turn_id, "name": "mail:came", "payload": {}, **limits, **fields}
+
+
+# ── Calls ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Kernel:
+    """The kernel's functions on one connection, for one project. `now` stands still until `wait`."""
+
+    def __init__(self, connection: asyncpg.Connection, project: str):
+        self.connection = connection
+        self.project = project
+        self.now = START
+        self.is_corrupted = False
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    async def call(self, function: str, *args: Any, project: str | None = None) -> Any:
+        definition = KERNEL[function]
+        given = [self.project if project is None else project, *args]
+        times = [self.now] if definition.takes_now else []
+        return await self.connection.fetchval(definition.statement(f"${len(given) + 1}::timestamptz"), *given, *times)
+
+    async def start(self, run_id: str, agents: Sequence[str], wakes: Mapping[str, str], **fields: Any) -> Item:
+        return await self._one("start_runs", run_item(run_id, agents, wakes, **fields))
+
+    async def enqueue(self, run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:
+        return await self._one("enqueue", message(run_id, agent, turn_id, **fields))
+
+    async def claim(self, limit: int = 100, worker: str = "worker-1", lease: float = 30) -> list[Item]:
+        claimed: list[Item] = await self.call("claim", [TARGET], worker, limit, lease)
+        return claimed
+
+    async def claim_one(self, **fields: Any) -> Item:
+        (claimed,) = await self.claim(1, **fields)
+        return claimed
+
+    async def running(self, run_id: str = "run_a", turn_id: str = "turn_a", **fields: Any) -> Item:
+        """A run with a writer and a critic whose writer has been claimed."""
+        await self.start(run_id, ["writer", "critic"], {turn_id: "writer"}, **fields)
+        (claimed,) = [each for each in await self.claim() if each["turn_id"] == turn_id]
+        return claimed
+
+    async def append(self, claimed: Item, *signals: Item, **fields: Any) -> Item:
+        return await self._one("append", saying(claimed, *signals, **fields))
+
+    async def renew(self, claimed: Item, lease: float = 30, **fields: Any) -> Item:
+        (answer,) = await self.call("renew", [saying(claimed, **fields)], lease)
+        return dict(answer)
+
+    async def finish(self, claimed: Item, **fields: Any) -> Item:
+        return await self._one("finish", ending(claimed, **fields))
+
+    async def react(self, run_id: str, version: int, *signals: Item, **reaction: Any) -> Item:
+        item = {"run_id": run_id, "signals": list(signals), "reaction": {"version": version, **reaction}}
+        return await self._one("react", item)
+
+    async def sweep(self, kind: str, limit: int | None = 100) -> Item:
+        answer: Item = await self.call(f"sweep_{kind}", limit)
+        return answer
+
+    async def owed(self, limit: int = 100) -> list[Item]:
+        answer: list[Item] = await self.call("sweep_owed", [TARGET], limit)
+        return answer
+
+    async def checks(self, quiescent: bool = False) -> list[str]:
+        """The short names of the doctor's findings: I1, R4."""
+        return [found["check"].split()[0] for found in await self.call("doctor", quiescent)]
+
+    async def _one(self, function: str, item: Item) -> Item:
+        (answer,) = await self.call(function, [item])
+        return dict(answer)
+
+    # ── Looking ──
+
+    async def rows(self, table: str, columns: str = "*", where: str = "true", *args: Any) -> list[asyncpg.Record]:
+        """Rows of this project; `where` counts its parameters from $2."""
+        query = f"select {columns} from heliograph.{table} where project_id = $1 and {where} order by 1"
+        return list(await self.connection.fetch(query, self.project, *args))
+
+    async def row(self, table: str, key: str, value: str) -> asyncpg.Record:
+        (found,) = await self.rows(table, "*", f"{key} = $2", value)
+        return found
+
+    async def head(self, agent_id: str) -> asyncpg.Record:
+        return await self.row("agent_state_head", "agent_id", agent_id)
+
+    async def turn(self, turn_id: str) -> asyncpg.Record:
+        return await self.row("agent_turns", "agent_turn_id", turn_id)
+
+    async def run(self, run_id: str) -> asyncpg.Record:
+        return await self.row("runs", "run_id", run_id)
+
+    async def names(self, run_id: str) -> list[str]:
+        """The names of a run's log, in order."""
+        return [row["name"] for row in await self.rows("signals", "seq, name", "run_id = $2", run_id)]
+
+    async def everything(self) -> dict[str, list[Item]]:
+        """Every row of the project, by table: two of these are equal when nothing was written in between."""
+        return {table: [dict(row) for row in await self.rows(table)] for table in TABLES}
+
+
+TABLES = (
+    "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "box_cards", "leases",
+    "outbox", "signals",
+)  # fmt: skip
