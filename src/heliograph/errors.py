@@ -46,42 +46,60 @@ class HeliographError(Exception):
 
 
 class InvalidInput(HeliographError):
+    """What was given is malformed or does not fit; nothing was done."""
+
     default_code = "invalid_input"
     exit_code = 2
 
 
 class NotFound(HeliographError):
+    """The id or name means nothing here."""
+
     default_code = "not_found"
     exit_code = 3
 
 
 class Refused(HeliographError):
+    """Understood, and not allowed; nothing was done."""
+
     default_code = "refused"
     exit_code = 4
 
 
 class SetupError(HeliographError):
+    """The installation or the environment lacks something that the message names."""
+
     default_code = "setup"
 
 
 class KernelRefused(HeliographError):
+    """A kernel function raised: the data or the order of the calls is wrong, and trying again will not help."""
+
     default_code = "kernel_refused"
 
 
 class StoreUnavailable(HeliographError):
+    """PostgreSQL cannot be reached or asked to wait; the same call may succeed later."""
+
     default_code = "store_unavailable"
     recoverable = True
 
 
 class AgentFailed(HeliographError):
+    """An agent's output does not fit what it updates, or its reducer raised."""
+
     default_code = "ACTION_FAILED"
 
 
 class HarnessError(HeliographError):
+    """A model could not be asked, or answered what cannot be used."""
+
     default_code = "ACTION_FAILED"
 
 
 class TurnTimedOut(HeliographError):
+    """Work ran longer than it may."""
+
     default_code = "TIMEOUT"
 
 

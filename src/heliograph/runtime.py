@@ -17,7 +17,7 @@ import msgspec
 from heliograph.config import Settings, read_settings
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.errors import InvalidInput, Refused, StoreUnavailable, shown
-from heliograph.harness.resolve import make_resolver
+from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
 from heliograph.ledger.pool import Database
@@ -58,13 +58,13 @@ class Runtime:
         self.world = world
         self.ledger = Ledger(world, settings.project)
         self.reader = Reader(database, settings.project)
-        self._harness_of = make_resolver(settings.model)
+        self.harnesses = Harnesses(settings.model)
 
     def worker(
         self, *workflows: Workflow, concurrency: int = 16, lease_seconds: float = 30.0, label: str | None = None
     ) -> Worker:
         """A worker for these applications, under a name of its own that begins with `label`, else with the host."""
-        kit = Kit(self.world, self.ledger, {w.name: w for w in workflows}, self._harness_of)
+        kit = Kit(self.world, self.ledger, {w.name: w for w in workflows}, self.harnesses)
         name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
         return Worker(kit, name, concurrency=concurrency, lease_seconds=lease_seconds)
 
@@ -188,7 +188,11 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
         try:
             await bell.open()
             world.doorbell = bell
-            yield Runtime(settings, database, world)
+            runtime = Runtime(settings, database, world)
+            try:
+                yield runtime
+            finally:
+                await runtime.harnesses.close()
         finally:
             world.close()
             await bell.close()
@@ -208,7 +212,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The database that the settings name, or the embedded one, started or joined; its schema is not looked at."""
     embedded = None
     if settings.database_url is None:
-        from heliograph.ledger.embedded import open_embedded  # noqa: PLC0415  nobody with a URL needs it
+        from heliograph.ledger.embedded import open_embedded  # nobody with a URL needs it
 
         embedded = await asyncio.to_thread(open_embedded, settings.home, version=settings.postgres_version)
     url = embedded.url if embedded is not None else settings.database_url

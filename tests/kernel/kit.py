@@ -187,7 +187,7 @@ class Kernel:
 
     async def everything(self) -> dict[str, list[Item]]:
         """Every row of the project, by table: two of these are equal when nothing was written in between."""
-        return {table: [dict(row) for row in await self.rows(table)] for table in TABLES}
+        return {table: sorted(map(dict, await self.rows(table)), key=repr) for table in TABLES}
 
 
 TABLES = (

@@ -52,7 +52,9 @@ def read_state(argument: str) -> JsonObject:
         text = read_file(Path(argument[1:]))
     value = _parse(text, source, argument)
     if not isinstance(value, dict):
-        raise InvalidInput(f"{source}: the state is a JSON object, not {shown(value)}", code="invalid_state", path="/state")
+        raise InvalidInput(
+            f"{source}: the state is a JSON object, not {shown(value)}", code="invalid_state", path="/state"
+        )
     return value
 
 
@@ -62,5 +64,9 @@ def _parse(text: bytes, source: str, argument: str) -> Json:
     except InvalidInput as error:
         hint = error.hint
         if source == "--state" and error.code == "invalid_json":
-            hint = "the state of a file is given as --state @FILE" if "{" not in argument else "quote it: --state '{...}'"
-        raise InvalidInput(f"{source}: {error.message}", code=error.code, path=error.path or source, hint=hint) from None
+            hint = (
+                "the state of a file is given as --state @FILE" if "{" not in argument else "quote it: --state '{...}'"
+            )
+        raise InvalidInput(
+            f"{source}: {error.message}", code=error.code, path=error.path or source, hint=hint
+        ) from None

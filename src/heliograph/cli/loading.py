@@ -38,7 +38,7 @@ def load_app(reference: str) -> Heliograph:
                            code="invalid_reference", hint=_hint_for(reference))  # fmt: skip
     is_file = where.endswith(".py") or "/" in where or Path(where).exists()
     module = _load_file(Path(where)) if is_file else _load_module(where)
-    from heliograph.app import Heliograph  # noqa: PLC0415  the user's file has loaded it by now
+    from heliograph.app import Heliograph
 
     found = getattr(module, name, None)
     if isinstance(found, Heliograph):
@@ -112,7 +112,9 @@ def _told(where: str, work: Callable[[], T]) -> T:
     except SyntaxError as error:
         raise _syntax_error(error, where) from None
     except HeliographError as error:
-        raise type(error)(f"{place_of(error) or where}: {error.message}", code=error.code, path=error.path, hint=error.hint) from error
+        raise type(error)(
+            f"{place_of(error) or where}: {error.message}", code=error.code, path=error.path, hint=error.hint
+        ) from error
     except (Exception, SystemExit) as error:
         kind = "SystemExit (it ends the program)" if isinstance(error, SystemExit) else type(error).__name__
         raise HeliographError(f"{place_of(error) or where}: {kind}: {shown(str(error), 300)}", code="import_failed",

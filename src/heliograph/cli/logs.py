@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from heliograph.cli.errors import place_of
 
 
-
 class _Lines(logging.Formatter):
     """Time, level where it matters, message. HELIOGRAPH_DEBUG=1 adds tracebacks."""
 

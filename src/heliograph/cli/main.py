@@ -88,7 +88,7 @@ class _Parser(argparse.ArgumentParser):
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version  # noqa: PLC0415  slow, and asked for rarely
+        from importlib.metadata import version  # slow, and asked for rarely
 
         line(f"heliograph {version('heliograph')}")
         parser.exit()

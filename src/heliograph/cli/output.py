@@ -35,7 +35,7 @@ def note(text: str) -> None:
 
 def json_line(value: Any, file: TextIO | None = None) -> None:
     """One JSON value in one line; structs and times included."""
-    import msgspec  # noqa: PLC0415  `helio --help` prints no JSON
+    import msgspec  # late: `helio --help` prints no JSON
 
     line(msgspec.json.encode(value).decode(), file)
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 
 def main(arguments: list[str]) -> int:
-    from heliograph.testing.sim_cli import main as simulate  # noqa: PLC0415
+    from heliograph.testing.sim_cli import main as simulate
 
     return simulate(arguments)

@@ -40,8 +40,9 @@ class PydanticHarness:
     """
 
     def __init__(self, model: str | Model):
+        self._is_ours = not isinstance(model, Model)
         try:
-            self._model = infer_model(model)
+            self._model = model if isinstance(model, Model) else _without_hidden_retries(infer_model(model))
         except (UserError, ImportError, ValueError, KeyError) as error:
             raise SetupError(f"the model {model} cannot be used: {error}", code="unknown_model",
                              hint="name it provider:model, install its extra (heliograph[openai], [anthropic], [google]) "
@@ -50,6 +51,12 @@ class PydanticHarness:
     @property
     def model(self) -> str:
         return self._model.model_name
+
+    async def close(self) -> None:
+        """Close the provider's connections, where they were opened here and not by whoever gave the model."""
+        client: Any = getattr(self._model, "client", None)
+        if self._is_ours and hasattr(client, "close"):
+            await client.close()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         try:
@@ -66,6 +73,14 @@ class PydanticHarness:
         except (AgentRunError, UserError) as error:
             raise HarnessError(f"{self.model} answered what cannot be used: {error}") from error
         yield _reply(response, request)
+
+
+def _without_hidden_retries(model: Model) -> Model:
+    """Providers' clients try again by themselves, unseen and unpaid for here; one request is to be one call."""
+    client: Any = getattr(model, "client", None)
+    if hasattr(client, "max_retries"):
+        client.max_retries = 0
+    return model
 
 
 def _messages(request: ModelRequest) -> list[ModelMessage]:

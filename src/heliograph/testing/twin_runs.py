@@ -53,7 +53,7 @@ def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
         tx.update(
             tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] + 1,
             active_agent_turn_id=turn["agent_turn_id"], priority=turn["priority"], ready_at=tx.now,
-            trace_id=turn["run_id"], parent_step_id=signal_id(turn["run_id"], turn["activation_seq"]), moved_at=tx.now,
+            trace_id=turn["run_id"], parent_step_id=signal_id(turn["run_id"], turn["activation_seq"]), moved_at=max(tx.now, head["moved_at"]),
         )  # fmt: skip
         if any(t["agent_id"] == agent_id and t["state"] == "active" for t in tables.turns.values()):
             raise Refusal("23505", f"{agent_id} has an active turn already")
@@ -88,6 +88,8 @@ def run_view(tx: Transaction, run_id: str) -> Row | None:
 def enqueue_turns(tx: Transaction, run_id: str, activations: list[Row]) -> None:
     """`_enqueue`: `activations` as `place` answers them."""
     tables = tx.tables
+    for item in activations:
+        check_limits(item)
     for item in activations:
         _insert_turn(tx, run_id, item)
     for item in activations:
@@ -143,24 +145,32 @@ def react_to(
 ) -> list[str]:  # fmt: skip
     """`_react`."""
     run = tx.tables.runs[run_id]
+    is_over = run["status"] == "ended"
     activations = get(reaction, "activations")
     activations = [] if activations is ABSENT else activations
     base = run["signal_seq"]
     written = write_signals(tx, run_id, base, turn_id, signals)
-    count = len(j.elements(activations))
+    count, owed = len(j.elements(activations)), count_owed(signals)
+    if is_over:
+        raise Refusal("23514", f"run {run_id} has ended, and ends only once")
     state, memory = get(reaction, "state"), get(reaction, "memory")
-    is_end = get_text(reaction, "status") == "ended"
+    status = get_text(reaction, "status")
     tx.update(
         tx.tables.runs, run, signal_seq=base + written, version=run["version"] + 1,
         open_turns=run["open_turns"] - closed + count, activations=run["activations"] + count,
+        owed=run["owed"] + owed,
         state=run["state"] if state is ABSENT else state, memory=run["memory"] if memory is ABSENT else memory,
-        status=get_text(reaction, "status") or run["status"], outcome=get_text(reaction, "outcome"),
-        ended_at=tx.now if is_end else None, updated_at=tx.now,
+        status=run["status"] if status is None else status, outcome=get_text(reaction, "outcome"),
+        ended_at=tx.now if status == "ended" else None, updated_at=tx.now,
     )  # fmt: skip
     if not activations:
         return []
     enqueue_turns(tx, run_id, place(activations, base))
     return dispatch_next(tx, [f"{run_id}/{get_text(item, 'agent')}" for item in activations])
+
+
+def count_owed(drafts: Any) -> int:
+    return sum(bool(j.parse_boolean(get_text(draft, "owed"))) for draft in j.elements(drafts))
 
 
 def start_runs(tx: Transaction, runs: Any) -> list[Row]:
@@ -199,7 +209,6 @@ def _start(tx: Transaction, item: Any) -> list[str]:
 def enqueue(tx: Transaction, messages: Any) -> list[Row]:
     answer = []
     for message in j.elements(messages):
-        check_limits(message)
         outcome, targets = _enqueue_one(tx, message)
         answer.append({"turn_id": get_text(message, "turn_id"), "outcome": outcome, "targets": targets})
     return answer
@@ -208,14 +217,16 @@ def enqueue(tx: Transaction, messages: Any) -> list[Row]:
 def _enqueue_one(tx: Transaction, message: Any) -> tuple[str | None, list[str]]:
     """Bug: enqueue_no_dedup."""
     run_id, agent, turn_id = (get_text(message, key) for key in ("run_id", "agent", "turn_id"))
-    if run_id is None or agent is None or f"{run_id}/{agent}" not in tx.tables.heads:
+    head = tx.tables.heads.get(f"{run_id}/{agent}")
+    if head is None or run_id is None or head["run_id"] != run_id:
         return "unknown_agent", []
     if turn_id in tx.tables.turns and "enqueue_no_dedup" not in tx.bugs:
         return _same_message(tx, message), []
     if tx.tables.runs[run_id]["status"] != "running":
         return "ended", []
-    said: Row = {"name": get_text(message, "name"), "parent": get_text(message, "cause") or signal_id(run_id, 1)}
-    said["payload"] = None if get(message, "payload") is ABSENT else message["payload"]
+    cause, payload = get_text(message, "cause"), get(message, "payload")
+    said = {"name": get_text(message, "name"), "parent": signal_id(run_id, 1) if cause is None else cause,
+            "payload": {} if payload is ABSENT else payload}  # fmt: skip
     woken = {"name": "agent:activated", "parent": 0, "agent": agent, "payload": {"agent": agent}}
     activation = {**message, "cause": 0, "activation": 1}
     return "queued", react_to(tx, run_id, None, 0, [said, woken], {"activations": [activation]})

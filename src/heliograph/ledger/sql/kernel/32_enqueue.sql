@@ -37,7 +37,7 @@ begin
         else
             v_targets := heliograph._react(p_project, v_run_id, null, 0,
                 jsonb_build_array(
-                    jsonb_build_object('name', v_message ->> 'name', 'payload', v_message -> 'payload',
+                    jsonb_build_object('name', v_message ->> 'name', 'payload', coalesce(v_message -> 'payload', '{}'),
                                        'parent', coalesce(v_message ->> 'cause', heliograph._signal_id(v_run_id, 1))),
                     jsonb_build_object('name', 'agent:activated', 'parent', 0, 'agent', v_message ->> 'agent',
                                        'payload', jsonb_build_object('agent', v_message ->> 'agent'))),

@@ -1,0 +1,162 @@
+"""`helio db install|url|sql|doctor`: the database, before and beneath everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from argparse import Namespace
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from heliograph.cli.output import json_line, line, note
+from heliograph.config import read_settings
+from heliograph.errors import Refused
+from heliograph.ledger.install import SchemaState, check, install as install_schema, read_state, whole_sql
+
+if TYPE_CHECKING:
+    from heliograph.ledger.pool import Database
+
+VERSION_MIN = 15
+# Settings that let a crash of the server take back what it has confirmed: agents would run twice, or answers be lost.
+_DURABILITY = ["fsync", "full_page_writes", "synchronous_commit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    status: Literal["ok", "warning", "violated"]
+    detail: str
+
+
+def install(options: Namespace) -> int:
+    done, state = asyncio.run(_install())
+    if options.json:
+        json_line({"version": state.installed, "done": done})
+    else:
+        for text in done or ["nothing to do"]:
+            line(text)
+        line(f"the schema is at version {state.installed}")
+    return 0
+
+
+def url(options: Namespace) -> int:
+    """For the embedded database the server is started, and `--hold` keeps it while psql or others want it."""
+    try:
+        asyncio.run(_url(options))
+    except KeyboardInterrupt:
+        if not options.hold:
+            raise
+    return 0
+
+
+def sql(options: Namespace) -> int:
+    text = whole_sql()
+    if options.json:
+        json_line({"sql": text})
+    else:
+        line(text.rstrip("\n"))
+    return 0
+
+
+def doctor(options: Namespace) -> int:
+    """1 when something is violated; a warning is none."""
+    findings = asyncio.run(_doctor())
+    for finding in findings:
+        if options.json:
+            json_line(asdict(finding))
+        else:
+            line(f"{finding.status.ljust(8)}  {finding.check}: {finding.detail}")
+    return 1 if any(finding.status == "violated" for finding in findings) else 0
+
+
+async def _install() -> tuple[list[str], SchemaState]:
+    from heliograph.runtime import open_database  # late: `db sql` needs no driver
+
+    async with open_database(read_settings(os.environ)) as database:
+        version = await _server_version(database)
+        if version < VERSION_MIN:
+            raise Refused(f"the server is PostgreSQL {version}; Heliograph needs {VERSION_MIN} or later",
+                          code="server_version")  # fmt: skip
+        connection = await database.acquire()
+        try:
+            return await install_schema(connection), await read_state(connection)
+        finally:
+            await database.release(connection)
+
+
+async def _url(options: Namespace) -> None:
+    from heliograph.runtime import open_database
+
+    settings = read_settings(os.environ)
+    async with open_database(settings) as database:
+        is_embedded = settings.database_url is None
+        shown_url = database.url if options.show_password else mask_password(database.url)
+        if options.json:
+            json_line({"url": shown_url, "embedded": is_embedded})
+        else:
+            line(shown_url)
+        if options.hold and is_embedded:
+            note("the server runs until you interrupt this (Ctrl-C)")
+            await asyncio.Event().wait()
+
+
+async def _doctor() -> list[Finding]:
+    from heliograph.runtime import open_database
+
+    settings = read_settings(os.environ)
+    async with open_database(settings) as database:
+        version = await _server_version(database)
+        findings = [_judge("server", version >= VERSION_MIN, f"PostgreSQL {version}", f"needs {VERSION_MIN} or later")]
+        findings += await _durability(database)
+        state = await _state_of(database)
+        try:
+            check(state)
+        except Refused as error:
+            return [*findings, Finding("schema", "violated", error.message)]
+        findings.append(Finding("schema", "ok", f"version {state.installed}"))
+        return findings + await _invariants(database, settings.project)
+
+
+async def _durability(database: Database) -> list[Finding]:
+    rows = await database.fetch("select name, setting from pg_settings where name = any($1) order by name", _DURABILITY)
+    risky = [f"{row['name']} is {row['setting']}" for row in rows if row["setting"] in ("off", "local")]
+    if risky:
+        return [
+            Finding("durability", "warning", f"{', '.join(risky)}: a crash of the server can lose what was confirmed")
+        ]
+    return [Finding("durability", "ok", "what is confirmed survives a crash of the server")]
+
+
+async def _invariants(database: Database, project: str) -> list[Finding]:
+    broken = await database.call("doctor", project, False)
+    if not broken:
+        return [Finding("invariants", "ok", f"all hold in project {project}")]
+    return [Finding(each["check"], "violated", each["subject"]) for each in broken]
+
+
+async def _state_of(database: Database) -> SchemaState:
+    connection = await database.acquire()
+    try:
+        return await read_state(connection)
+    finally:
+        await database.release(connection)
+
+
+async def _server_version(database: Database) -> int:
+    [row] = await database.fetch("select current_setting('server_version_num')::integer / 10000 as major")
+    return int(row["major"])
+
+
+def mask_password(text: str) -> str:
+    """A URL without its password, wherever it stands in it."""
+    parts = urlsplit(text)
+    login, at, host = parts.netloc.rpartition("@")
+    if ":" in login:
+        login = f"{login.partition(':')[0]}:***"
+    query = [(key, "***" if "password" in key.lower() else value) for key, value in parse_qsl(parts.query)]
+    return urlunsplit(parts._replace(netloc=f"{login}{at}{host}", query=urlencode(query, safe="/*:")))
+
+
+def _judge(name: str, is_well: bool, detail: str, otherwise: str) -> Finding:
+    return Finding(name, "ok" if is_well else "violated", detail if is_well else f"{detail}: {otherwise}")

@@ -1,0 +1,58 @@
+"""Signals in words: the short payload of a line, and what a signal means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from heliograph.errors import shown
+from heliograph.signals.catalog import CATALOG
+from heliograph.signals.model import Signal
+from heliograph.signals.pattern import PatternTable
+
+_MEANINGS: PatternTable[str] = PatternTable((entry.name, entry.meaning) for entry in CATALOG)
+
+# The part of a payload worth a place in a line; what is not here is shown whole.
+_ONE_PART = {"agent:failed": "error", "agent:completed": "output", "agent:skipped": "reason", "workflow:start": "state"}
+_ONE_PART |= {
+    "harness:start": "model",
+    "harness:end": "usage",
+    "text:complete": "content",
+    "thinking:complete": "content",
+}
+_ONE_PART |= {"workflow:end": "outcome"}
+
+
+def short_payload(signal: Signal, width: int = 100) -> str:
+    """The payload in at most `width` characters of one line; what the line says anyway is left out."""
+    payload = signal.payload
+    if not isinstance(payload, dict):
+        return _text(payload, width)
+    if signal.name == "agent:progress":
+        return shown(f"{payload.get('fraction', 0):.0%} {payload.get('message', '')}".strip(), width)
+    if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
+        return shown(f"{error.get('code')}: {error.get('message')}", width)
+    if signal.name in _ONE_PART:
+        return _text(payload.get(_ONE_PART[signal.name]), width)
+    rest: dict[str, Any] = {key: value for key, value in payload.items() if (key, value) != ("agent", signal.agent)}
+    return _text(rest, width) if rest else ""
+
+
+def meaning(signal: Signal) -> str:
+    """One sentence: what the catalog says of it, or who emitted it."""
+    said = _MEANINGS.match(signal.name)
+    who = f" Agent: {signal.agent}." if signal.agent else ""
+    if said:
+        return f"{said[0]}{who}"
+    return f"Agent {signal.agent} emitted it." if signal.agent else "It came from outside."
+
+
+def woken_by(effects: Iterable[Signal]) -> list[str]:
+    """The agents that a signal woke, given what it caused, in the order of the log."""
+    return [signal.agent for signal in effects if signal.name == "agent:activated" and signal.agent is not None]
+
+
+def _text(value: Any, width: int) -> str:
+    return shown(value if isinstance(value, str) else msgspec.json.encode(value).decode(), width)

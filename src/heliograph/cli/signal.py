@@ -1,0 +1,185 @@
+"""`helio signal tail|trace|why`: the log of signals, as it was and as it grows, and what caused what."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from heliograph.cli.narrate import meaning, woken_by
+from heliograph.cli.output import clock, json_line, line, note
+from heliograph.errors import StoreUnavailable, shown
+from heliograph.ledger.reader import Reader
+from heliograph.runtime import open_reader
+from heliograph.signals.model import Signal, to_wire
+from heliograph.signals.pattern import Pattern, compile_pattern
+from heliograph.signals.trace import chain, children, draw_tree
+
+POLL_SECONDS = 0.5
+OUTAGE_SECONDS = 1.0
+RUNS_SHOWN = 10  # by `tail` without --run and --since
+PAYLOAD_WIDTH = 80
+# A run's last change is stamped before its commit, by another clock than ours: look this far back for changed runs.
+# What was printed already is known by its position, so looking too far back costs a query and shows nothing twice.
+_OVERLAP = timedelta(minutes=5)
+
+
+def tail(options: Namespace) -> int:
+    patterns = [compile_pattern(text) for text in options.patterns]
+    try:
+        asyncio.run(_tail(options, patterns))
+    except KeyboardInterrupt:
+        if not options.follow:
+            raise  # interrupting --follow is how it ends
+    return 0
+
+
+def trace(options: Namespace) -> int:
+    signals = asyncio.run(_trace(options.subject))
+    if options.json:
+        for signal in signals:
+            json_line(to_wire(signal))
+    else:
+        for text in draw_tree(signals):
+            line(text)
+    return 0
+
+
+def why(options: Namespace) -> int:
+    signals = asyncio.run(_whole_run(options.signal))
+    below = children(signals)
+    for position, signal in enumerate(chain(signals, options.signal)):
+        woken = woken_by(below.get(signal.id, ()))
+        if options.json:
+            json_line({**to_wire(signal), "meaning": meaning(signal), "woke": woken})
+            continue
+        if position:
+            line("because")
+        line(f"{signal.id}  {signal.name}  {_payload(signal)}".rstrip())
+        woke = f" It woke {', '.join(woken)}." if woken else ""
+        line(f"    {meaning(signal)}{woke}")
+    return 0
+
+
+async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
+    found = 0
+    async with open_reader() as reader:
+        log = _Run(reader, options.run) if options.run is not None else _All(reader, options.since)
+        is_over = False
+        while not is_over:
+            news, is_over = await _look(log, is_patient=options.follow)
+            for signal in news:
+                if _is_wanted(signal, options.since, patterns):
+                    found += 1
+                    _print(signal, as_json=options.json)
+            if not options.follow:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+    if not found and not options.json:
+        note("no such signals: helio runs shows what there is")
+
+
+async def _look(log: _Run | _All, *, is_patient: bool) -> tuple[list[Signal], bool]:
+    """`log.look()`; a patient one waits until the database is back."""
+    while True:
+        try:
+            return await log.look()
+        except StoreUnavailable as error:
+            if not is_patient:
+                raise
+            note(f"waiting for the database: {error.message}")
+            await asyncio.sleep(OUTAGE_SECONDS)
+
+
+class _Run:
+    """The log of one run, looked at again and again."""
+
+    def __init__(self, reader: Reader, run_id: str):
+        self._reader = reader
+        self._run_id = run_id
+        self._after = 0
+
+    async def look(self) -> tuple[list[Signal], bool]:
+        """What is new, and whether there can be no more. Raises NotFound."""
+        run = await self._reader.run(self._run_id)  # before the pages: one that has ended is complete in them
+        news = await _read_on(self._reader, self._run_id, self._after)
+        self._after += len(news)
+        return news, run.status == "ended"
+
+
+class _All:
+    """The logs of all runs that change: since a time, else of the newest runs and what is said from now on."""
+
+    def __init__(self, reader: Reader, since: datetime | None):
+        self._reader = reader
+        self._since = since
+        self._positions: dict[str, int] | None = None
+
+    async def look(self) -> tuple[list[Signal], bool]:
+        """What is new, in the order of time."""
+        is_first = self._positions is None
+        positions = dict(self._positions or {})
+        start = self._since if is_first and self._since else datetime.now(UTC)
+        runs = await self._reader.runs_changed_since(start - _OVERLAP)
+        if is_first and self._since is None:
+            positions = {run.run_id: run.signal_count for run in runs}
+            runs = await self._reader.runs(RUNS_SHOWN)
+            for run in runs:
+                positions.pop(run.run_id, None)
+        news: list[Signal] = []
+        for run in runs:
+            after = positions.get(run.run_id, 0)
+            page = await _read_on(self._reader, run.run_id, after) if after < run.signal_count else []
+            positions[run.run_id] = after + len(page)
+            news += page
+        self._positions = positions  # only now: an outage in between must not lose what was read
+        return sorted(news, key=lambda signal: (signal.timestamp, signal.run_id, signal.seq)), False
+
+
+async def _read_on(reader: Reader, run_id: str, after: int) -> list[Signal]:
+    """Everything after a position, in pages; positions have no gaps."""
+    found: list[Signal] = []
+    while page := await reader.signals(run_id, after + len(found)):
+        found += page
+    return found
+
+
+async def _trace(subject: str) -> list[Signal]:
+    """The log of a run; or a signal, and in the order of the log all that came of it."""
+    if not subject.startswith("sig_"):
+        async with open_reader() as reader:
+            await reader.run(subject)
+            return await reader.all_signals(subject)
+    wanted: set[str | None] = {subject}
+    found = []
+    for signal in await _whole_run(subject):  # a parent comes before its children
+        if signal.id in wanted or signal.parent in wanted:
+            wanted.add(signal.id)
+            found.append(signal)
+    return found
+
+
+async def _whole_run(signal_id: str) -> list[Signal]:
+    async with open_reader() as reader:
+        return await reader.all_signals(await reader.run_of_signal(signal_id))
+
+
+def _is_wanted(signal: Signal, since: datetime | None, patterns: list[Pattern]) -> bool:
+    if since is not None and signal.timestamp < since:
+        return False
+    return not patterns or any(pattern.matches(signal.name) for pattern in patterns)
+
+
+def _print(signal: Signal, *, as_json: bool) -> None:
+    if as_json:
+        json_line(to_wire(signal))
+    else:
+        line(
+            f"{clock(signal.timestamp)}  {signal.id}  {signal.name}  {signal.agent or '-'}  {_payload(signal)}".rstrip()
+        )
+
+
+def _payload(signal: Signal) -> str:
+    return shown(msgspec.json.encode(signal.payload).decode(), PAYLOAD_WIDTH)

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import DELIVERABLE, Item, Kernel, draft, ending, saying
+
+NOTE = {"card_id": "card_note", "kind": "note", "content": {"text": "a thought"}}
+
+
+async def lose(kernel: Kernel) -> Item:
+    """A claimed turn that was recovered from its worker, and claimed again by another."""
+    claimed = await kernel.running()
+    kernel.wait(31)
+    assert (await kernel.sweep("leases"))["recovered"] == ["turn_a"]
+    return claimed
+
+
+async def refused(kernel: Kernel, claimed: Item) -> None:
+    """Every gated call of this owner is stale, and writes nothing."""
+    before = await kernel.everything()
+    spoken = draft("note", claimed["activation_id"], owed=True)
+    assert (await kernel.append(claimed, spoken, cards=[NOTE], phase="act"))["outcome"] == "stale"
+    assert (await kernel.renew(claimed))["outcome"] == "stale"
+    version = (await kernel.run("run_a"))["version"]
+    assert (await kernel.finish(claimed, version=version, wakes={"turn_x": "critic"}))["outcome"] == "stale"
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-02", "L0-41", "L0-110", "L0-111", "K2", "K7")
+async def test_an_owner_whose_turn_was_recovered_writes_nothing_more(kernel: Kernel) -> None:
+    late = await lose(kernel)
+    await refused(kernel, late)  # dispatched again, owned by nobody
+    now = await kernel.claim_one(worker="worker-2")
+    assert now["epoch"] == late["epoch"] + 2
+    await refused(kernel, late)
+    assert (await kernel.finish(now, version=now["run"]["version"]))["outcome"] == "ok"
+    await refused(kernel, late)
+
+
+@pytest.mark.proves("L0-02", "K6")
+@pytest.mark.parametrize("epoch", [-1, 0, 1, 3, 2**63 - 1])
+async def test_no_epoch_but_the_owners_passes(kernel: Kernel, epoch: int) -> None:
+    claimed = await kernel.running()
+    await refused(kernel, claimed | {"epoch": epoch})
+
+
+@pytest.mark.proves("L0-02", "L0-42")
+@pytest.mark.parametrize("wrong", [{"turn_id": "turn_x"}, {"agent_id": "run_a/critic"}, {"agent_id": "run_x/y"}], ids=str)
+async def test_no_turn_and_no_agent_but_the_owners_passes(kernel: Kernel, wrong: Item) -> None:
+    claimed = await kernel.running()
+    await refused(kernel, claimed | wrong)
+
+
+@pytest.mark.proves("L0-11", "L0-45")
+async def test_a_dispatched_turn_has_no_owner_yet(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"})
+    await refused(kernel, {"agent_id": "run_a/writer", "turn_id": "turn_a", "epoch": 1, "agent": "writer",
+                           "activation_id": "sig_a_2"})  # fmt: skip
+
+
+async def test_a_queued_turn_has_no_owner_even_under_the_epoch_of_its_agent(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.enqueue("run_a", "writer", "turn_2")
+    await refused(kernel, claimed | {"turn_id": "turn_2"})
+
+
+@pytest.mark.proves("K2")
+async def test_a_card_is_written_once_however_often_the_call_is_repeated(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    assert (await kernel.append(claimed, cards=[NOTE]))["outcome"] == "ok"
+    before = await kernel.everything()
+    kernel.wait(1)
+    assert (await kernel.append(claimed, cards=[NOTE]))["outcome"] == "ok"
+    assert await kernel.everything() == before
+    (card,) = await kernel.rows("card_overview", "position, card_id, kind, turn_epoch, content, box_id")
+    assert tuple(card)[1:] == ("card_note", "note", claimed["epoch"], NOTE["content"], claimed["output_box_id"])
+
+
+async def test_an_append_whose_reply_was_lost_says_the_same_again_without_writing(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    parent = claimed["activation_id"]
+    first = await kernel.append(claimed, draft("text:delta", parent), draft("text:delta", 0))
+    assert first == {"turn_id": "turn_a", "outcome": "ok", "first_seq": 3}
+    await kernel.enqueue("run_a", "critic", "turn_2")  # others speak in between
+    before = await kernel.everything()
+    again = await kernel.append(claimed, draft("text:delta", parent), draft("text:delta", 0))
+    assert again == first
+    assert await kernel.everything() == before
+    assert (await kernel.append(claimed, draft("text:delta", "sig_a_3"), said=2))["first_seq"] == 7
+
+
+async def test_an_append_that_says_nothing_moves_the_phase_alone(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    assert (await kernel.append(claimed, phase="act"))["outcome"] == "ok"
+    assert (await kernel.head("run_a/writer"))["phase"] == "act"
+    assert await kernel.names("run_a") == ["workflow:start", "agent:activated"]
+
+
+@pytest.mark.proves("SIG-16", "SIG-61")
+async def test_a_draft_names_an_earlier_draft_of_its_call_as_parent(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.append(claimed, draft("tool:call", claimed["activation_id"]), draft("tool:result", 0))
+    rows = await kernel.rows("signals", "seq, parent_id, agent_turn_id", "seq > 2")
+    assert [tuple(row) for row in rows] == [(3, "sig_a_2", "turn_a"), (4, "sig_a_3", "turn_a")]
+
+
+@pytest.mark.proves("L0-70", "K1")
+async def test_only_an_ending_writes_a_deliverable(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="deliverable"):
+        await kernel.append(claimed, cards=[NOTE, NOTE | {"card_id": "card_end", "kind": DELIVERABLE}])
+    assert await kernel.rows("cards") == []
+
+
+@pytest.mark.proves("L0-111")
+async def test_a_renewal_extends_the_lease_from_now(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    kernel.wait(20)
+    assert await kernel.renew(claimed, lease=60, phase="act") == {"turn_id": "turn_a", "outcome": "ok"}
+    head = await kernel.head("run_a/writer")
+    assert (head["lease_until"], head["phase"]) == (kernel.now + timedelta(seconds=60), "act")
+    assert head["turn_epoch"] == claimed["epoch"]
+    kernel.wait(59)
+    assert (await kernel.sweep("leases"))["recovered"] == []
+
+
+async def test_a_lease_that_ran_out_unnoticed_may_still_be_renewed(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    kernel.wait(31)
+    assert (await kernel.renew(claimed))["outcome"] == "ok"
+    assert (await kernel.sweep("leases"))["recovered"] == []
+
+
+async def test_one_call_renews_what_is_held_and_tells_what_is_lost(kernel: Kernel) -> None:
+    late = await lose(kernel)
+    now = await kernel.claim_one()
+    other = await kernel.running("run_b", "turn_b")
+    items = [saying(each) for each in (late, other, now, now | {"turn_id": "turn_x"})]
+    answers = await kernel.call("renew", items, 30.0)
+    assert [(each["turn_id"], each["outcome"]) for each in answers] == [
+        ("turn_a", "stale"), ("turn_b", "ok"), ("turn_a", "ok"), ("turn_x", "stale"),
+    ]  # fmt: skip
+
+
+@pytest.mark.proves("L0-07", "G-60")
+async def test_a_finish_whose_reply_was_lost_is_a_duplicate_and_changes_nothing(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.finish(claimed, wakes={"turn_c": "critic"})
+    before = await kernel.everything()
+    kernel.wait(1)
+    again = await kernel.finish(claimed, wakes={"turn_d": "critic"})
+    assert again == {"turn_id": "turn_a", "outcome": "duplicate", "targets": []}
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-110")
+async def test_another_deliverable_for_a_finished_turn_is_stale(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.finish(claimed, wakes={"turn_c": "critic"})
+    before = await kernel.everything()
+    (answer,) = await kernel.call("finish", [ending(claimed) | {"card_id": "card_other"}])
+    assert answer["outcome"] == "stale"
+    assert await kernel.everything() == before
+
+
+@pytest.mark.parametrize("function", ["append", "finish"])
+async def test_one_stale_item_does_not_disturb_the_others_of_its_call(kernel: Kernel, function: str) -> None:
+    late = await lose(kernel)
+    other = await kernel.running("run_b", "turn_b")
+    make: Any = {"append": saying, "finish": lambda c: ending(c, wakes={f"next_{c['turn_id']}": "critic"})}[function]
+    answers = await kernel.call(function, [make(late), make(other)])
+    assert [(each["turn_id"], each["outcome"]) for each in answers] == [("turn_a", "stale"), ("turn_b", "ok")]

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import DELIVERABLE, TARGET, Kernel, ending
+
+OUTCOMES = ("success", "failed", "canceled", "timeout", "partial")
+
+
+@pytest.mark.proves("L0-03", "L0-07", "L0-70", "L0-71", "L0-72", "L0-80", "L0-81", "L0-82", "L0-87", "G-60", "K1")
+@pytest.mark.parametrize("outcome", OUTCOMES)
+async def test_an_ending_is_one_deliverable_one_event_and_an_idle_head(kernel: Kernel, outcome: str) -> None:
+    claimed = await kernel.running()
+    assert (await kernel.finish(claimed, outcome=outcome, ends=outcome))["outcome"] == "ok"
+    turn, head = await kernel.turn("turn_a"), await kernel.head("run_a/writer")
+    assert (turn["state"], turn["outcome"], turn["finished_at"]) == ("done", outcome, kernel.now)
+    (card,) = await kernel.rows("card_overview")
+    assert (card["card_id"], card["kind"], card["box_id"]) == (turn["deliverable_card_id"], DELIVERABLE, turn["output_box_id"])
+    (event,) = await kernel.rows("outbox")
+    assert event["body"]["deliverable_card_id"] == card["card_id"]
+    assert (head["status"], head["active_agent_turn_id"], head["owner"], head["lease_until"]) == ("idle", None, None, None)
+    assert (head["phase"], head["trace_id"], head["turn_epoch"]) == (None, None, claimed["epoch"] + 1)
+    (lease,) = await kernel.rows("leases")
+    assert lease["ended_at"] == kernel.now
+    (row,) = await kernel.rows("agent_inbox")
+    assert (row["status"], row["consumed_at"]) == ("consumed", kernel.now)
+    assert await kernel.checks(quiescent=True) == ["I8"]
+
+
+@pytest.mark.proves("L0-86", "L0-107", "G-61")
+async def test_the_task_event_carries_pointers_and_no_content(kernel: Kernel) -> None:
+    await kernel.finish(await kernel.running(), ends="success")
+    (event,) = await kernel.call("read_outbox", 10)
+    assert {key: event[key] for key in ("key", "subject", "body")} == {
+        "key": "evt:turn_a", "subject": "evt.agent.run_a/writer.task",
+        "body": {"agent_turn_id": "turn_a", "status": "success", "output_box_id": "box_a",
+                 "deliverable_card_id": "card_turn_a_2"},
+    }  # fmt: skip
+
+
+@pytest.mark.proves("G-61")
+async def test_an_event_is_read_until_it_is_marked_and_marked_once(kernel: Kernel) -> None:
+    for name in "abc":
+        await kernel.finish(await kernel.running(f"run_{name}", f"turn_{name}"), ends="success")
+    read = await kernel.call("read_outbox", 2)
+    assert [event["key"] for event in read] == ["evt:turn_a", "evt:turn_b"]
+    ids = [event["outbox_id"] for event in read]
+    assert await kernel.call("mark_published", ids[::-1]) == 2
+    assert await kernel.call("mark_published", ids) == 0
+    assert [event["key"] for event in await kernel.call("read_outbox", 2)] == ["evt:turn_c"]
+
+
+@pytest.mark.proves("K8", "L0-44", "L0-48", "L0-72")
+async def test_an_ending_dispatches_the_next_queued_turn_in_the_same_commit(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.enqueue("run_a", "writer", "turn_2")
+    await kernel.enqueue("run_a", "writer", "turn_3")
+    kernel.wait(1)
+    answer = await kernel.finish(claimed, version=3)
+    assert answer == {"turn_id": "turn_a", "outcome": "ok", "targets": [TARGET]}
+    head = await kernel.head("run_a/writer")
+    assert (head["status"], head["active_agent_turn_id"]) == ("dispatched", "turn_2")
+    assert (head["turn_epoch"], head["ready_at"]) == (claimed["epoch"] + 2, kernel.now)
+    assert (await kernel.turn("turn_3"))["state"] == "queued"
+
+
+@pytest.mark.proves("SIG-60", "SIG-61", "SIG-62", "SIG-63", "G-46")
+async def test_an_ending_wakes_others_and_the_log_tells_why(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.finish(claimed, wakes={"turn_c": "critic"})
+    critic = await kernel.claim_one()
+    assert critic["cause"] == {"id": "sig_a_3", "name": "agent:completed", "payload": {}, "agent": "writer"}
+    await kernel.finish(critic, ends="success")
+    log = await kernel.rows("signal_log", "seq, id, name, agent, parent")
+    assert [tuple(row)[1:] for row in log] == [
+        ("sig_a_1", "workflow:start", None, None),
+        ("sig_a_2", "agent:activated", "writer", "sig_a_1"),
+        ("sig_a_3", "agent:completed", "writer", "sig_a_2"),
+        ("sig_a_4", "agent:activated", "critic", "sig_a_3"),
+        ("sig_a_5", "agent:completed", "critic", "sig_a_4"),
+        ("sig_a_6", "workflow:end", None, "sig_a_5"),
+    ]
+
+
+async def test_an_agent_may_wake_itself(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.finish(claimed, wakes={"turn_2": "writer", "turn_3": "writer"})
+    assert [each["turn_id"] for each in await kernel.claim()] == ["turn_2"]
+
+
+@pytest.mark.proves("K24")
+async def test_an_ending_commits_the_state_that_its_reaction_computed(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.finish(claimed, wakes={"turn_c": "critic"}, state={"text": "x", "verdict": None}, memory={"join": [1]})
+    run = await kernel.run("run_a")
+    assert (run["state"], run["memory"]) == ({"text": "x", "verdict": None}, {"join": [1]})
+    assert (run["version"], run["open_turns"], run["activations"]) == (2, 1, 2)
+    await kernel.finish(await kernel.claim_one(), ends="success")
+    assert (await kernel.run("run_a"))["state"] == {"text": "x", "verdict": None}
+
+
+@pytest.mark.proves("K24", "L0-110")
+async def test_a_reaction_to_an_older_run_is_a_conflict_and_leaves_nothing(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.enqueue("run_a", "critic", "turn_c")
+    before = await kernel.everything()
+    answer = await kernel.finish(claimed, wakes={"turn_d": "critic"}, state={"lost": True})
+    assert (answer["outcome"], answer["targets"]) == ("conflict", [])
+    assert (answer["run"]["version"], answer["run"]["open_turns"]) == (2, 2)
+    assert await kernel.everything() == before
+    assert (await kernel.finish(claimed, version=answer["run"]["version"]))["outcome"] == "ok"
+
+
+@pytest.mark.proves("K24")
+async def test_a_conflict_shows_the_run_as_it_is_nulls_and_all(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    state = {"verdict": None, "nested": {"a": None}, "list": [None]}
+    await kernel.finish(claimed, wakes={"turn_1": "critic", "turn_2": "writer"}, state=state, memory={"m": None})
+    first, second = await kernel.claim()
+    await kernel.finish(first)
+    answer = await kernel.finish(second)
+    assert answer["outcome"] == "conflict"
+    assert (answer["run"]["state"], answer["run"]["memory"]) == (state, {"m": None})
+
+
+@pytest.mark.proves("K24")
+async def test_a_reaction_without_a_version_matches_no_run(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    item = ending(claimed)
+    del item["reaction"]["version"]
+    before = await kernel.everything()
+    for broken in (item, item | {"reaction": None}, {k: v for k, v in item.items() if k != "reaction"}):
+        (answer,) = await kernel.call("finish", [broken])
+        assert answer["outcome"] == "conflict"
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("K24")
+async def test_two_endings_of_one_run_in_one_call_cannot_both_stand_on_the_same_version(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "critic"})
+    answers = await kernel.call("finish", [ending(each) for each in await kernel.claim()])
+    assert [each["outcome"] for each in answers] == ["ok", "conflict"]
+
+
+@pytest.mark.proves("K26")
+async def test_a_run_ends_with_its_last_turn_and_not_before(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "critic"})
+    first, second = await kernel.claim()
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.CheckViolationError):
+        await kernel.finish(first, ends="success")
+    assert await kernel.everything() == before
+    await kernel.finish(first)
+    assert (await kernel.finish(second, version=2, ends="partial"))["outcome"] == "ok"
+    run = await kernel.run("run_a")
+    assert (run["status"], run["outcome"], run["ended_at"], run["open_turns"]) == ("ended", "partial", kernel.now, 0)
+
+
+REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"outcome": "excellent"}, {}, "23514"),
+    ({"outcome": None}, {}, "23514"),
+    ({"content": ...}, {}, "23502"),
+    ({"card_id": None}, {}, "23502"),
+    ({}, {"status": "asleep"}, "23514"),
+    ({}, {"status": "ended"}, "23514"),
+    ({}, {"outcome": "success"}, "23514"),
+    ({}, {"activations": "many"}, "22023"),
+    ({}, {"activations": [{"agent": "critic", "turn_id": "turn_c"}]}, "22023"),
+]
+
+
+@pytest.mark.parametrize(("fields", "reaction", "code"), REFUSALS, ids=str)
+async def test_a_malformed_ending_is_refused_and_leaves_nothing(
+    kernel: Kernel, fields: dict[str, Any], reaction: dict[str, Any], code: str
+) -> None:
+    claimed = await kernel.running()
+    item = ending(claimed) | fields
+    item["reaction"] |= reaction
+    item = {key: value for key, value in item.items() if value is not ...}
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.PostgresError) as raised:
+        await kernel.call("finish", [item])
+    assert raised.value.sqlstate == code
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-42")
+@pytest.mark.parametrize(("wakes", "code"), [({"turn_c": "nobody"}, "23503"), ({"turn_a": "critic"}, "23505")])
+async def test_waking_nobody_or_a_turn_that_exists_leaves_nothing(kernel: Kernel, wakes: dict[str, str], code: str) -> None:
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.PostgresError) as raised:
+        await kernel.finish(claimed, wakes=wakes)
+    assert raised.value.sqlstate == code
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("K25")
+async def test_what_an_ending_leaves_owed_is_counted(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    item = ending(claimed)
+    item["signals"][0]["owed"] = True
+    await kernel.call("finish", [item])
+    (owed,) = await kernel.owed()
+    assert (owed["run"]["owed"], [each["seq"] for each in owed["signals"]]) == (1, [3])

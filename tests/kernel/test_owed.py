@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import TARGET, Kernel, activation, draft
+
+
+async def ended_by_kernel(kernel: Kernel) -> None:
+    """A run whose only turn was ended by a sweep, and which owes the reaction."""
+    await kernel.running(ttl_seconds=10)
+    kernel.wait(10)
+    assert (await kernel.sweep("expired"))["ended"] == ["turn_a"]
+
+
+@pytest.mark.proves("K25", "L0-87", "L0-80")
+async def test_a_turn_that_the_kernel_ends_leaves_its_run_owing(kernel: Kernel) -> None:
+    await ended_by_kernel(kernel)
+    (owed,) = await kernel.owed()
+    assert (owed["target"], owed["run"]["run_id"], owed["run"]["owed"], owed["run"]["open_turns"]) == (TARGET, "run_a", 1, 0)
+    (signal,) = owed["signals"]
+    assert (signal["seq"], signal["name"], signal["agent"], signal["turn_id"]) == (3, "agent:failed", "writer", "turn_a")
+    assert signal["payload"]["outcome"] == "timeout"
+    assert signal["payload"]["error"]["code"] == "TIMEOUT"
+    assert signal["payload"]["deliverable_card_id"] == (await kernel.turn("turn_a"))["deliverable_card_id"]
+
+
+@pytest.mark.proves("K25", "K26")
+async def test_a_run_that_owes_cannot_end_and_one_that_paid_can(kernel: Kernel) -> None:
+    await ended_by_kernel(kernel)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await kernel.connection.execute(
+            "update heliograph.runs set status = 'ended', outcome = 'failed', ended_at = now() where project_id = $1",
+            kernel.project,
+        )
+    (owed,) = await kernel.owed()
+    end = draft("workflow:end", "sig_a_3")
+    answer = await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="failed")
+    assert answer == {"run_id": "run_a", "outcome": "ok", "targets": []}
+    run = await kernel.run("run_a")
+    assert (run["status"], run["outcome"], run["owed"]) == ("ended", "failed", 0)
+    assert await kernel.owed() == []
+
+
+@pytest.mark.proves("K25", "SIG-60")
+async def test_a_paid_reaction_wakes_agents_by_the_signal_that_was_owed(kernel: Kernel) -> None:
+    await ended_by_kernel(kernel)
+    (owed,) = await kernel.owed()
+    wakes = [activation("critic", "turn_c", 0, cause={"seq": 3})]
+    activated = draft("agent:activated", "sig_a_3", agent="critic")
+    answer = await kernel.react("run_a", owed["run"]["version"], activated, activations=wakes, state={"failed": 1})
+    assert answer["targets"] == [TARGET]
+    claimed = await kernel.claim_one()
+    assert (claimed["cause"]["id"], claimed["cause"]["name"], claimed["activation_id"]) == ("sig_a_3", "agent:failed", "sig_a_4")
+    assert claimed["run"]["state"] == {"failed": 1}
+
+
+@pytest.mark.proves("K24", "K25")
+async def test_a_reaction_is_paid_once(kernel: Kernel) -> None:
+    await ended_by_kernel(kernel)
+    (owed,) = await kernel.owed()
+    version = owed["run"]["version"]
+    end = draft("workflow:end", "sig_a_3")
+    await kernel.react("run_a", version, end, status="ended", outcome="failed")
+    before = await kernel.everything()
+    again = await kernel.react("run_a", version, end, status="ended", outcome="failed")
+    assert again == {"run_id": "run_a", "outcome": "conflict", "targets": []}
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("K24")
+async def test_what_becomes_owed_after_the_reaction_was_computed_is_not_lost(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "critic"}, ttl_seconds=10)
+    claimed = await kernel.claim()
+    await kernel.append(claimed[0], draft("finding", claimed[0]["activation_id"], owed=True))
+    (owed,) = await kernel.owed()
+    await kernel.append(claimed[1], draft("finding", claimed[1]["activation_id"], owed=True))
+    assert (await kernel.react("run_a", owed["run"]["version"]))["outcome"] == "conflict"
+    (owed,) = await kernel.owed()
+    assert [each["seq"] for each in owed["signals"]] == [4, 5]
+    assert (await kernel.react("run_a", owed["run"]["version"]))["outcome"] == "ok"
+    assert await kernel.owed() == []
+
+
+async def test_an_append_that_owes_nothing_does_not_disturb_a_reaction(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    version = (await kernel.run("run_a"))["version"]
+    await kernel.append(claimed, draft("text:delta", claimed["activation_id"]))
+    assert (await kernel.run("run_a"))["version"] == version
+    assert (await kernel.finish(claimed, version=version, wakes={"turn_c": "critic"}))["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("version", [None, -1, 0, 99, 2**62])
+async def test_a_reaction_to_no_version_of_the_run_is_a_conflict(kernel: Kernel, version: int | None) -> None:
+    await ended_by_kernel(kernel)
+    before = await kernel.everything()
+    if version is None:
+        (answer,) = await kernel.call("react", [{"run_id": "run_a", "signals": [], "reaction": {}}])
+    else:
+        answer = await kernel.react("run_a", version)
+    assert answer["outcome"] == "conflict"
+    assert await kernel.everything() == before
+
+
+async def test_a_reaction_of_a_run_that_does_not_exist_is_a_conflict(kernel: Kernel) -> None:
+    assert await kernel.react("run_x", 1) == {"run_id": "run_x", "outcome": "conflict", "targets": []}
+
+
+@pytest.mark.proves("K26")
+@pytest.mark.parametrize("reaction", [{}, {"status": "running"}, {"status": "ended", "outcome": "failed"}], ids=str)
+async def test_a_run_that_has_ended_neither_ends_again_nor_comes_back(kernel: Kernel, reaction: dict[str, str]) -> None:
+    await kernel.finish(await kernel.running(), ends="success")
+    before = await kernel.everything()
+    version = (await kernel.run("run_a"))["version"]
+    with pytest.raises(asyncpg.CheckViolationError):
+        await kernel.react("run_a", version, draft("workflow:end", "sig_a_1"), **reaction)
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-42")
+async def test_a_reaction_that_wakes_an_agent_which_the_run_lacks_pays_nothing(kernel: Kernel) -> None:
+    await ended_by_kernel(kernel)
+    (owed,) = await kernel.owed()
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.ForeignKeyViolationError):
+        await kernel.react("run_a", owed["run"]["version"], draft("agent:activated", "sig_a_3"),
+                           activations=[activation("nobody", "turn_c", 0, cause={"seq": 3})])  # fmt: skip
+    assert await kernel.everything() == before
+    assert len(await kernel.owed()) == 1
+
+
+async def test_runs_of_other_pools_are_not_shown(kernel: Kernel) -> None:
+    await ended_by_kernel(kernel)
+    assert await kernel.call("sweep_owed", ["other"], 10) == []
+    assert await kernel.call("sweep_owed", [], 10) == []
+    assert len(await kernel.call("sweep_owed", ["other", TARGET], 10)) == 1
+
+
+async def test_one_call_pays_for_many_runs_and_answers_in_their_order(kernel: Kernel) -> None:
+    for name in "abc":
+        await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
+    kernel.wait(10)
+    await kernel.sweep("expired")
+    owed = await kernel.owed(limit=2)
+    assert [each["run"]["run_id"] for each in owed] == ["run_a", "run_b"]
+    items = [
+        {"run_id": each["run"]["run_id"], "signals": [draft("workflow:end", "x")],
+         "reaction": {"version": each["run"]["version"], "status": "ended", "outcome": "failed"}}
+        for each in reversed(owed)
+    ]  # fmt: skip
+    answers = await kernel.call("react", items)
+    assert [(each["run_id"], each["outcome"]) for each in answers] == [("run_b", "ok"), ("run_a", "ok")]
+    assert [each["run"]["run_id"] for each in await kernel.owed()] == ["run_c"]

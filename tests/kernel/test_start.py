@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import START, TARGET, Kernel, activation, draft, run_item
+
+
+@pytest.mark.proves("L0-14", "L0-43", "K8")
+async def test_a_start_dispatches_what_it_wakes_and_leaves_the_rest_idle(kernel: Kernel) -> None:
+    answer = await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer"})
+    assert answer == {"run_id": "run_a", "outcome": "started", "targets": [TARGET]}
+    head = await kernel.head("run_a/writer")
+    assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 1)
+    assert (head["trace_id"], head["parent_step_id"], head["ready_at"]) == ("run_a", "sig_a_2", START)
+    assert (await kernel.head("run_a/critic"))["status"] == "idle"
+
+
+@pytest.mark.proves("L0-10")
+async def test_a_run_that_wakes_nobody_has_only_idle_agents(kernel: Kernel) -> None:
+    item = run_item("run_a", ["writer"], {})
+    item["signals"].append(draft("workflow:end", 0))
+    item["reaction"] |= {"status": "ended", "outcome": "success"}
+    (answer,) = await kernel.call("start_runs", [item])
+    assert answer["targets"] == []
+    head = await kernel.head("run_a/writer")
+    assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("idle", None, 0)
+
+
+@pytest.mark.proves("SIG-10", "SIG-11", "SIG-12", "SIG-13", "SIG-14", "SIG-15", "SIG-16", "SIG-60")
+async def test_the_log_begins_with_the_root_and_the_activation_names_what_caused_it(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
+    root, activated = await kernel.rows("signal_log", "seq, id, name, payload, timestamp, agent, parent")
+    assert dict(root) == {"seq": 1, "id": "sig_a_1", "name": "workflow:start", "payload": {"state": {}},
+                          "timestamp": START, "agent": None, "parent": None}  # fmt: skip
+    assert (activated["id"], activated["agent"], activated["parent"]) == ("sig_a_2", "writer", "sig_a_1")
+
+
+@pytest.mark.proves("L0-30", "L0-31", "L0-33", "L0-36")
+async def test_each_woken_turn_has_an_inbox_row_by_pointer_and_an_edge(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_1": "writer", "turn_2": "writer"})
+    first, second = await kernel.rows("agent_inbox")
+    assert (first["status"], first["turn_epoch"]) == ("pending", 1)
+    assert (second["status"], second["turn_epoch"]) == ("queued", None)
+    assert {row["correlation_id"] for row in (first, second)} == {"sig_a_1"}
+    edges = await kernel.rows("execution_edges", "edge_id, primitive, edge_phase, agent_turn_id, cause_id")
+    assert [tuple(edge)[1:] for edge in edges] == [
+        ("enqueue", "request", "turn_1", "sig_a_1"),
+        ("enqueue", "request", "turn_2", "sig_a_1"),
+    ]
+
+
+async def test_the_same_start_again_is_a_duplicate_and_changes_nothing(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
+    before = await kernel.everything()
+    kernel.wait(5)
+    again = await kernel.start("run_a", ["writer"], {"turn_2": "writer"})
+    assert again == {"run_id": "run_a", "outcome": "duplicate", "targets": []}
+    assert await kernel.everything() == before
+
+
+async def test_a_run_id_that_another_request_has_taken_is_a_conflict(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
+    before = await kernel.everything()
+    (answer,) = await kernel.call("start_runs", [run_item("run_a", ["writer"], {}) | {"request_hash": "another"}])
+    assert answer["outcome"] == "conflict"
+    assert await kernel.everything() == before
+
+
+async def test_one_id_twice_in_one_call_is_a_start_and_a_duplicate(kernel: Kernel) -> None:
+    items = [run_item("run_b", ["writer"], {"turn_b": "writer"}), run_item("run_a", ["writer"], {"turn_a": "writer"})]
+    answers = await kernel.call("start_runs", [*items, items[0]])
+    assert [(each["run_id"], each["outcome"]) for each in answers] == [
+        ("run_a", "started"),
+        ("run_b", "started"),
+        ("run_b", "duplicate"),
+    ]
+
+
+@pytest.mark.proves("L0-42")
+@pytest.mark.parametrize("code", ["23503"])
+async def test_waking_an_agent_that_the_run_lacks_leaves_no_run(kernel: Kernel, code: str) -> None:
+    with pytest.raises(asyncpg.PostgresError) as raised:
+        await kernel.start("run_a", ["writer"], {"turn_1": "nobody"})
+    assert raised.value.sqlstate == code
+    assert await kernel.rows("runs") == []
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"priority": 4}, {"priority": -1}, {"max_attempts": 0}, {"max_attempts": None}, {"ttl_seconds": 0},
+        {"ttl_seconds": -1}, {"ttl_seconds": "NaN"}, {"ttl_seconds": "inf"}, {"ttl_seconds": None},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_turn_with_impossible_limits_is_refused_where_it_is_written(kernel: Kernel, limits: dict[str, object]) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=next(iter(limits))):
+        await kernel.start("run_a", ["writer"], {"turn_1": "writer"}, **limits)
+
+
+async def test_one_refused_run_takes_its_whole_call_back(kernel: Kernel) -> None:
+    items = [run_item("run_a", ["writer"], {"turn_a": "writer"}), run_item("run_b", ["writer"], {"turn_b": "nobody"})]
+    with pytest.raises(asyncpg.ForeignKeyViolationError):
+        await kernel.call("start_runs", items)
+    assert await kernel.rows("runs") == []
+
+
+async def test_a_turn_id_used_before_is_refused(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await kernel.start("run_b", ["writer"], {"turn_1": "writer"})
+
+
+@pytest.mark.proves("SIG-16", "SIG-61")
+async def test_every_signal_but_the_first_has_a_parent(kernel: Kernel) -> None:
+    orphan = run_item("run_a", ["writer"], {"turn_1": "writer"})
+    orphan["signals"][1]["parent"] = None
+    with pytest.raises(asyncpg.CheckViolationError):
+        await kernel.call("start_runs", [orphan])
+
+
+@pytest.mark.proves("K26")
+async def test_a_run_cannot_end_while_a_turn_that_it_wakes_is_open(kernel: Kernel) -> None:
+    item = run_item("run_a", ["writer"], {"turn_1": "writer"})
+    item["reaction"] |= {"status": "ended", "outcome": "success"}
+    with pytest.raises(asyncpg.CheckViolationError):
+        await kernel.call("start_runs", [item])
+
+
+async def test_what_was_said_keeps_the_time_of_its_source(kernel: Kernel) -> None:
+    item = run_item("run_a", ["writer"], {"turn_1": "writer"})
+    item["signals"][0]["at"] = "2029-12-31T23:00:00+01:00"
+    item["reaction"]["activations"] = [activation("writer", "turn_1", 1)]
+    await kernel.call("start_runs", [item])
+    said = [row["at"].isoformat() for row in await kernel.rows("signals", "seq, at")]
+    assert said == ["2029-12-31T22:00:00+00:00", START.isoformat()]

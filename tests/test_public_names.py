@@ -1,0 +1,36 @@
+"""The public names, written down twice on purpose: whoever changes one list has to mean it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import heliograph
+
+PUBLIC = """
+    AgentFailed AgentSpec Context Harness HarnessError Heliograph HeliographError InvalidInput KernelRefused ModelReply
+    ModelRequest NotFound Refused RunResult Runtime ScriptedModel SetupError Signal Source StoreUnavailable TextDelta
+    ThinkingDelta TurnTimedOut compile_pattern define_agent open_runtime
+""".split()
+
+HEAVY = ("asyncpg", "pydantic", "pydantic_ai", "rich", "nats", "asyncio")
+
+
+def test_the_package_exports_these_names_and_no_others() -> None:
+    assert sorted(heliograph.__all__) == sorted(PUBLIC)
+
+
+def test_every_public_name_is_there_and_says_what_it_is() -> None:
+    for name in PUBLIC:
+        thing = getattr(heliograph, name)
+        assert thing.__doc__, f"{name} has no docstring"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(heliograph, "no_such_name")
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = f"import sys, heliograph; print([m for m in {HEAVY!r} if m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
