@@ -23,6 +23,7 @@ from heliograph.signals.trace import draw_tree
 LEASE_SECONDS = 2.0
 PACE_SECONDS = 0.12
 REPORT = "newsroom-report.md"
+LEFT_OUT = {"agent:progress", "ready", "plan_ready", "action_complete", "reflection_complete", "terminated"}
 
 
 def main(arguments: list[str]) -> int:
@@ -107,8 +108,8 @@ def _tell(happened: Signal) -> None:
 async def _sum_up(runtime: Runtime, run_id: str, signals: list[Signal], report: Path, seconds: float) -> int:
     end = signals[-1].payload
     assert isinstance(end, dict)
-    print("\nwhat caused what")
-    print("\n".join(f"  {line}" for line in draw_tree([s for s in signals if s.name != "agent:progress"])))
+    print("\nwhat caused what (phases and progress left out)")
+    print("\n".join(f"  {line}" for line in draw_tree([s for s in signals if s.name not in LEFT_OUT])))
     turns = await runtime.reader.turns(run_id=run_id)
     recovered = [turn for turn in turns if turn.attempts]
     print("\nwhat was recovered")

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from heliograph.config import Settings, read_settings
+from heliograph.doorbell.bell import Bell
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.errors import InvalidInput, Refused, StoreUnavailable, shown
 from heliograph.harness.resolve import Harnesses
@@ -32,6 +33,7 @@ from heliograph.world_real import RealWorld
 
 _FOLLOW_POLL_SECONDS = 0.5
 _OUTAGE_SECONDS_MAX = 60.0
+_GRACE_SECONDS = 5.0
 _RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _RUN_ID_MAX = 100
 
@@ -137,6 +139,9 @@ class Runtime:
             if serving is not None and serving.done() and not collecting.done():
                 await serving  # it never ends by itself: this raises what ended it
             signals = await collecting
+            if served is not None and serving is not None:
+                served.stop()  # it may hold turns of other runs of this application: let them end, for a moment
+                await asyncio.wait({serving}, timeout=_GRACE_SECONDS)
         finally:
             collecting.cancel()
             if served is not None and serving is not None:
@@ -184,10 +189,11 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     async with open_database(settings) as database:
         await _check_schema(database, installs=settings.database_url is None)
         world = RealWorld(database)
-        bell = PostgresDoorbell(database.url, world.ring_here)
+        bells = _bells(settings, database, world.ring_here)
         try:
-            await bell.open()
-            world.doorbell = bell
+            for bell in bells:
+                await bell.open()
+            world.wires = [*bells]
             runtime = Runtime(settings, database, world)
             try:
                 yield runtime
@@ -195,7 +201,8 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
                 await runtime.harnesses.close()
         finally:
             world.close()
-            await bell.close()
+            for bell in bells:
+                await bell.close()
 
 
 @asynccontextmanager
@@ -226,6 +233,16 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
     finally:
         if embedded is not None:
             await asyncio.to_thread(embedded.close)
+
+
+def _bells(settings: Settings, database: Database, on_ring: Callable[[list[str]], None]) -> list[Bell]:
+    """The preferred one first: NATS where there is one, and PostgreSQL's, which rings while NATS is away."""
+    bells: list[Bell] = [PostgresDoorbell(database.url, on_ring)]
+    if settings.nats_url is not None:
+        from heliograph.doorbell.nats import NatsDoorbell  # slow to import, and an extra
+
+        bells.insert(0, NatsDoorbell(settings.nats_url, on_ring))
+    return bells
 
 
 async def _check_schema(database: Database, *, installs: bool) -> None:

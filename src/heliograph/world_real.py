@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextvars
 import logging
 import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from heliograph.errors import StoreUnavailable, TurnTimedOut
@@ -22,11 +24,25 @@ T = TypeVar("T")
 
 
 class Doorbell(Protocol):
-    """Rings other processes; a ring may be lost."""
+    """A wire to other processes; a ring may be lost, an event may come twice. `heliograph.doorbell.bell.Bell` is it."""
+
+    @property
+    def is_up(self) -> bool: ...
 
     def ring(self, keys: Iterable[str]) -> None: ...
 
     async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None: ...
+
+
+def _settle(future: concurrent.futures.Future[T], function: Callable[..., T], *args: object) -> None:
+    try:
+        result = function(*args)
+    except StopIteration as error:  # no future can carry one; whoever waits for it would wait for ever
+        future.set_exception(RuntimeError(f"StopIteration left the function: {error}"))
+    except BaseException as error:  # it belongs to whoever waits
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 class _Ear:
@@ -56,17 +72,15 @@ class _Ear:
 
 
 class RealWorld:
-    """See `heliograph.world.World`. Set `doorbell` before the first ring is to reach other processes."""
+    """See `heliograph.world.World`. `wires` reach other processes, the preferred one first; none need be up."""
 
-    def __init__(self, database: Database, threads: int = 16):
+    def __init__(self, database: Database):
         self._database = database
         self._loop = asyncio.get_running_loop()
         self._thread = threading.current_thread()
         self._ears: dict[str, set[_Ear]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="heliograph agent")
-        self.doorbell: Doorbell | None = None
-        self.extra_wire: Doorbell | None = None
+        self.wires: list[Doorbell] = []
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -93,13 +107,23 @@ class RealWorld:
         try:
             async with scope:
                 return await work
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():  # nobody cancelled us: the work let one of its own escape
+                raise RuntimeError("it was cancelled from within") from None
+            raise
         except TimeoutError:
             if scope.expired():  # ours; one that the work itself raised stays a TimeoutError
                 raise TurnTimedOut(f"not done within {seconds} s") from None
             raise
 
     async def run_sync(self, function: Callable[..., T], *args: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+        """In a thread of its own: a pool would let functions that outlive their timeout starve all others, and its
+        threads would keep the process from ending."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        work = partial(contextvars.copy_context().run, _settle, future, function, *args)
+        threading.Thread(target=work, name="heliograph agent", daemon=True).start()
+        return await asyncio.wrap_future(future)
 
     async def call(self, function: str, *args: object) -> Any:
         return await self._database.call(function, *args)
@@ -111,8 +135,9 @@ class RealWorld:
         keys = list(keys)
         self.ring_here(keys)
         abroad = [key for key in keys if not key.startswith("slot:")]
-        if self.doorbell is not None and abroad:
-            self.doorbell.ring(abroad)
+        wire = next((wire for wire in self.wires if wire.is_up), None)  # every process listens on each of them
+        if wire is not None and abroad:
+            wire.ring(abroad)
 
     def ring_here(self, keys: list[str]) -> None:
         """Ring this process only; '*' rings everything."""
@@ -122,9 +147,8 @@ class RealWorld:
 
     async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
         try:
-            for wire in (self.doorbell, self.extra_wire):
-                if wire is not None:
-                    await wire.publish(subject, key, body)
+            for wire in self.wires:  # on all of them, or it stays in the outbox
+                await wire.publish(subject, key, body)
         except OSError as error:
             raise StoreUnavailable(f"event {key} is not published yet: {error}") from error
 
@@ -134,7 +158,6 @@ class RealWorld:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _reap(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

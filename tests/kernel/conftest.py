@@ -7,17 +7,16 @@ what they stand on. After each test the doctor looks at its project; `is_corrupt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
 import pytest_asyncio
 
 from heliograph.testing.database import TestServer
-from tests.kernel.kit import Kernel, connect, new_project
+from tests.kernel.kit import Connect, Kernel, connect, new_project
 
 VERSIONS = (18, 16)
-Connect = Callable[[], Awaitable[Kernel]]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -87,7 +87,15 @@ def saying(claimed: Item, *signals: Item, said: int = 0, **fields: Any) -> Item:
 def message(run_id: str, agent: str, turn_id: str, **fields: Any) -> Item:
     """What enqueues from outside."""
     limits = {"priority": 1, "max_attempts": 3, "ttl_seconds": 600}
-    return {"run_id": run_id, "agent": agent, "turn_id": turn_id, "name": "mail:came", "payload": {}, **limits, **fields}
+    return {
+        "run_id": run_id,
+        "agent": agent,
+        "turn_id": turn_id,
+        "name": "mail:came",
+        "payload": {},
+        **limits,
+        **fields,
+    }
 
 
 # ── Calls ─────────────────────────────────────────────────────────────────────────────────────
@@ -190,7 +198,25 @@ class Kernel:
         return {table: sorted(map(dict, await self.rows(table)), key=repr) for table in TABLES}
 
 
+Connect = Callable[[], Awaitable[Kernel]]
 TABLES = (
     "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "box_cards", "leases",
     "outbox", "signals",
 )  # fmt: skip
+
+
+async def fill(kernel: Kernel) -> None:
+    """Something of everything: run_b has ended; in run_a the writer has done turn_a and turn_2, runs turn_3, with turn_4
+    queued behind it, and each of the three that it took has a note in its box."""
+    await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
+    claimed = await kernel.running()
+    for n in (2, 3, 4):
+        await kernel.enqueue("run_a", "writer", f"turn_{n}")
+    for n in range(3):
+        kernel.wait(1)
+        note = {"card_id": f"card_note_{n}", "kind": "note", "content": {}}
+        assert (await kernel.append(claimed, cards=[note]))["outcome"] == "ok"
+        if n < 2:
+            kernel.wait(1)
+            assert (await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"]))["outcome"] == "ok"
+            claimed = await kernel.claim_one()

@@ -138,7 +138,9 @@ async def test_answers_come_in_the_order_of_the_messages(kernel: Kernel) -> None
 
 
 @pytest.mark.parametrize("limits", [{"priority": 9}, {"max_attempts": 1001}, {"ttl_seconds": 0}], ids=str)
-async def test_a_message_with_impossible_limits_takes_its_whole_call_back(kernel: Kernel, limits: dict[str, object]) -> None:
+async def test_a_message_with_impossible_limits_takes_its_whole_call_back(
+    kernel: Kernel, limits: dict[str, object]
+) -> None:
     await kernel.running()
     before = await kernel.everything()
     items = [message("run_a", "critic", "turn_1"), message("run_a", "writer", "turn_2") | limits]

@@ -37,7 +37,7 @@ async def test_an_owner_whose_turn_was_recovered_writes_nothing_more(kernel: Ker
     now = await kernel.claim_one(worker="worker-2")
     assert now["epoch"] == late["epoch"] + 2
     await refused(kernel, late)
-    assert (await kernel.finish(now, version=now["run"]["version"]))["outcome"] == "ok"
+    assert (await kernel.finish(now, ends="success"))["outcome"] == "ok"
     await refused(kernel, late)
 
 
@@ -49,7 +49,9 @@ async def test_no_epoch_but_the_owners_passes(kernel: Kernel, epoch: int) -> Non
 
 
 @pytest.mark.proves("L0-02", "L0-42")
-@pytest.mark.parametrize("wrong", [{"turn_id": "turn_x"}, {"agent_id": "run_a/critic"}, {"agent_id": "run_x/y"}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"turn_id": "turn_x"}, {"agent_id": "run_a/critic"}, {"agent_id": "run_x/y"}], ids=str
+)
 async def test_no_turn_and_no_agent_but_the_owners_passes(kernel: Kernel, wrong: Item) -> None:
     claimed = await kernel.running()
     await refused(kernel, claimed | wrong)

@@ -18,10 +18,19 @@ async def test_an_ending_is_one_deliverable_one_event_and_an_idle_head(kernel: K
     turn, head = await kernel.turn("turn_a"), await kernel.head("run_a/writer")
     assert (turn["state"], turn["outcome"], turn["finished_at"]) == ("done", outcome, kernel.now)
     (card,) = await kernel.rows("card_overview")
-    assert (card["card_id"], card["kind"], card["box_id"]) == (turn["deliverable_card_id"], DELIVERABLE, turn["output_box_id"])
+    assert (card["card_id"], card["kind"], card["box_id"]) == (
+        turn["deliverable_card_id"],
+        DELIVERABLE,
+        turn["output_box_id"],
+    )
     (event,) = await kernel.rows("outbox")
     assert event["body"]["deliverable_card_id"] == card["card_id"]
-    assert (head["status"], head["active_agent_turn_id"], head["owner"], head["lease_until"]) == ("idle", None, None, None)
+    assert (head["status"], head["active_agent_turn_id"], head["owner"], head["lease_until"]) == (
+        "idle",
+        None,
+        None,
+        None,
+    )
     assert (head["phase"], head["trace_id"], head["turn_epoch"]) == (None, None, claimed["epoch"] + 1)
     (lease,) = await kernel.rows("leases")
     assert lease["ended_at"] == kernel.now
@@ -189,7 +198,9 @@ async def test_a_malformed_ending_is_refused_and_leaves_nothing(
 
 @pytest.mark.proves("L0-42")
 @pytest.mark.parametrize(("wakes", "code"), [({"turn_c": "nobody"}, "23503"), ({"turn_a": "critic"}, "23505")])
-async def test_waking_nobody_or_a_turn_that_exists_leaves_nothing(kernel: Kernel, wakes: dict[str, str], code: str) -> None:
+async def test_waking_nobody_or_a_turn_that_exists_leaves_nothing(
+    kernel: Kernel, wakes: dict[str, str], code: str
+) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     with pytest.raises(asyncpg.PostgresError) as raised:

@@ -17,9 +17,19 @@ async def ended_by_kernel(kernel: Kernel) -> None:
 async def test_a_turn_that_the_kernel_ends_leaves_its_run_owing(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     (owed,) = await kernel.owed()
-    assert (owed["target"], owed["run"]["run_id"], owed["run"]["owed"], owed["run"]["open_turns"]) == (TARGET, "run_a", 1, 0)
+    assert (owed["target"], owed["run"]["run_id"], owed["run"]["owed"], owed["run"]["open_turns"]) == (
+        TARGET,
+        "run_a",
+        1,
+        0,
+    )
     (signal,) = owed["signals"]
-    assert (signal["seq"], signal["name"], signal["agent"], signal["turn_id"]) == (3, "agent:failed", "writer", "turn_a")
+    assert (signal["seq"], signal["name"], signal["agent"], signal["turn_id"]) == (
+        3,
+        "agent:failed",
+        "writer",
+        "turn_a",
+    )
     assert signal["payload"]["outcome"] == "timeout"
     assert signal["payload"]["error"]["code"] == "TIMEOUT"
     assert signal["payload"]["deliverable_card_id"] == (await kernel.turn("turn_a"))["deliverable_card_id"]
@@ -51,7 +61,11 @@ async def test_a_paid_reaction_wakes_agents_by_the_signal_that_was_owed(kernel: 
     answer = await kernel.react("run_a", owed["run"]["version"], activated, activations=wakes, state={"failed": 1})
     assert answer["targets"] == [TARGET]
     claimed = await kernel.claim_one()
-    assert (claimed["cause"]["id"], claimed["cause"]["name"], claimed["activation_id"]) == ("sig_a_3", "agent:failed", "sig_a_4")
+    assert (claimed["cause"]["id"], claimed["cause"]["name"], claimed["activation_id"]) == (
+        "sig_a_3",
+        "agent:failed",
+        "sig_a_4",
+    )
     assert claimed["run"]["state"] == {"failed": 1}
 
 

@@ -94,7 +94,9 @@ async def test_waking_an_agent_that_the_run_lacks_leaves_no_run(kernel: Kernel, 
     ],
     ids=str,
 )  # fmt: skip
-async def test_a_turn_with_impossible_limits_is_refused_where_it_is_written(kernel: Kernel, limits: dict[str, object]) -> None:
+async def test_a_turn_with_impossible_limits_is_refused_where_it_is_written(
+    kernel: Kernel, limits: dict[str, object]
+) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match=next(iter(limits))):
         await kernel.start("run_a", ["writer"], {"turn_1": "writer"}, **limits)
 

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.kernel.conftest import Connect
-from tests.kernel.kit import DELIVERABLE, START, TARGET, Kernel
+from tests.kernel.kit import DELIVERABLE, START, TARGET, Connect, Kernel
 
 
 @pytest.mark.proves("L0-111", "G-62", "K7", "K22", "L0-05")
@@ -155,7 +154,9 @@ async def test_no_sweep_makes_a_waiting_head_look_fresh(kernel: Kernel) -> None:
 
 @pytest.mark.proves("L0-40", "K17")
 @pytest.mark.parametrize("kind", ["leases", "expired"])
-async def test_a_candidate_that_another_transaction_holds_is_skipped(kernel: Kernel, beside: Connect, kind: str) -> None:
+async def test_a_candidate_that_another_transaction_holds_is_skipped(
+    kernel: Kernel, beside: Connect, kind: str
+) -> None:
     for name in "ab":
         await kernel.running(f"run_{name}", f"turn_{name}", ttl_seconds=60)
     holder = await beside()
@@ -171,7 +172,9 @@ async def test_a_candidate_that_another_transaction_holds_is_skipped(kernel: Ker
     assert answer.get("recovered", []) + answer["ended"] == ["turn_a"]
 
 
-async def test_a_queued_turn_whose_agent_is_held_is_skipped_by_the_sweep_of_queued_turns(kernel: Kernel, beside: Connect) -> None:
+async def test_a_queued_turn_whose_agent_is_held_is_skipped_by_the_sweep_of_queued_turns(
+    kernel: Kernel, beside: Connect
+) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
     holder = await beside()

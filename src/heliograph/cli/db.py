@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from heliograph.cli.output import json_line, line, note
 from heliograph.config import read_settings
 from heliograph.errors import Refused
-from heliograph.ledger.install import SchemaState, check, install as install_schema, read_state, whole_sql
+from heliograph.ledger.install import SchemaState, check, read_state, whole_sql
+from heliograph.ledger.install import install as install_schema
 
 if TYPE_CHECKING:
     from heliograph.ledger.pool import Database

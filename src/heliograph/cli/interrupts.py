@@ -26,7 +26,8 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
 
     Handlers of the interpreter and not of the loop: an agent that blocks the loop must not keep the second from us.
     """
-    loop, stopping, seen = asyncio.get_running_loop(), asyncio.Event(), []
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    seen: list[int] = []
 
     def caught(number: int, _frame: FrameType | None) -> None:
         if seen:

@@ -27,6 +27,7 @@ from heliograph.signals.model import Signal
 SIGNALS_SHOWN = 8
 TAIL_CHARACTERS = 400
 _STYLES = {"idle": "dim", "waiting": "yellow", "running": "cyan", "success": "green", "skipped": "dim"}
+_NEXT_PHASE = {"ready": "plan", "plan_ready": "act", "action_complete": "reflect", "reflection_complete": "terminate"}
 _STATUS = {"queued": "waiting", "dispatched": "waiting"}  # to people both are a turn that waits for a worker
 
 
@@ -63,13 +64,21 @@ class Board:
             case "agent:activated":
                 row.turns += 1
                 if row.until is not None or row.since is None:
-                    row.since, row.until, row.fraction, row.tail, row.status = signal.timestamp, None, None, "", "waiting"
+                    row.since, row.until, row.fraction, row.tail, row.status = (
+                        signal.timestamp,
+                        None,
+                        None,
+                        "",
+                        "waiting",
+                    )
             case "agent:skipped":
                 row.status = "skipped" if row.status == "idle" else row.status
             case "agent:completed" | "agent:failed":
                 row.status, row.phase = payload.get("outcome", "success"), ""
                 row.until = signal.timestamp
                 row.fraction = 1.0 if row.fraction is not None and signal.name == "agent:completed" else row.fraction
+            case "ready" | "plan_ready" | "action_complete" | "reflection_complete":
+                row.status, row.phase = "running", _NEXT_PHASE[signal.name]
             case "agent:progress":
                 row.status, row.fraction = "running", payload.get("fraction")
                 row.tail = payload.get("message") or row.tail
@@ -84,7 +93,7 @@ class Board:
             row = self.rows.get(turn.agent)
             if row is None or turn.status == "done":
                 continue
-            row.status, row.phase = _STATUS.get(turn.status, turn.status), turn.phase or ""
+            row.status, row.phase = _STATUS.get(turn.status, turn.status), turn.phase or row.phase
             if row.until is not None:  # a turn that its signals have not told of yet
                 row.since, row.until, row.fraction, row.tail = turn.created_at, None, None, ""
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
+from typing import TextIO
 
 from heliograph.cli.errors import place_of
 
@@ -43,10 +44,10 @@ class _JsonLines(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
-def show_logs(level: int, *, as_json: bool = False) -> None:
-    """Heliograph's own log from now on: JSON on stdout, text on stderr."""
-    handler = logging.StreamHandler(sys.stdout if as_json else sys.stderr)
-    handler.setFormatter(_JsonLines() if as_json else _Lines())
+def show_logs(level: int, json_to: TextIO | None = None) -> None:
+    """Heliograph's own log from now on: JSON to a file, else text to stderr."""
+    handler = logging.StreamHandler(json_to or sys.stderr)
+    handler.setFormatter(_JsonLines() if json_to is not None else _Lines())
     ours = logging.getLogger("heliograph")
     ours.handlers, ours.propagate = [handler], False
     ours.setLevel(level)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import IO, Any
+from typing import Any
 
 from heliograph.cli.arguments import identifier, integer, seconds, since
 from heliograph.cli.errors import INTERRUPTED, close_output, report
@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
         raise InvalidInput(f"{option} is one of {', '.join(choices)}, not '{shown(value)}'{meant}",
                            code="invalid_enum", path=option)  # fmt: skip
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
+    def _print_message(self, message: str, _file: Any = None) -> None:
         line(message.rstrip("\n"))
 
 
@@ -126,9 +126,9 @@ def _parser() -> _Parser:
     return parser
 
 
-def _everywhere() -> argparse.ArgumentParser:
+def _everywhere() -> _Parser:
     """Options that may stand before or after the command; absent ones leave no trace, so neither place wins."""
-    options = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    options = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
     options.add_argument("--database-url", metavar="URL", help="the database, before HELIOGRAPH_DATABASE_URL")
     options.add_argument("--project", metavar="NAME", type=identifier("--project"), help="before HELIOGRAPH_PROJECT")
     options.add_argument("--json", action="store_true", help="one JSON object per line, errors too")

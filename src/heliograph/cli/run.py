@@ -10,9 +10,9 @@ import shlex
 import signal as signals_of_the_os
 import sys
 from argparse import Namespace
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
 from heliograph.cli.errors import INTERRUPTED
@@ -55,14 +55,10 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(open_runtime())
         run_id, is_over, words = await _begin(runtime, workflow, state, options.run_id)
-        view = JsonView(own) if own is not None else LineView()
-        view.note(f"run {run_id} of {workflow.name} {words}; take it up again with: {_again(options, run_id)}")
-        for warning in workflow.warnings:
-            view.note(f"warning: {warning}")
-        if own is None and _is_terminal():
-            from heliograph.cli.live import LiveView  # late: only terminals need rich
-
-            view = LiveView(f"{workflow.name}  {run_id}", workflow.agents)
+        view = _open_view(workflow, run_id, own, [
+            f"run {run_id} of {workflow.name} {words}" + ("" if is_over else f"; {_again(options, run_id)}"),
+            *(f"warning: {warning}" for warning in workflow.warnings),
+        ])  # fmt: skip
         stack.callback(view.close)
         worker = None
         if not options.no_worker and not is_over:
@@ -73,10 +69,22 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
         if watch.end is not None:
             _print_end(run_id, watch.end, own)
         elif was_interrupted:
-            view.note(f"run {run_id} is not over; take it up again with: {_again(options, run_id)}")
+            view.note(f"run {run_id} is not over; {_again(options, run_id)}")
         if was_interrupted:
             return INTERRUPTED
         return 0 if watch.end is not None and watch.end["outcome"] == "success" else 1
+
+
+def _open_view(workflow: Workflow, run_id: str, own: TextIO | None, notes: list[str]) -> View:
+    """The view that suits whoever reads, after these notes."""
+    plain: View = JsonView(own) if own is not None else LineView()
+    for each in notes:
+        plain.note(each)
+    if own is not None or not _is_terminal():
+        return plain
+    from heliograph.cli.live import LiveView  # late: only terminals need rich
+
+    return LiveView(f"{workflow.name}  {run_id}", workflow.agents)
 
 
 async def _begin(
@@ -87,7 +95,9 @@ async def _begin(
         with suppress(NotFound):
             row = await runtime.reader.run(run_id)
             if row.target != workflow.name:
-                raise Refused(f"run {run_id} belongs to application {row.target}, not to {workflow.name}", code="id_conflict")
+                raise Refused(
+                    f"run {run_id} belongs to application {row.target}, not to {workflow.name}", code="id_conflict"
+                )
             return run_id, row.status == "ended", "has ended" if row.status == "ended" else "goes on"
     run_id, is_new = await runtime.start(workflow, state, run_id)
     if is_new:
@@ -105,17 +115,13 @@ async def _watched(runtime: Runtime, watch: _Watch, worker: Worker | None, grace
         watch.view.note(f"{name}: stopping; {left}. Once more ends this at once")
 
     with graceful(told) as stopping:
-        tasks = {asyncio.create_task(watch.follow(), name="follow")}
-        if worker is not None:
-            tasks.add(asyncio.create_task(runtime.serve(worker, stopping, grace_seconds), name="serve"))
-        else:
-            tasks.add(asyncio.create_task(stopping.wait(), name="interrupted"))
-        polling = asyncio.create_task(watch.poll(worker.name if worker else None))
+        work = runtime.serve(worker, stopping, grace_seconds) if worker is not None else _wait(stopping)
+        tasks = [asyncio.create_task(watch.follow()), asyncio.create_task(work)]
+        polling = asyncio.create_task(watch.poll(worker.name if worker is not None else None))
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            polling.cancel()
-            for task in tasks:
+            for task in (*tasks, polling):
                 task.cancel()  # a worker hands back what it has in hand: those are turns of other runs by now
             outcomes = await asyncio.gather(*tasks, polling, return_exceptions=True)
         for outcome in outcomes:
@@ -125,6 +131,10 @@ async def _watched(runtime: Runtime, watch: _Watch, worker: Worker | None, grace
             with suppress(StoreUnavailable):
                 await watch.catch_up()
         return stopping.is_set()
+
+
+async def _wait(stopping: asyncio.Event) -> None:
+    await stopping.wait()
 
 
 class _Watch:
@@ -157,10 +167,58 @@ class _Watch:
 
     async def poll(self, own: str | None) -> None:
         """Tell the view how the turns stand, and people who is waited for. `own` is this process's worker."""
+        is_first = True
         while True:
             with suppress(StoreUnavailable):
                 turns = await self._runtime.reader.turns(run_id=self._run_id, limit=200)
                 self.view.see_turns(turns)
-                if self._is_quiet():
-                    self._tell_of(turn for turn in turns if turn.owner is not None and turn.owner != own)
+                if is_first or self._is_quiet():
+                    self._tell_of_others(turn for turn in turns if turn.owner not in (None, own))
+                is_first = False
             await asyncio.sleep(POLL_SECONDS)
+
+    def _show(self, signal: Signal) -> None:
+        self.view.show(signal)
+        self._after = signal.seq
+        self._heard_at = datetime.now(UTC)
+        if signal.name == "workflow:end":
+            assert isinstance(signal.payload, dict)
+            self.end = signal.payload
+
+    def _is_quiet(self) -> bool:
+        return self._heard_at is None or (datetime.now(UTC) - self._heard_at).total_seconds() >= QUIET_SECONDS
+
+    def _tell_of_others(self, turns: Iterable[TurnRow]) -> None:
+        """Each turn in another worker's hands, once per owner: that worker may be dead, and then its lease is the wait."""
+        for turn in turns:
+            if turn.lease_until is None or (turn.turn_id, turn.turn_epoch) in self._told:
+                continue
+            self._told.add((turn.turn_id, turn.turn_epoch))
+            left = duration(turn.lease_until - datetime.now(UTC))
+            self.view.note(f"waiting for {turn.agent} ({turn.turn_id}), held by worker {turn.owner}; if that one is "
+                           f"dead, its lease ends at {clock(turn.lease_until)}, in {left}, and the turn goes on")  # fmt: skip
+
+
+def _again(options: Namespace, run_id: str) -> str:
+    parts = ["helio", "run", options.app, "--run-id", run_id]
+    if hasattr(options, "project"):
+        parts += ["--project", options.project]
+    return f"take it up again with: {shlex.join(parts)}"
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+
+
+def _print_end(run_id: str, end: JsonObject, own: TextIO | None) -> None:
+    if own is not None:
+        json_line({"run_id": run_id, **{key: end[key] for key in ("outcome", "state", "metrics")}}, own)
+        return
+    metrics: Any = end["metrics"]
+    usage = metrics["usage"]
+    reason = f" ({end['reason']})" if "reason" in end else ""
+    line(f"outcome  {end['outcome']}{reason}")
+    line(f"turns    {metrics['turns']}, failed {metrics['failed']}, skipped {metrics['skipped']}")
+    line(f"tokens   {usage['inputTokens']} in, {usage['outputTokens']} out")
+    line(f"took     {duration(timedelta(milliseconds=metrics['duration_ms']))}")
+    line(f"state    {json.dumps(end['state'], ensure_ascii=False, indent=2)}")

@@ -19,7 +19,9 @@ from heliograph.world import World
 T = TypeVar("T")
 
 _RETRIES = 4
+_FINISH_RETRIES = 18  # half a minute: as long as the lease may hold, the work that was done is not lost
 _FIRST_DELAY_SECONDS = 0.05
+_DELAY_SECONDS_MAX = 2.0
 
 
 class Ledger:
@@ -50,7 +52,7 @@ class Ledger:
         return msgspec.convert(rows[0], Written)
 
     async def finish(self, item: dict[str, Any]) -> Written:
-        rows = await self._write("finish", [item])
+        rows = await self._write("finish", [item], _FINISH_RETRIES)
         return msgspec.convert(rows[0], Written)
 
     async def react(self, item: dict[str, Any]) -> str:
@@ -81,8 +83,8 @@ class Ledger:
     async def mark_published(self, outbox_ids: Sequence[int]) -> None:
         await self.world.call("mark_published", self.project, list(outbox_ids))
 
-    async def _write(self, function: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = await self._retried(function, items)
+    async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
         self._ring(target for row in answer for target in row.get("targets", ()))
         return answer
 
@@ -91,12 +93,12 @@ class Ledger:
         self._ring(answer["targets"])
         return answer
 
-    async def _retried(self, function: str, *args: object) -> Any:
-        for attempt in range(_RETRIES):
+    async def _retried(self, function: str, *args: object, retries: int = _RETRIES) -> Any:
+        for attempt in range(retries):
             try:
                 return await self.world.call(function, self.project, *args)
             except StoreUnavailable:
-                await self.world.sleep(_FIRST_DELAY_SECONDS * 2**attempt)
+                await self.world.sleep(min(_FIRST_DELAY_SECONDS * 2**attempt, _DELAY_SECONDS_MAX))
         return await self.world.call(function, self.project, *args)
 
     def _ring(self, targets: Any) -> None:

@@ -231,6 +231,8 @@ class _Builder:
                 continue
             reason = self._guard(self.workflow.agents[woken], parent, name, payload, agent)
             if reason is not None:
+                if name == "agent:skipped":
+                    continue  # no skip about a skip: two agents that both refuse to run would tell each other for ever
                 self.memory["skipped"] += 1
                 self.say(Draft("agent:skipped", {"agent": woken, "reason": reason}, woken, parent, self.now))
             elif self.view.activations + len(self.reaction.activations) >= self.workflow.max_activations:

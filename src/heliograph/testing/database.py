@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from heliograph.ledger.embedded import EmbeddedServer, open_embedded
+from heliograph.ledger.embedded import open_embedded
 from heliograph.ledger.install import install
 
 # Nothing that a test writes needs to outlive the machine's power.
@@ -23,23 +23,28 @@ _TEMPLATE_LOCK = 0x74656D70
 
 
 class TestServer:
-    """An embedded server whose databases live as long as a test does."""
+    """A server whose databases live as long as a test does.
+
+    home, version: an embedded server under that folder. url: a server of one's own instead, by a user who may create
+    databases.
+    """
 
     __test__ = False  # its name begins as pytest's own do
 
-    def __init__(self, home: Path, version: int = 18):
+    def __init__(self, home: Path, version: int = 18, url: str | None = None):
         self.version = version
-        self._embedded: EmbeddedServer = open_embedded(home, version=version, settings=_SETTINGS)
+        self._embedded = None if url else open_embedded(home, version=version, settings=_SETTINGS)
+        self._admin_url = url or (self._embedded.url if self._embedded else "")
         self._made = 0
 
     def url(self, database: str) -> str:
-        return urlunsplit(urlsplit(self._embedded.url)._replace(path=f"/{database}"))
+        return urlunsplit(urlsplit(self._admin_url)._replace(path=f"/{database}"))
 
     async def create(self) -> str:
         """The URL of a new database with the schema installed."""
         self._made += 1
         name = f"test_{os.getpid()}_{self._made}"
-        connection = await asyncpg.connect(self._embedded.url)
+        connection = await asyncpg.connect(self._admin_url)
         try:
             await self._make_template(connection)
             await connection.execute(f'create database "{name}" template {_TEMPLATE} strategy file_copy')
@@ -50,14 +55,15 @@ class TestServer:
     async def drop(self, url: str) -> None:
         """Remove a database that `create` made, whoever is still connected."""
         name = urlsplit(url).path.lstrip("/")
-        connection = await asyncpg.connect(self._embedded.url)
+        connection = await asyncpg.connect(self._admin_url)
         try:
             await connection.execute(f'drop database if exists "{name}" with (force)')
         finally:
             await connection.close()
 
     def close(self) -> None:
-        self._embedded.close()
+        if self._embedded is not None:
+            self._embedded.close()
 
     async def _make_template(self, connection: Any) -> None:
         await connection.execute(f"select pg_advisory_lock({_TEMPLATE_LOCK})")  # test processes share the server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -13,11 +14,16 @@ from heliograph.testing.database import TestServer
 
 @pytest.fixture(scope="session")
 def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
-    """An embedded server, shared by all test processes of one run; PostgreSQL 18 unless parametrised indirectly."""
+    """A server shared by all test processes of one run.
+
+    The embedded one, PostgreSQL 18 unless parametrised indirectly; with HELIOGRAPH_TEST_DATABASE_URL set, that one.
+    """
     shared = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):  # under xdist each process has a folder below the run's own
         shared = shared.parent
-    server = TestServer(shared / "heliograph-home", getattr(request, "param", 18))
+    server = TestServer(
+        shared / "heliograph-home", getattr(request, "param", 18), os.environ.get("HELIOGRAPH_TEST_DATABASE_URL")
+    )
     yield server
     server.close()
 

@@ -106,9 +106,9 @@ def _leases(tables: Project, is_quiescent: bool) -> Found:
             yield "I16 no card outside its writer's lease", card["card_id"]
     before: Row | None = None
     for _, lease in sorted(tables.leases.items()):
-        if before is not None and before["agent_id"] == lease["agent_id"]:
-            if before["ended_at"] is None or lease["started_at"] < before["ended_at"]:
-                yield "I17 leases of an agent never overlap", lease["agent_id"]
+        earlier = None if before is None or before["agent_id"] != lease["agent_id"] else before
+        if earlier is not None and (earlier["ended_at"] is None or lease["started_at"] < earlier["ended_at"]):
+            yield "I17 leases of an agent never overlap", lease["agent_id"]
         before = lease
 
 

@@ -9,7 +9,8 @@ def deliverable_of(output: Json) -> JsonObject:
     """A text becomes text, an object its fields in order, any other value the one field `output`."""
     if isinstance(output, str):
         return {"text": output}
-    values = output if isinstance(output, dict) else {"output": output}
+    # an object whose one key is `output` goes in as a value: read_output could not tell the two apart
+    values = output if isinstance(output, dict) and list(output) != ["output"] else {"output": output}
     return {"fields": [{"name": name, "value": value} for name, value in values.items()]}
 
 

@@ -86,8 +86,7 @@ def _end(
     error: JsonObject = {"code": code, "message": message, "recoverable": is_recoverable}
     said = _draft(turn, "error", {"error_code": code, "message": message, "recoverable": is_recoverable,
                                   "details": {"phase": str(turn.phase), "scope": "turn"}}, now)  # fmt: skip
-    if turn.phase is not Phase.TERMINATE:
-        turn = replace(turn, phase=step(turn.phase, "error_unrecoverable"))
+    turn = replace(turn, phase=step(turn.phase, "error_unrecoverable"))
     drafts = (said, _draft(turn, "terminated", {"status": outcome, "outputs": []}, now))
     return turn, [Emit(drafts), Deliver(outcome, deliverable_of_error(error), error=error)]
 

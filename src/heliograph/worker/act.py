@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut
+from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut, shown
 from heliograph.ports import Harness, ModelReply, ModelRequest, TextDelta
 from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.reaction import fold_changes
@@ -15,6 +15,7 @@ from heliograph.reactive.state import to_json
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed
 from heliograph.signals.model import Draft
+from heliograph.signals.payload import check_json
 from heliograph.turn.events import Acted, Raised
 from heliograph.types import Json
 from heliograph.worker.context import Context
@@ -22,6 +23,8 @@ from heliograph.worker.voice import Voice
 from heliograph.world import World
 
 log = logging.getLogger("heliograph.worker")
+
+_MESSAGE_MAX = 2000
 
 
 async def act(
@@ -37,17 +40,28 @@ async def act(
             output = to_json(await world.within(spec.timeout_seconds, spec.run(context)))
         else:
             assert spec.run is not None
-            output = to_json(await world.within(spec.timeout_seconds, world.run_sync(spec.run, context)))
+            output = to_json(await world.within(spec.timeout_seconds, _run_plain(spec.run, context, world)))
         _try_update(workflow, spec, claimed, output)
         return Acted(output), usage
     except TurnTimedOut:
         return Raised("timeout", "TIMEOUT", f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s"), usage
     except HeliographError as error:
         code = error.code if error.code.isupper() else "ACTION_FAILED"
-        return Raised("failed", code, error.message, error.recoverable), usage
-    except Exception as error:
+        return Raised("failed", code, shown(error.message, _MESSAGE_MAX), error.recoverable), usage
+    except (Exception, SystemExit) as error:  # sys.exit in an agent ends the agent's turn, not the worker
         log.warning("agent %s raised in %s", spec.name, claimed.turn_id, exc_info=True)
-        return Raised("failed", "ACTION_FAILED", f"{type(error).__name__}: {error}"), usage
+        return Raised("failed", "ACTION_FAILED", _told(error)), usage
+
+
+async def _run_plain(function: Callable[[Any], Any], context: Context, world: World) -> Any:
+    """A plain function's result; one that only wraps an async function answers what is still to be awaited."""
+    result = await world.run_sync(function, context)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _told(error: BaseException) -> str:
+    """An exception as a message that the ledger can hold, whatever its author put into it."""
+    return shown(f"{type(error).__name__}: {error}", _MESSAGE_MAX)
 
 
 def _try_update(workflow: Workflow, spec: AgentSpec, claimed: Claimed, output: Json) -> None:
@@ -67,7 +81,8 @@ async def _ask(
     started = world.monotonic()
 
     def draft(name: str, payload: Json, parent: int | str) -> Draft:
-        return Draft(name, payload, spec.name, parent, world.now())
+        # checked here, where it ends this turn with a reason: a store that refuses it later ends it with none
+        return Draft(name, check_json(payload), spec.name, parent, world.now())
 
     start = voice.say(draft("harness:start", {"model": harness.model, "input": prompt}, context.activation_id))
     offsets = {"text": 0, "thinking": 0}
@@ -80,9 +95,10 @@ async def _ask(
                 voice.say_now(draft(f"{kind}:delta", {"content": chunk.content, "offset": offsets[kind]}, start))
                 offsets[kind] += len(chunk.content)
         raise HarnessError(f"the harness for {harness.model} ended without a reply")
-    except HeliographError as error:
-        payload: Json = {"error": error.message, "code": error.code, "message": error.message,
-                         "recoverable": error.recoverable}  # fmt: skip
+    except Exception as error:
+        failure = error if isinstance(error, HeliographError) else HarnessError(_told(error))
+        message = shown(failure.message, _MESSAGE_MAX)
+        payload: Json = {"error": message, "code": failure.code, "message": message, "recoverable": failure.recoverable}
         voice.say(draft("harness:error", payload, start))
         raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from heliograph.errors import InvalidInput
@@ -32,7 +33,7 @@ class Context:
         self._voice = voice
         self._world = world
         self.activation_id = claimed.activation_id
-        self.document: JsonObject = claimed.run.state
+        self.document: JsonObject = copy.deepcopy(claimed.run.state)
         self.state: Any = workflow.shape.load(claimed.run.state)
         self.signal: Cause = claimed.cause
         self.agent: str = claimed.agent
@@ -59,6 +60,7 @@ class Context:
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise InvalidInput(f"progress is a number from 0 to 1, not {fraction!r}", code="out_of_range")
         payload: Json = {"agent": self.agent, "fraction": float(fraction), "message": str(message)}
+        check_payload(payload)
         self._voice.say_now(Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now()))
 
     async def sleep(self, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.errors import AgentFailed
+from heliograph.errors import AgentFailed, KernelRefused
 from heliograph.reactive.reaction import Ending
 from heliograph.records import Claimed
 from heliograph.turn.events import Act, Deliver, Emit, Event, Hydrated, Raised
@@ -42,8 +42,11 @@ class Drive:
             before, mark = self.turn, self.voice.mark()
             try:
                 event = await self._advance(event)
-            except AgentFailed as error:
-                # a reducer that took the output a moment ago refuses it against the newer state: end as failed instead
+            except (AgentFailed, KernelRefused) as error:
+                if isinstance(event, Raised):
+                    raise  # the failure itself is refused: the lease runs out, and in the end the kernel delivers (K23)
+                # a reducer that took the output a moment ago refuses it against the newer state, or the store refuses
+                # what was said: trying the same again would end the same, so the turn ends as failed
                 self.turn = before
                 self.voice.rewind(mark)
                 event = Raised("failed", "ACTION_FAILED", error.message)

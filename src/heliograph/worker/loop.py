@@ -121,7 +121,7 @@ class Worker:
                 continue
             try:
                 answers = await self.kit.ledger.renew([_lease(d) for d in drives], self.lease_seconds)
-            except StoreUnavailable as error:
+            except HeliographError as error:
                 log.warning("cannot renew: %s", error.message)
                 continue
             for drive, written in zip(drives, answers, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
-from heliograph.errors import HeliographError, StoreUnavailable
+from heliograph.errors import StoreUnavailable
 from heliograph.ids import signal_id
 from heliograph.reactive.reaction import react_to_owed
 from heliograph.records import OwedRun
@@ -64,8 +64,8 @@ class Watchdog:
                 await self._react(owed)
             except StoreUnavailable:
                 raise
-            except HeliographError as error:
-                log.error("the reaction of %s cannot be computed: %s", owed.run.run_id, error.message)
+            except Exception:
+                log.exception("the reaction of %s cannot be committed", owed.run.run_id)
 
     async def _react(self, owed: OwedRun) -> None:
         world, run_id = self.kit.world, owed.run.run_id
@@ -94,3 +94,6 @@ async def _survive(what: str, work: Callable[[], Awaitable[None]]) -> None:
         await work()
     except StoreUnavailable as error:
         log.warning("%s put off: %s", what, error.message)
+    except Exception:
+        # one row that the kernel refuses must not end the sweeps that all others live by
+        log.exception("%s failed; it is tried again", what)

@@ -71,10 +71,10 @@ class Voice:
 
         Raises TurnLost if a batch was refused.
         """
+        self._is_closed = True  # before waiting: a send that waits for the lock, too, must not take the ending's drafts
         async with self._sending:
             if self._in_flight:  # a batch whose reply was lost: sent again as it was, or its signals would repeat
                 await self._send()
-            self._is_closed = True
             if self._lost is not None:
                 raise self._lost
             return tuple(self._placed(self._pending))
@@ -84,7 +84,8 @@ class Voice:
         self._is_due = False
         try:
             async with self._sending:
-                await self._send()
+                if not self._is_closed:
+                    await self._send()
         except StoreUnavailable as error:
             log.info("signals of %s wait: %s", self._claimed.turn_id, error.message)
         except TurnLost as lost:
@@ -92,7 +93,7 @@ class Voice:
 
     async def _send(self) -> None:
         batch, world = self._pending[: self._in_flight or None], self._kit.world
-        if not batch or self._is_closed or self._lost is not None:
+        if not batch or self._lost is not None:
             return
         drafts = [self._item(d) for d in self._placed(batch)]
         self._in_flight = len(batch)

@@ -44,7 +44,7 @@ begin
     insert into heliograph.execution_edges
         (project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, cause_id, created_at)
     select p_project, 'enqueue', 'request', p_run_id, p_run_id || '/' || (a.item ->> 'agent'), a.item ->> 'turn_id',
-           heliograph._signal_id(p_run_id, (a.item -> 'cause')::bigint), p_now
+           heliograph._signal_id(p_run_id, (a.item ->> 'cause')::bigint), p_now
       from jsonb_array_elements(p_activations) with ordinality a (item, n)
      order by a.n;
 end $$;
@@ -56,8 +56,8 @@ end $$;
 create function heliograph._place(p_activations jsonb, p_base bigint) returns jsonb
     language sql immutable as $$
     select coalesce(jsonb_agg(a.item || jsonb_build_object(
-               'cause', coalesce((a.item #> '{cause,seq}')::bigint, p_base + 1 + (a.item -> 'cause')::bigint),
-               'activation', p_base + 1 + (a.item -> 'activation')::bigint) order by a.n), '[]')
+               'cause', coalesce((a.item #>> '{cause,seq}')::bigint, p_base + 1 + (a.item ->> 'cause')::bigint),
+               'activation', p_base + 1 + (a.item ->> 'activation')::bigint) order by a.n), '[]')
       from jsonb_array_elements(p_activations) with ordinality a (item, n)
 $$;
 

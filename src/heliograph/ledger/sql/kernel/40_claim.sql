@@ -87,7 +87,7 @@ begin
     perform heliograph._check_lease(p_lease_seconds);
     perform heliograph._lock_heads(p_project, (select array_agg(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
     with item as (
-        select i.item ->> 'agent_id' as agent_id, i.item ->> 'turn_id' as turn_id, (i.item -> 'epoch')::bigint as epoch,
+        select i.item ->> 'agent_id' as agent_id, i.item ->> 'turn_id' as turn_id, (i.item ->> 'epoch')::bigint as epoch,
                i.item ->> 'phase' as phase, i.n
           from jsonb_array_elements(p_items) with ordinality i (item, n)
     ), renewed as (

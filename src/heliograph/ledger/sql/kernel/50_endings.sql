@@ -71,13 +71,13 @@ begin
         v_targets := '{}';
         select run_id into v_run_id from heliograph.agent_turns
          where project_id = p_project and agent_turn_id = v_item ->> 'turn_id';
-        if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item -> 'epoch')::bigint) then
+        if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
             v_outcome := case when exists (
                 select from heliograph.agent_turns
                  where project_id = p_project and agent_turn_id = v_item ->> 'turn_id'
                    and deliverable_card_id = v_item ->> 'card_id') then 'duplicate' else 'stale' end;
         elsif (select version from heliograph.runs where project_id = p_project and run_id = v_run_id)
-              is distinct from (v_item #> '{reaction,version}')::bigint then  -- no version is no match
+              is distinct from (v_item #>> '{reaction,version}')::bigint then  -- no version is no match
             v_outcome := 'conflict';
         else
             perform heliograph._terminal(p_project, v_item ->> 'turn_id', v_item ->> 'card_id', v_item -> 'content',
@@ -103,25 +103,40 @@ create function heliograph._end_by_kernel(
     p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz
 ) returns text[] language plpgsql as $$
 declare
+    v_now timestamptz := heliograph._after_cards(p_project, p_turn_id, p_now);
     v_turn heliograph.agent_turns;
     v_card_id text := 'card_' || regexp_replace(p_turn_id, '^turn_', '') || '_end';
     v_error jsonb := jsonb_build_object('code', p_code, 'message', p_message, 'recoverable', false);
 begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);
-    perform heliograph._terminal(p_project, p_turn_id, v_card_id, jsonb_build_object('text', p_message, 'error', v_error), p_outcome, p_now);
+    perform heliograph._terminal(p_project, p_turn_id, v_card_id,
+                                 jsonb_build_object('text', p_message, 'error', v_error), p_outcome, v_now);
     perform heliograph._write_signals(p_project, v_turn.run_id, r.signal_seq, p_turn_id,
         jsonb_build_array(jsonb_build_object(
             'name', 'agent:failed', 'agent', h.agent_name, 'owed', true,
             'parent', heliograph._signal_id(v_turn.run_id, v_turn.activation_seq),
             'payload', jsonb_build_object('agent', h.agent_name, 'outcome', p_outcome, 'error', v_error,
-                                          'deliverable_card_id', v_card_id))), p_now)
+                                          'deliverable_card_id', v_card_id))), v_now)
        from heliograph.runs r, heliograph.agent_state_head h
       where r.project_id = p_project and r.run_id = v_turn.run_id
         and h.project_id = p_project and h.agent_id = v_turn.agent_id;
     update heliograph.runs
        set signal_seq = signal_seq + 1, owed = owed + 1, open_turns = open_turns - 1, version = version + 1,
-           updated_at = p_now
+           updated_at = v_now
      where project_id = p_project and run_id = v_turn.run_id;
-    return heliograph._dispatch_next(p_project, array[v_turn.agent_id], p_now);
+    return heliograph._dispatch_next(p_project, array[v_turn.agent_id], v_now);
 end $$;
+
+-- _after_cards: p_now, or the time of the turn's newest card where that is later. A sweep reads its clock before it has
+--   the head, and the owner may write in between: the end of a turn is not told to be before what it said.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head
+create function heliograph._after_cards(p_project text, p_turn_id text, p_now timestamptz) returns timestamptz
+    language sql stable as $$
+    select greatest(p_now, max(c.created_at))
+      from heliograph.agent_turns t
+      join heliograph.box_cards b on b.project_id = t.project_id and b.box_id = t.output_box_id
+      join heliograph.cards c on c.project_id = t.project_id and c.card_id = b.card_id
+     where t.project_id = p_project and t.agent_turn_id = p_turn_id
+$$;

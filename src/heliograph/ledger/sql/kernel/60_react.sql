@@ -19,7 +19,7 @@ begin
         v_targets := '{}';
         v_outcome := 'conflict';
         if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
-           = (v_item #> '{reaction,version}')::bigint then
+           = (v_item #>> '{reaction,version}')::bigint then
             -- an equal version means that nothing became owed since: all that is owed is reacted to now
             update heliograph.signals set owed = false
              where project_id = p_project and run_id = v_item ->> 'run_id' and owed;

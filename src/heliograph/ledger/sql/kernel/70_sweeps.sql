@@ -12,6 +12,7 @@ create function heliograph.sweep_leases(p_project text, p_limit integer, p_now t
 declare
     v_agent_id text;
     v_head record;
+    v_now timestamptz;
     v_recovered text[] := '{}';
     v_ended text[] := '{}';
     v_targets text[] := '{}';
@@ -36,11 +37,12 @@ begin
         end if;
         update heliograph.agent_turns set attempts = attempts + 1
          where project_id = p_project and agent_turn_id = v_head.agent_turn_id;
-        update heliograph.leases set ended_at = greatest(p_now, v_head.moved_at)
+        v_now := greatest(heliograph._after_cards(p_project, v_head.agent_turn_id, p_now), v_head.moved_at);
+        update heliograph.leases set ended_at = v_now
          where project_id = p_project and agent_id = v_head.agent_id and turn_epoch = v_head.turn_epoch;
         update heliograph.agent_state_head
            set status = 'dispatched', turn_epoch = turn_epoch + 1, owner = null, lease_until = null,
-               moved_at = greatest(p_now, moved_at)
+               moved_at = v_now
          where project_id = p_project and agent_id = v_head.agent_id;
         update heliograph.agent_inbox set status = 'pending', turn_epoch = v_head.turn_epoch + 1
          where project_id = p_project and agent_id = v_head.agent_id and agent_turn_id = v_head.agent_turn_id

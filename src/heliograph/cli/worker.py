@@ -1,0 +1,65 @@
+"""`helio worker FILE.py:app ...`: serve applications until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from argparse import Namespace
+
+from heliograph.cli.errors import INTERRUPTED
+from heliograph.cli.interrupts import graceful
+from heliograph.cli.loading import load_app
+from heliograph.cli.logs import show_logs
+from heliograph.cli.output import reserved_stdout
+from heliograph.errors import InvalidInput
+from heliograph.reactive.workflow import Workflow
+from heliograph.runtime import open_runtime
+
+log = logging.getLogger("heliograph.cli")
+
+
+def work(options: Namespace) -> int:
+    """0 after SIGTERM, which is how services are stopped; 130 after SIGINT."""
+    if not options.json:
+        show_logs(logging.INFO)
+        return asyncio.run(_serve(options, _load(options.apps)))
+    with reserved_stdout() as own:  # agents may print
+        show_logs(logging.INFO, own)
+        return asyncio.run(_serve(options, _load(options.apps)))
+
+
+def _load(references: list[str]) -> list[Workflow]:
+    """The applications by their references. Raises what load_app raises, and InvalidInput (`duplicate_application`)."""
+    loaded: dict[str, tuple[str, Workflow]] = {}
+    for reference in references:
+        workflow = load_app(reference).workflow
+        if workflow.name in loaded:
+            raise InvalidInput(f"{loaded[workflow.name][0]} and {reference} are both named {workflow.name}; a worker "
+                               "serves one application of a name", code="duplicate_application")  # fmt: skip
+        loaded[workflow.name] = (reference, workflow)
+    return [workflow for _, workflow in loaded.values()]
+
+
+async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
+    async with open_runtime() as runtime:
+        worker = runtime.worker(
+            *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name
+        )
+        caught = []
+
+        def told(number: int) -> None:
+            caught.append(number)
+            log.info("%s: stopping; turns in hand get %g s, then others may take them. Once more ends this at once",
+                     signal.Signals(number).name, options.grace)  # fmt: skip
+
+        with graceful(told) as stopping:
+            log.info("worker %s started: serves %s in project %s, %d turns at a time, leases of %g s", worker.name,
+                     ", ".join(sorted(w.name for w in workflows)), runtime.settings.project, options.concurrency,
+                     options.lease)  # fmt: skip
+            for workflow in workflows:
+                for warning in workflow.warnings:
+                    log.warning("application %s: %s", workflow.name, warning)
+            await runtime.serve(worker, stopping, options.grace)
+        log.info("worker %s stopped", worker.name)
+        return INTERRUPTED if caught == [signal.SIGINT] else 0

@@ -1,0 +1,98 @@
+"""What every bell does: gather rings for a millisecond and send them, make a lost connection again, promise nothing.
+
+A bell is never needed, only fast: whoever misses a ring finds its work by the
+sweep and the poll bound. So opening never fails, a ring while the connection is
+away is dropped, and a connection that came back rings everything here once, for
+what may have been missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
+
+log = logging.getLogger("heliograph.doorbell")
+
+_DEBOUNCE_SECONDS = 0.001
+_RECONNECT_SECONDS = 0.5
+
+
+class Bell(ABC):
+    """Rings the other processes on one wire; `world_real.Doorbell`.
+
+    on_ring: called in the event loop with the keys that another process rang, or ['*'] for all that there are.
+    An implementation gives the five hooks below, which raise OSError and nothing else when the wire is away.
+    """
+
+    def __init__(self, on_ring: Callable[[list[str]], None]):
+        self._on_ring = on_ring
+        self._due: set[str] = set()
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Connect; a wire that is away is logged, and tried again for ever."""
+        try:
+            await self._connect()
+        except OSError as error:
+            log.warning("%s; trying again, and rings go another way meanwhile", error)
+        self._tasks = [asyncio.create_task(self._send_loop(), name="doorbell send"),
+                       asyncio.create_task(self._keep_loop(), name="doorbell keep")]  # fmt: skip
+
+    async def close(self) -> None:
+        """A second call does nothing, nor does one without `open`."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        await self._disconnect()
+
+    def ring(self, keys: Iterable[str]) -> None:
+        """Send soon; equal keys within a millisecond are one ring. Never before the commit that it tells of."""
+        self._due.update(keys)
+        self._wake.set()
+
+    @property
+    @abstractmethod
+    def is_up(self) -> bool:
+        """Whether a ring sent now would leave this process."""
+
+    @abstractmethod
+    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
+        """Put one event on the wire. Raises OSError when it may not have got there: publish it again."""
+
+    @abstractmethod
+    async def _connect(self) -> None: ...
+
+    @abstractmethod
+    async def _disconnect(self) -> None: ...
+
+    @abstractmethod
+    async def _send(self, keys: list[str]) -> None: ...
+
+    async def _send_loop(self) -> None:
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(_DEBOUNCE_SECONDS)
+            self._wake.clear()
+            keys, self._due = sorted(self._due), set()
+            try:
+                await self._send(keys)
+            except OSError as error:
+                log.info("%d rings were lost: %s", len(keys), error)
+
+    async def _keep_loop(self) -> None:
+        while True:
+            await asyncio.sleep(_RECONNECT_SECONDS)
+            if self.is_up:
+                continue
+            try:
+                await self._connect()
+            except OSError as error:
+                log.info("%s", error)
+                continue
+            log.info("the doorbell is connected again")
+            self._on_ring(["*"])

@@ -1,0 +1,149 @@
+"""The bell over core NATS, for many nodes: the subject is the key, and the message is empty (decision 7).
+
+    work:<target>      cmd.agent.<target>.wakeup         L0-32; the target is a pool of workers (G-72)
+    <kind>:<name>      heliograph.bell.<kind>.<name>     what a process asks of others: log, owed
+    a task event       evt.agent.<agent id>.task         L0-71, L0-107; its header Nats-Msg-Id is the outbox row's key
+
+A name is one token of a subject. Letters, digits, '_' and '-' stand for themselves, every other byte is
+percent-encoded: agent `run_7f/critic` publishes on `evt.agent.run_7f%2Fcritic.task`, so that `evt.agent.*.task` hears
+every agent, and nothing in a name can become a wildcard or a second token.
+
+No JetStream: its acknowledgements can be lost by a crash, and nothing here needs them. An event is on the wire once the
+server has answered a ping that was sent after it; a stream over `evt.>` that the operator makes removes second copies
+by the header.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+
+from heliograph.doorbell.bell import Bell
+from heliograph.errors import SetupError
+
+try:
+    from nats.aio.client import Client
+    from nats.errors import Error as NatsError
+except ImportError as error:
+    raise SetupError("HELIOGRAPH_NATS_URL needs the NATS client: pip install 'heliograph[nats]'",
+                     code="no_nats_library") from error  # fmt: skip
+
+log = logging.getLogger("heliograph.doorbell")
+
+_WAKEUP = "cmd.agent.{}.wakeup"
+_BELL = "heliograph.bell.{}.{}"
+_TIMEOUT_SECONDS = 2
+_PING_SECONDS = 10  # a server that vanished without a word is missed after two of these
+
+
+class NatsDoorbell(Bell):
+    """Rings all processes on one NATS server or cluster."""
+
+    def __init__(self, url: str, on_ring: Callable[[list[str]], None]):
+        """`url`: one or more, divided by commas. Raises SetupError for one that no server can have."""
+        super().__init__(on_ring)
+        self._urls = [part.strip() for part in url.split(",")]
+        self._client: Any = None
+        if not all(_is_url(part) for part in self._urls):
+            raise SetupError("HELIOGRAPH_NATS_URL cannot be read; it looks like nats://user:password@host:4222",
+                             code="invalid_url")  # fmt: skip
+
+    @property
+    def is_up(self) -> bool:
+        return self._client is not None and self._client.is_connected
+
+    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
+        client = self._connected()
+        try:
+            await client.publish(safe_subject(subject), msgspec.json.encode(body), headers={"Nats-Msg-Id": key})
+            await client.flush(_TIMEOUT_SECONDS)
+        except (NatsError, TimeoutError) as error:
+            raise ConnectionError(f"NATS did not confirm: {error}") from error
+        self._connected()  # a flush on a connection that just broke returns in silence
+
+    async def _connect(self) -> None:
+        # a client of its own for each connection: Bell makes lost ones again, as it does on every wire
+        client = Client()
+        try:
+            await client.connect(
+                self._urls, name="heliograph bell", no_echo=True, allow_reconnect=False, max_reconnect_attempts=1,
+                reconnect_time_wait=0, connect_timeout=_TIMEOUT_SECONDS, ping_interval=_PING_SECONDS,
+                error_cb=_note, disconnected_cb=_note_lost,
+            )  # fmt: skip
+            for pattern in (_WAKEUP.format("*"), _BELL.format("*", "*")):
+                await client.subscribe(pattern, cb=self._heard)
+            await client.flush(_TIMEOUT_SECONDS)
+        except (NatsError, OSError) as error:
+            await client.close()
+            raise ConnectionError(f"the doorbell cannot reach NATS at {self._where()}: {error}") from error
+        self._client = client
+
+    async def _disconnect(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _send(self, keys: list[str]) -> None:
+        client = self._connected()
+        try:
+            for key in keys:
+                await client.publish(subject_of(key))
+        except (NatsError, TimeoutError) as error:
+            raise ConnectionError(f"NATS: {error}") from error
+
+    async def _heard(self, message: Any) -> None:
+        key = key_of(message.subject)
+        if key is not None:
+            self._on_ring([key])
+
+    def _connected(self) -> Any:
+        if not self.is_up:
+            raise ConnectionError("the doorbell's connection to NATS is gone")
+        return self._client
+
+    def _where(self) -> str:
+        return ", ".join(urlsplit(url).hostname or "?" for url in self._urls)  # never the password
+
+
+def subject_of(key: str) -> str:
+    """The subject that a key of the bell rings on."""
+    kind, _, name = key.partition(":")
+    return _WAKEUP.format(_token(name)) if kind == "work" else _BELL.format(_token(kind), _token(name))
+
+
+def key_of(subject: str) -> str | None:
+    """The key that rang, or None for a subject that no bell has. What nobody listens for is heard by nobody."""
+    match subject.split("."):
+        case ["cmd", "agent", target, "wakeup"]:
+            return f"work:{unquote(target)}"
+        case ["heliograph", "bell", kind, name]:
+            return f"{unquote(kind)}:{unquote(name)}"
+    return None
+
+
+def safe_subject(subject: str) -> str:
+    """A subject as the ledger writes it, valid on NATS: what stands between two dots becomes one token."""
+    return ".".join(_token(part) for part in subject.split("."))
+
+
+def _token(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E").replace("~", "%7E") or "%"
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("nats", "tls") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+async def _note(error: Exception) -> None:
+    log.info("NATS: %s", str(error) or type(error).__name__)
+
+
+async def _note_lost() -> None:
+    log.info("the doorbell's connection to NATS was lost")

@@ -1,0 +1,82 @@
+"""Where every decision of a simulated run comes from: the seed.
+
+A decision is addressed by its site and by how often that site was asked before,
+so leaving one fault out does not shift the others: that is what makes shrinking
+possible. Scheduling is the exception, a stream; its deviations from first come,
+first served are addressed by their position in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping
+
+
+class Plan:
+    """The decisions of one seed.
+
+    rates: by fault kind, the probability at each place where it may happen.
+    horizon_seconds: virtual time after which nothing goes wrong any more, so that everything can come to its end.
+    faults: when given, only these fault ids fire. deviations: when given, only these scheduling positions deviate.
+    """
+
+    def __init__(
+        self, seed: int, rates: Mapping[str, float], horizon_seconds: float, *,
+        faults: Iterable[str] | None = None, deviations: Iterable[int] | None = None,
+    ):  # fmt: skip
+        self.seed = seed
+        self.fired: list[str] = []
+        self.deviated: list[int] = []
+        self._rates = rates
+        self._horizon_seconds = horizon_seconds
+        self._faults = None if faults is None else frozenset(faults)
+        self._deviations = None if deviations is None else frozenset(deviations)
+        self._asked: dict[str, int] = {}
+        self._scheduling = random.Random(f"{seed}/scheduling")  # noqa: S311  the point is that it can be repeated
+        self._position = 0
+
+    def draw(self, site: str) -> float:
+        """A number from 0 up to 1, for the next question at `site`."""
+        return self._draw(site)[1]
+
+    def between(self, site: str, low: float, high: float) -> float:
+        return low + (high - low) * self.draw(site)
+
+    def index(self, site: str, count: int) -> int:
+        """One of 0 .. count - 1."""
+        return int(self.draw(site) * count)
+
+    def name(self, kind: str) -> str:
+        """An id whose order says nothing about when it was made."""
+        return f"{kind}_{int(self.draw(f'id/{kind}') * 36**8):08x}{self._asked[f'id/{kind}']}"
+
+    def fault(self, site: str, kinds: Iterable[str], now: float) -> str | None:
+        """Which of `kinds`, if any, happens at `site` this time."""
+        ordinal, number = self._draw(site)
+        if now > self._horizon_seconds:
+            return None
+        for kind in kinds:
+            number -= self._rates.get(kind, 0.0)
+            if number < 0:
+                fault_id = f"{kind}@{site}#{ordinal}"
+                if self._faults is not None and fault_id not in self._faults:
+                    return None
+                self.fired.append(fault_id)
+                return kind
+        return None
+
+    def choose(self, count: int) -> int:
+        """Which of `count` ready callbacks runs next; 0 is the one that waited longest."""
+        self._position += 1
+        chosen = int(self._scheduling.random() * count)
+        if chosen == 0 or (self._deviations is not None and self._position not in self._deviations):
+            return 0
+        self.deviated.append(self._position)
+        return chosen
+
+    def _draw(self, site: str) -> tuple[int, float]:
+        ordinal = self._asked.get(site, 0)
+        self._asked[site] = ordinal + 1
+        digest = hashlib.blake2b(f"{self.seed}/{site}/{ordinal}".encode(), digest_size=8).digest()
+        return ordinal, int.from_bytes(digest, "big") / 2**64

@@ -1,0 +1,243 @@
+"""The world that a plan drives: `heliograph.world.World` over a backend, one instance for each simulated process.
+
+Faults live here and nowhere else. A kernel call may be lost before it is sent,
+or its reply after the commit; a process may crash or freeze before a call, after
+its commit, at a named point or in its sleep, and may be cut off from the database
+for a while; rings to other processes may be lost, and so may what is published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any, Protocol, TypeVar
+
+from heliograph.errors import KernelRefused, StoreUnavailable, TurnTimedOut
+from heliograph.testing.backend import Backend
+from heliograph.testing.loop import Process, SimLoop
+from heliograph.testing.plan import Plan
+from heliograph.testing.twin_json import encode
+
+T = TypeVar("T")
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+BEFORE_CALL = ("crash", "freeze", "cut", "lost", "slow")
+AFTER_CALL = ("crash", "freeze", "cut_reply", "lost_reply")
+AT_POINT = ("crash_at_point", "freeze_at_point")
+IN_SLEEP = ("crash_in_sleep", "freeze_in_sleep")
+
+
+class Judge(Protocol):
+    """Who is told what happened; see `oracles.Oracles`."""
+
+    def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None: ...
+
+    def refused(self, who: str, function: str, error: KernelRefused) -> None: ...
+
+    def published(self, key: str) -> None: ...
+
+    def task_died(self, name: str, error: BaseException) -> None: ...
+
+
+class Stage:
+    """What all simulated processes share: the loop, the plan, the kernel, the bells, the trace."""
+
+    def __init__(
+        self, loop: SimLoop, plan: Plan, backend: Backend, judge: Judge, *, lease_seconds: float, keeps_trace: bool
+    ):
+        self.loop = loop
+        self.plan = plan
+        self.backend = backend
+        self.judge = judge
+        self.lease_seconds = lease_seconds
+        self.polls = True  # False: no worker looks for work unless a bell rings
+        self.calls = 0
+        self.faults: Counter[str] = Counter()
+        self.log: list[str] = []
+        self._keeps_trace = keeps_trace
+        self._hash = blake2b(digest_size=16)
+        self.ears: dict[str, list[SimEar]] = {}
+
+    @property
+    def micros(self) -> int:
+        """Virtual time in whole microseconds, PostgreSQL's resolution."""
+        return round(self.loop.time() * 1_000_000)
+
+    @property
+    def trace_hash(self) -> str:
+        return self._hash.hexdigest()
+
+    def now(self) -> datetime:
+        return BEGINNING + timedelta(microseconds=self.micros)
+
+    def record(self, who: str, what: str) -> None:
+        line = f"{self.micros / 1e6:.6f} {who} {what}"
+        self._hash.update(line.encode())
+        if self._keeps_trace:
+            self.log.append(line)
+
+    def fault(self, who: str, site: str, kinds: Iterable[str]) -> str | None:
+        kind = self.plan.fault(site, kinds, self.loop.time())
+        if kind is not None:
+            self.faults[kind] += 1
+            self.record(who, f"! {kind} @ {site}")
+        return kind
+
+    def execute(self, who: str, function: str, args: tuple[Any, ...]) -> Any:
+        """One kernel call, judged and recorded."""
+        self.calls += 1
+        try:
+            answer = self.backend.call(function, args, self.now())
+        except KernelRefused as error:
+            self.record(who, f"{function} {encode(args).decode()} refused {error.message[-7:]}")
+            self.judge.refused(who, function, error)
+            raise
+        self.record(who, f"{function} {encode(args).decode()} -> {encode(answer).decode()}")
+        self.judge.called(who, function, args, answer, self.micros)
+        return answer
+
+
+class SimEar:
+    """See `heliograph.world.Ear`."""
+
+    def __init__(self, world: SimWorld, keys: tuple[str, ...]):
+        self.world = world
+        self._keys = keys
+        self._bell = asyncio.Event()
+        for key in keys:
+            world.stage.ears.setdefault(key, []).append(self)
+
+    def clear(self) -> None:
+        self._bell.clear()
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    async def wait(self, timeout_seconds: float) -> bool:
+        is_deaf = not self.world.stage.polls and self._keys[0].startswith("work:")
+        try:
+            async with asyncio.timeout(None if is_deaf else timeout_seconds):
+                await self._bell.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        for key in self._keys:
+            if self in self.world.stage.ears[key]:
+                self.world.stage.ears[key].remove(self)
+
+
+class SimWorld:
+    """The world of one process. `slot` names it in the plan: a restarted worker is another process in the same slot."""
+
+    def __init__(self, stage: Stage, process: Process, slot: str, *, is_mortal: bool):
+        self.stage = stage
+        self.process = process
+        self.slot = slot
+        self.is_mortal = is_mortal
+        self._cut_until = 0.0
+
+    def now(self) -> datetime:
+        return self.stage.now()
+
+    def monotonic(self) -> float:
+        return self.stage.loop.time()
+
+    def new_id(self, kind: str) -> str:
+        return self.stage.plan.name(kind)
+
+    async def sleep(self, seconds: float) -> None:
+        if self.is_mortal:
+            await self._suffer("sleep", IN_SLEEP)
+        await asyncio.sleep(seconds)
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.stage.loop.spawn(self.process, name, work)
+        task.add_done_callback(self._reap)
+        return task
+
+    async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
+        scope = asyncio.timeout(seconds)
+        try:
+            async with scope:
+                return await work
+        except TimeoutError:
+            if scope.expired():
+                raise TurnTimedOut(f"not done within {seconds} s") from None
+            raise
+
+    async def run_sync(self, function: Callable[..., T], *args: object) -> T:
+        await self.sleep(0.001)
+        return function(*args)
+
+    async def call(self, function: str, *args: object) -> Any:
+        site = f"{self.slot}/{function}"
+        await self._travel(site)
+        await self._suffer(f"{function}/before", BEFORE_CALL if self.is_mortal else ("lost",))
+        if self.stage.loop.time() < self._cut_until:
+            raise StoreUnavailable("the simulator cut this process off")
+        answer = self.stage.execute(self.process.name, function, args)
+        await self._suffer(f"{function}/after", AFTER_CALL if self.is_mortal else ("lost_reply",))
+        await self._travel(site)
+        return answer
+
+    def hear(self, keys: Iterable[str]) -> SimEar:
+        return SimEar(self, tuple(keys))
+
+    def ring(self, keys: Iterable[str]) -> None:
+        if self.process.is_dead:  # a coroutine that is dropped at the end still runs its `finally`
+            return
+        for key in keys:
+            for ear in list(self.stage.ears.get(key, ())):
+                is_here = ear.world.process is self.process
+                if is_here or self.stage.fault(self.slot, f"{self.slot}/bell", ("bell_lost",)) is None:
+                    ear.ring()
+
+    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
+        await self._travel(f"{self.slot}/publish")
+        if self.stage.fault(self.process.name, f"{self.slot}/publish", ("wire_down",)):
+            raise StoreUnavailable(f"the simulator lost event {key}")
+        self.stage.record(self.process.name, f"published {subject} {key} {encode(body).decode()}")
+        self.stage.judge.published(key)
+
+    async def point(self, name: str) -> None:
+        if self.is_mortal:
+            await self._suffer(name, AT_POINT)
+
+    async def crash(self) -> None:
+        """The process is gone; this line is the last it runs."""
+        for ears in self.stage.ears.values():
+            ears[:] = [ear for ear in ears if ear.world is not self]
+        self.stage.loop.kill(self.process)
+        await self.stage.loop.create_future()
+
+    async def _travel(self, site: str) -> None:
+        await asyncio.sleep(self.stage.plan.between(f"{site}/latency", 0.0005, 0.004))
+
+    async def _suffer(self, where: str, kinds: tuple[str, ...]) -> None:
+        """Whatever goes wrong here. Raises StoreUnavailable."""
+        site = f"{self.slot}/{where}"
+        kind = self.stage.fault(self.process.name, site, kinds)
+        if kind is None:
+            return
+        long = self.stage.plan.between(f"{site}/long", 0.1, 2.0) * self.stage.lease_seconds
+        if kind.startswith("crash"):
+            await self.crash()
+        elif kind.startswith("freeze"):
+            self.stage.loop.freeze(self.process, long)
+            await asyncio.sleep(0)
+        elif kind == "slow":
+            await asyncio.sleep(long)
+        else:
+            if kind.startswith("cut"):
+                self._cut_until = self.stage.loop.time() + long
+            raise StoreUnavailable(f"the simulator did this: {kind}")
+
+    def _reap(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.stage.judge.task_died(task.get_name(), error)

@@ -1,0 +1,137 @@
+"""Start the real `helio`, and the applications that these tests run with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HELIO = Path(sys.executable).with_name("helio")
+SECONDS = 30
+
+# writer: says something, and on its first attempt does what the state wants: `stall` for ever, or `hold` until a file
+# is there. critic: a plain function that hears of the draft.
+PRESS = """
+import asyncio
+from pathlib import Path
+from heliograph import Heliograph
+
+app = Heliograph("press")
+
+
+@app.agent(activate_on=["workflow:start"], emits=["draft:ready"], updates="draft")
+async def writer(c):
+    c.progress(0.5, "half way")
+    if c.attempt == 1 and c.document.get("stall"):
+        await asyncio.Event().wait()
+    while "hold" in c.document and not Path(c.document["hold"]).exists():
+        await asyncio.sleep(0.01)
+    if c.document.get("fail"):
+        raise ValueError("no ink")
+    return "the draft"
+
+
+@app.agent(activate_on=["draft:ready"], updates="verdict")
+def critic(c):
+    print("the critic prints this")
+    return f"good: {c.document['draft']}"
+"""
+
+
+@dataclass
+class Shell:
+    """A folder with press.py in it, and an environment that knows nothing but its database."""
+
+    folder: Path
+    url: str | None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("HELIOGRAPH_")}
+        made = {"HELIOGRAPH_HOME": str(self.folder / "home"), "TZ": "UTC", "NO_COLOR": "1", "COLUMNS": "120"}
+        if self.url is not None:
+            made["HELIOGRAPH_DATABASE_URL"] = self.url
+        return kept | made | dict(self.extra)
+
+    def helio(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        return subprocess.run([HELIO, *arguments], cwd=self.folder, env=self.environment, text=True, check=False,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)  # fmt: skip
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """What it prints with --json; it has to end well."""
+        done = self.helio(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def start(self, *arguments: str) -> Running:
+        return Running(subprocess.Popen([HELIO, *arguments], cwd=self.folder, env=self.environment, text=True,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT))  # fmt: skip
+
+    def bash(self, script: str) -> subprocess.CompletedProcess[str]:
+        environment = self.environment | {"PATH": f"{HELIO.parent}{os.pathsep}{os.environ['PATH']}"}
+        return subprocess.run(["bash", "-c", script], cwd=self.folder, env=environment, text=True, check=False,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)  # fmt: skip
+
+
+def open_shell(folder: Path, url: str | None) -> Shell:
+    (folder / "press.py").write_text(PRESS)
+    return Shell(folder, url)
+
+
+class Running:
+    """A `helio` at work; stdout and stderr are read together, line by line."""
+
+    def __init__(self, process: subprocess.Popen[str]):
+        self.process = process
+        self.lines: list[str] = []
+
+    def read_until(self, text: str) -> str:
+        """The first line not read yet that contains `text`; fails with everything read when there is none."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if text in line:
+                return line
+        raise AssertionError(f"{text!r} did not come:\n" + "\n".join(self.lines))
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Its exit code, once it has ended; the rest of its lines is read."""
+        assert self.process.stdout is not None
+        if not self.process.stdout.closed:
+            self.lines += self.process.stdout.read().splitlines()
+            self.process.stdout.close()
+        return self.process.wait(SECONDS)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+_WHAT_DIFFERS = [
+    (re.compile(r"\b(run|turn|card|box)_[0-9a-z]{26}"), r"\1_ID"),
+    (re.compile(r"\bsig_[0-9a-z]{26}_"), "sig_ID_"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "DATE"),
+    (re.compile(r"\d\d:\d\d:\d\d\.\d{3}"), "TIME"),
+    (re.compile(r"[\w.-]+:\d+:[0-9a-z]{8}\b"), "WORKER"),
+    (re.compile(r"(\b|\+)\d+(\.\d)? (ms|s)\b"), "SPAN"),
+    (re.compile(r" {2,}"), "  "),
+]
+
+
+def normalised(text: str) -> str:
+    """Ids, times, owners and widths, which no two runs share, by their kind."""
+    for pattern, kind in _WHAT_DIFFERS:
+        text = pattern.sub(kind, text)
+    return text.strip()

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliograph.ledger.pool import Database
+from tests.faces.cli_support import Running, Shell, normalised, open_shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    return open_shell(tmp_path, database_url)
+
+
+@pytest.fixture
+def started() -> Iterator[list[Running]]:
+    """What a test starts is gone after it, whatever happened."""
+    processes: list[Running] = []
+    yield processes
+    for running in processes:
+        running.process.kill()
+        running.end()
+
+
+PLAIN = """\
+run run_ID of press has started; take it up again with: helio run press.py:app --run-id run_ID
+TIME  workflow:start  -  {"topic":"ink"}
+TIME  agent:activated  writer
+TIME  ready  writer  {"version":"1","capabilities":["writer"]}
+TIME  plan_ready  writer  {"steps":1,"tools_required":[]}
+TIME  agent:progress  writer  50% half way
+TIME  action_complete  writer  {"success":true,"steps_executed":1}
+TIME  reflection_complete  writer  {"decision":"goal_achieved","confidence":1.0}
+TIME  terminated  writer  {"status":"success","outputs":["writer"]}
+TIME  agent:completed  writer  the draft
+TIME  state:draft:changed  writer  {"value":"the draft"}
+TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_ID_2"}
+TIME  agent:activated  critic
+"""
+
+
+def test_a_run_prints_a_line_per_signal_and_how_it_ended(shell: Shell) -> None:
+    done = shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}')
+    assert (done.returncode, done.stderr) == (0, "")
+    text = normalised(done.stdout)
+    assert text[: len(PLAIN)] == PLAIN
+    assert "outcome  success\nturns  2, failed 0, skipped 0\ntokens  0 in, 0 out\ntook  SPAN\nstate  {" in text
+    assert '"verdict": "good: the draft"' in text
+
+
+@pytest.mark.proves("SIG-62")
+def test_json_is_one_object_per_line_and_nothing_else_whatever_agents_print(shell: Shell) -> None:
+    done = shell.helio("run", "press.py:app", "--state", "{}", "--json", "--run-id", "run_json")
+    assert done.returncode == 0
+    *signals, result = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["seq"] for each in signals] == list(range(1, len(signals) + 1))
+    assert signals[0]["name"] == "workflow:start"
+    assert signals[-1]["name"] == "workflow:end"
+    assert list(result) == ["run_id", "outcome", "state", "metrics"]
+    assert (result["run_id"], result["outcome"]) == ("run_json", "success")
+    assert "the critic prints this" in done.stderr
+    assert "helio run press.py:app --run-id run_json" in done.stderr
+
+
+def test_a_run_that_fails_ends_with_1_and_shows_the_cause_without_a_traceback(shell: Shell) -> None:
+    done = shell.helio("run", "press.py:app", "--state", '{"fail": true}')
+    assert done.returncode == 1
+    assert "ACTION_FAILED: ValueError: no ink" in done.stdout
+    assert "outcome  failed" in done.stdout
+    assert "(press.py:17)" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_state_comes_from_a_file(shell: Shell) -> None:
+    (shell.folder / "state.json").write_text('{"topic": "paper"}')
+    done = shell.helio("run", "press.py:app", "--state", "@state.json")
+    assert done.returncode == 0
+    assert '{"topic":"paper"}' in done.stdout
+
+
+def test_a_run_that_has_ended_is_only_read(shell: Shell) -> None:
+    shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "once")
+    again = shell.helio("run", "press.py:app", "--run-id", "once")
+    assert again.returncode == 0
+    assert again.stdout.startswith("run once of press has ended\n")
+    assert "outcome  success" in again.stdout
+    assert len(shell.rows("turn", "list", "--run", "once")) == 2
+
+
+def test_a_run_id_with_another_state_is_refused(shell: Shell) -> None:
+    shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "once")
+    other = shell.helio("run", "press.py:app", "--state", '{"topic": "oil"}', "--run-id", "once", "--json")
+    assert other.returncode == 4
+    assert json.loads(other.stdout)["error"]["code"] == "id_conflict"
+
+
+@pytest.mark.proves("L0-111", "G-62")
+def test_a_killed_run_goes_on_under_its_id_and_says_whom_it_waits_for(shell: Shell, started: list[Running]) -> None:
+    first = shell.start("run", "press.py:app", "--state", '{"stall": true}', "--run-id", "k", "--lease", "1")
+    started.append(first)
+    first.read_until("half way")
+    first.signal(signal.SIGKILL)
+    assert first.end() == -signal.SIGKILL
+    again = shell.helio("run", "press.py:app", "--run-id", "k", "--lease", "1")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.startswith("run k of press goes on; take it up again with: ")
+    assert "waiting for writer (turn_" in again.stdout
+    assert "held by worker " in again.stdout
+    [writer] = [turn for turn in shell.rows("turn", "list", "--run", "k") if turn["agent"] == "writer"]
+    assert (writer["outcome"], writer["attempts"]) == ("success", 1)
+
+
+def test_two_runs_of_one_id_at_once_share_the_work_and_show_the_same(shell: Shell, started: list[Running]) -> None:
+    arguments = ("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "both", "--json")
+    started += [shell.start(*arguments), shell.start(*arguments)]
+    assert [running.end() for running in started] == [0, 0]
+    logs = [[line for line in running.lines if line.startswith("{")] for running in started]
+    assert logs[0] == logs[1]
+    assert len(shell.rows("turn", "list", "--run", "both")) == 2
+    assert {row["status"] for row in shell.rows("db", "doctor")} <= {"ok", "warning"}
+
+
+def test_sigint_once_lets_the_turn_in_hand_finish_and_starts_no_other(shell: Shell, started: list[Running]) -> None:
+    release = shell.folder / "release"
+    state = json.dumps({"hold": str(release)})
+    running = shell.start("run", "press.py:app", "--state", state, "--run-id", "int")
+    started.append(running)
+    running.read_until("half way")
+    running.signal(signal.SIGINT)
+    running.read_until("SIGINT: stopping")
+    release.touch()
+    assert running.end() == 130
+    assert "agent:completed         writer" in running.text
+    assert "run int is not over; take it up again with: helio run press.py:app --run-id int" in running.text
+    states = {turn["agent"]: turn["status"] for turn in shell.rows("turn", "list", "--run", "int")}
+    assert states == {"writer": "done", "critic": "dispatched"}
+    assert shell.helio("run", "press.py:app", "--run-id", "int").returncode == 0
+
+
+def test_a_turn_that_outlasts_the_grace_is_handed_back_at_once(shell: Shell, started: list[Running]) -> None:
+    arguments = ("--state", '{"stall": true}', "--run-id", "back", "--lease", "3600", "--grace", "0")
+    running = shell.start("run", "press.py:app", *arguments)
+    started.append(running)
+    running.read_until("half way")
+    running.signal(signal.SIGTERM)
+    assert running.end() == 130
+    assert shell.helio("run", "press.py:app", "--run-id", "back").returncode == 0  # nobody waited for that hour
+
+
+def test_sigint_twice_ends_at_once_and_loses_nothing(shell: Shell, started: list[Running]) -> None:
+    running = shell.start("run", "press.py:app", "--state", '{"stall": true}', "--run-id", "two", "--lease", "0.5")
+    started.append(running)
+    running.read_until("half way")
+    running.signal(signal.SIGINT)
+    running.read_until("SIGINT: stopping")
+    running.signal(signal.SIGINT)
+    assert running.end() == 130
+    assert shell.helio("run", "press.py:app", "--run-id", "two").returncode == 0
+
+
+def test_a_plain_function_that_never_returns_does_not_keep_the_process(shell: Shell, started: list[Running]) -> None:
+    (shell.folder / "stuck.py").write_text(
+        "import threading\nfrom heliograph import Heliograph\napp = Heliograph('stuck')\n"
+        "@app.agent(activate_on=['workflow:start'])\n"
+        "def agent(c):\n    c.progress(0.1, 'stuck')\n    threading.Event().wait()\n"
+    )
+    running = shell.start("run", "stuck.py:app", "--grace", "0")
+    started.append(running)
+    running.read_until("10% stuck")
+    running.signal(signal.SIGINT)
+    assert running.end() == 130
+
+
+def test_a_closed_pipe_ends_a_run_silently(shell: Shell) -> None:
+    done = shell.bash("helio run press.py:app --json 2>/dev/null | head -1; echo ${PIPESTATUS[0]}")
+    first, code = done.stdout.splitlines()
+    assert json.loads(first)["name"] == "workflow:start"
+    assert (code, done.stderr) == ("0", "")
+
+
+def test_without_a_worker_of_its_own_a_run_is_left_to_others(shell: Shell, started: list[Running]) -> None:
+    worker = shell.start("worker", "press.py:app", "--name", "night-shift")
+    started.append(worker)
+    worker.read_until("started: serves press")
+    done = shell.helio("run", "press.py:app", "--no-worker", "--run-id", "far")
+    assert done.returncode == 0
+    [lease] = shell.rows("turn", "show", shell.rows("turn", "list", "--run", "far")[0]["turn_id"])[0]["leases"]
+    assert lease["owner"].startswith("night-shift:")
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == 0
+    assert "SIGTERM: stopping" in worker.text
+    assert worker.lines[-1].endswith("stopped")
+
+
+async def test_a_worker_survives_an_outage_and_tells_what_it_recovered(
+    shell: Shell, started: list[Running], database: Database
+) -> None:
+    first = shell.start("run", "press.py:app", "--state", '{"stall": true}', "--run-id", "dead", "--lease", "0.5")
+    started.append(first)
+    first.read_until("half way")
+    first.signal(signal.SIGKILL)
+    worker = shell.start("worker", "press.py:app", "--json")
+    started.append(worker)
+    worker.read_until("started")
+    # every connection but ours is gone at once, as in a restart of the server
+    await database.fetch("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() "
+                         "and pid <> pg_backend_pid() and application_name like 'heliograph%'")  # fmt: skip
+    recovered = json.loads(worker.read_until("recovered turn_"))
+    assert (recovered["level"], list(recovered)) == ("info", ["at", "level", "message"])
+    assert shell.helio("run", "press.py:app", "--run-id", "dead", "--no-worker").returncode == 0
+    worker.signal(signal.SIGINT)
+    assert worker.end() == 130
+    assert all(json.loads(line) for line in worker.lines)

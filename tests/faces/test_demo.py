@@ -1,0 +1,59 @@
+"""`make demo` as its users run it: a real document, a real kill -9, a report with figures of that document."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DOCUMENT = """# Bees
+
+The the bee is an insect. Bees see ultraviolet light, as [a study](missing.md) found in 1882.
+
+## Honey
+
+Honey keeps for 3000 years. It is the oldest food of all.
+
+## Wax
+
+Wax is made by young bees. They build cells from it.
+"""
+
+
+def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HELIOGRAPH_")}
+    return subprocess.run(
+        [sys.executable, "-m", "examples.newsroom.demo", *arguments],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(ROOT), "HELIOGRAPH_HOME": str(folder / "home")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_the_demo_reviews_a_document_loses_its_worker_and_finishes(tmp_path: Path) -> None:
+    (tmp_path / "bees.md").write_text(DOCUMENT, encoding="utf-8")
+    shown = run_demo(tmp_path, "bees.md", "report.md")
+    assert shown.returncode == 0, shown.stderr
+    assert "kill -9" in shown.stdout
+    assert " 0 recovered" not in shown.stdout
+    assert "0 broken invariants" in shown.stdout
+    assert "workflow:start" in shown.stdout
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert str(tmp_path / "report.md") in shown.stdout
+    assert "there is no missing.md beside the document" in report
+    assert "the the" in report.lower()
+    assert list(tmp_path.glob("*.part")) == []
+
+
+def test_a_document_that_is_not_there_is_one_line_and_no_server(tmp_path: Path) -> None:
+    shown = run_demo(tmp_path, "nowhere.md")
+    assert shown.returncode == 2
+    assert shown.stderr.count("\n") == 1
+    assert "nowhere.md" in shown.stderr
+    assert not (tmp_path / "home").exists()

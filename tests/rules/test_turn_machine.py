@@ -1,0 +1,113 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.lifecycle.machine import BadTransition
+from heliograph.lifecycle.phases import Phase
+from heliograph.signals.catalog import check_standard
+from heliograph.turn.events import Act, Acted, Deliver, Effect, Emit, Event, Hydrated, Raised
+from heliograph.turn.machine import Turn, advance
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+FRESH = Turn("writer", "1", "sig_a_2")
+BEGIN = Hydrated(recoveries=0, may_run_again=True, is_run_over=False)
+EVENTS: st.SearchStrategy[Event] = (
+    st.builds(Hydrated, st.integers(0, 3), st.booleans(), st.booleans())
+    | st.builds(Acted, st.sampled_from([None, "text", {"a": 1}]))
+    | st.builds(Raised, st.sampled_from(["failed", "timeout"]), st.just("ACTION_FAILED"), st.text(), st.booleans())
+)
+
+
+def played(*events: Event) -> tuple[Turn, list[Effect]]:
+    turn, effects = FRESH, list[Effect]()
+    for event in events:
+        turn, wanted = advance(turn, event, NOW)
+        effects += wanted
+    return turn, effects
+
+
+def said(effects: list[Effect]) -> list[str]:
+    return [draft.name for effect in effects if isinstance(effect, Emit) for draft in effect.drafts]
+
+
+def delivery(effects: list[Effect]) -> Deliver:
+    (deliver,) = [effect for effect in effects if isinstance(effect, Deliver)]
+    return deliver
+
+
+@pytest.mark.proves("LC-01", "LC-15", "LC-25", "LC-35", "LC-43", "LC-44", "LC-55")
+def test_a_turn_that_goes_well_says_the_signal_of_each_phase_in_order() -> None:
+    turn, effects = played(BEGIN, Acted("done"))
+    assert said(effects) == ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
+    assert turn.phase is Phase.TERMINATE
+    assert delivery(effects).outcome == "success"
+    assert delivery(effects).content == {"text": "done"}
+
+
+def test_what_a_turn_says_answers_to_its_activation_and_fits_the_catalog() -> None:
+    for last in (Acted({"a": 1}), Raised("timeout", "TIMEOUT", "too long")):
+        _, effects = played(BEGIN, last)
+        for effect in effects:
+            for draft in effect.drafts if isinstance(effect, Emit) else ():
+                assert (draft.agent, draft.parent, draft.at) == ("writer", "sig_a_2", NOW)
+                assert check_standard(draft.name, draft.payload) == []
+
+
+@pytest.mark.parametrize("outcome", ["failed", "timeout"])
+def test_an_agent_that_failed_says_error_and_delivers_what_went_wrong(outcome: Any) -> None:
+    turn, effects = played(BEGIN, Raised(outcome, "TOOL_ERROR", "it broke", is_recoverable=True))
+    assert said(effects) == ["ready", "plan_ready", "error", "terminated"]
+    assert turn.phase is Phase.TERMINATE
+    error = {"code": "TOOL_ERROR", "message": "it broke", "recoverable": True}
+    assert delivery(effects) == Deliver(outcome, {"text": "it broke", "error": error}, error=error)
+
+
+@pytest.mark.proves("K14")
+def test_a_once_agent_that_lost_its_worker_is_not_run_again_and_ends_in_doubt() -> None:
+    turn, effects = played(Hydrated(recoveries=2, may_run_again=False, is_run_over=False))
+    assert Act() not in effects
+    assert turn.phase is Phase.TERMINATE
+    assert delivery(effects).outcome == "failed"
+    assert (delivery(effects).error or {})["code"] == "IN_DOUBT"
+    assert "2 times" in str((delivery(effects).error or {})["message"])
+
+
+def test_a_once_agent_that_lost_nothing_runs() -> None:
+    assert Act() in played(Hydrated(recoveries=0, may_run_again=False, is_run_over=False))[1]
+
+
+@pytest.mark.proves("L0-111")
+def test_an_idempotent_agent_that_lost_its_worker_runs_again_from_the_start() -> None:
+    assert Act() in played(Hydrated(recoveries=4, may_run_again=True, is_run_over=False))[1]
+
+
+@pytest.mark.parametrize("recoveries", [0, 1])
+@pytest.mark.parametrize("may_run_again", [True, False])
+def test_a_turn_of_a_run_that_is_over_is_canceled_without_running(recoveries: int, may_run_again: bool) -> None:
+    _, effects = played(Hydrated(recoveries, may_run_again, is_run_over=True))
+    assert Act() not in effects
+    assert delivery(effects).outcome == "canceled"
+
+
+@pytest.mark.proves("LC-66")
+@pytest.mark.parametrize("events", [(Acted(1),), (BEGIN, BEGIN), (BEGIN, Acted(1), Acted(1))])
+def test_an_event_that_cannot_come_in_this_phase_is_refused(events: tuple[Event, ...]) -> None:
+    with pytest.raises(BadTransition):
+        played(*events)
+
+
+@pytest.mark.proves("L0-80")
+@given(st.lists(EVENTS, max_size=6))
+def test_in_any_order_of_events_a_turn_delivers_once_and_that_ends_it(events: list[Event]) -> None:
+    turn, delivered = FRESH, 0
+    for event in events:
+        try:
+            turn, effects = advance(turn, event, NOW)
+        except BadTransition:
+            continue
+        delivered += sum(isinstance(effect, Deliver) for effect in effects)
+        assert delivered == (turn.phase is Phase.TERMINATE)
+        assert (Act() in effects) == (turn.phase is Phase.ACT)
