@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +94,10 @@ class Running:
     def __init__(self, process: subprocess.Popen[str]):
         self.process = process
         self.lines: list[str] = []
+        # a process that says nothing more would keep its reader waiting; one that is killed ends the reading
+        self._limit = threading.Timer(SECONDS, process.kill)
+        self._limit.daemon = True
+        self._limit.start()
 
     def read_until(self, text: str) -> str:
         """The first line not read yet that contains `text`; fails with everything read when there is none."""
@@ -112,6 +117,7 @@ class Running:
         if not self.process.stdout.closed:
             self.lines += self.process.stdout.read().splitlines()
             self.process.stdout.close()
+            self._limit.cancel()
         return self.process.wait(SECONDS)
 
     @property

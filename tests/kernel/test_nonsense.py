@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -76,30 +77,15 @@ async def test_an_item_that_does_not_say_whose_it_is_is_stale(kernel: Kernel, fu
     assert await kernel.everything() == before
 
 
-NOT_ITEMS: list[tuple[str, tuple[Any, ...]]] = [
-    (function, (items, *rest))
-    for function, rest in (
-        ("start_runs", ()),
-        ("enqueue", ()),
-        ("append", ()),
-        ("finish", ()),
-        ("react", ()),
-        ("renew", (30.0,)),
-    )
-    for items in (None, {}, "text", 7)
-]
-
-
-@pytest.mark.parametrize(("function", "args"), NOT_ITEMS, ids=str)
+@pytest.mark.parametrize("items", [None, {}, "text", 7], ids=str)
+@pytest.mark.parametrize("function", ["start_runs", "enqueue", "append", "finish", "react", "renew"])
 async def test_what_is_no_array_of_items_is_refused_or_answered_with_nothing(
-    kernel: Kernel, function: str, args: tuple[Any, ...]
+    kernel: Kernel, function: str, items: Any
 ) -> None:
     await kernel.running()
     before = await kernel.everything()
-    try:
-        assert await kernel.call(function, *args) == []
-    except asyncpg.DataError as error:
-        assert error.sqlstate == "22023"
+    with suppress(asyncpg.InvalidParameterValueError):
+        assert await kernel.call(function, items, *([30.0] * (function == "renew"))) == []
     assert await kernel.everything() == before
 
 

@@ -31,7 +31,9 @@ class PostgresGround:
 
     async def cut(self) -> None:
         await self._admin.execute(f'alter database "{self._name}" allow_connections false')
-        await self._admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", self._name)
+        await self._admin.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", self._name
+        )
 
     async def mend(self) -> None:
         await self._admin.execute(f'alter database "{self._name}" allow_connections true')

@@ -81,7 +81,8 @@ class Run:
 
     def end_by_kernel(self, turn: Turn) -> None:
         """As `_end_by_kernel` in 50_endings.sql: agent:failed, and a reaction owed."""
-        payload = {"agent": turn.agent, "outcome": "timeout", "error": {"code": "TIMEOUT"}, "deliverable_card_id": "c"}
+        error = {"code": "TIMEOUT", "message": "too long", "recoverable": False}
+        payload = {"agent": turn.agent, "outcome": "timeout", "error": error, "deliverable_card_id": "card_a"}
         del self.open[turn.turn_id]
         self._owe(turn, "agent:failed", payload)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from argparse import Namespace
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from heliograph.cli.output import json_line, line, note
 from heliograph.config import read_settings
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 VERSION_MIN = 15
 # Settings that let a crash of the server take back what it has confirmed: agents would run twice, or answers be lost.
 _DURABILITY = ["fsync", "full_page_writes", "synchronous_commit"]
+
+_IN_LOGIN = re.compile(r"(//[^:@/?#]*):.*@")
+_IN_QUERY = re.compile(r"([?&][^=&]*password[^=&]*=)[^&#]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +153,8 @@ async def _server_version(database: Database) -> int:
 
 
 def mask_password(text: str) -> str:
-    """A URL without its password, wherever it stands in it."""
-    parts = urlsplit(text)
-    login, at, host = parts.netloc.rpartition("@")
-    if ":" in login:
-        login = f"{login.partition(':')[0]}:***"
-    query = [(key, "***" if "password" in key.lower() else value) for key, value in parse_qsl(parts.query)]
-    return urlunsplit(parts._replace(netloc=f"{login}{at}{host}", query=urlencode(query, safe="/*:")))
+    """A URL without its password, wherever it stands in it; where in doubt, more is masked than needed."""
+    return _IN_QUERY.sub(r"\1***", _IN_LOGIN.sub(r"\1:***@", text, count=1))
 
 
 def _judge(name: str, is_well: bool, detail: str, otherwise: str) -> Finding:

@@ -6,7 +6,6 @@ does not depend on how a process ends.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -14,8 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from heliograph.cli.errors import INTERRUPTED
+
+if TYPE_CHECKING:
+    import asyncio
 
 AGENT_THREADS = "heliograph agent"  # the name that world_real.py gives the threads of plain functions
 
@@ -26,6 +29,8 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
 
     Handlers of the interpreter and not of the loop: an agent that blocks the loop must not keep the second from us.
     """
+    import asyncio  # late: whoever asks for --help waits for nothing
+
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     seen: list[int] = []
 

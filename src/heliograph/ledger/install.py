@@ -33,17 +33,23 @@ create table if not exists heliograph.kernel_version (
 );
 """
 
+# One statement for all views and one for all functions: a cascade may take the next one with it.
 _DROP_KERNEL = """
 do $$
-declare v_object record;
+declare
+    v_drop text;
 begin
-    for v_object in select c.oid::regclass as name from pg_class c join pg_namespace n on n.oid = c.relnamespace
-                     where n.nspname = 'heliograph' and c.relkind = 'v' order by 1 loop
-        execute format('drop view if exists %s cascade', v_object.name);
+    for v_drop in
+        select 'drop view ' || string_agg(c.oid::regclass::text, ', ') || ' cascade'
+          from pg_class c where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'v' having count(*) > 0
+    loop
+        execute v_drop;
     end loop;
-    for v_object in select p.oid::regprocedure as name from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-                     where n.nspname = 'heliograph' order by 1 loop
-        execute format('drop function if exists %s cascade', v_object.name);
+    for v_drop in
+        select 'drop function ' || string_agg(p.oid::regprocedure::text, ', ') || ' cascade'
+          from pg_proc p where p.pronamespace = 'heliograph'::regnamespace having count(*) > 0
+    loop
+        execute v_drop;
     end loop;
 end $$;
 """

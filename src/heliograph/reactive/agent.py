@@ -132,7 +132,10 @@ def _arity(name: str, when: Callable[..., bool] | None) -> int:
     if inspect.iscoroutinefunction(when):
         raise InvalidInput(f"agent {name}: when is a plain function: a guard decides, it waits for nothing",
                            code="wrong_type", path=f"/agents/{name}/when")  # fmt: skip
-    count = len(inspect.signature(when).parameters)
+    try:
+        count = len(inspect.signature(when).parameters)
+    except ValueError:  # a builtin such as bool tells nothing
+        return 1
     if count not in (1, 2):
         raise InvalidInput(f"agent {name}: when takes the state, or the state and the signal, not {count} arguments",
                            code="wrong_type", path=f"/agents/{name}/when")  # fmt: skip

@@ -153,7 +153,12 @@ class DoorbellConformance:
     @pytest.mark.proves("G-61")
     async def test_an_event_is_delivered_with_subject_key_and_body(self, ground: BellGround) -> None:
         events = await ground.listen()
-        body = {"agent_turn_id": "turn_1", "status": "success", "output_box_id": "box_1", "deliverable_card_id": "card_1"}
+        body = {
+            "agent_turn_id": "turn_1",
+            "status": "success",
+            "output_box_id": "box_1",
+            "deliverable_card_id": "card_1",
+        }
         await self.here.publish("evt.agent.run_1.task", "evt:turn_1", body)
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await events.get() == ("evt.agent.run_1.task", "evt:turn_1", body)
@@ -183,5 +188,5 @@ class DoorbellConformance:
 async def eventually(is_so: Callable[[], bool]) -> None:
     """Wait for what nothing announces."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.01)

@@ -13,6 +13,10 @@ import random
 from collections.abc import Iterable, Mapping
 
 
+# a lost ring never keeps anything from its end, so it needs no horizon
+LASTING = frozenset({"bell_lost", "bell_lost_often"})
+
+
 class Plan:
     """The decisions of one seed.
 
@@ -54,9 +58,9 @@ class Plan:
     def fault(self, site: str, kinds: Iterable[str], now: float) -> str | None:
         """Which of `kinds`, if any, happens at `site` this time."""
         ordinal, number = self._draw(site)
-        if now > self._horizon_seconds:
-            return None
         for kind in kinds:
+            if now > self._horizon_seconds and kind not in LASTING:
+                continue
             number -= self._rates.get(kind, 0.0)
             if number < 0:
                 fault_id = f"{kind}@{site}#{ordinal}"

@@ -142,6 +142,8 @@ def errand(cast: Cast) -> Heliograph:
 
     @app.agent(activate_on=["workflow:start", "agent:failed"], ttl_seconds=4.0, max_attempts=1, updates="total")
     async def rush(context: Context) -> int:
+        if cast.plan.draw("rush/hangs") < 0.1:
+            await context.sleep(90.0)  # its worker is alive and renews: only the turn's time to live ends this
         return await cast.work(context)
 
     @app.agent(
@@ -198,7 +200,8 @@ async def visit(world: SimWorld, ledger: Ledger, workflow: Workflow, messages: i
     """One client: starts a run, asks again, and sends messages to its agents, some of them twice or by mistake."""
     plan, run_id = world.stage.plan, world.new_id("run")
     site = f"client/{workflow.name}"
-    await world.sleep(plan.between(site, 0.0, 3.0))
+    is_late = plan.draw(f"{site}/late") < 0.15  # when nothing else happens any more, nothing else wakes a worker
+    await world.sleep(plan.between(site, 0.0, 3.0) + (30.0 if is_late else 0.0))
     reaction = react_to_start(workflow, run_id, _FIRST_STATE, world.now(), world.new_id)
     item = {
         "run_id": run_id, "target": workflow.name, "request_hash": "first", "agents": sorted(workflow.agents),
@@ -227,7 +230,7 @@ def _message(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[s
     return {
         "run_id": run_id, "agent": agent, "turn_id": world.new_id("turn"), "name": "user:message", "payload": {"n": n},
         "priority": plan.index(f"{site}/priority", 4), "max_attempts": 1 + plan.index(f"{site}/attempts", 4),
-        "ttl_seconds": 3600.0 if plan.draw(f"{site}/short") > 0.15 else 2.5,
+        "ttl_seconds": 2.5 if agent == "rush" or plan.draw(f"{site}/short") < 0.15 else 3600.0,
     }  # fmt: skip
 
 

@@ -192,10 +192,11 @@ class SimWorld:
     def ring(self, keys: Iterable[str]) -> None:
         if self.process.is_dead:  # a coroutine that is dropped at the end still runs its `finally`
             return
+        lost = "bell_lost" if self.stage.polls else "bell_lost_often"
         for key in keys:
             for ear in list(self.stage.ears.get(key, ())):
                 is_here = ear.world.process is self.process
-                if is_here or self.stage.fault(self.slot, f"{self.slot}/bell", ("bell_lost",)) is None:
+                if is_here or self.stage.fault(self.slot, f"{self.slot}/bell", (lost,)) is None:
                     ear.ring()
 
     async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ SETTLE_SECONDS = 100.0
 RATES: Mapping[str, float] = {
     "crash": 0.004, "freeze": 0.004, "cut": 0.003, "lost": 0.01, "slow": 0.006, "cut_reply": 0.004, "lost_reply": 0.012,
     "crash_at_point": 0.02, "freeze_at_point": 0.02, "crash_in_sleep": 0.006, "freeze_in_sleep": 0.006,
-    "bell_lost": 0.2, "wire_down": 0.05, "retire": 0.3,
+    "bell_lost": 0.2, "bell_lost_often": 0.8, "wire_down": 0.05, "retire": 0.3,
 }  # fmt: skip
 
 

@@ -50,7 +50,7 @@ class Twin:
         """One kernel function: all of it, or KernelRefused and nothing. `args` as `Database.call` takes them."""
         definition = KERNEL[function]
         values = [_read(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
-        tables = self._projects.setdefault(values[0], Project())
+        tables = self._tables(values[0])
         tx = Transaction(tables, microseconds(now or _BEGINNING), self.bugs, self._counters)
         try:
             # encoded and read again: nothing that the caller holds is shared with the tables
@@ -60,17 +60,22 @@ class Twin:
             raise KernelRefused(f"heliograph.{function} refused: {refusal.message} ({refusal.state})") from None
 
     def heads(self, project: str) -> list[Row]:
-        return sorted(self._projects.setdefault(project, Project()).heads.values(), key=lambda h: str(h["agent_id"]))
+        return sorted(self._tables(project).heads.values(), key=lambda h: str(h["agent_id"]))
 
     def dump(self, project: str) -> dict[str, list[Row]]:
         """Every table's rows, by primary key; times in microseconds."""
-        tables = self._projects.setdefault(project, Project())
+        tables = self._tables(project)
         by_name = {
             "runs": tables.runs, "agent_state_head": tables.heads, "agent_turns": tables.turns,
             "agent_inbox": tables.inbox, "execution_edges": tables.edges, "cards": tables.cards,
             "box_cards": tables.boxes, "leases": tables.leases, "outbox": tables.outbox, "signals": tables.signals,
         }  # fmt: skip
         return {name: decode(encode([row for _, row in sorted(table.items())])) for name, table in by_name.items()}
+
+    def _tables(self, project: str) -> Project:
+        if project not in self._projects:
+            self._projects[project] = Project()
+        return self._projects[project]
 
 
 def _read(value: object) -> Any:

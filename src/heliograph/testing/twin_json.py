@@ -90,14 +90,19 @@ def whole(value: Any) -> int | None:
     return int(value + (0.5 if value >= 0 else -0.5)) if isinstance(value, float) else value
 
 
-def parse_integer(value: str | None) -> int | None:
-    """`text::integer`."""
+def get_whole(value: Any, key: str) -> int | None:
+    """`(value ->> key)::bigint`."""
+    return parse_integer(get_text(value, key), bits=64)
+
+
+def parse_integer(value: str | None, *, bits: int = 32) -> int | None:
+    """`text::integer`, or bigint."""
     try:
         number = None if value is None else int(value)
     except ValueError:
         raise Refusal("22P02", f"invalid input syntax for type integer: {value!r}") from None
-    if number is not None and not -(2**31) <= number < 2**31:
-        raise Refusal("22003", f"value {value!r} is out of range for type integer")
+    if number is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise Refusal("22003", f"value {value!r} is out of range for an integer of {bits} bits")
     return number
 
 

@@ -132,10 +132,10 @@ def _insert_turn(tx: Transaction, run_id: str, item: Row) -> None:
 def place(activations: Any, base: int) -> list[Row]:
     placed = []
     for item in j.elements(activations):
-        cause = j.whole(get(get(item, "cause"), "seq"))
-        if cause is None and (index := j.whole(get(item, "cause"))) is not None:
+        cause = j.get_whole(get(item, "cause"), "seq")
+        if cause is None and (index := j.get_whole(item, "cause")) is not None:
             cause = base + 1 + index
-        activation = j.whole(get(item, "activation"))
+        activation = j.get_whole(item, "activation")
         placed.append({**item, "cause": cause, "activation": None if activation is None else base + 1 + activation})
     return placed
 
@@ -265,7 +265,7 @@ def react(tx: Transaction, items: Any) -> list[Row]:
         run_id = get_text(item, "run_id")
         run = tx.tables.runs.get(run_id)
         outcome, targets = "conflict", list[str]()
-        version = j.whole(get(get(item, "reaction"), "version"))
+        version = j.get_whole(get(item, "reaction"), "version")
         if run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
             for signal in tx.tables.log(run_id):
                 if signal["owed"]:

@@ -9,7 +9,7 @@ from heliograph.testing import twin_json as j
 from heliograph.testing.twin_json import Refusal
 from heliograph.testing.twin_runs import dispatch_next, run_view
 from heliograph.testing.twin_tables import Row, Transaction, interval
-from heliograph.testing.twin_turns import end_by_kernel
+from heliograph.testing.twin_turns import after_cards, end_by_kernel
 
 
 def sweep_leases(tx: Transaction, limit: int) -> Row:
@@ -35,13 +35,14 @@ def sweep_leases(tx: Transaction, limit: int) -> Row:
 
 def _recover(tx: Transaction, head: Row, turn: Row) -> None:
     tx.set(turn, attempts=turn["attempts"] + 1)
+    at = max(after_cards(tx, turn["agent_turn_id"]), head["moved_at"])
     lease = tx.tables.leases.get((head["agent_id"], head["turn_epoch"]))
     if lease is not None:
-        tx.set(lease, ended_at=max(tx.now, head["moved_at"]))
+        tx.set(lease, ended_at=at)
     epoch = head["turn_epoch"] + 1
     tx.update(
         tx.tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] if "no_bump" in tx.bugs else epoch,
-        owner=None, lease_until=None, moved_at=max(tx.now, head["moved_at"]),
+        owner=None, lease_until=None, moved_at=at,
         ready_at=tx.now if "recovery_loses_place" in tx.bugs else head["ready_at"],
     )  # fmt: skip
     for row in tx.tables.inbox.values():

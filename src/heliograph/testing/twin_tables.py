@@ -7,6 +7,7 @@ Rows are dicts and tables are dicts of rows, so that one journal of
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -123,6 +124,12 @@ class Transaction:
         self.bugs = bugs
         self._counters = counters
         self._journal: list[tuple[dict[Any, Any], Hashable, Any]] = []
+
+    def at(self, now: int) -> Transaction:
+        """The same transaction at another time."""
+        other = copy(self)
+        other.now = now
+        return other
 
     def next(self, counter: str) -> int:
         """An identity column's next value; like PostgreSQL's, it is not given back by a rollback."""

@@ -73,7 +73,7 @@ def _check_lease(lease_seconds: float) -> None:
 def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
     _check_lease(lease_seconds)
     answer, renewed = [], set()
-    listed = [(item, get_text(item, "agent_id"), j.whole(get(item, "epoch"))) for item in j.elements(items)]
+    listed = [(item, get_text(item, "agent_id"), j.get_whole(item, "epoch")) for item in j.elements(items)]
     for item, agent_id, epoch in listed:
         if not owns(tx, agent_id, get_text(item, "turn_id"), epoch):
             continue
@@ -106,7 +106,7 @@ def append(tx: Transaction, items: Any) -> list[Row]:
 
 
 def _token(item: Any) -> tuple[str | None, str | None, int | None]:
-    return get_text(item, "agent_id"), get_text(item, "turn_id"), j.whole(get(item, "epoch"))
+    return get_text(item, "agent_id"), get_text(item, "turn_id"), j.get_whole(item, "epoch")
 
 
 def _say(tx: Transaction, item: Any) -> int | None:
@@ -116,7 +116,7 @@ def _say(tx: Transaction, item: Any) -> int | None:
     drafts = [] if drafts is ABSENT else drafts
     owed = count_owed(drafts)
     lease = tx.tables.leases.get((agent_id, epoch))
-    said = j.whole(get(item, "said"))
+    said = j.parse_integer(get_text(item, "said"))
     is_repeat = lease is not None and said is not None and lease["said"] > said
     if not drafts or (is_repeat and "append_repeats" not in tx.bugs):
         return None if lease is None else lease["said_seq"]
@@ -222,7 +222,7 @@ def _finish_one(tx: Transaction, item: Any, turn: Row | None) -> tuple[str, list
         card_id = get_text(item, "card_id")
         is_mine = turn is not None and card_id is not None and turn["deliverable_card_id"] == card_id
         return "duplicate" if is_mine else "stale", []
-    version = j.whole(get(get(item, "reaction"), "version"))
+    version = j.get_whole(get(item, "reaction"), "version")
     run = tx.tables.runs[turn["run_id"]]
     if run["version"] != version and "no_version_guard" not in tx.bugs:
         return "conflict", []
@@ -234,6 +234,7 @@ def _finish_one(tx: Transaction, item: Any, turn: Row | None) -> tuple[str, list
 def end_by_kernel(tx: Transaction, turn_id: str, outcome: str, code: str, message: str) -> list[str]:
     """Bugs: no_chain, no_owed, open_turns_miscounted."""
     turn = tx.tables.turns[turn_id]
+    tx = tx.at(after_cards(tx, turn_id))
     run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
     card_id = f"card_{turn_id.removeprefix('turn_')}_end"
     error = {"code": code, "message": message, "recoverable": False}
@@ -248,3 +249,8 @@ def end_by_kernel(tx: Transaction, turn_id: str, outcome: str, code: str, messag
     tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + 1, owed=run["owed"] + owed,
               open_turns=run["open_turns"] - closed, version=run["version"] + 1, updated_at=tx.now)  # fmt: skip
     return [] if "no_chain" in tx.bugs else dispatch_next(tx, [turn["agent_id"]])
+
+
+def after_cards(tx: Transaction, turn_id: str) -> int:
+    written: list[int] = [c["created_at"] for c in tx.tables.cards.values() if c["agent_turn_id"] == turn_id]
+    return max([tx.now, *written])

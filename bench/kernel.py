@@ -1,0 +1,69 @@
+"""The kernel's functions without the runtime: what it sends, encoded once, through the same pool."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime
+
+import msgspec
+
+from bench.app import app
+from bench.place import Place, Sample, in_lanes
+from heliograph.ids import signal_id
+from heliograph.ledger.pool import Database
+from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_start
+from heliograph.records import RunView
+from heliograph.worker.voice import draft_item
+
+PROJECT, LANES = "default", 16
+RUN, TURN, EPOCH = "run_@RUN@", "@TURN@", 1_000_000_007  # stand-ins, replaced in the encoded text
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+async def kernel(place: Place, batch: int, seconds: float) -> Sample:
+    """16 lanes, each: start `batch` runs, claim as many turns as there are up to `batch`, finish these."""
+    starting, finishing = _templates()
+    numbers = itertools.count(1)
+    async with place.database() as url:
+        database = await Database.open(url, size=LANES)
+
+        async def one() -> int:
+            runs = [starting.replace(b"@RUN@", b"%d" % n).replace(b"@TURN@", b"turn_%d" % n)
+                    for n in itertools.islice(numbers, batch)]  # fmt: skip
+            await database.call("start_runs", PROJECT, [msgspec.Raw(run) for run in runs])
+            claimed = await database.call("claim", PROJECT, [app.name], "bench", batch, 30.0)
+            if claimed:
+                await database.call("finish", PROJECT, [msgspec.Raw(_filled(finishing, turn)) for turn in claimed])
+            return len(claimed)
+
+        try:
+            await in_lanes(LANES, min(0.2, seconds), one)  # plans and statements are made once per connection
+            return await place.measure(lambda: in_lanes(LANES, seconds, one))
+        finally:
+            await database.close()
+
+
+def _templates() -> tuple[bytes, bytes]:
+    """What the runtime sends to start a run, and what its worker sends to finish the turn."""
+    workflow = app.workflow
+    start = react_to_start(workflow, RUN, {}, AT, lambda _: TURN)
+    view = RunView(RUN, "running", 1, {}, start.memory or {}, 1, 0, 1)
+    ending = Ending("noop", TURN, signal_id(RUN, 2), "success", f"card_{TURN}", {"ok": True})
+    end = react_to_ending(workflow, view, ending, AT, lambda _: TURN)
+    starting = {"run_id": RUN, "target": workflow.name, "request_hash": "hash", "agents": ["noop"], **_committed(start)}
+    finishing = {"agent_id": f"{RUN}/noop", "turn_id": TURN, "epoch": EPOCH, "outcome": "success",
+                 "card_id": f"card_{TURN}", "content": {"ok": True}, **_committed(end)}  # fmt: skip
+    return msgspec.json.encode(starting), msgspec.json.encode(finishing)
+
+
+def _committed(reaction: Reaction) -> dict[str, object]:
+    return {"signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item()}
+
+
+def _filled(finishing: bytes, turn: dict[str, object]) -> bytes:
+    run = str(turn["run_id"]).removeprefix("run_")
+    return (
+        finishing.replace(b"@RUN@", run.encode())
+        .replace(b"@TURN@", str(turn["turn_id"]).encode())
+        .replace(b"%d" % EPOCH, b"%d" % int(str(turn["epoch"])))
+    )

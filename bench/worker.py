@@ -1,0 +1,25 @@
+"""A worker process of the benchmark: serves work A on HELIOGRAPH_DATABASE_URL until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from bench.app import app
+from heliograph.runtime import open_runtime
+
+CONCURRENCY = 64
+
+
+async def main() -> None:
+    """Prints READY, then works until SIGTERM."""
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    async with open_runtime() as runtime:
+        worker = runtime.worker(app.workflow, concurrency=CONCURRENCY)
+        print("READY", flush=True)
+        await runtime.serve(worker, stopping)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

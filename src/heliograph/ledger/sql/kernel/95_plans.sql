@@ -1,0 +1,20 @@
+-- Plans are pinned. Every statement of the kernel finds its rows by an index, a few at a time, however long the
+-- history is. The planner cannot know that: it takes an array of one item for a hundred, prefers to hash a table that
+-- is small today, keeps that plan when the table has grown, and plans again on each call. Measured on one turn:
+-- finish 2.8 ms as planned, 0.6 ms as pinned. Only doctor, which reads everything, is left to the planner.
+do $$
+declare
+    v_function regprocedure;
+    v_setting text;
+begin
+    for v_function in
+        select p.oid from pg_proc p join pg_language l on l.oid = p.prolang
+         where p.pronamespace = 'heliograph'::regnamespace and l.lanname = 'plpgsql' and p.proname not like '\_%'
+         order by p.oid
+    loop
+        foreach v_setting in array array['plan_cache_mode = force_generic_plan', 'enable_seqscan = off',
+                                         'enable_hashjoin = off', 'enable_mergejoin = off', 'enable_bitmapscan = off'] loop
+            execute format('alter function %s set %s', v_function, v_setting);
+        end loop;
+    end loop;
+end $$;

@@ -1,0 +1,209 @@
+"""What the commands that only look print: golden texts with ids and times normalised, and the same as JSON."""
+
+from __future__ import annotations
+
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from heliograph.cli.arguments import since
+from heliograph.cli.db import mask_password
+from heliograph.ledger.pool import Database
+from tests.faces.cli_support import Shell, normalised, open_shell
+
+RUNS = """\
+RUN  APPLICATION  STATUS  SIGNALS  TURNS  OPEN  STARTED  TOOK
+run_ID  press  success  20  2  0  DATE  SPAN"""
+
+TURNS = """\
+TURN  AGENT  RUN  STATUS  PHASE  EPOCH  RECOVERED  STARTED  TOOK
+turn_ID  critic  run_ID  success  -  2  0  DATE  SPAN
+turn_ID  writer  run_ID  success  -  2  0  DATE  SPAN"""
+
+TURN = """\
+turn  turn_ID
+agent  critic
+run  run_ID of press
+status  done, success
+woken by  draft:ready by writer (sig_ID_11)
+activation  sig_ID_12
+started  DATE
+took  SPAN
+
+EPOCH  OWNER  FROM  HELD
+2  WORKER  DATE  SPAN
+
+card_ID_2  task.deliverable  epoch 2
+  good: the draft"""
+
+TRACE = """\
+workflow:start  {"state":{"topic":"ink"}}  SPAN
+└─ agent:activated  writer  {"agent":"writer"}  SPAN
+  ├─ ready  writer  {"version":"1","capabilities":["writer"]}  SPAN
+  ├─ plan_ready  writer  {"steps":1,"tools_required":[]}  SPAN
+  ├─ agent:progress  writer  {"agent":"writer","message":"half way","fraction":0.5}  SPAN
+  ├─ action_complete  writer  {"success":true,"steps_executed":1}  SPAN
+  ├─ reflection_complete  writer  {"decision":"goal_achieved","confidence":1.0}  SPAN
+  ├─ terminated  writer  {"status":"success","outputs":["writer"]}  SPAN
+  └─ agent:completed  writer  {"agent":"writer","output":"the draft","deliverable_card_id…  SPAN
+  ├─ state:draft:changed  writer  {"value":"the draft"}  SPAN
+  └─ draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_ID_2"}  SPAN
+  └─ agent:activated  critic  {"agent":"critic"}  SPAN"""
+
+WHY = """\
+sig_ID_12  agent:activated  {"agent":"critic"}
+  A signal woke an agent; it is the parent. Agent: critic.
+because
+sig_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card_ID_2"}
+  Agent writer emitted it. It woke critic.
+because
+sig_ID_9  agent:completed  {"agent":"writer","output":"the draft","deliverable_card_id":"card_ID_2"}
+  A turn ended with success. Agent: writer.
+because
+sig_ID_2  agent:activated  {"agent":"writer"}
+  A signal woke an agent; it is the parent. Agent: writer.
+because
+sig_ID_1  workflow:start  {"state":{"topic":"ink"}}
+  A run begins, with this state. It woke writer."""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    opened = open_shell(tmp_path, database_url)
+    assert opened.helio("run", "press.py:app", "--state", '{"topic": "ink"}').returncode == 0
+    return opened
+
+
+def run_of(shell: Shell) -> str:
+    return str(shell.rows("runs")[0]["run_id"])
+
+
+def printed(shell: Shell, *arguments: str) -> str:
+    done = shell.helio(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return normalised(done.stdout)
+
+
+@pytest.mark.proves("LC-02")
+def test_runs_and_turns_are_listed_and_one_turn_is_shown(shell: Shell) -> None:
+    assert printed(shell, "runs") == RUNS
+    assert printed(shell, "turn", "list") == TURNS
+    assert printed(shell, "turn", "list", "--run", run_of(shell), "--status", "done") == TURNS
+    critic, writer = shell.rows("turn", "list")
+    assert printed(shell, "turn", "show", critic["turn_id"]) == TURN
+    [shown] = shell.rows("turn", "show", writer["turn_id"])
+    assert (shown["agent"], shown["cause"]["name"]) == ("writer", "workflow:start")
+    assert [card["content"] for card in shown["cards"]] == [{"text": "the draft"}]
+    assert [lease["turn_epoch"] for lease in shown["leases"]] == [2]
+    nothing = shell.helio("turn", "list", "--status", "queued")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "no such turns" in nothing.stderr
+
+
+@pytest.mark.proves("SIG-60", "SIG-61")
+def test_a_trace_draws_what_caused_what_and_why_follows_it_to_the_root(shell: Shell) -> None:
+    run_id = run_of(shell)
+    tail = run_id.removeprefix("run_")
+    assert printed(shell, "signal", "trace", run_id)[: len(TRACE)] == TRACE
+    below = printed(shell, "signal", "trace", f"sig_{tail}_11").splitlines()
+    assert [line.split()[0] for line in below[:1]] == ["draft:ready"]
+    assert any("workflow:end" in line for line in below)
+    assert printed(shell, "signal", "why", f"sig_{tail}_12") == WHY
+    chain = shell.rows("signal", "why", f"sig_{tail}_12")
+    assert [each["seq"] for each in chain] == [12, 11, 9, 2, 1]
+    assert [each["woke"] for each in chain] == [[], ["critic"], [], [], ["writer"]]
+    assert "parent" not in chain[-1].get("source", {})
+
+
+@pytest.mark.proves("G-34")
+def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
+    run_id = run_of(shell)
+    named = [row["name"] for row in shell.rows("signal", "tail", "agent:*", "state:**")]
+    assert named == ["agent:activated", "agent:progress", "agent:completed", "state:draft:changed", "agent:activated",
+                     "agent:completed", "state:verdict:changed"]  # fmt: skip
+    everything = shell.rows("signal", "tail", "--run", run_id)
+    assert [row["seq"] for row in everything] == list(range(1, 21))
+    assert shell.rows("signal", "tail", "--since", "1h") == everything
+    assert shell.rows("signal", "tail", "--since", (datetime.now(UTC) + timedelta(hours=1)).isoformat()) == []
+    line = printed(shell, "signal", "tail", "draft:ready")
+    assert line == 'TIME  sig_ID_11  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_ID_2"}'
+    assert printed(shell, "signal", "tail", "--run", run_id, "--follow").count("\n") == 19  # it ends with its run
+
+
+def test_tail_follows_all_runs_from_now_on(shell: Shell) -> None:
+    following = shell.start("signal", "tail", "workflow:*", "--follow")
+    following.read_until("workflow:start")
+    following.read_until("workflow:end")
+    shell.helio("run", "press.py:app", "--run-id", "later")
+    assert "sig_later_1 " in following.read_until("workflow:start")
+    following.read_until("sig_later_")
+    following.signal(signal.SIGINT)
+    assert following.end() == 0
+    assert len(following.lines) == 4
+
+
+async def test_doctor_tells_what_is_violated_and_ends_with_1(shell: Shell, database: Database) -> None:
+    sound = shell.rows("db", "doctor")
+    assert [row["check"] for row in sound] == ["server", "durability", "schema", "invariants"]
+    assert {row["check"]: row["status"] for row in sound} == {
+        "server": "ok", "durability": "warning", "schema": "ok", "invariants": "ok",
+    }  # fmt: skip
+    assert "fsync is off" in sound[1]["detail"]
+    await database.fetch("delete from heliograph.signals where name = 'workflow:end'")
+    done = shell.helio("db", "doctor")
+    assert done.returncode == 1
+    assert "violated  R3 the log is gapless: run_" in done.stdout
+    assert shell.helio("db", "doctor", "--project", "another").returncode == 0
+
+
+def test_install_says_what_it_did_and_the_second_time_does_nothing(shell: Shell) -> None:
+    assert printed(shell, "db", "install").startswith("nothing to do\nthe schema is at version ")
+
+
+def test_the_url_is_masked_unless_it_is_asked_for(shell: Shell) -> None:
+    assert shell.url is not None
+    assert "password" not in shell.helio("db", "url").stdout
+    assert ":***@" in shell.helio("db", "url").stdout
+    assert shell.helio("db", "url", "--show-password").stdout == f"{shell.url}\n"
+
+
+def test_the_embedded_database_is_started_and_held_for_others(tmp_path_factory: pytest.TempPathFactory) -> None:
+    shell = open_shell(tmp_path_factory.mktemp("e"), None)
+    holding = shell.start("db", "url", "--show-password", "--hold")
+    url = holding.read_until("postgresql://").strip()
+    holding.read_until("the server runs until")
+    assert shell.helio("db", "install", "--database-url", url).returncode == 0
+    assert shell.helio("run", "press.py:app").returncode == 0
+    assert len(shell.rows("runs")) == 1
+    holding.signal(signal.SIGINT)
+    assert holding.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("postgresql://me:secret@host:5432/db", "postgresql://me:***@host:5432/db"),
+        ("postgresql://me@/db?host=/tmp/pg&port=5432", "postgresql://me@/db?host=/tmp/pg&port=5432"),
+        ("postgresql:///db?user=me&password=secret", "postgresql:///db?user=me&password=***"),
+        ("postgresql://me:se:c@ret@host/db", "postgresql://me:***@host/db"),
+    ],
+)
+@pytest.mark.proves("S13")
+def test_no_masked_url_contains_the_password(url: str, masked: str) -> None:
+    assert mask_password(url) == masked
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"), [("30s", timedelta(seconds=30)), ("10m", timedelta(minutes=10)), ("2h", timedelta(hours=2)),
+                      ("1d", timedelta(days=1))],
+)  # fmt: skip
+def test_since_counts_back_from_now(text: str, ago: timedelta) -> None:
+    assert abs(datetime.now(UTC) - ago - since(text)) < timedelta(seconds=5)
+
+
+def test_since_takes_iso_times() -> None:
+    assert since("2026-01-31T09:30:00Z") == datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
+    assert since("2026-01-31T09:30:00+02:00") == datetime(2026, 1, 31, 7, 30, tzinfo=UTC)
+    assert since("2026-01-31") == datetime(2026, 1, 31).astimezone(UTC)  # local, as people mean it

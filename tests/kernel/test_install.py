@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import subprocess
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from heliograph.errors import Refused
+from heliograph.ledger import install as installer
+from heliograph.ledger.embedded_cluster import find_binaries
+from heliograph.ledger.install import SchemaState, check, install, migrations, read_state, whole_sql
+from heliograph.testing.database import TestServer
+from tests.kernel.kit import Kernel, connect, fill
+
+NEWEST = migrations()[-1].version
+_numbers = itertools.count(1)
+
+
+@pytest_asyncio.fixture
+async def empty_url(postgres: TestServer) -> AsyncIterator[str]:
+    """A database with nothing in it."""
+    name = f"empty_{os.getpid()}_{next(_numbers)}"
+    outside = await asyncpg.connect(postgres.url("postgres"))
+    await outside.execute(f'create database "{name}"')
+    yield postgres.url(name)
+    await postgres.drop(postgres.url(name))
+    await outside.close()
+
+
+@pytest_asyncio.fixture
+async def connection(empty_url: str) -> AsyncIterator[asyncpg.Connection]:
+    opened = await connect(empty_url)
+    yield opened
+    await opened.close()
+
+
+async def objects(connection: asyncpg.Connection) -> list[str]:
+    """All that stands in the schema."""
+    rows = await connection.fetch(
+        "select oid::regclass::text from pg_class where relnamespace = to_regnamespace('heliograph')"
+        " union all select oid::regprocedure::text from pg_proc where pronamespace = to_regnamespace('heliograph') order by 1"
+    )
+    return [row[0] for row in rows]
+
+
+async def test_an_install_makes_everything_and_a_second_one_does_nothing(connection: asyncpg.Connection) -> None:
+    assert await read_state(connection) == SchemaState(0, NEWEST, kernel_is_current=False)
+    assert len(await install(connection)) == len(migrations()) + 1
+    assert (await read_state(connection)).is_current
+    before = await objects(connection)
+    assert await install(connection) == []
+    assert await objects(connection) == before
+
+
+async def test_of_many_installers_at_once_one_does_the_work(empty_url: str) -> None:
+    connections = [await connect(empty_url) for _ in range(4)]
+    done = await asyncio.gather(*map(install, connections))
+    assert sorted(map(len, done)) == [0, 0, 0, len(migrations()) + 1]
+    assert (await read_state(connections[0])).is_current
+    for each in connections:
+        await each.close()
+
+
+async def test_an_installer_killed_in_the_middle_leaves_nothing(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim, other = await connect(empty_url), await connect(empty_url)
+    whole = installer.kernel_sql()
+    with monkeypatch.context() as patched:
+        patched.setattr(installer, "kernel_sql", lambda: f"{whole}; select pg_terminate_backend(pg_backend_pid());")
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError)):
+            await install(victim)
+    assert await objects(other) == []
+    assert (await read_state(other)).installed == 0
+    assert len(await install(other)) == len(migrations()) + 1
+    await other.close()
+
+
+async def test_an_upgrade_killed_in_the_middle_leaves_what_was_there(
+    empty_url: str, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await install(connection)
+    kernel = Kernel(connection, "project")
+    await fill(kernel)
+    rows, functions = await kernel.everything(), await objects(connection)
+    whole = installer.kernel_sql()
+    with monkeypatch.context() as patched:
+        patched.setattr(installer, "kernel_sql", lambda: f"{whole}; select broken.at_the_end();")
+        with pytest.raises(asyncpg.PostgresError):
+            await install(connection)
+    assert (await kernel.everything(), await objects(connection)) == (rows, functions)
+    assert (await kernel.claim(), await kernel.checks()) == ([], [])
+
+
+async def test_other_functions_are_replaced_as_a_whole_and_the_data_stays(connection: asyncpg.Connection) -> None:
+    await install(connection)
+    kernel = Kernel(connection, "project")
+    await fill(kernel)
+    rows, functions = await kernel.everything(), await objects(connection)
+    await connection.execute(
+        "create function heliograph.leftover(p_project text) returns integer language sql as 'select 1'"
+    )
+    await connection.execute(
+        "create view heliograph.left_view as select heliograph.leftover('x') from heliograph.run_overview"
+    )
+    await connection.execute("update heliograph.kernel_version set checksum = 'an older kernel'")
+    assert await read_state(connection) == SchemaState(NEWEST, NEWEST, kernel_is_current=False)
+    assert await install(connection) == ["installed the kernel's functions and views"]
+    assert (await read_state(connection)).is_current
+    assert (await kernel.everything(), await objects(connection)) == (rows, functions)
+
+
+async def test_a_database_newer_than_the_program_is_refused_and_left_alone(connection: asyncpg.Connection) -> None:
+    await install(connection)
+    await connection.execute(
+        "insert into heliograph.schema_version (version, name, checksum) values (9999, 'later', 'x')"
+    )
+    before = await objects(connection)
+    with pytest.raises(Refused, match=f"database 9999, program {NEWEST}") as refused:
+        await install(connection)
+    assert refused.value.code == "schema_version"
+    with pytest.raises(Refused, match="newer"):
+        check(await read_state(connection))
+    assert await objects(connection) == before
+
+
+async def test_a_migration_that_was_edited_after_its_release_is_refused(connection: asyncpg.Connection) -> None:
+    await install(connection)
+    await connection.execute("update heliograph.schema_version set checksum = 'of other contents'")
+    before = await objects(connection)
+    await connection.execute("update heliograph.kernel_version set checksum = 'an older kernel'")
+    with pytest.raises(Refused, match="never edited") as refused:
+        await install(connection)
+    assert refused.value.code == "schema_version"
+    assert await objects(connection) == before
+
+
+async def test_what_the_program_cannot_work_with_is_said_with_the_next_command(connection: asyncpg.Connection) -> None:
+    with pytest.raises(Refused, match="run helio db install") as refused:
+        check(await read_state(connection))
+    assert refused.value.code == "schema_missing"
+    with pytest.raises(Refused, match="other functions: run helio db install"):
+        check(SchemaState(NEWEST, NEWEST, kernel_is_current=False))
+    with pytest.raises(Refused, match=f"database 1, program {NEWEST + 1}: run helio db install"):
+        check(SchemaState(1, NEWEST + 1, kernel_is_current=False))
+    await install(connection)
+    check(await read_state(connection))
+
+
+def psql(url: str, sql: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(find_binaries(18) / "psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", url],
+        input=sql, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+async def test_the_schema_as_one_file_is_what_install_makes(
+    empty_url: str, connection: asyncpg.Connection, kernel: Kernel
+) -> None:
+    ran = psql(empty_url, whole_sql())
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (await read_state(connection)).is_current
+    assert await install(connection) == []
+    assert await objects(connection) == await objects(kernel.connection)
+
+
+async def test_the_one_file_applied_twice_fails_as_a_whole_and_harms_nothing(
+    empty_url: str, connection: asyncpg.Connection
+) -> None:
+    assert psql(empty_url, whole_sql()).returncode == 0
+    before = await objects(connection)
+    again = psql(empty_url, whole_sql())
+    assert again.returncode != 0
+    assert "already exists" in again.stderr
+    assert await objects(connection) == before
+    assert (await read_state(connection)).is_current
+
+
+@pytest.mark.proves("S2")
+async def test_installing_needs_no_superuser(empty_url: str) -> None:
+    owner = await connect(empty_url)
+    name = await owner.fetchval("select current_database()")
+    await owner.execute(
+        f'create role "{name}" nosuperuser; grant create on database "{name}" to "{name}"; set role "{name}"'
+    )
+    assert len(await install(owner)) == len(migrations()) + 1
+    kernel = Kernel(owner, "project")
+    await fill(kernel)
+    assert await kernel.checks() == []
+    await owner.execute(f'reset role; drop owned by "{name}"; drop role "{name}"')
+    await owner.close()

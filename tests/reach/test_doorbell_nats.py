@@ -1,0 +1,298 @@
+"""The bell over NATS keeps what every bell promises, has the subjects of L0, and is never needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import nats
+import pytest
+import pytest_asyncio
+from nats.aio.client import Client
+
+from heliograph import Context, Heliograph
+from heliograph.config import Settings
+from heliograph.doorbell.nats import NatsDoorbell, key_of, safe_subject, subject_of
+from heliograph.errors import SetupError
+from heliograph.runtime import Runtime, open_runtime
+from heliograph.testing.conformance import DoorbellConformance, Event, Heard, eventually
+from heliograph.worker import loop
+from tests.reach.nats_kit import NatsServer
+
+EVERYTHING = ">"
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    made = NatsServer()
+    made.start()
+    yield made
+    made.kill()
+
+
+class NatsGround:
+    def __init__(self, server: NatsServer):
+        self._server = server
+        self._opened: list[Client] = []
+
+    def make(self, on_ring: Callable[[list[str]], None]) -> NatsDoorbell:
+        return NatsDoorbell(self._server.url, on_ring)
+
+    async def cut(self) -> None:
+        await asyncio.to_thread(self._server.kill)
+
+    async def mend(self) -> None:
+        await asyncio.to_thread(self._server.start)
+
+    async def forge(self, text: str) -> None:
+        client = await self.connect()
+        token = "".join(c for c in text if c.isprintable() and c not in " .*>") or "x"
+        for subject in (f"cmd.agent.{token}.wakeup", f"heliograph.bell.{token}.{token}"):
+            await client.publish(subject, text.encode())
+        await client.flush()
+
+    async def listen(self) -> asyncio.Queue[Event]:
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        async def heard(message: Any) -> None:
+            events.put_nowait((message.subject, message.headers["Nats-Msg-Id"], json.loads(message.data)))
+
+        client = await self.connect()
+        await client.subscribe("evt.>", cb=heard)
+        await client.flush()
+        return events
+
+    async def connect(self) -> Client:
+        self._opened.append(await nats.connect(self._server.url, allow_reconnect=False))
+        return self._opened[-1]
+
+    async def close(self) -> None:
+        for client in self._opened:
+            await client.close()
+
+
+@pytest_asyncio.fixture
+async def ground(server: NatsServer) -> AsyncIterator[NatsGround]:
+    made = NatsGround(server)
+    yield made
+    await made.close()
+
+
+class TestNatsDoorbell(DoorbellConformance):
+    @pytest.mark.proves("L0-32", "G-72", "L0-08")
+    async def test_a_wakeup_names_the_pool_and_says_nothing_else(self, ground: NatsGround) -> None:
+        messages: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def heard(message: Any) -> None:
+            messages.put_nowait(message)
+
+        outsider = await ground.connect()
+        await outsider.subscribe(EVERYTHING, cb=heard)
+        await outsider.flush()
+        self.here.ring(["work:newsroom"])
+        message = await messages.get()
+        assert (message.subject, message.data, message.headers) == ("cmd.agent.newsroom.wakeup", b"", None)
+
+
+@pytest.mark.proves("L0-71")
+@pytest.mark.parametrize(
+    ("given", "on_the_wire"),
+    [
+        ("evt.agent.run_7f/critic.task", "evt.agent.run_7f%2Fcritic.task"),
+        ("evt.agent.*.task", "evt.agent.%2A.task"),
+        ("evt.agent.>.task", "evt.agent.%3E.task"),
+        ("evt.agent.a b.task", "evt.agent.a%20b.task"),
+        ("evt.agent..task", "evt.agent.%.task"),
+    ],
+)
+def test_an_agent_is_one_token_of_its_subject(given: str, on_the_wire: str) -> None:
+    assert safe_subject(given) == on_the_wire
+
+
+@pytest.mark.parametrize("key", ["work:newsroom", "work:a.b", "log:run_-x", "log:*", "owed:>", "owed:a b", "x.y:ä/%~"])
+def test_every_key_has_a_subject_and_comes_back_from_it(key: str) -> None:
+    assert key_of(subject_of(key)) == key
+    assert not set(subject_of(key)) & set("*> ")
+
+
+@pytest.mark.parametrize(
+    "subject", ["cmd.agent.wakeup", "cmd.agent.a.b.wakeup", "heliograph.bell.x", "evt.agent.a.task", ""]
+)
+def test_a_subject_that_no_bell_has_is_no_key(subject: str) -> None:
+    assert key_of(subject) is None
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost", "http://a:1", "nats://", "nats://a:x", "nats://a:4222,", "nats://a:0"]
+)
+async def test_a_url_that_no_server_can_have_is_refused_at_once(url: str) -> None:
+    with pytest.raises(SetupError, match="HELIOGRAPH_NATS_URL cannot be read"):
+        NatsDoorbell(url, Heard())
+
+
+def test_without_the_extra_the_message_says_what_to_install() -> None:
+    program = "import sys; sys.modules['nats'] = None; import heliograph.doorbell.nats"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "SetupError: HELIOGRAPH_NATS_URL needs the NATS client: pip install 'heliograph[nats]'" in done.stderr
+
+
+def test_whoever_has_no_nats_does_not_import_it() -> None:
+    program = "import sys, heliograph.runtime; sys.exit('nats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+# ── Runs with NATS, and with less and less of it ─────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def opened(database_url: str, nats_url: str) -> AsyncIterator[Runtime]:
+    async with open_runtime(Settings(database_url, nats_url=nats_url)) as runtime:
+        yield runtime
+
+
+def two_steps(between: Callable[[], None] = lambda: None) -> Heliograph:
+    """A run of two turns; `between` is called inside the first."""
+    app = Heliograph("bells")
+
+    @app.agent(activate_on=["workflow:start"], emits=["halfway"], updates="first")
+    def first(_: Context) -> int:
+        between()
+        return 1
+
+    @app.agent(activate_on=["halfway"], updates="second")
+    def second(_: Context) -> int:
+        return 2
+
+    return app
+
+
+async def finishes(runtime: Runtime, app: Heliograph) -> None:
+    result = await runtime.run(app.workflow, {})
+    assert (result.outcome, result.state) == ("success", {"first": 1, "second": 2})
+
+
+@pytest.mark.proves("L0-71", "L0-81", "L0-107", "L0-03", "G-61")
+async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
+    database_url: str, server: NatsServer, ground: NatsGround
+) -> None:
+    events = await ground.listen()
+    async with opened(database_url, server.url) as runtime:
+        await finishes(runtime, two_steps())
+        rows = await runtime.database.fetch(
+            "select key, subject, body::text as body from heliograph.outbox order by outbox_id"
+        )
+    told: dict[str, Event] = {}
+    while len(told) < 2:  # at least once: a second copy has the same key
+        event = await events.get()
+        told[event[1]] = event
+    assert list(told.values()) == [(safe_subject(r["subject"]), r["key"], json.loads(r["body"])) for r in rows]
+    for subject, _, body in told.values():
+        assert subject.startswith("evt.agent.run_")
+        assert subject.count(".") == 3
+        assert set(body) == {"agent_turn_id", "status", "output_box_id", "deliverable_card_id"}
+
+
+@pytest.mark.proves("L0-32", "L0-04")
+async def test_a_worker_elsewhere_is_woken_over_nats_alone(
+    database_url: str, server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "POLL_SECONDS", 3600.0)
+    app = two_steps()
+    async with opened(database_url, server.url) as starter, opened(database_url, server.url) as elsewhere:
+        without_postgres(starter)
+        worker = elsewhere.worker(app.workflow)
+        worker.watchdog.interval_seconds = 3600.0
+        serving = asyncio.create_task(worker.run())
+        async with asyncio.timeout(30):
+            await starter.run(app.workflow, {}, worker=False)
+        worker.stop()
+        await serving
+
+
+@pytest.mark.proves("L0-04", "L0-08")
+async def test_nats_dying_in_the_middle_of_a_run_costs_latency_only(
+    database_url: str, server: NatsServer, ground: NatsGround
+) -> None:
+    async with opened(database_url, server.url) as runtime:
+        await finishes(runtime, two_steps(between=server.kill))
+        waiting = "select count(*) from heliograph.outbox where published_at is null"
+        assert (await runtime.database.fetch(waiting))[0][0] >= 1  # kept for the subscribers of NATS
+        server.start()
+        await eventually(lambda: runtime.world.wires[0].is_up)
+        events = await ground.listen()
+        await runtime.worker(two_steps().workflow).watchdog.relay()
+        assert (await events.get())[1].startswith("evt:turn_")
+        assert (await runtime.database.fetch(waiting))[0][0] == 0
+
+
+async def test_without_nats_at_the_start_the_bell_of_postgresql_rings(
+    database_url: str, server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.kill()
+    with caplog.at_level(logging.WARNING, "heliograph.doorbell"):
+        async with opened(database_url, server.url) as runtime:
+            assert "cannot reach NATS at 127.0.0.1" in caplog.text
+            assert [bell.is_up for bell in runtime.world.wires] == [False, True]
+            await finishes(runtime, two_steps())
+
+
+@pytest.mark.proves("L0-04", "L0-08")
+async def test_with_every_ring_lost_a_run_still_ends_within_the_poll_bounds(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "POLL_SECONDS", 0.05)
+    app = two_steps()
+    async with opened_deaf(database_url) as starter, opened_deaf(database_url) as elsewhere:
+        worker = elsewhere.worker(app.workflow)
+        serving = asyncio.create_task(worker.run())
+        async with asyncio.timeout(30):
+            result = await starter.run(app.workflow, {}, worker=False)
+        assert result.outcome == "success"
+        worker.stop()
+        await serving
+
+
+@pytest.mark.proves("S6", "L0-04", "L0-08")
+async def test_forged_bells_make_a_worker_look_and_change_nothing(
+    database_url: str, server: NatsServer, ground: NatsGround
+) -> None:
+    app = two_steps()
+    async with opened(database_url, server.url) as runtime:
+        worker = runtime.worker(app.workflow)
+        serving = asyncio.create_task(worker.run())
+        before = await everything(runtime)
+        forger = await ground.connect()
+        for _ in range(1000):
+            await forger.publish("cmd.agent.bells.wakeup", b'{"agent_id": "run_x/first", "inbox_id": 1}')
+            await forger.publish("heliograph.bell.owed.bells", b"x")
+        await forger.flush()
+        assert await everything(runtime) == before
+        await finishes(runtime, app)
+        worker.stop()
+        await serving
+        assert await runtime.world.call("doctor", "default", False) == []
+
+
+async def everything(runtime: Runtime) -> list[Any]:
+    tables = ("runs", "agent_state_head", "agent_turns", "agent_inbox", "outbox", "signals", "leases")
+    return [await runtime.database.fetch(f"select t::text from heliograph.{table} t order by 1") for table in tables]
+
+
+def without_postgres(runtime: Runtime) -> None:
+    nats_bell, _ = runtime.world.wires
+    assert nats_bell.is_up
+    runtime.world.wires = [nats_bell]
+
+
+@asynccontextmanager
+async def opened_deaf(database_url: str) -> AsyncIterator[Runtime]:
+    """A runtime whose rings reach nobody else."""
+    async with open_runtime(Settings(database_url)) as runtime:
+        runtime.world.wires = []
+        yield runtime

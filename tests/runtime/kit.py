@@ -1,0 +1,105 @@
+"""What the tests of the worker share: an open runtime, workers that come and go, and looks at what they left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from heliograph import Heliograph, RunResult, Runtime, Signal
+from heliograph.records import Claimed
+from heliograph.signals.catalog import check_standard
+from heliograph.signals.trace import check_trace
+from heliograph.worker.loop import Worker
+
+START = ["workflow:start"]
+SOON_SECONDS = 20.0
+
+
+class Rig:
+    """A runtime, and what a test does with it. `is_left_open`: the test ends with work undone, on purpose."""
+
+    def __init__(self, runtime: Runtime, url: str):
+        self.runtime = runtime
+        self.url = url
+        self.is_left_open = False
+
+    async def run(self, app: Heliograph, state: Any = None, **options: Any) -> RunResult:
+        async with asyncio.timeout(SOON_SECONDS):
+            return await self.runtime.run(app.workflow, state, **options)
+
+    async def start(self, app: Heliograph, state: Any = None, run_id: str | None = None) -> str:
+        name, _ = await self.runtime.start(app.workflow, state, run_id)
+        return name
+
+    async def ended(self, run_id: str) -> list[Signal]:
+        """The run's log, once it has ended; some worker must be at work."""
+        async with asyncio.timeout(SOON_SECONDS):
+            return [signal async for signal in self.runtime.follow(run_id)]
+
+    async def seen(self, run_id: str, name: str) -> Signal:
+        """The first signal of this name, as soon as it is there."""
+        async with asyncio.timeout(SOON_SECONDS):
+            async for signal in self.runtime.follow(run_id):
+                if signal.name == name:
+                    return signal
+        raise AssertionError(f"{run_id} ended without {name}")
+
+    @asynccontextmanager
+    async def serving(
+        self, *apps: Heliograph, sweep_seconds: float = 0.05, grace_seconds: float = 10.0, runtime: Runtime | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Worker]:  # fmt: skip
+        """A worker, stopped as a service is; its watchdog is quicker than in production."""
+        serves = runtime or self.runtime
+        worker = serves.worker(*(app.workflow for app in apps), **options)
+        worker.watchdog.interval_seconds = sweep_seconds
+        stopping = asyncio.Event()
+        task = asyncio.create_task(serves.serve(worker, stopping, grace_seconds))
+        try:
+            yield worker
+        finally:
+            stopping.set()
+            await task
+
+    async def claimed_by_the_dead(self, app: Heliograph, lease_seconds: float = 0.1) -> list[Claimed]:
+        """Turns in the hands of a worker that was killed as soon as it had them."""
+        return await self.runtime.ledger.claim([app.name], "killed", 100, lease_seconds)
+
+    async def fetch(self, query: str, *args: Any) -> list[Any]:
+        """Rows, on a connection of their own."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            return list(await connection.fetch(query, *args))
+        finally:
+            await connection.close()
+
+    async def check(self) -> None:
+        """The doctor has nothing to say, every trace is sound, and every standard signal has its payload."""
+        found = await self.runtime.world.call("doctor", self.runtime.settings.project, not self.is_left_open)
+        assert found == []
+        for run in await self.runtime.reader.runs(1000):
+            signals = await self.runtime.reader.all_signals(run.run_id)
+            assert check_trace(signals) == []
+            for signal in signals:
+                assert check_standard(signal.name, signal.payload) == []
+
+
+def names(signals: list[Signal]) -> list[str]:
+    return [signal.name for signal in signals]
+
+
+def one(signals: list[Signal], name: str) -> Any:
+    """The payload of the only signal of this name."""
+    (found,) = [signal for signal in signals if signal.name == name]
+    return found.payload
+
+
+async def until(is_so: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:
+    """Look again and again until it is so."""
+    async with asyncio.timeout(SOON_SECONDS):
+        while not (answer if isinstance(answer := is_so(), bool) else await answer):
+            await asyncio.sleep(0.01)

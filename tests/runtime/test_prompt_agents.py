@@ -1,0 +1,193 @@
+"""Agents that ask a model: what they stream, what they deliver, and what happens when the model fails."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.test import TestModel
+
+from heliograph import Context, HarnessError, Heliograph, ModelReply, ModelRequest, ScriptedModel, TextDelta, ThinkingDelta
+from tests.runtime.kit import START, Rig, names, one
+
+
+def asking(model: Any, prompt: Any = "Write.", **options: Any) -> Heliograph:
+    app = Heliograph("asking")
+    app.prompt_agent("writer", prompt, model=model, activate_on=START, updates="text", **options)
+    return app
+
+
+class Thinker:
+    """A harness of one's own: thinks, then speaks, with pauses between."""
+
+    model = "thinker"
+
+    async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
+        for piece in ("let ", "me ", "see"):
+            yield ThinkingDelta(piece)
+            await asyncio.sleep(0.06)  # longer than a batch: what was said is sent ahead
+        for piece in ("here ", "it ", "is"):
+            yield TextDelta(piece)
+            await asyncio.sleep(0.06)
+        yield ModelReply("here it is", thinking="let me see", input_tokens=3, output_tokens=4)
+
+
+@pytest.mark.proves("SIG-28", "SIG-29", "SIG-30", "SIG-31", "G-48")
+async def test_the_complete_text_is_the_joined_deltas_and_their_offsets_fit(rig: Rig) -> None:
+    result = await rig.run(asking(Thinker()))
+    for kind, text in (("text", "here it is"), ("thinking", "let me see")):
+        deltas: list[Any] = [signal.payload for signal in result.signals if signal.name == f"{kind}:delta"]
+        assert len(deltas) > 1
+        assert "".join(delta["content"] for delta in deltas) == one(result.signals, f"{kind}:complete")["content"] == text
+        for delta in deltas:
+            assert text[delta["offset"] :].startswith(delta["content"])
+    assert result.state == {"text": "here it is"}
+
+
+@pytest.mark.proves("SIG-25", "SIG-26", "G-43")
+async def test_asking_is_recorded_with_the_prompt_the_usage_and_what_it_took(rig: Rig) -> None:
+    result = await rig.run(asking(Thinker(), "Write about {state.topic}, woken by {signal.name}."), {"topic": "{braces}"})
+    start, end = one(result.signals, "harness:start"), one(result.signals, "harness:end")
+    assert start == {"model": "thinker", "input": "Write about {braces}, woken by workflow:start."}
+    assert end["usage"] == {"inputTokens": 3, "outputTokens": 4}
+    assert end["durationMs"] >= 300
+    assert result.metrics["usage"] == {"inputTokens": 3, "outputTokens": 4}
+
+
+async def test_what_a_model_says_hangs_below_the_question(rig: Rig) -> None:
+    result = await rig.run(asking(Thinker()))
+    start = next(signal for signal in result.signals if signal.name == "harness:start")
+    for signal in result.signals:
+        if signal.name.startswith(("text:", "thinking:")) or signal.name == "harness:end":
+            assert signal.parent == start.id
+
+
+async def test_deltas_are_seen_while_the_model_still_speaks(rig: Rig) -> None:
+    may_end = asyncio.Event()
+
+    class Waits:
+        model = "waits"
+
+        async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
+            yield TextDelta("hello ")
+            async with asyncio.timeout(10):
+                await may_end.wait()
+            yield TextDelta("world")
+            yield ModelReply("hello world")
+
+    def watch(signal: Any) -> None:
+        if signal.name == "text:delta":
+            may_end.set()
+
+    result = await rig.run(asking(Waits()), on_signal=watch)
+    assert result.state == {"text": "hello world"}
+
+
+@pytest.mark.parametrize("model", [TestModel(custom_output_text="from the test model"), "test"])
+async def test_a_model_of_pydantic_ai_is_asked_by_object_or_by_name(rig: Rig, model: Any) -> None:
+    result = await rig.run(asking(model))
+    assert result.outcome == "success"
+    assert result.state["text"] == one(result.signals, "text:complete")["content"] != ""
+    assert one(result.signals, "harness:start")["model"] == "test"
+
+
+class Verdict(BaseModel):
+    score: int
+    why: str
+
+
+async def _answers(_messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[dict[int, DeltaToolCall]]:
+    (tool,) = info.output_tools
+    yield {0: DeltaToolCall(name=tool.name, json_args='{"score": 7, ')}
+    yield {0: DeltaToolCall(json_args='"why": "short"}')}
+
+
+async def test_a_structured_answer_is_validated_and_goes_into_several_keys(rig: Rig) -> None:
+    app = Heliograph("structured")
+    app.prompt_agent("judge", "Judge.", model=FunctionModel(stream_function=_answers), output=Verdict, activate_on=START,
+                     updates=["score", "why"])  # fmt: skip
+    assert (await rig.run(app)).state == {"score": 7, "why": "short"}
+
+
+async def _answers_nonsense(_messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[dict[int, DeltaToolCall]]:
+    yield {0: DeltaToolCall(name=info.output_tools[0].name, json_args='{"score": "many"}')}
+
+
+async def test_an_answer_that_does_not_fit_fails_the_turn_and_says_how(rig: Rig) -> None:
+    model = FunctionModel(stream_function=_answers_nonsense)
+    result = await rig.run(asking(model, output=Verdict))
+    assert result.outcome == "failed"
+    assert "does not fit Verdict" in one(result.signals, "harness:error")["message"]
+    assert "text" not in result.state
+
+
+async def _speaks(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[str]:
+    yield "hello "
+    yield "world"
+
+
+async def test_text_of_a_function_model_is_streamed(rig: Rig) -> None:
+    result = await rig.run(asking(FunctionModel(stream_function=_speaks)))
+    assert result.state == {"text": "hello world"}
+
+
+# ── Failures ──
+
+
+def _unplugged(_request: ModelRequest) -> str:
+    raise OSError("the cable is out")
+
+
+@pytest.mark.proves("SIG-27")
+@pytest.mark.parametrize(
+    "model", [ScriptedModel([HarnessError("overloaded", code="NETWORK_ERROR")]), ScriptedModel(_unplugged), ScriptedModel([])]
+)
+async def test_a_model_that_fails_leaves_an_error_and_a_failed_turn(rig: Rig, model: ScriptedModel) -> None:
+    result = await rig.run(asking(model))
+    assert result.outcome == "failed"
+    told = one(result.signals, "harness:error")
+    assert told["error"] == told["message"] == one(result.signals, "agent:failed")["error"]["message"] or "OSError" in told["error"]
+    assert "harness:end" not in names(result.signals)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair"])
+async def test_a_text_that_the_ledger_cannot_hold_fails_the_turn_at_once_and_says_why(rig: Rig, text: str) -> None:
+    result = await rig.run(asking(ScriptedModel([text])))
+    assert result.outcome == "failed"
+    assert one(result.signals, "agent:failed")["error"]["message"].startswith("a string has")
+    assert one(result.signals, "agent:activated") == {"agent": "writer"}
+
+
+@pytest.mark.proves("S8")
+async def test_a_template_of_something_that_is_not_there_fails_and_names_what_there_is(rig: Rig) -> None:
+    result = await rig.run(asking(ScriptedModel(["never asked"]), "About {state.topci}"), {"topic": "t"})
+    assert "state.topic" in one(result.signals, "agent:failed")["error"]["message"]
+    assert "harness:start" not in names(result.signals)
+
+
+async def test_no_model_at_all_fails_the_turn_with_what_to_set(rig: Rig) -> None:
+    result = await rig.run(asking(None))
+    assert "HELIOGRAPH_MODEL" in one(result.signals, "agent:failed")["error"]["message"]
+
+
+async def test_a_model_that_never_answers_times_out(rig: Rig) -> None:
+    class Silent:
+        model = "silent"
+
+        async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
+            yield TextDelta("so")
+            await asyncio.Event().wait()
+
+    result = await rig.run(asking(Silent(), timeout_seconds=0.1))
+    assert one(result.signals, "agent:failed")["outcome"] == "timeout"
+
+
+async def test_a_prompt_may_be_a_function_of_the_context(rig: Rig) -> None:
+    def prompt(ctx: Context) -> str:
+        return f"Write about {ctx.state['topic']}"
+
+    result = await rig.run(asking(ScriptedModel({"about tea": "Tea."}), prompt), {"topic": "tea"})
+    assert result.state["text"] == "Tea."

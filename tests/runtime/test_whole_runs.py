@@ -1,0 +1,261 @@
+"""Runs from workflow:start to workflow:end, on one worker."""
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from heliograph import Context, Heliograph, InvalidInput, ScriptedModel
+from heliograph.signals.trace import chain
+from tests.runtime.kit import START, Rig, names, one
+
+
+class Post(BaseModel):
+    text: str
+    words: int = 0
+    verdict: str = ""
+
+
+def newsroom() -> Heliograph:
+    app = Heliograph("newsroom", state=Post)
+
+    @app.agent(activate_on=START, emits=["words:counted"], updates="words")
+    def counter(ctx: Context) -> int:
+        return len(ctx.state.text.split())
+
+    @app.agent(activate_on=["words:counted"], when=lambda post: post.words > 2, updates="verdict")
+    async def editor(ctx: Context) -> str:
+        return f"{ctx.state.words} words"
+
+    return app
+
+
+@pytest.mark.proves("SIG-62", "SIG-21", "SIG-03")
+async def test_a_run_answers_with_its_state_trace_metrics_and_outcome(rig: Rig) -> None:
+    result = await rig.run(newsroom(), {"text": "one two three"})
+    assert result.outcome == "success"
+    assert result.state == Post(text="one two three", words=3, verdict="3 words")
+    assert names(result.signals) == [
+        "workflow:start", "agent:activated",
+        "ready", "plan_ready", "action_complete", "reflection_complete", "terminated", "agent:completed",
+        "state:words:changed", "words:counted", "agent:activated",
+        "ready", "plan_ready", "action_complete", "reflection_complete", "terminated", "agent:completed",
+        "state:verdict:changed", "workflow:end",
+    ]  # fmt: skip
+    assert [signal.seq for signal in result.signals] == list(range(1, 20))
+    assert result.metrics["turns"] == result.metrics["activations"] == 2
+
+
+@pytest.mark.proves("SIG-61")
+async def test_every_signal_leads_back_to_the_root(rig: Rig) -> None:
+    result = await rig.run(newsroom(), {"text": "one two three"})
+    for signal in result.signals:
+        assert chain(result.signals, signal.id)[-1].name == "workflow:start"
+
+
+@pytest.mark.proves("SIG-23", "SIG-45")
+async def test_a_false_guard_leaves_a_signal_and_no_turn(rig: Rig) -> None:
+    result = await rig.run(newsroom(), {"text": "one"})
+    assert one(result.signals, "agent:skipped") == {"agent": "editor", "reason": "when guard false"}
+    assert [turn.agent for turn in await rig.runtime.reader.turns(run_id=result.run_id)] == ["counter"]
+    assert result.state.verdict == ""
+
+
+@pytest.mark.proves("SIG-63", "SIG-25", "SIG-26", "SIG-46")
+async def test_the_order_of_the_specification_s_example_holds(rig: Rig) -> None:
+    app = Heliograph("example")
+    app.prompt_agent("writer", "Write.", activate_on=START, emits=["draft:ready"], model=ScriptedModel(["one two three"]))
+    result = await rig.run(app)
+    spoken = [n for n in names(result.signals) if n.partition(":")[0] in ("workflow", "harness", "text", "draft")
+              or n == "agent:activated"]  # fmt: skip
+    deltas = [n for n in spoken if n == "text:delta"]
+    assert deltas
+    assert spoken == ["workflow:start", "agent:activated", "harness:start", *deltas, "text:complete", "harness:end",
+                      "draft:ready", "workflow:end"]  # fmt: skip
+
+
+@pytest.mark.proves("L0-03", "L0-07", "L0-82", "L0-107")
+async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that_points_at_it(rig: Rig) -> None:
+    result = await rig.run(newsroom(), {"text": "one two three"})
+    for turn in await rig.runtime.reader.turns(run_id=result.run_id):
+        (card,) = await rig.runtime.reader.cards(turn.turn_id)
+        assert (card.kind, card.card_id) == ("task.deliverable", turn.deliverable_card_id)
+        (event,) = await rig.fetch("select * from heliograph.outbox where agent_turn_id = $1", turn.turn_id)
+        assert event["published_at"] is not None
+        assert turn.deliverable_card_id in event["body"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_agents_that_one_signal_woke_run_at_the_same_time(rig: Rig, is_async: bool) -> None:
+    meeting, threads = asyncio.Barrier(3), threading.Barrier(3)
+    app = Heliograph("parallel", reducers={"met": lambda old, new: [*(old or []), new]})
+
+    async def waits(ctx: Context) -> str:
+        async with asyncio.timeout(10):
+            await meeting.wait()
+        return ctx.agent
+
+    def blocks(ctx: Context) -> str:
+        threads.wait(10)
+        return ctx.agent
+
+    for name in ("a", "b", "c"):
+        app.agent(name=name, activate_on=START, updates="met")(waits if is_async else blocks)
+    result = await rig.run(app)
+    assert sorted(result.state["met"]) == ["a", "b", "c"]
+
+
+@pytest.mark.proves("SIG-01")
+async def test_an_agent_is_given_nothing_by_which_it_could_call_another(rig: Rig) -> None:
+    offered: list[str] = []
+    app = Heliograph("alone")
+
+    @app.agent(activate_on=START)
+    def looker(ctx: Context) -> None:
+        offered.extend(name for name in dir(ctx) if not name.startswith("_"))
+
+    @app.agent(activate_on=["never:comes"])
+    def other(_ctx: Context) -> None: ...
+
+    await rig.run(app)
+    assert offered == ["activation_id", "agent", "attempt", "document", "emit", "emitted", "idempotency_key", "progress",
+                       "run_id", "signal", "sleep", "state", "turn_id"]  # fmt: skip
+
+
+async def test_a_context_tells_the_agent_who_it_is_and_what_woke_it(rig: Rig) -> None:
+    seen: dict[str, Any] = {}
+    app = Heliograph("who")
+
+    @app.agent(activate_on=START, emits=["x:y"])
+    def first(ctx: Context) -> None:
+        ctx.emit("x:y", {"n": 1})
+
+    @app.agent(activate_on=["x:y"])
+    def second(ctx: Context) -> None:
+        seen.update(name=ctx.signal.name, payload=ctx.signal.payload, by=ctx.signal.agent, cause=ctx.signal.id,
+                    me=ctx.agent, attempt=ctx.attempt, key=ctx.idempotency_key)  # fmt: skip
+
+    result = await rig.run(app, run_id="run_who")
+    cause = next(signal for signal in result.signals if signal.name == "x:y")
+    turn = next(turn for turn in await rig.runtime.reader.turns() if turn.agent == "second")
+    assert seen == {"name": "x:y", "payload": {"n": 1}, "by": "first", "cause": cause.id, "me": "second", "attempt": 1,
+                    "key": turn.turn_id}  # fmt: skip
+
+
+# ── State of any type ──
+
+
+@dataclass
+class Data:
+    notes: list[str] = field(default_factory=list)
+
+
+class Typed(TypedDict):
+    notes: list[str]
+
+
+class Model(BaseModel):
+    notes: list[str] = []
+
+
+@pytest.mark.proves("SIG-02", "SIG-34")
+@pytest.mark.parametrize("kind", [Model, Data, Typed, None])
+async def test_a_state_comes_back_as_the_type_it_went_in(rig: Rig, kind: Any) -> None:
+    app = Heliograph("typed", state=kind, reducers={"notes": lambda old, new: old + [new]})
+
+    @app.agent(activate_on=START, updates="notes")
+    def a(ctx: Context) -> str:
+        assert isinstance(ctx.state, dict if kind in (Typed, None) else kind)
+        return "hello"
+
+    result = await rig.run(app, {"notes": ["first"]})
+    expected = {"notes": ["first", "hello"]}
+    assert result.state == (expected if kind in (Typed, None) else kind(**expected))
+
+
+async def test_an_agent_that_changes_its_copy_and_returns_it_has_changed_the_state(rig: Rig) -> None:
+    app = Heliograph("copy")
+
+    @app.agent(activate_on=START, updates="notes")
+    def a(ctx: Context) -> Any:
+        ctx.state["notes"].append("mine")
+        ctx.document["other"] = "not declared, so it goes nowhere"
+        return ctx.state["notes"]
+
+    result = await rig.run(app, {"notes": ["first"], "other": ["kept"]})
+    assert result.state == {"notes": ["first", "mine"], "other": ["kept"]}
+    assert one(result.signals, "state:notes:changed")["value"] == ["first", "mine"]
+
+
+async def test_a_state_that_does_not_fit_starts_nothing(rig: Rig) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        await rig.run(newsroom(), {"words": 3})
+    assert caught.value.code == "invalid_state"
+    assert await rig.runtime.reader.runs(10) == []
+
+
+# ── Emitting ──
+
+
+@pytest.mark.proves("SIG-35")
+async def test_signals_are_emitted_for_an_agent_unless_it_emits_its_own(rig: Rig) -> None:
+    app = Heliograph("emits")
+
+    @app.agent(activate_on=START, emits=["a:one", "a:two"])
+    def implicit(_ctx: Context) -> str:
+        return "out"
+
+    @app.agent(activate_on=START, emits=["b:one", "b:two"])
+    def explicit(ctx: Context) -> str:
+        ctx.emit("b:two", [1])
+        return "out"
+
+    result = await rig.run(app)
+    spoken = {signal.name: signal.payload for signal in result.signals if signal.name[:2] in ("a:", "b:")}
+    assert set(spoken) == {"a:one", "a:two", "b:two"}
+    assert spoken["b:two"] == [1]
+    assert spoken["a:one"]["output"] == "out"  # type: ignore[index,call-overload]
+
+
+async def test_progress_from_a_plain_function_s_thread_is_seen_while_it_runs(rig: Rig) -> None:
+    may_end = threading.Event()
+    app = Heliograph("progress")
+
+    @app.agent(activate_on=START)
+    def slow(ctx: Context) -> None:
+        ctx.progress(0.5, "half")
+        assert may_end.wait(10)
+        ctx.progress(1)
+
+    def watch(signal: Any) -> None:
+        if signal.name == "agent:progress":
+            may_end.set()
+
+    result = await rig.run(app, on_signal=watch)
+    told = [signal.payload for signal in result.signals if signal.name == "agent:progress"]
+    assert told == [{"agent": "slow", "fraction": 0.5, "message": "half"},
+                    {"agent": "slow", "fraction": 1.0, "message": ""}]  # fmt: skip
+
+
+async def test_one_agent_runs_its_turns_one_after_another_in_the_order_they_were_woken(rig: Rig) -> None:
+    inside: list[int] = []
+    app = Heliograph("fifo", reducers={"seen": lambda old, new: [*(old or []), new]})
+
+    @app.agent(activate_on=START, emits=["n:next"])
+    def source(ctx: Context) -> None:
+        for n in range(5):
+            ctx.emit("n:next", n)
+
+    @app.agent(activate_on=["n:next"], updates="seen")
+    async def sink(ctx: Context) -> Any:
+        inside.append(1)
+        assert len(inside) == 1
+        await ctx.sleep(0.001)
+        inside.pop()
+        return ctx.signal.payload
+
+    assert (await rig.run(app)).state["seen"] == [0, 1, 2, 3, 4]
