@@ -103,7 +103,8 @@ async def in_lanes(lanes: int, seconds: float, one: Callable[[], Awaitable[int]]
     async def lane() -> None:
         nonlocal items
         while (started := perf_counter()) < until:
-            items += await one()
+            done = await one()  # not `items += await one()`: the other lanes add to it meanwhile
+            items += done
             durations.append(perf_counter() - started)
 
     await asyncio.gather(*(lane() for _ in range(lanes)))

@@ -39,33 +39,41 @@ card_ID_2  task.deliverable  epoch 2
   good: the draft"""
 
 TRACE = """\
-workflow:start  {"state":{"topic":"ink"}}  SPAN
-└─ agent:activated  writer  {"agent":"writer"}  SPAN
-  ├─ ready  writer  {"version":"1","capabilities":["writer"]}  SPAN
-  ├─ plan_ready  writer  {"steps":1,"tools_required":[]}  SPAN
-  ├─ agent:progress  writer  {"agent":"writer","message":"half way","fraction":0.5}  SPAN
-  ├─ action_complete  writer  {"success":true,"steps_executed":1}  SPAN
-  ├─ reflection_complete  writer  {"decision":"goal_achieved","confidence":1.0}  SPAN
-  ├─ terminated  writer  {"status":"success","outputs":["writer"]}  SPAN
-  └─ agent:completed  writer  {"agent":"writer","output":"the draft","deliverable_card_id…  SPAN
-  ├─ state:draft:changed  writer  {"value":"the draft"}  SPAN
-  └─ draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_ID_2"}  SPAN
-  └─ agent:activated  critic  {"agent":"critic"}  SPAN"""
+workflow:start
+└─ agent:activated  writer
+   ├─ ready  writer
+   ├─ plan_ready  writer
+   ├─ agent:progress  writer
+   ├─ action_complete  writer
+   ├─ reflection_complete  writer
+   ├─ terminated  writer
+   └─ agent:completed  writer
+      ├─ state:draft:changed  writer
+      └─ draft:ready  writer
+         └─ agent:activated  critic
+            ├─ ready  critic
+            ├─ plan_ready  critic
+            ├─ action_complete  critic
+            ├─ reflection_complete  critic
+            ├─ terminated  critic
+            └─ agent:completed  critic
+               └─ state:verdict:changed  critic
+                  └─ workflow:end"""
 
 WHY = """\
-sig_ID_12  agent:activated  {"agent":"critic"}
+sig_ID_12  agent:activated
   A signal woke an agent; it is the parent. Agent: critic.
 because
 sig_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card_ID_2"}
   Agent writer emitted it. It woke critic.
 because
-sig_ID_9  agent:completed  {"agent":"writer","output":"the draft","deliverable_card_id":"card_ID_2"}
+sig_ID_9  agent:completed  the draft
   A turn ended with success. Agent: writer.
 because
-sig_ID_2  agent:activated  {"agent":"writer"}
+sig_ID_2  agent:activated
   A signal woke an agent; it is the parent. Agent: writer.
 because
-sig_ID_1  workflow:start  {"state":{"topic":"ink"}}
+sig_ID_1  workflow:start  {"topic":"ink"}
   A run begins, with this state. It woke writer."""
 
 
@@ -106,10 +114,13 @@ def test_runs_and_turns_are_listed_and_one_turn_is_shown(shell: Shell) -> None:
 def test_a_trace_draws_what_caused_what_and_why_follows_it_to_the_root(shell: Shell) -> None:
     run_id = run_of(shell)
     tail = run_id.removeprefix("run_")
-    assert printed(shell, "signal", "trace", run_id)[: len(TRACE)] == TRACE
-    below = printed(shell, "signal", "trace", f"sig_{tail}_11").splitlines()
-    assert [line.split()[0] for line in below[:1]] == ["draft:ready"]
-    assert any("workflow:end" in line for line in below)
+    tree = shell.helio("signal", "trace", run_id).stdout.splitlines()
+    assert "\n".join(line.partition("  {")[0] for line in tree) == TRACE
+    assert tree[1].endswith('{"agent":"writer"}  +0 ms')
+    below = shell.helio("signal", "trace", f"sig_{tail}_11").stdout.splitlines()
+    assert len(below) == 10
+    assert below[0].startswith("draft:ready  writer  {")
+    assert below[1].startswith("└─ agent:activated  critic  ")
     assert printed(shell, "signal", "why", f"sig_{tail}_12") == WHY
     chain = shell.rows("signal", "why", f"sig_{tail}_12")
     assert [each["seq"] for each in chain] == [12, 11, 9, 2, 1]

@@ -5,9 +5,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from heliograph.cli.main import main
 from tests.faces.cli_support import HELIO, Shell, open_shell
 
 HEAVY = ["asyncpg", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"]
@@ -85,3 +87,20 @@ def test_an_option_for_everywhere_stands_before_or_after_the_command(tmp_path: P
         done = shell.helio(*arguments)
         assert (done.returncode, done.stdout) == (0, "")
         assert "no runs yet" in done.stderr
+
+
+def test_everything_after_sim_belongs_to_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[list[str]] = []
+    simulator = ModuleType("heliograph.testing.sim_cli")
+
+    def simulate(arguments: list[str]) -> int:
+        given.append(arguments)
+        return 3
+
+    monkeypatch.setattr(simulator, "main", simulate, raising=False)
+    monkeypatch.setitem(sys.modules, "heliograph.testing.sim_cli", simulator)
+    monkeypatch.setenv("HELIOGRAPH_PROJECT", "before")
+    rest = ["run", "--seeds", "5", "--json", "--project", "theirs", "one", "--help"]
+    assert main(["--project", "ours", "sim", *rest]) == 3
+    assert given == [rest]
+    assert os.environ["HELIOGRAPH_PROJECT"] == "ours"

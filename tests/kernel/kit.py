@@ -26,8 +26,8 @@ def new_project() -> str:
 
 
 async def connect(url: str) -> asyncpg.Connection:
-    """A connection on which jsonb is what `json` makes of it."""
-    connection = await asyncpg.connect(url)
+    """A connection on which jsonb is what `json` makes of it, and nobody waits for a lock for ever."""
+    connection = await asyncpg.connect(url, server_settings={"lock_timeout": "10s"})
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
     return connection
 

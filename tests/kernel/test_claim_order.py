@@ -69,6 +69,13 @@ async def test_a_limited_claim_takes_the_first_and_leaves_the_rest(kernel: Kerne
     assert await order(kernel, limit=2) == []
 
 
+async def test_a_limited_claim_takes_the_most_urgent_though_it_came_last(kernel: Kernel) -> None:
+    for priority, name in enumerate("abc"):
+        await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, priority=priority)
+        kernel.wait(1)
+    assert [await order(kernel, limit=1) for _ in range(3)] == [["turn_c"], ["turn_b"], ["turn_a"]]
+
+
 async def test_only_the_pools_asked_for_are_claimed(kernel: Kernel) -> None:
     await kernel.call("start_runs", [run_item("run_a", ["writer"], {"turn_a": "writer"}) | {"target": "other"}])
     await kernel.start("run_b", ["writer"], {"turn_b": "writer"})

@@ -170,3 +170,27 @@ async def test_each_table_of_the_ledger_was_filled(filled_url: str) -> None:
     counts = {table: await connection.fetchval(f"select count(*) from heliograph.{table}") for table in TABLES}
     await connection.close()
     assert min(counts.values()) >= FINISHED_TURNS / 5
+
+
+@pytest.mark.proves("L0-40", "K22")
+async def test_a_claim_reads_what_it_takes_however_long_the_queue_is(filled_url: str) -> None:
+    kernel = Kernel(await connect(filled_url), "filled")
+    undone = kernel.connection.transaction()
+    await undone.start()
+    await kernel.connection.execute(
+        "update heliograph.agent_state_head set status = 'dispatched', ready_at = created.at, active_agent_turn_id = turn,"
+        "   turn_epoch = 1000000"
+        "  from (select agent_id, min(agent_turn_id) as turn, min(created_at) as at from heliograph.agent_turns group by 1) created"
+        " where agent_state_head.agent_id = created.agent_id and status = 'idle'"
+    )
+    await kernel.connection.execute("analyze heliograph.agent_state_head")
+    read = (
+        "select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint from pg_stat_xact_user_tables"
+        " where relname = 'agent_state_head'"
+    )
+    before = await kernel.connection.fetchval(read)
+    claimed = await kernel.call("claim", [TARGET, "other"], "worker-1", 10, 30.0)
+    after = await kernel.connection.fetchval(read)
+    await undone.rollback()
+    await kernel.connection.close()
+    assert (len(claimed), after - before < 100) == (10, True)

@@ -181,3 +181,20 @@ JSON = st.recursive(
 def test_any_json_object_is_a_state_without_a_type(document: dict[str, Any]) -> None:
     shape = StateShape(None)
     assert shape.dump(shape.load(document)) == document
+
+
+def test_a_typed_dict_of_the_standard_library_is_as_good_as_any() -> None:
+    import typing  # the rest of this file is about the other one
+
+    class Part(typing.TypedDict):
+        count: int
+
+    class Whole(typing.TypedDict, total=False):
+        parts: list[Part]
+        either: Part | None
+
+    shape = StateShape(Whole)
+    assert shape.keys == {"parts", "either"}
+    assert shape.dump({"parts": [{"count": 2}]}) == {"parts": [{"count": 2}]}
+    with pytest.raises(InvalidInput, match="parts/0/count"):
+        shape.dump({"parts": [{"count": "many"}]})

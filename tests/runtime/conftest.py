@@ -1,19 +1,47 @@
-"""The worker on a real PostgreSQL: after each test the doctor, the catalog and the trace have no complaint."""
+"""The worker on a real PostgreSQL: after each test the doctor, the catalog and the trace have no complaint.
+
+All tests share a database, and each has a project of its own in it; those that break connections take `lone_rig`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
 
+import pytest
 import pytest_asyncio
 
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
+from heliograph.testing.database import TestServer
 from tests.runtime.kit import Rig
+
+_projects = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def shared_url(postgres: TestServer) -> Iterator[str]:
+    """A database with the schema, for all tests of this folder."""
+    url = asyncio.run(postgres.create())
+    yield url
+    asyncio.run(postgres.drop(url))
 
 
 @pytest_asyncio.fixture
-async def rig(database_url: str) -> AsyncIterator[Rig]:
-    """An open runtime on an empty database."""
+async def rig(shared_url: str) -> AsyncIterator[Rig]:
+    """An open runtime on an empty project."""
+    settings = Settings(database_url=shared_url, project=f"project-{os.getpid()}-{next(_projects)}")
+    async with open_runtime(settings) as runtime:
+        made = Rig(runtime, shared_url)
+        yield made
+        await made.check()
+
+
+@pytest_asyncio.fixture
+async def lone_rig(database_url: str) -> AsyncIterator[Rig]:
+    """An open runtime on a database of its own."""
     async with open_runtime(Settings(database_url=database_url)) as runtime:
         made = Rig(runtime, database_url)
         yield made

@@ -43,16 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if arguments[:1] == ["sim"]:  # its options are its own, --help among them
-        return _call("sim:main", arguments[1:])
+    parser = _parser()
     try:
-        options = _parser().parse_args(arguments)
+        options, rest = parser.parse_known_args(arguments)
     except SystemExit as end:  # --help and --version have answered
         return int(end.code or 0)
     # one way for settings to come in: what an option says is what the environment says from here on
     for option, variable in (("database_url", "HELIOGRAPH_DATABASE_URL"), ("project", "HELIOGRAPH_PROJECT")):
         if hasattr(options, option):
             os.environ[variable] = getattr(options, option)
+    if options.call == "sim:main":  # its options are its own, --help among them
+        return _call(options.call, rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(map(shown, rest))}")
     options.json = getattr(options, "json", False)
     return _call(options.call, options)
 
@@ -122,7 +125,8 @@ def _parser() -> _Parser:
     _add_turns(noun("turn", "look at turns: one run of one agent each"), command)
     _add_signals(noun("signal", "look at the log of signals"), command)
     _add_database(noun("db", "install, print or examine the database"), command)
-    nouns.add_parser("sim", help="run the runtime under seeded faults; helio sim --help", add_help=False)
+    sim = nouns.add_parser("sim", help="run the runtime under seeded faults; helio sim --help", add_help=False)
+    sim.set_defaults(call="sim:main")
     return parser
 
 

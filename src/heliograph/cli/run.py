@@ -23,7 +23,7 @@ from heliograph.cli.logs import show_logs
 from heliograph.cli.output import clock, duration, json_line, line, reserved_stdout
 from heliograph.cli.view import JsonView, LineView, View
 from heliograph.errors import NotFound, Refused, StoreUnavailable
-from heliograph.ledger.reader import TurnRow
+from heliograph.ledger.reader import RunRow, TurnRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.signals.model import Signal
@@ -95,15 +95,18 @@ async def _begin(
         with suppress(NotFound):
             row = await runtime.reader.run(run_id)
             if row.target != workflow.name:
-                raise Refused(
-                    f"run {run_id} belongs to application {row.target}, not to {workflow.name}", code="id_conflict"
-                )
-            return run_id, row.status == "ended", "has ended" if row.status == "ended" else "goes on"
+                raise Refused(f"run {run_id} belongs to application {row.target}, not to {workflow.name}",
+                              code="id_conflict")  # fmt: skip
+            return _stand(row)
     run_id, is_new = await runtime.start(workflow, state, run_id)
     if is_new:
         return run_id, False, "has started"
-    row = await runtime.reader.run(run_id)
-    return run_id, row.status == "ended", "has ended" if row.status == "ended" else "goes on"
+    return _stand(await runtime.reader.run(run_id))
+
+
+def _stand(row: RunRow) -> tuple[str, bool, str]:
+    is_over = row.status == "ended"
+    return row.run_id, is_over, "has ended" if is_over else "goes on"
 
 
 async def _watched(runtime: Runtime, watch: _Watch, worker: Worker | None, grace_seconds: float) -> bool:
@@ -189,14 +192,16 @@ class _Watch:
         return self._heard_at is None or (datetime.now(UTC) - self._heard_at).total_seconds() >= QUIET_SECONDS
 
     def _tell_of_others(self, turns: Iterable[TurnRow]) -> None:
-        """Each turn in another worker's hands, once per owner: that worker may be dead, and then its lease is the wait."""
+        """Turns in other workers' hands, once per owner: where that one is dead, its lease is what we wait for."""
         for turn in turns:
             if turn.lease_until is None or (turn.turn_id, turn.turn_epoch) in self._told:
                 continue
             self._told.add((turn.turn_id, turn.turn_epoch))
             left = duration(turn.lease_until - datetime.now(UTC))
-            self.view.note(f"waiting for {turn.agent} ({turn.turn_id}), held by worker {turn.owner}; if that one is "
-                           f"dead, its lease ends at {clock(turn.lease_until)}, in {left}, and the turn goes on")  # fmt: skip
+            self.view.note(
+                f"waiting for {turn.agent} ({turn.turn_id}), held by worker {turn.owner}; if that one is dead, "
+                f"its lease ends at {clock(turn.lease_until)}, in {left}, and the turn goes on"
+            )
 
 
 def _again(options: Namespace, run_id: str) -> str:

@@ -6,11 +6,9 @@ import asyncio
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
-import msgspec
-
-from heliograph.cli.narrate import meaning, woken_by
+from heliograph.cli.narrate import meaning, short_payload, woken_by
 from heliograph.cli.output import clock, json_line, line, note
-from heliograph.errors import StoreUnavailable, shown
+from heliograph.errors import StoreUnavailable
 from heliograph.ledger.reader import Reader
 from heliograph.runtime import open_reader
 from heliograph.signals.model import Signal, to_wire
@@ -20,7 +18,6 @@ from heliograph.signals.trace import chain, children, draw_tree
 POLL_SECONDS = 0.5
 OUTAGE_SECONDS = 1.0
 RUNS_SHOWN = 10  # by `tail` without --run and --since
-PAYLOAD_WIDTH = 80
 # A run's last change is stamped before its commit, by another clock than ours: look this far back for changed runs.
 # What was printed already is known by its position, so looking too far back costs a query and shows nothing twice.
 _OVERLAP = timedelta(minutes=5)
@@ -57,7 +54,7 @@ def why(options: Namespace) -> int:
             continue
         if position:
             line("because")
-        line(f"{signal.id}  {signal.name}  {_payload(signal)}".rstrip())
+        line(f"{signal.id}  {signal.name}  {short_payload(signal)}".rstrip())
         woke = f" It woke {', '.join(woken)}." if woken else ""
         line(f"    {meaning(signal)}{woke}")
     return 0
@@ -176,10 +173,5 @@ def _print(signal: Signal, *, as_json: bool) -> None:
     if as_json:
         json_line(to_wire(signal))
     else:
-        line(
-            f"{clock(signal.timestamp)}  {signal.id}  {signal.name}  {signal.agent or '-'}  {_payload(signal)}".rstrip()
-        )
-
-
-def _payload(signal: Signal) -> str:
-    return shown(msgspec.json.encode(signal.payload).decode(), PAYLOAD_WIDTH)
+        who = signal.agent or "-"
+        line(f"{clock(signal.timestamp)}  {signal.id}  {signal.name}  {who}  {short_payload(signal)}".rstrip())

@@ -20,6 +20,8 @@ CHANNEL = "heliograph"
 EVENTS_CHANNEL = "heliograph_events"
 _PAYLOAD_BYTES_MAX = 7900  # NOTIFY takes less than 8000
 _COMMAND_TIMEOUT_SECONDS = 10.0
+# an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
+_LOST = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
 class PostgresDoorbell(Bell):
@@ -47,7 +49,7 @@ class PostgresDoorbell(Bell):
                 server_settings={"application_name": "heliograph bell"},
             )  # fmt: skip
             await connection.add_listener(CHANNEL, self._heard)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        except _LOST as error:
             raise ConnectionError(f"the doorbell cannot reach PostgreSQL: {error}") from error
         self._connection = connection
 
@@ -65,7 +67,7 @@ class PostgresDoorbell(Bell):
         try:
             async with self._busy:
                 await self._connection.execute("select pg_notify($1, $2)", channel, payload)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except _LOST as error:
             raise ConnectionError(f"the doorbell's connection to PostgreSQL failed: {error}") from error
 
     def _heard(self, connection: Any, pid: int, _channel: str, payload: object) -> None:

@@ -1,6 +1,7 @@
 """The ledger: the kernel's functions under their own names, with typed rows.
 
-Every method is one kernel call. A call whose reply was lost is tried again as
+Every method is one kernel call; those that a turn or a caller waits for share it
+with others of their kind (`coalesce.py`). A call whose reply was lost is tried again as
 long as the kernel answers the second one harmlessly (kernel.md section 3, the
 retry table); `claim` is not tried again: the lease gives back what it took.
 """
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from heliograph.errors import StoreUnavailable
+from heliograph.ledger.coalesce import Coalescer
 from heliograph.records import Claimed, Event, OwedRun, Written
 from heliograph.world import World
 
@@ -30,10 +32,13 @@ class Ledger:
     def __init__(self, world: World, project: str):
         self.world = world
         self.project = project
+        self._starts = Coalescer(world, "start_runs", self._start)
+        self._appends = Coalescer(world, "append", self._append)
+        self._endings = Coalescer(world, "finish", self._finish)
 
     async def start_runs(self, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """See start_runs in 31_start.sql; rings what it woke."""
-        return await self._write("start_runs", list(runs))
+        """See start_runs in 31_start.sql; answers in the order of `runs`, and rings what it woke."""
+        return [await self._starts.call(runs[0])] if len(runs) == 1 else await self._start(list(runs))
 
     async def enqueue(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """See enqueue in 32_enqueue.sql; rings what it woke."""
@@ -48,12 +53,10 @@ class Ledger:
         return msgspec.convert(rows, list[Written])
 
     async def append(self, item: dict[str, Any]) -> Written:
-        rows = await self._retried("append", [item])
-        return msgspec.convert(rows[0], Written)
+        return await self._appends.call(item)
 
     async def finish(self, item: dict[str, Any]) -> Written:
-        rows = await self._write("finish", [item], _FINISH_RETRIES)
-        return msgspec.convert(rows[0], Written)
+        return await self._endings.call(item)
 
     async def react(self, item: dict[str, Any]) -> str:
         """Answers 'ok' or 'conflict'."""
@@ -82,6 +85,18 @@ class Ledger:
 
     async def mark_published(self, outbox_ids: Sequence[int]) -> None:
         await self.world.call("mark_published", self.project, list(outbox_ids))
+
+    async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        answers: dict[str, list[dict[str, Any]]] = {}
+        for row in await self._write("start_runs", runs):  # by run id: that is the order in which it locks
+            answers.setdefault(row["run_id"], []).append(row)
+        return [answers[run["run_id"]].pop(0) for run in runs]
+
+    async def _append(self, items: list[dict[str, Any]]) -> list[Written]:
+        return msgspec.convert(await self._retried("append", items), list[Written])
+
+    async def _finish(self, items: list[dict[str, Any]]) -> list[Written]:
+        return msgspec.convert(await self._write("finish", items, _FINISH_RETRIES), list[Written])
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)

@@ -91,7 +91,8 @@ def explain(error: Exception, what: str) -> Exception:
         if state in ("3F000", "42P01", "42883"):
             return SetupError(f"{what} is missing in the database: run helio db install", code="schema_missing")
         return KernelRefused(f"{what} refused: {_first_line(error)} ({state})")
-    if isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
+    # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
+    if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
         return StoreUnavailable(f"{what} was not done: the connection to PostgreSQL is gone ({_first_line(error)})")
     return error
 

@@ -11,6 +11,7 @@ import pydantic
 import pydantic_core
 
 from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.typed_dict import usable
 from heliograph.signals.payload import check_json
 from heliograph.types import Json, JsonObject
 
@@ -19,7 +20,7 @@ class StateShape:
     """The type of a workflow's state: a pydantic model, a dataclass, a TypedDict, or None for any JSON object."""
 
     def __init__(self, kind: Any = None):
-        self.kind = kind
+        self.kind = usable(kind)
 
     @cached_property
     def _adapter(self) -> pydantic.TypeAdapter[Any]:
@@ -47,7 +48,9 @@ class StateShape:
         """
         try:
             # a copy: validation shares what it takes for granted (Any), and a shared list would be changed unseen
-            return self._adapter.validate_python(copy.deepcopy(dict(document)), by_name=True, by_alias=True, extra=extra)
+            return self._adapter.validate_python(
+                copy.deepcopy(dict(document)), by_name=True, by_alias=True, extra=extra
+            )
         except pydantic.ValidationError as error:
             raise InvalidInput(f"the state does not fit {self._name}: {_problems(error)}", code="invalid_state",
                                path="/state") from None  # fmt: skip

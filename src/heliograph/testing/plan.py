@@ -12,7 +12,6 @@ import hashlib
 import random
 from collections.abc import Iterable, Mapping
 
-
 # a lost ring never keeps anything from its end, so it needs no horizon
 LASTING = frozenset({"bell_lost", "bell_lost_often"})
 

@@ -157,12 +157,13 @@ def errand(cast: Cast) -> Heliograph:
 
 
 def wheel(cast: Cast) -> Heliograph:
-    """Two agents wake each other until a goal is met or a limit stops them: termination with turns still open."""
-    limit = (9, 40)[cast.plan.index("wheel", 2)]
+    """Two agents wake each other until a goal is met, a limit stops them or one gives up: ends with turns still open."""
+    limit, patience = (9, 40)[cast.plan.index("wheel", 2)], (12, 1000)[cast.plan.index("wheel", 2)]
     app = Heliograph("wheel", end_when=lambda state: state["total"] >= 25, max_activations=limit,
                      reducers={"total": lambda old, new: old + new})  # fmt: skip
 
-    @app.agent(activate_on=["workflow:start", "turn:back"], emits=["turn:forth"], updates="total", effect="idempotent")
+    @app.agent(activate_on=["workflow:start", "turn:back"], emits=["turn:forth"], updates="total",
+               when=lambda state: state["total"] < patience)  # fmt: skip
     async def push(context: Context) -> int:
         context.emit("turn:forth", {"n": context.attempt})
         return await cast.work(context)

@@ -7,6 +7,7 @@ expected there is only one nothing, and it is `None`.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,7 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 
+_INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
 _TRUE = frozenset({"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"})
 _FALSE = frozenset({"f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0"})
 
@@ -59,7 +61,17 @@ def text(value: Any) -> str | None:
     """What `->>` answers for a value that `->` answered."""
     if value is None or value is ABSENT:
         return None
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else _written(value)
+
+
+def _written(value: Any) -> str:
+    """As jsonb is written: shorter keys first, a space after each comma and colon."""
+    if isinstance(value, list):
+        return f"[{', '.join(_written(item) for item in value)}]"
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: (len(key.encode()), key))
+        return f"{{{', '.join(f'{_written(key)}: {_written(value[key])}' for key in keys)}}}"
+    return msgspec.json.encode(value).decode()
 
 
 def get_text(value: Any, key: str) -> str | None:
@@ -97,10 +109,9 @@ def get_whole(value: Any, key: str) -> int | None:
 
 def parse_integer(value: str | None, *, bits: int = 32) -> int | None:
     """`text::integer`, or bigint."""
-    try:
-        number = None if value is None else int(value)
-    except ValueError:
-        raise Refusal("22P02", f"invalid input syntax for type integer: {value!r}") from None
+    if value is not None and not _INTEGER.fullmatch(value):
+        raise Refusal("22P02", f"invalid input syntax for type integer: {value!r}")
+    number = None if value is None else int(value)
     if number is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         raise Refusal("22003", f"value {value!r} is out of range for an integer of {bits} bits")
     return number

@@ -132,6 +132,8 @@ def _insert_turn(tx: Transaction, run_id: str, item: Row) -> None:
 def place(activations: Any, base: int) -> list[Row]:
     placed = []
     for item in j.elements(activations):
+        if not isinstance(item, dict):
+            raise Refusal("22023", "an activation is an object")
         cause = j.get_whole(get(item, "cause"), "seq")
         if cause is None and (index := j.get_whole(item, "cause")) is not None:
             cause = base + 1 + index
@@ -261,6 +263,8 @@ def _same_message(tx: Transaction, message: Any) -> str | None:
 def react(tx: Transaction, items: Any) -> list[Row]:
     """Bug: react_unguarded."""
     answer = []
+    for item in j.elements(items):
+        j.elements(get(get(item, "reaction"), "activations"))  # read before anything else, to lock their heads
     for item in j.elements(items):
         run_id = get_text(item, "run_id")
         run = tx.tables.runs.get(run_id)

@@ -75,7 +75,9 @@ def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
     answer, renewed = [], set()
     listed = [(item, get_text(item, "agent_id"), j.get_whole(item, "epoch")) for item in j.elements(items)]
     for item, agent_id, epoch in listed:
-        if not owns(tx, agent_id, get_text(item, "turn_id"), epoch):
+        if (agent_id, epoch, get_text(item, "turn_id")) in renewed or not owns(
+            tx, agent_id, get_text(item, "turn_id"), epoch
+        ):
             continue
         head = tx.tables.heads[agent_id]
         phase = get_text(item, "phase")
@@ -201,6 +203,9 @@ def _task_event(tx: Transaction, turn: Row, card_id: str | None, outcome: str | 
 
 def finish(tx: Transaction, items: Any) -> list[Row]:
     answer = []
+    for item in j.elements(items):
+        if get_text(item, "turn_id") in tx.tables.turns:
+            j.elements(get(get(item, "reaction"), "activations"))  # read before anything else, to lock their heads
     for item in j.elements(items):
         turn = tx.tables.turns.get(get_text(item, "turn_id"))
         outcome, targets = _finish_one(tx, item, turn)

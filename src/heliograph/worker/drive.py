@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heliograph.errors import AgentFailed, KernelRefused
+from heliograph.errors import AgentFailed, InvalidInput, KernelRefused
 from heliograph.reactive.reaction import Ending
 from heliograph.records import Claimed
 from heliograph.turn.events import Act, Deliver, Emit, Event, Hydrated, Raised
@@ -67,7 +67,10 @@ class Drive:
         return None
 
     async def _act(self) -> Event:
-        context = Context(self.claimed, self.spec, self.workflow, self.voice, self.kit.world)
+        try:
+            context = Context(self.claimed, self.spec, self.workflow, self.voice, self.kit.world)
+        except InvalidInput as error:  # the state was written by another version of the application
+            return Raised("failed", "ACTION_FAILED", error.message)
         await self.kit.world.point("before_act")
         event, self.usage = await act(
             self.claimed, self.spec, self.workflow, self.voice, context, self.kit.world, self.kit.harness_of

@@ -3,7 +3,7 @@
 --   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped.
 --   Answers one object per head; an empty answer may mean that others were claiming: look once more before parking.
 --   raises: 22023 for a lease that is not between 0.1 s and a day, or a limit that is not between 1 and 1000
---   locks:  the heads taken
+--   locks:  the heads taken; of several targets, up to p_limit of each
 create function heliograph.claim(
     p_project text, p_targets jsonb, p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
 ) returns jsonb language plpgsql set search_path = pg_catalog as $$
@@ -16,12 +16,16 @@ begin
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     end if;
     -- two statements: the second has a snapshot that is newer than the locks
+    -- each target by itself, so that the index gives the first ones in order however many are waiting
     select array_agg(agent_id) into v_agent_ids from (
-        select agent_id from heliograph.agent_state_head
-         where project_id = p_project and status = 'dispatched'
-           and target = any (array(select jsonb_array_elements_text(p_targets)))
-         order by priority desc, ready_at, agent_id
-         limit p_limit for update skip locked) picked;
+        select ready.agent_id
+          from (select distinct name from jsonb_array_elements_text(p_targets) e (name)) t
+         cross join lateral (
+               select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
+                where h.project_id = p_project and h.status = 'dispatched' and h.target = t.name
+                order by h.priority desc, h.ready_at, h.agent_id
+                limit p_limit for update skip locked) ready
+         order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked;
     if v_agent_ids is null then
         return '[]';
     end if;

@@ -1,0 +1,39 @@
+"""A standard library TypedDict as pydantic takes it.
+
+Before Python 3.12 pydantic refuses `typing.TypedDict`, which cannot say which of
+its inherited keys are required. A user should not have to know that.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+
+def usable(kind: Any) -> Any:
+    """`kind`, with every TypedDict in it, however deep, replaced by its twin of typing_extensions where need be."""
+    if sys.version_info >= (3, 12):
+        return kind
+    if is_typeddict(kind) and type(kind).__module__ == "typing":
+        return _twin(kind)
+    arguments = get_args(kind)
+    replaced = tuple(usable(argument) for argument in arguments)
+    if all(new is old for new, old in zip(replaced, arguments, strict=True)):
+        return kind
+    origin = get_origin(kind)
+    return reduce(or_, replaced) if origin in (Union, UnionType) else origin[replaced]
+
+
+def _twin(kind: Any) -> Any:
+    import typing_extensions  # only where it is needed, and there pydantic has brought it along
+
+    hints = {
+        key: usable(hint) if key in kind.__required_keys__ else typing_extensions.NotRequired[usable(hint)]
+        for key, hint in get_type_hints(kind, include_extras=False).items()
+    }
+    twin = typing_extensions.TypedDict(kind.__name__, hints)  # type: ignore[misc]
+    twin.__module__ = kind.__module__
+    return twin

@@ -1,0 +1,115 @@
+"""The application that chaos serves: parallel critics, an editor joined on all, agents with effects outside.
+
+Every execution of `payer` (effect="once") and `filer` (idempotent) appends a line to the file in CHAOS_EFFECTS, keyed
+by the turn: that file, and no table, says how often something really happened. How slow an agent is depends on the run
+alone, around one lease (CHAOS_LEASE seconds), so that workers lose turns while they live, too.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from typing import Any
+
+from heliograph import Context, Heliograph, ModelRequest, ScriptedModel
+
+LEASE_SECONDS = float(os.environ.get("CHAOS_LEASE", "1"))
+CRITICS = ("claims", "prose", "structure")
+SLOW_PERCENT = 6
+
+
+def merged(old: Any, new: Any) -> list[str]:
+    return sorted({*(old or []), *new})
+
+
+app = Heliograph("chaos", reducers={"found": merged})
+
+
+def chance(ctx: Context, what: str) -> float:
+    """Between 0 and 1; the same for every attempt of a run's agent."""
+    return zlib.crc32(f"{ctx.run_id} {ctx.agent} {what}".encode()) % 1000 / 1000
+
+
+def append_effect(ctx: Context) -> None:
+    """One line, in one write, to the end of the file: it is there even if this process dies in the next moment."""
+    file = os.open(os.environ["CHAOS_EFFECTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, f"{ctx.agent} {ctx.turn_id} {ctx.attempt} {os.getpid()}\n".encode())
+    finally:
+        os.close(file)
+
+
+async def think(ctx: Context) -> None:
+    """A few milliseconds; in some runs around one lease, with the heart beating or (a blocked loop) without."""
+    if chance(ctx, "slow") * 100 >= SLOW_PERCENT:
+        await ctx.sleep(0.002 + 0.03 * chance(ctx, "pause"))
+    elif chance(ctx, "blocks") < 0.5:
+        time.sleep(LEASE_SECONDS * (0.4 + 1.2 * chance(ctx, "pause")))  # noqa: ASYNC251  the heart stops: that is the point
+    else:
+        await ctx.sleep(LEASE_SECONDS * (0.4 + 1.2 * chance(ctx, "pause")))
+
+
+def add_critic(name: str) -> None:
+    @app.agent(name=name, activate_on=["workflow:start"], emits=[f"{name}:done"], updates="found", max_attempts=100)
+    async def critic(ctx: Context) -> list[str]:
+        await think(ctx)
+        return [f"{name} {n}" for n in range(3)]
+
+
+for each in CRITICS:
+    add_critic(each)
+
+
+@app.agent(activate_on=["workflow:start"], emits=["payer:settled"], updates="paid", effect="once", max_attempts=100)
+async def payer(ctx: Context) -> bool:
+    append_effect(ctx)
+    await think(ctx)
+    return True
+
+
+@app.agent(
+    activate_on=["agent:failed"], when=lambda _state, signal: signal.payload["agent"] == "payer",
+    emits=["payer:settled"], updates="paid", max_attempts=100,
+)  # fmt: skip
+def medic(_ctx: Context) -> bool:
+    """Nobody knows whether the payment happened: the run goes on, and says so."""
+    return False
+
+
+@app.agent(activate_on=["workflow:start"], emits=["filer:done"], updates="filed", max_attempts=100)
+def filer(ctx: Context) -> int:
+    append_effect(ctx)
+    ctx.progress(0.5, "half")
+    time.sleep(0.05)
+    return int(ctx.document["n"]) * 2  # type: ignore[arg-type]
+
+
+@app.agent(activate_on=["agent:progress"], updates="seen", max_attempts=100)
+def echo(_ctx: Context) -> bool:
+    """Woken in the middle of filer's turn, by a signal that somebody has to react to (K25)."""
+    return True
+
+
+def answer(request: ModelRequest) -> str:
+    return f"summary of {request.prompt}"
+
+
+app.prompt_agent(
+    "writer", "{state.n}", model=ScriptedModel(answer), activate_when_all=[f"{name}:done" for name in CRITICS],
+    emits=["writer:done"], updates="summary", max_attempts=100,
+)  # fmt: skip
+
+
+@app.agent(activate_when_all=["writer:done", "payer:settled", "filer:done"], updates="report", max_attempts=100)
+async def editor(ctx: Context) -> str:
+    await think(ctx)
+    return f"{ctx.state['summary']}: {len(ctx.state['found'])} findings, filed as {ctx.state['filed']}"
+
+
+def expected_state(n: int, *, is_paid: bool) -> dict[str, Any]:
+    """What a run that started with {"n": n} ends with, however often its workers died."""
+    found = sorted(f"{name} {i}" for name in CRITICS for i in range(3))
+    summary = f"summary of {n}"
+    return {"n": n, "found": found, "paid": is_paid, "filed": n * 2, "seen": True, "summary": summary,
+            "report": f"{summary}: {len(found)} findings, filed as {n * 2}"}  # fmt: skip

@@ -1,0 +1,209 @@
+"""A database that goes away and comes back, bells that are lost, and a watchdog that is refused."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph
+from heliograph import runtime as runtime_module
+from heliograph.config import Settings
+from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.ledger.client import Ledger
+from heliograph.ledger.embedded import open_embedded
+from heliograph.runtime import open_runtime
+from heliograph.worker import loop
+from tests.reach.embedded_kit import eventually, is_free, postmaster
+from tests.runtime.kit import START, Rig, one, until
+
+LINKS = 12
+TERMINATE = """select pg_terminate_backend(pid) from pg_stat_activity
+                where datname = current_database() and pid <> pg_backend_pid() and application_name like $1"""
+
+
+def chain_of_agents(name: str = "chain", between: Any = None) -> Heliograph:
+    """Agents that wake each other one after another; `between` is awaited in the middle of every turn."""
+    app = Heliograph(name, reducers={"n": lambda old, new: old + new})
+
+    async def link(_ctx: Context) -> int:
+        if between is not None:
+            await between()
+        return 1
+
+    for n in range(LINKS):
+        woken_by = f"link:{n - 1}" if n else "workflow:start"
+        app.agent(name=f"link{n}", activate_on=[woken_by], emits=[f"link:{n}"], updates="n")(link)
+    return app
+
+
+@pytest.mark.parametrize("connections", ["%", "heliograph", "heliograph bell"])
+async def test_a_run_survives_that_connections_are_cut_in_every_turn(lone_rig: Rig, connections: str) -> None:
+    app = chain_of_agents(between=lambda: lone_rig.fetch(TERMINATE, connections))
+    run_id = await lone_rig.start(app, {"n": 0})
+    async with lone_rig.serving(app, lease_seconds=0.5):
+        signals = await lone_rig.ended(run_id)
+        await until(lone_rig.is_published)  # by then the bell has a connection again
+    assert one(signals, "workflow:end")["state"] == {"n": LINKS}
+
+
+async def test_an_application_runs_on_through_a_restart_of_its_embedded_server(tmp_path: Path) -> None:
+    home, restarts = tmp_path / "home", list[Any]()
+
+    async def restart() -> None:
+        if len(restarts) < 2:
+            os.kill(postmaster(home), signal.SIGQUIT)  # an immediate shutdown: what is open is lost
+            await asyncio.to_thread(eventually, lambda: is_free(home / "pg18.server"))
+            restarts.append(await asyncio.to_thread(open_embedded, home))
+
+    app = chain_of_agents(between=restart)
+    async with asyncio.timeout(60), open_runtime(Settings(home=home)) as runtime:
+        result = await runtime.run(app.workflow, {"n": 0}, lease_seconds=1.0)
+        assert await runtime.world.call("doctor", "default", False) == []
+    for server in restarts:
+        server.close()
+    assert len(restarts) == 2
+    assert result.state == {"n": LINKS}
+
+
+async def test_work_that_is_done_is_delivered_when_the_database_comes_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, refusals = list[int](), list[str]()
+    call = rig.runtime.world.call
+
+    async def away(function: str, *args: object) -> Any:
+        if function == "finish" and len(refusals) < 6:
+            refusals.append(function)
+            raise StoreUnavailable("away")
+        return await call(function, *args)
+
+    async def no_time(_seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    app = Heliograph("away")
+    app.agent(name="a", activate_on=START, effect="once")(lambda ctx: ran.append(ctx.attempt))
+    monkeypatch.setattr(rig.runtime.world, "call", away)
+    monkeypatch.setattr(rig.runtime.ledger, "world", _Hurried(rig.runtime.world, no_time))
+    assert (await rig.run(app)).outcome == "success"
+    assert ran == [1]
+    assert len(refusals) == 6
+
+
+class _Hurried:
+    """A world whose sleeps take no time; everything else is the real one's."""
+
+    def __init__(self, world: Any, sleep: Any):
+        self._world = world
+        self.sleep = sleep
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+
+# ── Bells ──
+
+
+@pytest.fixture
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks before a bell rings: every poll bound is an hour."""
+    monkeypatch.setattr(loop, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(runtime_module, "_FOLLOW_POLL_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("no_polls")
+@pytest.mark.proves("L0-32")
+async def test_a_chain_of_activations_goes_by_bells_and_not_by_polling(rig: Rig) -> None:
+    app = chain_of_agents()
+    run_id = await rig.start(app, {"n": 0})
+    async with rig.serving(app, sweep_seconds=3600):
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"n": LINKS}
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_a_bell_reaches_a_worker_in_another_process_s_runtime(rig: Rig) -> None:
+    app = chain_of_agents()
+    settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
+    async with open_runtime(settings) as other, rig.serving(app, sweep_seconds=3600, runtime=other):
+        result = await rig.run(app, {"n": 0}, worker=False)
+    assert result.state == {"n": LINKS}
+
+
+@pytest.mark.proves("S6", "K10", "L0-08")
+async def test_a_worker_that_hears_no_bell_at_all_does_the_same_work(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "POLL_SECONDS", 0.02)
+    app = chain_of_agents()
+    run_id = await rig.start(app, {"n": 0})
+    monkeypatch.setattr(rig.runtime.world, "ring", lambda _keys: None)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"n": LINKS}
+
+
+@pytest.mark.proves("S6")
+async def test_a_forged_bell_wakes_nobody_but_a_look(rig: Rig) -> None:
+    app = chain_of_agents()
+    async with rig.serving(app):
+        for payload in ("work:chain", "*", "", "work:\nlog:x\0"[:8], "x" * 7000):
+            await rig.fetch("select pg_notify('heliograph', $1)", payload)
+        run_id = await rig.start(app, {"n": 0})
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["outcome"] == "success"
+
+
+# ── The watchdog ──
+
+
+@pytest.mark.proves("K23")
+@pytest.mark.parametrize("error", [KernelRefused("a row is wrong"), StoreUnavailable("away"), ValueError("a bug")])
+async def test_a_sweep_that_fails_is_tried_again_and_ends_no_watchdog(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    failures: list[Exception] = []
+    sweep = Ledger.sweep_leases
+
+    async def fails_twice(self: Ledger, limit: int = 100) -> Any:
+        if len(failures) < 2:
+            failures.append(error)
+            raise error
+        return await sweep(self, limit)
+
+    monkeypatch.setattr(Ledger, "sweep_leases", fails_twice)
+    app = Heliograph("swept")
+    app.agent(name="a", activate_on=START)(lambda _ctx: None)
+    run_id = await rig.start(app)
+    await rig.claimed_by_the_dead(app)
+    async with rig.serving(app):
+        assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
+    assert len(failures) == 2
+
+
+async def test_a_heartbeat_that_is_refused_once_is_followed_by_others(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[int] = []
+    renew = Ledger.renew
+
+    async def refused_once(self: Ledger, items: Any, lease_seconds: float) -> Any:
+        beats.append(len(items))
+        if len(beats) == 1:
+            raise KernelRefused("this one not")
+        return await renew(self, items, lease_seconds)
+
+    monkeypatch.setattr(Ledger, "renew", refused_once)
+    app = Heliograph("beats")
+
+    @app.agent(activate_on=START)
+    async def a(_ctx: Context) -> None:
+        await until(lambda: len(beats) >= 4)
+
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=0.6):
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["outcome"] == "success"
+    assert [turn.attempts for turn in await rig.runtime.reader.turns()] == [0]

@@ -1,0 +1,176 @@
+"""Reactions as they commit: conflicts, debts, joins, and runs that end with turns in flight."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph
+from heliograph.ledger.client import Ledger
+from tests.runtime.kit import START, Rig, names, one
+
+
+@pytest.mark.proves("K24")
+async def test_critics_that_finish_in_the_same_moment_both_count_and_the_editor_wakes_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: list[str] = []
+    came: set[str] = set()
+    meeting = asyncio.Barrier(3)
+    finish = Ledger.finish
+
+    async def met(self: Ledger, item: dict[str, Any]) -> Any:
+        if not item["agent_id"].endswith("editor") and item["turn_id"] not in came:
+            came.add(item["turn_id"])
+            async with asyncio.timeout(10):
+                await meeting.wait()  # all three reactions are computed from the same version
+        written = await finish(self, item)
+        outcomes.append(written.outcome)
+        return written
+
+    monkeypatch.setattr(Ledger, "finish", met)
+    critics = ("a", "b", "c")
+    app = Heliograph("conflict", reducers={"found": lambda old, new: sorted([*(old or []), new])})
+    for name in critics:
+        app.agent(name=name, activate_on=START, emits=[f"{name}:done"], updates="found")(lambda ctx: ctx.agent)
+    app.agent(name="editor", activate_when_all=[f"{name}:done" for name in critics], updates="report")(
+        lambda ctx: list(ctx.state["found"])
+    )
+
+    result = await rig.run(app)
+    assert result.state == {"found": ["a", "b", "c"], "report": ["a", "b", "c"]}
+    assert outcomes.count("ok") == 4
+    assert outcomes.count("conflict") >= 2
+    assert names(result.signals).count("agent:activated") == 4
+
+
+@pytest.mark.proves("K25", "K19", "L0-87")
+async def test_a_turn_that_the_kernel_ended_still_ends_its_run(rig: Rig) -> None:
+    app = Heliograph("owed")
+    app.agent(name="a", activate_on=START, ttl_seconds=0.001)(lambda _ctx: None)
+    run_id = await rig.start(app)
+    await rig.runtime.ledger.claim([app.name], "busy elsewhere", 1, 30)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert one(signals, "agent:failed")["error"]["code"] == "TIMEOUT"
+    assert one(signals, "workflow:end")["outcome"] == "failed"
+    (turn,) = await rig.runtime.reader.turns()
+    assert (turn.outcome, turn.deliverable_card_id) == ("timeout", f"card_{turn.turn_id.removeprefix('turn_')}_end")
+
+
+async def test_an_agent_may_mend_what_the_kernel_had_to_end(rig: Rig) -> None:
+    app = Heliograph("mended")
+    app.agent(name="a", activate_on=START, max_attempts=1)(lambda _ctx: None)
+    app.agent(name="medic", activate_on=["agent:failed"], updates="mended")(lambda ctx: ctx.signal.payload["agent"])
+    run_id = await rig.start(app)
+    await rig.claimed_by_the_dead(app)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"mended": "a"}
+
+
+# ── Waking by what the runtime says ──
+
+
+@pytest.mark.proves("SIG-43", "SIG-44")
+@pytest.mark.parametrize(
+    ("pattern", "emits"),
+    [("agent:completed", []), ("state:x:changed", []), ("state:**", []), ("a:*", ["a:done"]), ("terminated", [])],
+)
+async def test_any_signal_of_a_finished_turn_can_wake_another_agent(rig: Rig, pattern: str, emits: list[str]) -> None:
+    app = Heliograph("wakes")
+    app.agent(name="a", activate_on=START, updates="x", emits=emits)(lambda _ctx: 1)
+    app.agent(name="b", activate_on=[pattern], when=lambda _state, signal: signal.agent == "a", updates="y")(
+        lambda ctx: ctx.signal.name
+    )
+    result = await rig.run(app)
+    assert result.state["x"] == 1
+    assert result.state["y"].split(":")[0] == pattern.split(":")[0]
+
+
+@pytest.mark.proves("SIG-43", "SIG-51")
+async def test_a_signal_in_the_middle_of_a_turn_wakes_another_agent_while_the_turn_runs(rig: Rig) -> None:
+    echoed = asyncio.Event()
+    app = Heliograph("midway")
+
+    @app.agent(activate_on=START)
+    async def slow(ctx: Context) -> None:
+        ctx.progress(0.5)
+        async with asyncio.timeout(10):
+            await echoed.wait()  # it can only go on once the other has run
+
+    @app.agent(activate_on=["agent:progress"], updates="heard")
+    async def echo(ctx: Context) -> Any:
+        echoed.set()
+        return ctx.signal.payload["fraction"]
+
+    result = await rig.run(app)
+    assert result.outcome == "success"
+    assert result.state == {"heard": 0.5}
+    completed = [signal.agent for signal in result.signals if signal.name == "agent:completed"]
+    assert completed == ["echo", "slow"]
+
+
+@pytest.mark.proves("K26")
+async def test_a_run_waits_for_the_reaction_to_the_last_words_of_its_last_turn(rig: Rig) -> None:
+    app = Heliograph("lastwords", reducers={"heard": lambda old, new: [*(old or []), new]})
+
+    @app.agent(activate_on=START)
+    async def speaker(ctx: Context) -> None:
+        for n in range(4):
+            ctx.progress(n / 4)
+            await ctx.sleep(0.05)
+
+    @app.agent(activate_on=["agent:progress"], updates="heard")
+    def echo(ctx: Context) -> Any:
+        return ctx.signal.payload["fraction"]
+
+    assert (await rig.run(app)).state == {"heard": [0.0, 0.25, 0.5, 0.75]}
+
+
+# ── Ending early ──
+
+
+@pytest.mark.proves("G-42", "L0-80")
+async def test_a_goal_met_with_turns_in_flight_lets_these_end_and_cancels_those_that_wait(rig: Rig) -> None:
+    goal_is_met = asyncio.Event()
+    ran: list[str] = []
+    app = Heliograph("goal", end_when=lambda state: state.get("done", False))
+
+    @app.agent(activate_on=START, emits=["n:next"])
+    def source(ctx: Context) -> None:
+        for n in range(3):
+            ctx.emit("n:next", n)
+
+    @app.agent(activate_on=["n:next"])
+    async def in_flight(ctx: Context) -> None:
+        ran.append(str(ctx.signal.payload))
+        async with asyncio.timeout(10):
+            await goal_is_met.wait()
+
+    @app.agent(activate_on=["n:next"], when=lambda _state, signal: signal.payload == 2, updates="done")
+    def judge(_ctx: Context) -> bool:
+        return True
+
+    def watch(signal: Any) -> None:
+        if signal.name == "workflow:terminating":
+            goal_is_met.set()
+
+    result = await rig.run(app, on_signal=watch)
+    assert one(result.signals, "workflow:terminating") == {"reason": "end_when"}
+    assert result.outcome == "success"
+    assert ran == ["0"]
+    turns = [turn for turn in await rig.runtime.reader.turns() if turn.agent == "in_flight"]
+    assert sorted(turn.outcome or "" for turn in turns) == ["canceled", "canceled", "success"]
+    assert all(turn.deliverable_card_id for turn in turns)
+
+
+@pytest.mark.proves("G-47", "S12")
+async def test_a_loop_of_agents_stops_at_the_limit_and_the_run_says_so(rig: Rig) -> None:
+    app = Heliograph("loop", max_activations=6)
+    app.agent(name="ping", activate_on=[*START, "pong:said"], emits=["ping:said"])(lambda _ctx: None)
+    app.agent(name="pong", activate_on=["ping:said"], emits=["pong:said"])(lambda _ctx: None)
+    result = await rig.run(app)
+    assert result.outcome == "failed"
+    assert one(result.signals, "workflow:end")["reason"] == "activation limit of 6 reached"
+    assert result.metrics["turns"] == 6

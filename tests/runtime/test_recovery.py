@@ -1,0 +1,245 @@
+"""Workers that die, stall, stop, or meet: another goes on, and nothing that finished runs again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph, Refused
+from heliograph.config import Settings
+from heliograph.runtime import open_runtime
+from heliograph.worker.loop import Worker
+from tests.runtime.kit import START, Rig, names, one, until
+
+
+class Gate:
+    """An agent that can be seen inside and let out again."""
+
+    def __init__(self) -> None:
+        self.entered: list[int] = []
+        self.may_leave = asyncio.Event()
+
+    async def __call__(self, ctx: Context) -> int:
+        self.entered.append(ctx.attempt)
+        async with asyncio.timeout(20):
+            await self.may_leave.wait()
+        return ctx.attempt
+
+
+def gated(gate: Gate, **options: Any) -> Heliograph:
+    app = Heliograph("gated")
+
+    @app.agent(activate_on=START, updates="attempt", **options)
+    async def a(ctx: Context) -> int:
+        return await gate(ctx)
+
+    return app
+
+
+async def _never_renews(_worker: Worker) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.proves("K7", "L0-111", "G-62")
+async def test_an_idempotent_turn_of_a_dead_worker_runs_again_with_the_same_key(rig: Rig) -> None:
+    seen: list[Any] = []
+    app = Heliograph("idempotent")
+
+    @app.agent(activate_on=START)
+    def a(ctx: Context) -> None:
+        seen.append((ctx.attempt, ctx.idempotency_key))
+
+    run_id = await rig.start(app)
+    (lost,) = await rig.claimed_by_the_dead(app)
+    async with rig.serving(app) as worker:
+        signals = await rig.ended(run_id)
+    assert seen == [(2, lost.turn_id)]
+    assert worker.watchdog.recovered == [lost.turn_id]
+    assert one(signals, "workflow:end")["outcome"] == "success"
+    epochs = [lease.turn_epoch for lease in await rig.runtime.reader.leases(lost.turn_id)]
+    assert epochs == sorted(set(epochs))
+    assert len(epochs) == 2
+
+
+@pytest.mark.proves("K14")
+async def test_a_once_turn_of_a_dead_worker_is_not_run_again_and_ends_in_doubt(rig: Rig) -> None:
+    ran: list[int] = []
+    app = Heliograph("once")
+    app.agent(name="a", activate_on=START, effect="once")(lambda ctx: ran.append(ctx.attempt))
+    run_id = await rig.start(app)
+    await rig.claimed_by_the_dead(app)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert ran == []
+    assert one(signals, "agent:failed")["error"]["code"] == "IN_DOUBT"
+    assert one(signals, "workflow:end")["outcome"] == "failed"
+
+
+@pytest.mark.proves("K19", "G-62")
+async def test_a_turn_that_loses_every_worker_ends_as_failed_after_its_attempts(rig: Rig) -> None:
+    app = Heliograph("unlucky")
+    app.agent(name="a", activate_on=START, max_attempts=3)(lambda _ctx: None)
+    run_id = await rig.start(app)
+    for _ in range(3):
+        (lost,) = await rig.claimed_by_the_dead(app)
+
+        async def is_swept(turn_id: str = lost.turn_id) -> bool:
+            swept = await rig.runtime.ledger.sweep_leases()
+            return turn_id in swept["recovered"] + swept["ended"]
+
+        await until(is_swept)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert one(signals, "agent:failed")["error"]["code"] == "RESOURCE_EXHAUSTED"
+
+
+@pytest.mark.proves("L0-02", "L0-110", "K2", "K6")
+async def test_a_worker_that_was_stalled_past_its_lease_writes_nothing_more(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    app = gated(gate)
+    run_id = await rig.start(app)
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "_heartbeat", _never_renews)
+        stalled = rig.serving(app, lease_seconds=0.2, sweep_seconds=60)
+        await stalled.__aenter__()
+        await until(lambda: gate.entered == [1])
+    async with rig.serving(app):
+        await until(lambda: gate.entered == [1, 2])
+        gate.may_leave.set()  # both finish now; only one of them is the owner
+        signals = await rig.ended(run_id)
+    await stalled.__aexit__(None, None, None)
+    assert one(signals, "workflow:end")["state"] == {"attempt": 2}
+    assert names(signals).count("agent:completed") == 1
+    assert len(await rig.runtime.reader.all_signals(run_id)) == len(signals)
+
+
+@pytest.mark.proves("K7")
+async def test_a_worker_that_learns_that_it_lost_a_turn_stops_it(rig: Rig) -> None:
+    gate, other = Gate(), "other worker"
+    app = gated(gate)
+    await rig.start(app)
+    rig.is_left_open = True
+    async with rig.serving(app, lease_seconds=0.3, sweep_seconds=60) as worker:
+        await until(lambda: gate.entered == [1])
+        table = "heliograph.agent_state_head"
+        await rig.fetch(f"update {table} set turn_epoch = turn_epoch + 1, owner = $1 where owner = $2", other, worker.name)
+        await until(lambda: not worker._running)
+
+
+async def test_a_worker_keeps_a_turn_that_takes_many_leases(rig: Rig) -> None:
+    app = Heliograph("long")
+    app.agent(name="a", activate_on=START, updates="attempt")(_three_leases)
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=0.3):
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"attempt": 1}
+
+
+async def _three_leases(ctx: Context) -> int:
+    await ctx.sleep(0.9)
+    return ctx.attempt
+
+
+async def test_a_worker_that_is_told_to_stop_finishes_what_it_has_in_hand(rig: Rig) -> None:
+    gate = Gate()
+    app = gated(gate)
+    run_id = await rig.start(app)
+    async with rig.serving(app) as worker:
+        await until(lambda: gate.entered == [1])
+        worker.stop()
+        gate.may_leave.set()
+    assert one(await rig.ended(run_id), "workflow:end")["state"] == {"attempt": 1}
+
+
+async def test_what_a_worker_cannot_finish_in_its_grace_is_handed_back_and_goes_on_elsewhere_at_once(rig: Rig) -> None:
+    gate = Gate()
+    app = gated(gate)
+    run_id = await rig.start(app)
+    async with rig.serving(app, grace_seconds=0.05, lease_seconds=3600):
+        await until(lambda: gate.entered == [1])
+    gate.may_leave.set()
+    async with rig.serving(app):  # it does not wait for an hour
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"attempt": 2}
+
+
+async def test_a_run_that_is_over_does_not_break_off_the_turn_of_another_run(rig: Rig) -> None:
+    app = Heliograph("two", reducers={})
+    other_may_end = asyncio.Event()
+
+    @app.agent(activate_on=START, effect="once", updates="ran")
+    async def a(ctx: Context) -> int:
+        if ctx.state["slow"]:
+            async with asyncio.timeout(10):
+                await other_may_end.wait()
+        return ctx.attempt
+
+    slow = await rig.start(app, {"slow": True})
+
+    def watch(signal: Any) -> None:
+        if signal.name == "workflow:end":
+            asyncio.get_running_loop().call_later(0.1, other_may_end.set)
+
+    assert (await rig.run(app, {"slow": False}, on_signal=watch)).outcome == "success"
+    assert one(await rig.ended(slow), "workflow:end")["outcome"] == "success"
+
+
+# ── The same run id again ──
+
+
+async def test_the_same_run_id_with_the_same_state_is_the_same_run(rig: Rig) -> None:
+    ran: list[int] = []
+    app = Heliograph("again")
+    app.agent(name="a", activate_on=START, updates="n")(lambda ctx: ran.append(ctx.attempt))
+    first = await rig.run(app, {"n": 0}, run_id="run_again")
+    again = await rig.run(app, {"n": 0}, run_id="run_again")
+    assert ran == [1]
+    assert again == first
+
+
+async def test_the_same_run_id_with_another_state_is_refused(rig: Rig) -> None:
+    app = Heliograph("again")
+    app.agent(name="a", activate_on=START)(lambda _ctx: None)
+    await rig.run(app, {"n": 0}, run_id="run_again")
+    with pytest.raises(Refused) as caught:
+        await rig.run(app, {"n": 1}, run_id="run_again")
+    assert caught.value.code == "id_conflict"
+
+
+@pytest.mark.parametrize("run_id", ["", "a b", "a/b", "a\nb", "x" * 101, "ä", "a\0"])
+async def test_a_run_id_that_could_be_read_in_two_ways_is_refused(rig: Rig, run_id: str) -> None:
+    app = Heliograph("again")
+    app.agent(name="a", activate_on=START)(lambda _ctx: None)
+    with pytest.raises(Exception, match="a run id is") as caught:
+        await rig.run(app, run_id=run_id)
+    assert getattr(caught.value, "code", "") == "invalid_id"
+
+
+async def test_two_runtimes_that_run_the_same_id_at_once_share_one_run(rig: Rig) -> None:
+    ran: list[str] = []
+    app = Heliograph("shared", reducers={"n": lambda old, new: old + new})
+
+    @app.agent(activate_on=START, emits=["n:next"])
+    def source(ctx: Context) -> None:
+        for n in range(6):
+            ctx.emit("n:next", n)
+
+    for name in ("x", "y", "z"):
+
+        @app.agent(name=name, activate_on=["n:next"], updates="n")
+        async def adds(ctx: Context) -> int:
+            ran.append(ctx.turn_id)
+            await ctx.sleep(0.001)
+            return 1
+
+    settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
+    async with open_runtime(settings) as other, asyncio.timeout(20):
+        one_result, other_result = await asyncio.gather(
+            rig.runtime.run(app.workflow, {"n": 0}, run_id="run_shared"),
+            other.run(app.workflow, {"n": 0}, run_id="run_shared"),
+        )
+    assert one_result == other_result
+    assert one_result.state == {"n": 18}
+    assert len(ran) == len(set(ran)) == 18
