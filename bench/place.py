@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ class Place:
     @asynccontextmanager
     async def database(self, *, sql: str | None = None) -> AsyncIterator[str]:
         """The URL of an empty database with `sql` in it, or with Heliograph's schema; gone afterwards."""
-        name = f"bench_{next(self._numbers)}"
+        name = f"bench_{os.getpid()}_{next(self._numbers)}"
         url = urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
         await self._execute(self.url, f'drop database if exists "{name}" with (force)', f'create database "{name}"')
         try:

@@ -35,7 +35,8 @@ class Doorbell(Protocol):
 
 
 def _settle(future: concurrent.futures.Future[T], function: Callable[..., T], *args: object) -> None:
-    future.set_running_or_notify_cancel()  # from now on it cannot be cancelled: what comes too late is dropped, no error
+    if not future.set_running_or_notify_cancel():  # cancelled before it began; from now on it cannot be
+        return
     try:
         result = function(*args)
     except StopIteration as error:  # no future can carry one; whoever waits for it would wait for ever

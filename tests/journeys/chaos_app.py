@@ -44,7 +44,7 @@ async def think(ctx: Context) -> None:
     """A few milliseconds; in some runs around one lease, with the heart beating or (a blocked loop) without."""
     if chance(ctx, "slow") * 100 >= SLOW_PERCENT:
         await ctx.sleep(0.002 + 0.03 * chance(ctx, "pause"))
-    elif chance(ctx, "blocks") < 0.5:
+    elif chance(ctx, "blocks") < 0.5 and ctx.attempt <= 3:  # for ever would be for ever: it loses the turn each time
         time.sleep(LEASE_SECONDS * (0.4 + 1.2 * chance(ctx, "pause")))  # noqa: ASYNC251  the heart stops: that is the point
     else:
         await ctx.sleep(LEASE_SECONDS * (0.4 + 1.2 * chance(ctx, "pause")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,11 @@ TURN_CHECKS = {
         select agent_turn_id from heliograph.agent_turns where (
           select count(*) from heliograph.signals s where s.agent_turn_id = agent_turns.agent_turn_id
              and s.name in ('agent:completed', 'agent:failed')) <> 1""",
+    # its name has the epoch that its writer believed in
+    "a deliverable was written by a former owner": """
+        select agent_turn_id from heliograph.agent_turns t
+         where outcome = 'success' and substring(deliverable_card_id from '[0-9]+$')::bigint <> (
+               select max(turn_epoch) from heliograph.leases l where l.agent_turn_id = t.agent_turn_id)""",
     "a signal woke an agent twice": """
         select min(agent_turn_id) from heliograph.agent_turns group by agent_id, cause_seq having count(*) > 1""",
 }
@@ -105,7 +111,7 @@ async def find_figures(runtime: Runtime, log: Path, lease_seconds: float) -> dic
           select extract(epoch from started_at - lag(ended_at) over (partition by agent_turn_id order by turn_epoch)) as gap
             from heliograph.leases) l where gap is not null""")
     deadlocks = await row("select deadlocks from pg_stat_database where datname = current_database()")
-    lines = log.read_text(errors="replace").splitlines()
+    lines = await asyncio.to_thread(lambda: log.read_text(errors="replace").splitlines())
     return {
         "turns": turns["turns"], "recovered_turns": turns["recovered"], "recoveries": turns["recoveries"],
         "most_attempts": turns["most"] + 1, "in_doubt": turns["in_doubt"],

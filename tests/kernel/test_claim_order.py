@@ -39,7 +39,7 @@ async def test_a_claim_answers_all_that_the_turn_needs(kernel: Kernel) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.proves("L0-04", "L0-40", "L0-46")
+@pytest.mark.proves("L0-04", "L0-40")
 async def test_a_claim_takes_the_inbox_rows_of_the_turn_under_its_epoch(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")

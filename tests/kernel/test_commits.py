@@ -27,7 +27,7 @@ class Counted:
         return answer
 
 
-@pytest.mark.proves("K1", "K8", "L0-101")
+@pytest.mark.proves("K1", "K8")
 async def test_a_turn_without_tools_is_three_commits(kernel: Kernel) -> None:
     await kernel.running()
     counted = Counted(kernel)

@@ -149,7 +149,7 @@ async def test_a_message_with_impossible_limits_takes_its_whole_call_back(
     assert await kernel.everything() == before
 
 
-@pytest.mark.proves("L0-32", "L0-08")
+@pytest.mark.proves("L0-08")
 async def test_the_answer_names_the_pool_to_ring_and_the_kernel_rings_nobody(kernel: Kernel) -> None:
     await kernel.running()
     heard: list[object] = []

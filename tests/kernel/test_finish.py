@@ -10,7 +10,7 @@ from tests.kernel.kit import DELIVERABLE, TARGET, Kernel, ending
 OUTCOMES = ("success", "failed", "canceled", "timeout", "partial")
 
 
-@pytest.mark.proves("L0-03", "L0-07", "L0-70", "L0-71", "L0-72", "L0-80", "L0-81", "L0-82", "L0-87", "G-60", "K1")
+@pytest.mark.proves("L0-03", "L0-07", "L0-70", "L0-72", "L0-80", "L0-81", "L0-82", "L0-87", "G-60", "K1", "G-46")
 @pytest.mark.parametrize("outcome", OUTCOMES)
 async def test_an_ending_is_one_deliverable_one_event_and_an_idle_head(kernel: Kernel, outcome: str) -> None:
     claimed = await kernel.running()
@@ -76,7 +76,7 @@ async def test_an_ending_dispatches_the_next_queued_turn_in_the_same_commit(kern
     assert (await kernel.turn("turn_3"))["state"] == "queued"
 
 
-@pytest.mark.proves("SIG-60", "SIG-61", "SIG-62", "SIG-63", "G-46")
+@pytest.mark.proves("SIG-60", "SIG-61")
 async def test_an_ending_wakes_others_and_the_log_tells_why(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.finish(claimed, wakes={"turn_c": "critic"})
@@ -196,7 +196,6 @@ async def test_a_malformed_ending_is_refused_and_leaves_nothing(
     assert await kernel.everything() == before
 
 
-@pytest.mark.proves("L0-42")
 @pytest.mark.parametrize(("wakes", "code"), [({"turn_c": "nobody"}, "23503"), ({"turn_a": "critic"}, "23505")])
 async def test_waking_nobody_or_a_turn_that_exists_leaves_nothing(
     kernel: Kernel, wakes: dict[str, str], code: str

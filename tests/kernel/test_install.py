@@ -181,7 +181,6 @@ async def test_the_one_file_applied_twice_fails_as_a_whole_and_harms_nothing(
     assert (await read_state(connection)).is_current
 
 
-@pytest.mark.proves("S2")
 async def test_installing_needs_no_superuser(empty_url: str) -> None:
     owner = await connect(empty_url)
     name = await owner.fetchval("select current_database()")

@@ -175,7 +175,6 @@ async def test_an_append_that_meets_its_own_first_call_waits_and_writes_nothing(
     assert (await kernel.names("run_a")).count("note") == 1
 
 
-@pytest.mark.proves("L0-110", "L0-111", "K7")
 async def test_a_sweep_leaves_alone_the_turn_that_is_just_ending_or_renewing(kernel: Kernel, beside: Connect) -> None:
     watchdog = await beside()
     claimed = await kernel.running()

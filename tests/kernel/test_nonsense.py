@@ -63,7 +63,6 @@ async def test_an_epoch_beyond_all_epochs_is_refused(kernel: Kernel, function: s
     assert await kernel.everything() == before
 
 
-@pytest.mark.proves("L0-42")
 @pytest.mark.parametrize("field", ["agent_id", "turn_id", "epoch"])
 @pytest.mark.parametrize("function", ["append", "finish", "renew"])
 async def test_an_item_that_does_not_say_whose_it_is_is_stale(kernel: Kernel, function: str, field: str) -> None:

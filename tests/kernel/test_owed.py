@@ -131,7 +131,6 @@ async def test_a_run_that_has_ended_neither_ends_again_nor_comes_back(kernel: Ke
     assert await kernel.everything() == before
 
 
-@pytest.mark.proves("L0-42")
 async def test_a_reaction_that_wakes_an_agent_which_the_run_lacks_pays_nothing(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     (owed,) = await kernel.owed()

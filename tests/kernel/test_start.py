@@ -6,7 +6,7 @@ import pytest
 from tests.kernel.kit import START, TARGET, Kernel, activation, draft, run_item
 
 
-@pytest.mark.proves("L0-14", "L0-43", "K8")
+@pytest.mark.proves("L0-43", "K8")
 async def test_a_start_dispatches_what_it_wakes_and_leaves_the_rest_idle(kernel: Kernel) -> None:
     answer = await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer"})
     assert answer == {"run_id": "run_a", "outcome": "started", "targets": [TARGET]}
@@ -77,7 +77,6 @@ async def test_one_id_twice_in_one_call_is_a_start_and_a_duplicate(kernel: Kerne
     ]
 
 
-@pytest.mark.proves("L0-42")
 @pytest.mark.parametrize("code", ["23503"])
 async def test_waking_an_agent_that_the_run_lacks_leaves_no_run(kernel: Kernel, code: str) -> None:
     with pytest.raises(asyncpg.PostgresError) as raised:

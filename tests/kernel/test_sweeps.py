@@ -71,7 +71,7 @@ async def test_a_turn_past_its_time_is_ended_whatever_it_does(kernel: Kernel, st
     assert (await kernel.sweep("expired"))["ended"] == []
 
 
-@pytest.mark.proves("K19", "G-65", "L0-80")
+@pytest.mark.proves("K19", "L0-80")
 async def test_a_queued_turn_expires_behind_the_active_one_which_goes_on(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_short", ttl_seconds=5)
@@ -128,7 +128,7 @@ async def test_a_queued_turn_on_an_idle_agent_is_dispatched(kernel: Kernel) -> N
     assert await kernel.sweep("queued") == {"targets": []}
 
 
-@pytest.mark.proves("K10", "K20", "L0-08", "S6")
+@pytest.mark.proves("K10", "K20", "L0-08")
 async def test_bells_are_rung_for_heads_that_wait_too_long_and_nothing_changes(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     before = await kernel.everything()

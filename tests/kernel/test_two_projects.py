@@ -88,7 +88,7 @@ async def test_no_function_reaches_into_another_project_by_its_ids(kernel: Kerne
     kernel.is_corrupted = False
 
 
-@pytest.mark.proves("S1", "S2")
+@pytest.mark.proves("S1")
 async def test_every_public_function_takes_the_project_first_and_pins_its_search_path(kernel: Kernel) -> None:
     rows = await kernel.connection.fetch(
         "select proname, proargnames[1] as first, proargtypes[0]::regtype::text as type, proconfig, prosecdef from pg_proc"

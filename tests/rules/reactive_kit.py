@@ -72,7 +72,7 @@ class Run:
 
     def ending(self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", **said: Any) -> Ending:
         turn = self.turn_of(turn) if isinstance(turn, str) else turn
-        error = None if outcome == "success" else {"code": "ACTION_FAILED", "message": "no", "recoverable": False}
+        error: Any = None if outcome == "success" else {"code": "ACTION_FAILED", "message": "no", "recoverable": False}
         return Ending(turn.agent, turn.turn_id, turn.activation, outcome, "card_a", output, error, **said)
 
     def turn_of(self, name: str) -> Turn:
@@ -160,10 +160,17 @@ class Run:
         """The agents of the open turns, by name."""
         return sorted(turn.agent for turn in self.open.values())
 
+    def payload(self, name: str) -> Any:
+        """The payload of the first signal of this name."""
+        return self.named(name)[0].payload
+
     @property
     def end_payload(self) -> Any:
-        (end,) = self.named("workflow:end")
-        return end.payload
+        return self.payload("workflow:end")
+
+    @property
+    def status(self) -> str:
+        return self.view.status
 
 
 def until_ended(run: Run, choose: Callable[[list[Turn]], Turn], finish: Callable[[Run, Turn], None]) -> Run:

@@ -11,7 +11,9 @@ CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and 
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_error_has_a_code_an_exit_code_and_says_whether_trying_again_may_help(kind: type[HeliographError]) -> None:
+def test_every_error_has_a_code_an_exit_code_and_says_whether_trying_again_may_help(
+    kind: type[HeliographError],
+) -> None:
     error = kind("what, which, next")
     assert error.code == kind.default_code
     assert error.exit_code in (1, 2, 3, 4)

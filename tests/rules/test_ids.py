@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from heliograph.ids import make_id, signal_id, split_signal_id
 
-MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(9999, 1, 1), timezones=st.just(UTC))
+MOMENTS = st.integers(10**5, 10**14).map(lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms))
 ENTROPY = st.binary(min_size=10, max_size=10)
 
 

@@ -20,16 +20,17 @@ PATTERNS = st.sampled_from([*START, *WORDS, "*:done", "agent:completed", "agent:
 @st.composite
 def workflows(draw: st.DrawFn) -> Workflow:
     """Up to four agents that listen to each other, some with guards, joins and updates."""
-    agents = []
-    for name in NAMES[: draw(st.integers(1, 4))]:
-        agents.append(agent(
+    agents = [
+        agent(
             name,
             draw(st.lists(PATTERNS, min_size=1, max_size=3)),
             activate_when_all=draw(st.lists(st.sampled_from(WORDS), max_size=2, unique=True)),
             emits=[f"{name}:done"] if draw(st.booleans()) else [],
             when=draw(st.sampled_from([None, None, lambda _: False, lambda state: state["n"] < 3, lambda _: 1 / 0])),
             updates="n" if draw(st.booleans()) else (),
-        ))  # fmt: skip
+        )
+        for name in NAMES[: draw(st.integers(1, 4))]
+    ]
     goal = draw(st.sampled_from([None, None, lambda state: state["n"] > 4]))
     return workflow(*agents, reducers={"n": lambda old, new: old + new}, end_when=goal,
                     max_activations=draw(st.integers(1, 25)))  # fmt: skip
@@ -47,9 +48,10 @@ def _finish(draw: Any) -> Any:
         elif way == "text":
             run.stream(turn, "text:delta", {"content": "x", "offset": 0})
         elif way == "old view" and len(run.open) > 1:
-            before, (other, *_) = run.view, [t for t in run.open.values() if t.agent != turn.agent] or [None]
-            if other is not None:
-                run.end(other, 1)
+            others = [other for other in run.open.values() if other.agent != turn.agent]
+            before = run.view
+            if others:
+                run.end(others[0], 1)
                 assert run.end(turn, 1, view=before) is None
         else:
             run.end(turn, 1, outcome="failed" if way == "failed" else "success")
@@ -61,7 +63,9 @@ def _finish(draw: Any) -> Any:
 
 @pytest.mark.proves("SIG-03", "SIG-21", "SIG-61", "K26")
 @given(workflows(), st.data())
-def test_every_run_ends_once_with_a_sound_trace_and_counts_that_add_up(definition: Workflow, data: st.DataObject) -> None:
+def test_every_run_ends_once_with_a_sound_trace_and_counts_that_add_up(
+    definition: Workflow, data: st.DataObject
+) -> None:
     run = Run(definition, {"n": 0})
     while run.view.status != "ended":
         until_ended(run, lambda turns: data.draw(st.sampled_from(turns)), _finish(data.draw))

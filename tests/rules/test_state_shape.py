@@ -64,8 +64,8 @@ def test_a_document_loads_as_its_type_and_dumps_as_itself(kind: Any) -> None:
 
 def test_a_typed_state_fills_in_its_defaults_and_names_its_keys() -> None:
     assert StateShape(Model).dump({}) == {"topic": "none", "notes": [], "extra": {}}
-    assert StateShape(Model).keys == {"topic", "notes", "extra"}
-    assert StateShape(Data).keys == StateShape(Typed).keys == {"topic", "notes"}
+    assert StateShape(Model).keys == frozenset({"topic", "notes", "extra"})
+    assert StateShape(Data).keys == StateShape(Typed).keys == frozenset({"topic", "notes"})
     assert StateShape(None).keys is None
 
 
@@ -194,7 +194,7 @@ def test_a_typed_dict_of_the_standard_library_is_as_good_as_any() -> None:
         either: Part | None
 
     shape = StateShape(Whole)
-    assert shape.keys == {"parts", "either"}
+    assert shape.keys == frozenset({"parts", "either"})
     assert shape.dump({"parts": [{"count": 2}]}) == {"parts": [{"count": 2}]}
     with pytest.raises(InvalidInput, match="parts/0/count"):
         shape.dump({"parts": [{"count": "many"}]})

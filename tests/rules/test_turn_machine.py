@@ -61,7 +61,7 @@ def test_an_agent_that_failed_says_error_and_delivers_what_went_wrong(outcome: A
     turn, effects = played(BEGIN, Raised(outcome, "TOOL_ERROR", "it broke", is_recoverable=True))
     assert said(effects) == ["ready", "plan_ready", "error", "terminated"]
     assert turn.phase is Phase.TERMINATE
-    error = {"code": "TOOL_ERROR", "message": "it broke", "recoverable": True}
+    error: Any = {"code": "TOOL_ERROR", "message": "it broke", "recoverable": True}
     assert delivery(effects) == Deliver(outcome, {"text": "it broke", "error": error}, error=error)
 
 

@@ -84,18 +84,22 @@ class Rig:
 
     async def check(self) -> None:
         """The doctor has nothing to say, every trace is sound, and every standard signal has its payload."""
-        while True:
-            try:
-                found = await self.runtime.world.call("doctor", self.runtime.settings.project, not self.is_left_open)
-                logs = [await self.runtime.reader.all_signals(run.run_id) for run in await self.runtime.reader.runs(1000)]
-                break
-            except StoreUnavailable:  # a test has cut the connections: each one in the pool says so once
-                await asyncio.sleep(0.01)
+        found, logs = await self._findings()
         assert found == []
         for signals in logs:
             assert check_trace(signals) == []
             for signal in signals:
                 assert check_standard(signal.name, signal.payload) == []
+
+    async def _findings(self) -> tuple[Any, list[list[Signal]]]:
+        """What the doctor says, and the log of every run."""
+        while True:
+            try:
+                found = await self.runtime.world.call("doctor", self.runtime.settings.project, not self.is_left_open)
+                runs = await self.runtime.reader.runs(1000)
+                return found, [await self.runtime.reader.all_signals(run.run_id) for run in runs]
+            except StoreUnavailable:  # a test has cut the connections: each one in the pool says so once
+                await asyncio.sleep(0.01)
 
 
 def names(signals: list[Signal]) -> list[str]:
@@ -111,5 +115,5 @@ def one(signals: list[Signal], name: str) -> Any:
 async def until(is_so: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:
     """Look again and again until it is so."""
     async with asyncio.timeout(SOON_SECONDS):
-        while not (answer if isinstance(answer := is_so(), bool) else await answer):
+        while not (answer if isinstance(answer := is_so(), bool) else await answer):  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0.01)

@@ -90,6 +90,10 @@ async def test_whatever_an_exception_says_fits_into_the_ledger(rig: Rig, text: s
     assert told["error"]["message"].isprintable()
 
 
+def _inside(inner: Any, _n: int) -> Any:
+    return [inner]
+
+
 @pytest.mark.proves("S11")
 @pytest.mark.parametrize(
     ("output", "reason"),
@@ -98,12 +102,19 @@ async def test_whatever_an_exception_says_fits_into_the_ledger(rig: Rig, text: s
         ("a\0b", "U+0000"),
         ({"n": float("nan")}, "JSON has no nan"),
         ("\ud800", "surrogate"),
-        (functools.reduce(lambda inner, _: [inner], range(100), 0), "containers inside each other"),
+        (functools.reduce(_inside, range(100), None), "containers inside each other"),
     ],
     ids=["object", "nul", "nan", "surrogate", "deep"],
 )
 async def test_an_output_that_the_ledger_cannot_hold_fails_the_turn(rig: Rig, output: Any, reason: str) -> None:
     assert reason in (await failed_with(rig, lambda _ctx: output))["error"]["message"]
+
+
+@pytest.mark.proves("S11")
+@pytest.mark.parametrize("updates", ["x", ()])
+async def test_an_output_beyond_the_limit_fails_the_turn_and_says_the_limit(rig: Rig, updates: Any) -> None:
+    told = await failed_with(rig, lambda _ctx: "x" * 17_000_000, updates=updates)
+    assert "the limit is 16777216" in told["error"]["message"]
 
 
 async def test_a_large_output_is_delivered_whole_by_its_card(rig: Rig) -> None:
@@ -165,12 +176,19 @@ async def test_plain_agents_that_never_return_do_not_starve_those_that_do(rig: R
     assert result.state == {"x": 1}
 
 
+def _sync_around(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def wrapper(ctx: Context) -> Any:
+        return inner(ctx)
+
+    return wrapper
+
+
 async def test_a_plain_function_that_only_wraps_an_async_one_is_awaited(rig: Rig) -> None:
     async def inner(_ctx: Context) -> int:
         return 7
 
     app = Heliograph("wrapped")
-    app.agent(name="a", activate_on=START, updates="n")(lambda ctx: inner(ctx))
+    app.agent(name="a", activate_on=START, updates="n")(_sync_around(inner))
     assert (await rig.run(app)).state == {"n": 7}
 
 

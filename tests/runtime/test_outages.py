@@ -133,9 +133,7 @@ async def test_a_bell_reaches_a_worker_in_another_process_s_runtime(rig: Rig) ->
 
 
 @pytest.mark.proves("S6", "K10", "L0-08")
-async def test_a_worker_that_hears_no_bell_at_all_does_the_same_work(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_hears_no_bell_at_all_does_the_same_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "POLL_SECONDS", 0.02)
     app = chain_of_agents()
     run_id = await rig.start(app, {"n": 0})

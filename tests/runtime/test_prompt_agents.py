@@ -10,7 +10,16 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from heliograph import Context, HarnessError, Heliograph, ModelReply, ModelRequest, ScriptedModel, TextDelta, ThinkingDelta
+from heliograph import (
+    Context,
+    HarnessError,
+    Heliograph,
+    ModelReply,
+    ModelRequest,
+    ScriptedModel,
+    TextDelta,
+    ThinkingDelta,
+)
 from tests.runtime.kit import START, Rig, names, one
 
 
@@ -41,7 +50,9 @@ async def test_the_complete_text_is_the_joined_deltas_and_their_offsets_fit(rig:
     for kind, text in (("text", "here it is"), ("thinking", "let me see")):
         deltas: list[Any] = [signal.payload for signal in result.signals if signal.name == f"{kind}:delta"]
         assert len(deltas) > 1
-        assert "".join(delta["content"] for delta in deltas) == one(result.signals, f"{kind}:complete")["content"] == text
+        assert (
+            "".join(delta["content"] for delta in deltas) == one(result.signals, f"{kind}:complete")["content"] == text
+        )
         for delta in deltas:
             assert text[delta["offset"] :].startswith(delta["content"])
     assert result.state == {"text": "here it is"}
@@ -49,7 +60,9 @@ async def test_the_complete_text_is_the_joined_deltas_and_their_offsets_fit(rig:
 
 @pytest.mark.proves("SIG-25", "SIG-26", "G-43")
 async def test_asking_is_recorded_with_the_prompt_the_usage_and_what_it_took(rig: Rig) -> None:
-    result = await rig.run(asking(Thinker(), "Write about {state.topic}, woken by {signal.name}."), {"topic": "{braces}"})
+    result = await rig.run(
+        asking(Thinker(), "Write about {state.topic}, woken by {signal.name}."), {"topic": "{braces}"}
+    )
     start, end = one(result.signals, "harness:start"), one(result.signals, "harness:end")
     assert start == {"model": "thinker", "input": "Write about {braces}, woken by workflow:start."}
     assert end["usage"] == {"inputTokens": 3, "outputTokens": 4}
@@ -143,13 +156,17 @@ def _unplugged(_request: ModelRequest) -> str:
 
 @pytest.mark.proves("SIG-27")
 @pytest.mark.parametrize(
-    "model", [ScriptedModel([HarnessError("overloaded", code="NETWORK_ERROR")]), ScriptedModel(_unplugged), ScriptedModel([])]
+    "model",
+    [ScriptedModel([HarnessError("overloaded", code="NETWORK_ERROR")]), ScriptedModel(_unplugged), ScriptedModel([])],
 )
 async def test_a_model_that_fails_leaves_an_error_and_a_failed_turn(rig: Rig, model: ScriptedModel) -> None:
     result = await rig.run(asking(model))
     assert result.outcome == "failed"
     told = one(result.signals, "harness:error")
-    assert told["error"] == told["message"] == one(result.signals, "agent:failed")["error"]["message"] or "OSError" in told["error"]
+    assert (
+        told["error"] == told["message"] == one(result.signals, "agent:failed")["error"]["message"]
+        or "OSError" in told["error"]
+    )
     assert "harness:end" not in names(result.signals)
 
 

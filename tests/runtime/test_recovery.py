@@ -124,7 +124,9 @@ async def test_a_worker_that_learns_that_it_lost_a_turn_stops_it(rig: Rig) -> No
     async with rig.serving(app, lease_seconds=0.3, sweep_seconds=60) as worker:
         await until(lambda: gate.entered == [1])
         table = "heliograph.agent_state_head"
-        await rig.fetch(f"update {table} set turn_epoch = turn_epoch + 1, owner = $1 where owner = $2", other, worker.name)
+        await rig.fetch(
+            f"update {table} set turn_epoch = turn_epoch + 1, owner = $1 where owner = $2", other, worker.name
+        )
         await until(lambda: not worker._running)
 
 

@@ -68,7 +68,9 @@ async def test_a_false_guard_leaves_a_signal_and_no_turn(rig: Rig) -> None:
 @pytest.mark.proves("SIG-63", "SIG-25", "SIG-26", "SIG-46")
 async def test_the_order_of_the_specification_s_example_holds(rig: Rig) -> None:
     app = Heliograph("example")
-    app.prompt_agent("writer", "Write.", activate_on=START, emits=["draft:ready"], model=ScriptedModel(["one two three"]))
+    app.prompt_agent(
+        "writer", "Write.", activate_on=START, emits=["draft:ready"], model=ScriptedModel(["one two three"])
+    )
     result = await rig.run(app)
     spoken = [n for n in names(result.signals) if n.partition(":")[0] in ("workflow", "harness", "text", "draft")
               or n == "agent:activated"]  # fmt: skip
@@ -165,7 +167,7 @@ class Model(BaseModel):
 @pytest.mark.proves("SIG-02", "SIG-34")
 @pytest.mark.parametrize("kind", [Model, Data, Typed, None])
 async def test_a_state_comes_back_as_the_type_it_went_in(rig: Rig, kind: Any) -> None:
-    app = Heliograph("typed", state=kind, reducers={"notes": lambda old, new: old + [new]})
+    app = Heliograph("typed", state=kind, reducers={"notes": lambda old, new: [*old, new]})
 
     @app.agent(activate_on=START, updates="notes")
     def a(ctx: Context) -> str:

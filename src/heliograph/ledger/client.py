@@ -21,7 +21,7 @@ from heliograph.world import World
 T = TypeVar("T")
 
 _RETRIES = 4
-_FINISH_RETRIES = 18  # half a minute: as long as the lease may hold, the work that was done is not lost
+_PATIENT_RETRIES = 18  # half a minute: as long as the lease may hold, the work that was done is not lost
 _FIRST_DELAY_SECONDS = 0.05
 _DELAY_SECONDS_MAX = 2.0
 
@@ -93,10 +93,10 @@ class Ledger:
         return [answers[run["run_id"]].pop(0) for run in runs]
 
     async def _append(self, items: list[dict[str, Any]]) -> list[Written]:
-        return msgspec.convert(await self._retried("append", items), list[Written])
+        return msgspec.convert(await self._retried("append", items, retries=_PATIENT_RETRIES), list[Written])
 
     async def _finish(self, items: list[dict[str, Any]]) -> list[Written]:
-        return msgspec.convert(await self._write("finish", items, _FINISH_RETRIES), list[Written])
+        return msgspec.convert(await self._write("finish", items, _PATIENT_RETRIES), list[Written])
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)

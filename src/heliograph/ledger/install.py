@@ -138,7 +138,8 @@ async def install(connection: Any) -> list[str]:
             if m.version in applied:
                 _refuse_edited(m, applied[m.version])
                 continue
-            await connection.execute(m.sql)
+            async with connection.transaction():  # a savepoint: 0002 truncates, and that is not the same to a new table
+                await connection.execute(m.sql)
             await connection.execute(
                 "insert into heliograph.schema_version (version, name, checksum) values ($1, $2, $3)",
                 m.version, m.name, m.checksum,

@@ -259,7 +259,8 @@ class _Builder:
             return None
         try:
             state = self.workflow.shape.load(self.state)
-            signal = Draft(name, payload, source, parent, self.now)
+            # a copy: a guard may do with it what it likes
+            signal = Draft(name, copy.deepcopy(payload), source, parent, self.now)
             allowed = agent.when(state) if agent.when_arity == 1 else agent.when(state, signal)
         except Exception as error:
             return f"when guard raised {type(error).__name__}: {error}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
+import msgspec
 import pydantic
 import pydantic_core
 
@@ -14,6 +15,8 @@ from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.typed_dict import usable
 from heliograph.signals.payload import check_json
 from heliograph.types import Json, JsonObject
+
+DOCUMENT_BYTES_MAX = 16 * 1024 * 1024  # of a state, and of an output: every turn reads and writes the whole (S11)
 
 
 class StateShape:
@@ -67,6 +70,7 @@ class StateShape:
             document = to_json(self._adapter.dump_python(typed, by_alias=False, round_trip=True), "/state")
         if not isinstance(document, dict):
             raise InvalidInput(f"the state is an object, not {shown(document)}", code="invalid_state", path="/state")
+        check_size(document, "the state", "/state")
         return document
 
     @cached_property
@@ -98,6 +102,14 @@ def to_json(value: Any, path: str = "") -> Json:
         raise InvalidInput(f"{shown(value)} cannot be written as JSON: {shown(str(error))}", code="not_json",
                            path=path) from None  # fmt: skip
     return check_json(plain, path)
+
+
+def check_size(document: Json, what: str, path: str) -> None:
+    """Raises InvalidInput (`too_large`)."""
+    size = len(msgspec.json.encode(document))
+    if size > DOCUMENT_BYTES_MAX:
+        raise InvalidInput(f"{what} has {size} bytes, the limit is {DOCUMENT_BYTES_MAX}; keep large things elsewhere and "
+                           "their names here", code="too_large", path=path)  # fmt: skip
 
 
 def _problems(error: pydantic.ValidationError) -> str:

@@ -7,6 +7,7 @@ nothing when it finds no failure; `tests/simulator/test_mutants.py` runs them al
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from heliograph.ledger.install import kernel_sql
@@ -32,9 +33,12 @@ class Mutant:
         """The kernel with this rule taken out. Raises ValueError when the SQL no longer reads as it did here."""
         text = kernel_sql()
         for old, new in self.sql:
-            if text.count(old) != 1:
-                raise ValueError(f"mutant {self.name}: this stands {text.count(old)} times in the kernel: {old!r}")
-            text = text.replace(old, new)
+            pattern = re.compile(
+                r"\s+".join(re.escape(word) for word in old.split())
+            )  # however it is broken into lines
+            if (count := len(pattern.findall(text))) != 1:
+                raise ValueError(f"mutant {self.name}: this stands {count} times in the kernel: {old!r}")
+            text = pattern.sub(lambda _: new, text)  # noqa: B023  used before the next turn of the loop
         return text
 
     def case(self, seed: int) -> Case:

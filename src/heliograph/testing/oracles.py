@@ -28,7 +28,7 @@ MOVES: dict[str, frozenset[tuple[str, str]]] = {
     "sweep_expired": frozenset({("running", "idle"), ("dispatched", "idle"), ("idle", "dispatched")}),
     "sweep_queued": frozenset({("idle", "dispatched")}),
 }
-OVERDUE_SECONDS = 45.0  # longer than any crash, freeze or cut lasts, with the sweep that follows it
+OVERDUE_SECONDS = 80.0  # longer than any crash, freeze or cut lasts, with the sweep that follows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TurnBook:
     expires_at: int
     ready_at: int | None = None  # when it was dispatched first (K22)
     recoveries: int = 0
-    ended_by: str | None = None  # a card id, or the sweep that ended it
+    ended_by: str | None = None  # the id of its deliverable
 
 
 @dataclass(slots=True)
@@ -104,11 +104,15 @@ class Oracles:
         if self.books.effects[turn_id] > 1:
             self.blame("effect_twice", f"{turn_id} sent {self.books.effects[turn_id]} times")
 
-    def published(self, key: str) -> None:
+    def published(self, subject: str, key: str, body: dict[str, Any]) -> None:
         self.books.published[key] += 1
-        turn = self.books.turns.get(key.removeprefix("evt:"))
+        turn = self.books.turns.get(body["agent_turn_id"])
         if turn is None or turn.ended_by is None:
             self.blame("event_before_end", key)
+        elif (subject, key, body["deliverable_card_id"]) != (
+            f"evt.agent.{turn.agent_id}.task", f"evt:{turn.turn_id}", turn.ended_by
+        ):  # fmt: skip
+            self.blame("event", f"{subject} {key} {body} for {turn.turn_id}, which ended by {turn.ended_by}")
 
     def task_died(self, name: str, error: BaseException) -> None:
         if isinstance(error, StoreUnavailable):
@@ -125,6 +129,8 @@ class Oracles:
         for row in answer if isinstance(answer, list) else ():
             if isinstance(row, dict) and "outcome" in row:
                 self.counters[f"{function} {row['outcome']}"] += 1
+        if function in ("append", "finish") and len(answer) > 1:
+            self.counters[f"{function} together"] += 1
         if function == "claim":
             self._check_order(args, answer)
         read = getattr(self, f"_{function}", None)
@@ -283,7 +289,7 @@ class Oracles:
                 ):
                     self.blame("attempts", f"{turn_id} was {key} at {turn.recoveries} of {turn.max_attempts}")
                 if key == "ended":
-                    self._ended(turn, "sweep_leases")
+                    self._ended(turn, _kernels_card(turn))
 
     def _sweep_expired(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for turn_id in answer["ended"]:
@@ -291,7 +297,7 @@ class Oracles:
             turn = self.books.turns[turn_id]
             if turn.expires_at > now:
                 self.blame("expired_early", f"{turn_id} at {now}, not {turn.expires_at}")
-            self._ended(turn, "sweep_expired")
+            self._ended(turn, _kernels_card(turn))
 
     def _sweep_bells(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         self.counters["sweep_bells some" if answer else "sweep_bells none"] += 1
@@ -301,6 +307,11 @@ class Oracles:
 
     def _read_outbox(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         self.counters["read_outbox some" if answer else "read_outbox none"] += 1
+
+
+def _kernels_card(turn: TurnBook) -> str:
+    """The deliverable of a turn that a sweep ended."""
+    return f"card_{turn.turn_id.removeprefix('turn_')}_end"
 
 
 def _edges(before: Head, after: Head) -> Iterator[tuple[str, str]]:

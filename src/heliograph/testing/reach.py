@@ -19,7 +19,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "claim": ("some", "none"),
     "renew": ("ok", "stale"),
     "append": ("ok", "stale"),
-    "finish": ("ok", "conflict", "duplicate", "stale"),
+    "finish": ("ok", "conflict", "duplicate", "stale", "together"),
     "react": ("ok", "conflict"),
     "sweep_leases": ("recovered", "ended"),
     "sweep_expired": ("ended",),

@@ -82,7 +82,7 @@ def mill(cast: Cast) -> Heliograph:
         )
 
     add_side("left", max_attempts=2, priority="high")
-    add_side("right", timeout_seconds=7.0)
+    add_side("right", timeout_seconds=4.5)
 
     @app.agent(activate_when_all=["left:done", "right:done"], updates="merged", priority="critical")
     async def merge(context: Context) -> int:
@@ -109,7 +109,7 @@ def choir(cast: Cast) -> Heliograph:
         return "verse"
 
     for name in ("alto", "bass"):
-        app.prompt_agent(name, "sing {signal.name}", activate_on=["verse:ready"], updates=name, timeout_seconds=9.0)
+        app.prompt_agent(name, "sing {signal.name}", activate_on=["verse:ready"], updates=name, timeout_seconds=1.2)
 
     @app.agent(
         activate_on=["agent:progress"], when=lambda _state, signal: signal.payload["fraction"] == 0.5, updates="heard"
@@ -143,7 +143,7 @@ def errand(cast: Cast) -> Heliograph:
     @app.agent(activate_on=["workflow:start", "agent:failed"], ttl_seconds=4.0, max_attempts=1, updates="total")
     async def rush(context: Context) -> int:
         if cast.plan.draw("rush/hangs") < 0.1:
-            await context.sleep(90.0)  # its worker is alive and renews: only the turn's time to live ends this
+            await context.sleep(150.0)  # its worker is alive and renews: only the turn's time to live ends this
         return await cast.work(context)
 
     @app.agent(

@@ -37,13 +37,19 @@ class Shrinker:
         if found.kind is None:
             raise ValueError(f"seed {case.seed} does not fail: there is nothing to shrink")
         kind = found.kind
-        for size in _SIZES:
-            smaller = self._play(replace(case, size=size))
-            if smaller.kind == kind:
-                found = smaller
-                break
+        found = self._smaller_world(found, kind)
         found = self._fewer_faults(found, kind)
+        found = self._smaller_world(found, kind)  # what is not needed for the faults that are left
         return self._fewer_deviations(found, kind)
+
+    def _smaller_world(self, found: Result, kind: str) -> Result:
+        for size in _SIZES:
+            if size == found.case.size:
+                break
+            smaller = self._play(replace(found.case, size=size))
+            if smaller.kind == kind:
+                return smaller
+        return found
 
     def _fewer_faults(self, found: Result, kind: str) -> Result:
         def fails(kept: Sequence[str]) -> bool:

@@ -26,7 +26,8 @@ T = TypeVar("T")
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 BEFORE_CALL = ("crash", "freeze", "cut", "lost", "slow")
-AFTER_CALL = ("crash", "freeze", "cut_reply", "lost_reply")
+AFTER_CALL = ("crash", "freeze", "cut_reply", "lost_reply", "cut_for_long")
+_PATIENCE_SECONDS = 32.0  # longer than any call of the ledger is tried again
 AT_POINT = ("crash_at_point", "freeze_at_point")
 IN_SLEEP = ("crash_in_sleep", "freeze_in_sleep")
 
@@ -38,7 +39,7 @@ class Judge(Protocol):
 
     def refused(self, who: str, function: str, error: KernelRefused) -> None: ...
 
-    def published(self, key: str) -> None: ...
+    def published(self, subject: str, key: str, body: dict[str, Any]) -> None: ...
 
     def task_died(self, name: str, error: BaseException) -> None: ...
 
@@ -93,9 +94,10 @@ class Stage:
         try:
             answer = self.backend.call(function, args, self.now())
         except KernelRefused as error:
-            self.record(who, f"{function} {encode(args).decode()} refused {error.message[-7:]}")
+            state = error.message[-7:]  # the SQLSTATE; the words are each kernel's own, and may end up in a log
+            self.record(who, f"{function} {encode(args).decode()} refused {state}")
             self.judge.refused(who, function, error)
-            raise
+            raise KernelRefused(f"{function} refused {state}") from error
         self.record(who, f"{function} {encode(args).decode()} -> {encode(answer).decode()}")
         self.judge.called(who, function, args, answer, self.micros)
         return answer
@@ -204,7 +206,7 @@ class SimWorld:
         if self.stage.fault(self.process.name, f"{self.slot}/publish", ("wire_down",)):
             raise StoreUnavailable(f"the simulator lost event {key}")
         self.stage.record(self.process.name, f"published {subject} {key} {encode(body).decode()}")
-        self.stage.judge.published(key)
+        self.stage.judge.published(subject, key, body)
 
     async def point(self, name: str) -> None:
         if self.is_mortal:
@@ -227,6 +229,7 @@ class SimWorld:
         if kind is None:
             return
         long = self.stage.plan.between(f"{site}/long", 0.1, 2.0) * self.stage.lease_seconds
+        long += _PATIENCE_SECONDS if kind == "cut_for_long" else 0.0
         if kind.startswith("crash"):
             await self.crash()
         elif kind.startswith("freeze"):

@@ -26,11 +26,11 @@ PROJECT = "simulated"
 LEASE_SECONDS = 4.0
 SWEEP_SECONDS = 1.5
 HORIZON_SECONDS = 25.0
-SETTLE_SECONDS = 100.0
+SETTLE_SECONDS = 160.0
 
 # by kind, at each place where it may happen; a few of each in an ordinary seed
 RATES: Mapping[str, float] = {
-    "crash": 0.004, "freeze": 0.004, "cut": 0.003, "lost": 0.01, "slow": 0.006, "cut_reply": 0.004, "lost_reply": 0.012,
+    "crash": 0.004, "freeze": 0.004, "cut": 0.003, "lost": 0.01, "slow": 0.006, "cut_reply": 0.004, "cut_for_long": 0.001, "lost_reply": 0.012,
     "crash_at_point": 0.02, "freeze_at_point": 0.02, "crash_in_sleep": 0.006, "freeze_in_sleep": 0.006,
     "bell_lost": 0.2, "bell_lost_often": 0.8, "wire_down": 0.05, "retire": 0.3,
 }  # fmt: skip
@@ -160,7 +160,7 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
         process = stage.loop.open_process(f"{slot}.{generation}")
         world = SimWorld(stage, process, slot, is_mortal=True)
         kit = Kit(world, Ledger(world, PROJECT), workflows, make_harness(world))
-        worker = Worker(kit, process.name, concurrency=1 + plan.index(f"{slot}/concurrency", 3),
+        worker = Worker(kit, process.name, concurrency=1 + plan.index(f"{slot}/concurrency", 6),
                         lease_seconds=stage.lease_seconds)  # fmt: skip
         worker.watchdog.interval_seconds = SWEEP_SECONDS
         world.spawn(process.name, worker.run())

@@ -11,7 +11,7 @@ from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnT
 from heliograph.ports import Harness, ModelReply, ModelRequest, TextDelta
 from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.reaction import fold_changes
-from heliograph.reactive.state import to_json
+from heliograph.reactive.state import check_size, to_json
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed
 from heliograph.signals.model import Draft
@@ -41,6 +41,7 @@ async def act(
         else:
             assert spec.run is not None
             output = to_json(await world.within(spec.timeout_seconds, _run_plain(spec.run, context, world)))
+        check_size(output, f"what agent {spec.name} returned", "/output")
         _try_update(workflow, spec, claimed, output)
         return Acted(output), usage
     except TurnTimedOut:

@@ -25,6 +25,8 @@ end $$;
 
 -- _dispatch_next: give each idle head among p_agent_ids its oldest queued turn (K8, L0-34, L0-43).
 --   idle -> dispatched, epoch + 1; the turn becomes active, its inbox row pending under the new epoch.
+--   Each table is asked for p_agent_ids, although the joins say the same: a plan made while the tables were empty may
+--   start a join at any of them, and must not start it with all that the project has.
 --   Answers the targets to ring after the commit.
 --   raises: 23505 if an agent would have two active turns
 --   locks:  nothing; the caller holds the heads
@@ -39,6 +41,7 @@ begin
           join heliograph.agent_turns t using (project_id, agent_id)
          where h.project_id = p_project and h.agent_id = any (p_agent_ids)
            and h.status = 'idle' and t.state = 'queued'
+           and t.agent_id = any (p_agent_ids)
          order by t.agent_id, t.queue_seq
     ), moved as (
         update heliograph.agent_state_head h
@@ -48,17 +51,20 @@ begin
                moved_at = greatest(p_now, h.moved_at)  -- time never runs backwards on one head
           from next n
          where h.project_id = p_project and h.agent_id = n.agent_id and h.status = 'idle'
+           and h.agent_id = any (p_agent_ids)
         returning h.agent_id, h.target, h.turn_epoch, h.active_agent_turn_id
     ), activated as (
         update heliograph.agent_turns t set state = 'active'
           from moved m
          where t.project_id = p_project and t.agent_turn_id = m.active_agent_turn_id
+           and t.state = 'queued' and t.agent_id = any (p_agent_ids)
     ), pending as (
         update heliograph.agent_inbox i
            set status = 'pending', turn_epoch = m.turn_epoch, next_retry_at = p_now
           from moved m
          where i.project_id = p_project and i.agent_id = m.agent_id
            and i.agent_turn_id = m.active_agent_turn_id and i.status = 'queued'
+           and i.agent_id = any (p_agent_ids)
     )
     select array_agg(distinct target order by target) into v_targets from moved;
     return coalesce(v_targets, '{}');

@@ -44,6 +44,7 @@ begin
           from moved m
          where i.project_id = p_project and i.agent_id = m.agent_id and i.agent_turn_id = m.active_agent_turn_id
            and i.status in ('pending', 'deferred') and i.next_retry_at <= m.moved_at
+           and i.agent_id = any (v_agent_ids)  -- or the plan may start with every message that waits in the project
         returning i.agent_id, i.inbox_id, i.message_type, i.correlation_id
     )
     select jsonb_agg(jsonb_build_object(
@@ -63,7 +64,9 @@ begin
       into v_answer
       from moved m
       join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = m.active_agent_turn_id
-      join heliograph.signals s on s.project_id = p_project and s.run_id = m.run_id and s.seq = t.cause_seq;
+     cross join lateral (  -- looked up by its whole key, never by way of the run's other signals
+           select c.name, c.payload, c.agent from heliograph.signals c
+            where c.project_id = p_project and c.run_id = m.run_id and c.seq = t.cause_seq offset 0) s;
     return coalesce(v_answer, '[]');
 end $$;
 
@@ -91,8 +94,8 @@ begin
     perform heliograph._check_lease(p_lease_seconds);
     perform heliograph._lock_heads(p_project, (select array_agg(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
     with item as (
-        select i.item ->> 'agent_id' as agent_id, i.item ->> 'turn_id' as turn_id, (i.item ->> 'epoch')::bigint as epoch,
-               i.item ->> 'phase' as phase, i.n
+        select i.item ->> 'agent_id' as agent_id, i.item ->> 'turn_id' as turn_id,
+               (i.item ->> 'epoch')::bigint as epoch, i.item ->> 'phase' as phase, i.n
           from jsonb_array_elements(p_items) with ordinality i (item, n)
     ), renewed as (
         update heliograph.agent_state_head h

@@ -17,7 +17,8 @@ begin
         select array_agg(t.run_id) from jsonb_array_elements(p_items) i
           join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = i ->> 'turn_id'));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
-        if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
+        if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id',
+                                (v_item ->> 'epoch')::bigint) then
             v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', 'stale');
             continue;
         end if;
@@ -43,7 +44,8 @@ declare
     v_lease heliograph.leases;
 begin
     select l.* into v_lease from heliograph.leases l
-     where l.project_id = p_project and l.agent_id = p_item ->> 'agent_id' and l.turn_epoch = (p_item ->> 'epoch')::bigint;
+     where l.project_id = p_project and l.agent_id = p_item ->> 'agent_id'
+       and l.turn_epoch = (p_item ->> 'epoch')::bigint;
     if v_drafts = '[]' or v_lease.said > (p_item ->> 'said')::integer then
         return v_lease.said_seq;
     end if;

@@ -71,7 +71,8 @@ begin
         v_targets := '{}';
         select run_id into v_run_id from heliograph.agent_turns
          where project_id = p_project and agent_turn_id = v_item ->> 'turn_id';
-        if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
+        if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id',
+                                (v_item ->> 'epoch')::bigint) then
             v_outcome := case when exists (
                 select from heliograph.agent_turns
                  where project_id = p_project and agent_turn_id = v_item ->> 'turn_id'

@@ -31,9 +31,11 @@ select t.project_id, c.card_id, t.agent_turn_id as turn_id, c.turn_epoch, c.kind
        b.position
   from heliograph.agent_turns t  -- by way of its box, whose cards are together under one key
   join heliograph.box_cards b on b.project_id = t.project_id and b.box_id = t.output_box_id
-  join heliograph.cards c on c.project_id = t.project_id and c.card_id = b.card_id and c.agent_turn_id = t.agent_turn_id;
+  join heliograph.cards c on c.project_id = t.project_id and c.card_id = b.card_id
+       and c.agent_turn_id = t.agent_turn_id;
 
 create view heliograph.lease_overview as
 select t.project_id, t.agent_turn_id as turn_id, t.agent_id, l.turn_epoch, l.owner, l.started_at, l.ended_at
   from heliograph.agent_turns t
-  join heliograph.leases l on l.project_id = t.project_id and l.agent_id = t.agent_id and l.agent_turn_id = t.agent_turn_id;
+  join heliograph.leases l on l.project_id = t.project_id and l.agent_id = t.agent_id
+       and l.agent_turn_id = t.agent_turn_id;

@@ -4,7 +4,7 @@
 -- of a project looks as cheap as one row, joins start from whatever the project has, and each call costs as much as
 -- the project is long: measured, 20 turns a second instead of thousands until autovacuum came by. So the tables are
 -- filled once with what a project at work looks like, analyzed, and emptied; statistics outlive the rows.
--- Sequential scans and hash joins are turned off by the program's connections (pool.py), for the same reason.
+-- 95_plans.sql turns off what would still read a whole table while it is small.
 
 -- a project_id never selects: most databases have one project, and a large one is slow first
 alter table heliograph.runs             alter column project_id set (n_distinct = 1);
@@ -74,6 +74,7 @@ begin
     analyze heliograph.runs, heliograph.agent_state_head, heliograph.agent_turns, heliograph.agent_inbox,
             heliograph.execution_edges, heliograph.cards, heliograph.box_cards, heliograph.leases, heliograph.outbox,
             heliograph.signals;
+    -- as long as a table counts as never analyzed, the planner takes it for ten pages, not for none
     truncate heliograph.runs, heliograph.agent_state_head, heliograph.agent_turns, heliograph.agent_inbox,
              heliograph.execution_edges, heliograph.cards, heliograph.box_cards, heliograph.leases, heliograph.outbox,
              heliograph.signals restart identity;

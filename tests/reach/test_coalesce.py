@@ -1,0 +1,226 @@
+"""Calls that wait together travel together, and nobody pays for anybody else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from heliograph import Context, Heliograph
+from heliograph.config import Settings
+from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.ledger.coalesce import BATCH_MAX, LANES, Coalescer
+from heliograph.runtime import open_runtime
+from heliograph.world import World
+
+SIBLINGS = 30
+
+
+class Sender:
+    """A kernel function whose calls the test lets through one by one; it answers each item with its tenfold.
+
+    An item below zero is refused, and with it the call that it is in. The tasks of the world are counted, too.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self.spawned = 0
+        self.outage: StoreUnavailable | None = None
+        self._gates: list[asyncio.Event] = []
+        self._is_open = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.coalescer = Coalescer[int, int](cast(World, self), "test", self.send)
+
+    async def send(self, items: list[int]) -> list[int]:
+        self.calls.append(list(items))
+        gate = asyncio.Event()
+        self._gates.append(gate)
+        if not self._is_open:
+            await gate.wait()
+        if self.outage is not None:
+            raise self.outage
+        if min(items) < 0:
+            raise KernelRefused(f"{min(items)} is refused")
+        return [10 * item for item in items]
+
+    def spawn(self, _name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self.spawned += 1
+        self._tasks.append(asyncio.create_task(work))
+        return self._tasks[-1]
+
+    async def asked(self, *items: int) -> list[asyncio.Task[int]]:
+        """One caller for each item, in this order; returns when all of them are under way or wait."""
+        tasks = [asyncio.create_task(self.coalescer.call(item)) for item in items]
+        await settled()
+        return tasks
+
+    def let(self, call: int) -> None:
+        """The reply to this call comes."""
+        self._gates[call].set()
+
+    def let_all(self) -> None:
+        self._is_open = True
+        for gate in self._gates:
+            gate.set()
+
+
+async def settled() -> None:
+    """Everything that can go on without a reply has gone on."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_lone_call_is_sent_at_once_by_its_caller() -> None:
+    sender = Sender()
+    [task] = await sender.asked(1)
+    assert sender.calls == [[1]]
+    sender.let(0)
+    assert await task == 10
+    assert sender.spawned == 0
+
+
+async def test_calls_that_wait_leave_together_in_order_and_each_gets_its_own_answer() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(1, LANES + 6))
+    assert sender.calls == [[n] for n in range(1, LANES + 1)]
+    sender.let(0)
+    await settled()
+    assert sender.calls[LANES:] == [list(range(LANES + 1, LANES + 6))]
+    sender.let_all()
+    assert await asyncio.gather(*tasks) == [10 * n for n in range(1, LANES + 6)]
+
+
+async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(1, LANES + 3))
+    sender.let(0)
+    await tasks[0]
+    tasks += await sender.asked(99)
+    sender.let_all()
+    await asyncio.gather(*tasks)
+    assert [item for call in sender.calls for item in call] == [*range(1, LANES + 3), 99]
+
+
+async def test_a_call_holds_so_many_items_and_no_more() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(LANES + 2 * BATCH_MAX + 1))
+    sender.let_all()
+    assert await asyncio.gather(*tasks) == [10 * n for n in range(LANES + 2 * BATCH_MAX + 1)]
+    assert [len(call) for call in sender.calls[LANES:]] == [BATCH_MAX, BATCH_MAX, 1]
+
+
+async def test_a_poisoned_item_fails_alone() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(1, LANES + 1), 7, -8, 9)
+    sender.let_all()
+    answers = await asyncio.gather(*tasks[LANES:], return_exceptions=True)
+    assert (answers[0], answers[2]) == (70, 90)
+    assert isinstance(answers[1], KernelRefused)
+    assert sender.calls[LANES:] == [[7, -8, 9], [7], [-8], [9]]
+    assert await sender.coalescer.call(5) == 50
+
+
+async def test_an_outage_fails_everyone_in_the_call_without_asking_again_for_each() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(LANES + 3))
+    sender.outage = StoreUnavailable("away")
+    sender.let_all()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {StoreUnavailable}
+    assert len(sender.calls) == LANES + 1
+    sender.outage = None
+    assert await sender.coalescer.call(5) == 50
+
+
+async def test_a_caller_cancelled_while_it_waits_takes_its_item_back() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(1, LANES + 1), 7, 8, 9)
+    await cancelled(tasks[LANES + 1])
+    sender.let_all()
+    assert [await task for task in tasks if not task.cancelled()] == [10 * n for n in (*range(1, LANES + 1), 7, 9)]
+    assert sender.calls[LANES:] == [[7, 9]]
+
+
+async def test_a_caller_cancelled_while_its_call_is_under_way_harms_nobody_in_it() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(1, LANES + 1), 7, 8, 9)
+    sender.let(0)
+    await settled()
+    await cancelled(tasks[LANES + 1])
+    sender.let_all()
+    assert [await tasks[LANES], await tasks[LANES + 2]] == [70, 90]
+    assert sender.calls[LANES:] == [[7, 8, 9]]
+
+
+async def test_a_lone_caller_that_is_cancelled_leaves_its_lane_to_those_who_wait() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(1, LANES + 2))
+    await cancelled(tasks[0])
+    await settled()
+    assert sender.calls[LANES:] == [[LANES + 1]]
+    sender.let_all()
+    assert await tasks[LANES] == 10 * (LANES + 1)
+
+
+async def test_when_the_runtime_closes_nobody_waits_for_ever() -> None:
+    sender = Sender()
+    tasks = await sender.asked(*range(LANES + 2))
+    sender.let(0)
+    await settled()
+    await cancelled(sender._tasks[0])
+    await settled()
+    assert tasks[LANES].cancelled()
+    assert tasks[LANES + 1].cancelled()
+    sender.let_all()
+    assert await tasks[1] == 10
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("order", [sorted, lambda names: sorted(names, reverse=True)])
+async def test_runs_started_together_are_answered_in_the_order_asked(
+    database_url: str, order: Callable[[list[str]], list[str]]
+) -> None:
+    app = crowd(1)
+    async with open_runtime(Settings(database_url)) as runtime:
+        await runtime.start(app.workflow, {}, "run_known")
+        names = [*order([f"run_{n}" for n in range(40)]), "run_known", "run_twice", "run_twice"]
+        answers = await asyncio.gather(*(runtime.start(app.workflow, {}, name) for name in names))
+    assert answers == [(name, True) for name in names[:40]] + [
+        ("run_known", False),
+        ("run_twice", True),
+        ("run_twice", False),
+    ]
+
+
+async def test_turns_of_one_run_that_end_together_conflict_and_all_of_them_count(database_url: str) -> None:
+    async with open_runtime(Settings(database_url)) as runtime:
+        async with asyncio.timeout(60):
+            result = await runtime.run(crowd(SIBLINGS).workflow, {}, concurrency=SIBLINGS)
+        assert result.outcome == "success"
+        assert result.state == {f"key_{n}": n for n in range(SIBLINGS)}
+        assert await runtime.world.call("doctor", "default", True) == []
+
+
+def crowd(size: int) -> Heliograph:
+    """Agents that all wake at the start and end at the same moment."""
+    app = Heliograph("crowd")
+    gate = asyncio.Barrier(size)
+
+    def add(number: int) -> None:
+        async def member(_: Context) -> int:
+            await gate.wait()
+            return number
+
+        app.agent(name=f"agent_{number}", activate_on=["workflow:start"], updates=f"key_{number}")(member)
+
+    for number in range(size):
+        add(number)
+    return app

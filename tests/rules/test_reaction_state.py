@@ -1,0 +1,152 @@
+"""What an ending changes in the state, and what the agent emits with it: one claim at a time."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from heliograph.errors import AgentFailed
+from heliograph.reactive.reaction import OUTPUT_IN_SIGNAL_BYTES_MAX
+from heliograph.signals.model import Draft
+from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
+
+# ── State ──
+
+
+@pytest.mark.proves("SIG-34", "SIG-44")
+def test_a_changed_key_is_a_signal_that_wakes_who_listens_to_it() -> None:
+    run = Run(workflow(agent("writer", START, updates="text"), agent("counter", ["state:text:changed"])))
+    run.end("writer", "hello")
+    (changed,) = run.named("state:text:changed")
+    assert run.payload("state:text:changed")["value"] == "hello"
+    assert (changed.agent, changed.parent) == ("writer", run.named("agent:completed")[0].id)
+    assert run.awake() == ["counter"]
+
+
+def test_a_key_that_gets_the_value_it_has_is_no_change() -> None:
+    run = Run(workflow(agent("writer", START, updates="text")), {"text": "same"})
+    run.end("writer", "same")
+    assert "state:text:changed" not in run.names()
+
+
+@pytest.mark.parametrize("value", [None, False, 0, ""])
+def test_a_new_key_is_a_change_whatever_its_value(value: Any) -> None:
+    run = Run(workflow(agent("writer", START, updates="text")))
+    run.end("writer", value)
+    assert run.view.state == {"text": value}
+    assert run.named("state:text:changed")
+
+
+def test_several_keys_change_in_the_order_of_their_names() -> None:
+    run = Run(workflow(agent("writer", START, updates=["z", "a"])))
+    run.end("writer", {"z": 1, "a": 2, "more": 3})
+    assert [name for name in run.names() if name.startswith("state:")] == ["state:a:changed", "state:z:changed"]
+    assert run.view.state == {"z": 1, "a": 2}
+
+
+@pytest.mark.parametrize("output", ["text", {"z": 1}, None, []])
+def test_an_output_without_the_keys_that_it_should_update_is_the_agent_s_failure(output: Any) -> None:
+    run = Run(workflow(agent("writer", START, updates=["z", "a"])))
+    with pytest.raises(AgentFailed, match="z, a"):
+        run.end("writer", output)
+
+
+def test_a_reducer_merges_what_parallel_agents_found() -> None:
+    critics = [agent(f"critic{n}", START, updates="notes") for n in range(3)]
+    run = Run(workflow(*critics, reducers={"notes": lambda old, new: [*(old or []), new]}))
+    for turn in list(run.open.values()):
+        run.end(turn, turn.agent)
+    assert run.view.state == {"notes": ["critic0", "critic1", "critic2"]}
+
+
+def test_a_reducer_that_changes_its_arguments_changes_nothing_but_its_answer() -> None:
+    def spoil(old: list[str], new: list[str]) -> list[str]:
+        old.append("spoiled")
+        new.append("spoiled")
+        return ["merged"]
+
+    run = Run(workflow(agent("a", START, updates="notes"), reducers={"notes": spoil}), {"notes": ["old"]})
+    output = ["new"]
+    before = run.view
+    run.end("a", output)
+    assert before.state == {"notes": ["old"]}
+    assert output == ["new"]
+    assert run.view.state == {"notes": ["merged"]}
+
+
+def _raises(*_: Any) -> Any:
+    raise ValueError("never mind")
+
+
+def _nan(*_: Any) -> float:
+    return float("nan")
+
+
+@pytest.mark.parametrize("reducer", [_raises, _nan, lambda _old, _new: object()])
+def test_a_reducer_that_fails_is_the_failure_of_the_agent_whose_output_it_got(reducer: Any) -> None:
+    run = Run(workflow(agent("a", START, updates="n"), reducers={"n": reducer}))
+    with pytest.raises(AgentFailed):
+        run.end("a", 1)
+
+
+@pytest.mark.proves("S11")
+def test_a_state_that_grows_beyond_the_limit_is_the_failure_of_the_agent_that_made_it_grow() -> None:
+    run = Run(
+        workflow(agent("a", START, updates="log"), reducers={"log": lambda old, new: old + new}),
+        {"log": "x" * 9_000_000},
+    )
+    with pytest.raises(AgentFailed, match="the limit is 16777216"):
+        run.end("a", "x" * 9_000_000)
+
+
+class Count(BaseModel):
+    n: int = 0
+
+
+def test_an_output_that_does_not_fit_the_typed_state_is_the_agent_s_failure() -> None:
+    run = Run(workflow(agent("a", START, updates="n"), state=Count))
+    with pytest.raises(AgentFailed, match="/n"):
+        run.end("a", "not a number")
+
+
+def test_a_typed_state_is_stored_as_its_type_has_it() -> None:
+    run = Run(workflow(agent("a", START, updates="n"), state=Count))
+    run.end("a", "7")
+    assert run.view.state == {"n": 7}
+
+
+# ── Emitting ──
+
+
+@pytest.mark.proves("SIG-35")
+def test_an_agent_that_emits_nothing_itself_emits_all_it_declares_with_its_output() -> None:
+    run = Run(workflow(agent("a", START, emits=["x:one", "x:two"])))
+    run.end("a", "out")
+    for name in ("x:one", "x:two"):
+        (signal,) = run.named(name)
+        assert signal.payload == {"output": "out", "deliverable_card_id": "card_a"}
+        assert (signal.agent, signal.parent) == ("a", run.named("agent:completed")[0].id)
+
+
+@pytest.mark.proves("SIG-35")
+def test_an_agent_that_emits_itself_emits_that_and_nothing_more() -> None:
+    run = Run(workflow(agent("a", START, emits=["x:one", "x:two"])))
+    run.end("a", "out", emitted=(("x:two", 1), ("x:two", 2)))
+    assert [(s.name, s.payload) for s in run.signals if s.name.startswith("x:")] == [("x:two", 1), ("x:two", 2)]
+
+
+@pytest.mark.proves("S11")
+def test_an_output_too_large_for_a_signal_is_left_to_its_card() -> None:
+    run = Run(workflow(agent("a", START, emits=["x:one"])))
+    run.end("a", "x" * (OUTPUT_IN_SIGNAL_BYTES_MAX + 1))
+    for name in ("agent:completed", "x:one"):
+        payload: Any = run.named(name)[0].payload
+        assert (payload["output"], payload["deliverable_card_id"]) == (None, "card_a")
+
+
+def test_what_a_turn_said_comes_before_its_ending_and_can_wake_others() -> None:
+    run = Run(workflow(agent("a", START), agent("b", ["harness:end"])))
+    said = Draft("harness:end", {"usage": {"inputTokens": 1, "outputTokens": 2}}, "a", run.turn_of("a").activation, NOW)
+    run.end("a", drafts=(said,))
+    assert run.names()[2:4] == ["harness:end", "agent:completed"]
+    assert run.turn_of("b").cause == run.named("harness:end")[0].id

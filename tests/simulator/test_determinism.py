@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from heliograph.testing.backend import PostgresBackend
+from heliograph.testing.sim_cli import first_difference
+from heliograph.testing.simulate import PROJECT, Case, simulate
+from heliograph.testing.twin import Twin
+
+
+@pytest.mark.proves("SIG-04")
+def test_the_same_seed_is_the_same_trace(twin: Twin) -> None:
+    first = [simulate(Case(seed), twin).trace_hash for seed in range(20)]
+    assert [simulate(Case(seed), twin).trace_hash for seed in range(20)] == first
+    assert len(set(first)) == 20
+
+
+@pytest.mark.proves("SIG-04")
+def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() -> None:
+    script = (
+        "from heliograph.testing.simulate import Case, simulate\n"
+        "from heliograph.testing.twin import Twin\n"
+        "print([simulate(Case(seed), Twin()).trace_hash for seed in range(5)])"
+    )
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            check=True,
+            capture_output=True,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(traces) == 1
+
+
+def test_a_case_with_all_its_own_faults_and_deviations_named_is_the_same_trace(twin: Twin) -> None:
+    whole = simulate(Case(4), twin)
+    named = replace(whole.case, faults=frozenset(whole.faults), deviations=frozenset(whole.deviations))
+    assert simulate(named, twin).trace_hash == whole.trace_hash
+
+
+def test_without_faults_and_deviations_everything_still_ends(twin: Twin) -> None:
+    result = simulate(Case(4, faults=frozenset(), deviations=frozenset()), twin)
+    assert (result.violations, result.faults, result.deviations) == ([], [], [])
+    assert result.counters["running -> dispatched"] == 0
+
+
+def test_the_twin_and_postgres_make_the_same_trace_and_leave_the_same_rows(twin: Twin, real: PostgresBackend) -> None:
+    for seed in range(15):
+        left, right = simulate(Case(seed), twin, keeps_trace=True), simulate(Case(seed), real, keeps_trace=True)
+        assert first_difference(left, right) is None, f"seed {seed}"
+        assert twin.dump(PROJECT) == real.dump(PROJECT), f"seed {seed}"

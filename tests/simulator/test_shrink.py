@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from heliograph.testing.mutants import MUTANTS, hunt
+from heliograph.testing.scenario import Size
+from heliograph.testing.shrink import Shrinker, minimize
+from heliograph.testing.sim_cli import read_case
+from heliograph.testing.simulate import Case, simulate
+from heliograph.testing.twin import Twin
+
+
+@pytest.mark.parametrize("name", ["finish_no_gate", "once_runs_twice", "no_owed"])
+def test_a_failing_seed_becomes_a_small_world_with_few_faults_that_fails_alike(name: str) -> None:
+    mutant = MUTANTS[name]
+    found = hunt(mutant, mutant.twin(), range(300))
+    assert found is not None
+    shrinker = Shrinker(lambda case: simulate(case, mutant.twin()))
+    small = shrinker.shrink(found.case)
+    assert small.kind == found.kind
+    assert len(small.faults) <= 8
+    assert len(small.faults) < len(found.faults)
+    assert len(small.deviations) < len(found.deviations)
+    assert small.case.size != Size()
+    assert simulate(small.case, mutant.twin()).trace_hash == small.trace_hash
+
+
+def test_a_shrunk_case_is_read_again_as_it_was_written() -> None:
+    case = Case(7, faults=frozenset({"crash@w0/finish/after#3"}), deviations=frozenset({5, 2}))
+    assert read_case(msgspec.json.encode(case).decode()) == case
+
+
+def test_there_is_nothing_to_shrink_where_nothing_fails() -> None:
+    with pytest.raises(ValueError, match="does not fail"):
+        Shrinker(lambda case: simulate(case, Twin())).shrink(Case(0))
+
+
+def test_what_is_left_out_is_what_does_not_matter() -> None:
+    def fails(kept: Sequence[int]) -> bool:
+        return {3, 17} <= set(kept)
+
+    assert minimize(list(range(40)), fails) == [3, 17]
+
+
+def test_nothing_is_left_of_what_never_mattered() -> None:
+    assert minimize([1, 2, 3], lambda kept: True) == []

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from heliograph.errors import InvalidInput
+from heliograph.testing.sim_cli import main
+
+
+def test_a_seed_that_is_no_number_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="seed must be an integer, not abc") as caught:
+        main(["replay", "abc"])
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "--seeds", "0"], ["run", "--seeds", "x"], ["run", "--start", "x"], ["run", "--backend", "oracle"], ["sing"], [],
+     ["replay"], ["replay", "1", "--case", "{}"], ["replay", "--case", "no json"], ["shrink", "1", "--mutant", "nobody"]],
+)  # fmt: skip
+def test_arguments_that_mean_nothing_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(InvalidInput):
+        main(arguments)
+
+
+def test_seeds_that_hold_end_well_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--seeds", "3", "--start", "40"]) == 0
+    assert capsys.readouterr().out.startswith("3 seeds on twin: 0 failed")
+
+
+def test_a_replay_shows_the_calls_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "5", "--trace"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(" claim " in line and " -> " in line for line in lines)
+    assert lines[-1].startswith("HELIOGRAPH_SEED=5 backend=twin ok")
+
+
+def test_a_failing_seed_is_one_line_that_can_be_played_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "0", "--mutant", "attempts_unbounded"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "HELIOGRAPH_SEED=0 backend=twin class=attempts"
+
+
+def test_a_shrunk_case_fails_again_as_it_was_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shrink", "0", "--mutant", "attempts_unbounded"]) == 0
+    case = capsys.readouterr().out.splitlines()[-1]
+    assert main(["replay", "--case", case, "--mutant", "attempts_unbounded"]) == 1
+    assert "class=attempts" in capsys.readouterr().out
+    assert main(["replay", "--case", case]) == 0
