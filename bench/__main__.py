@@ -61,7 +61,9 @@ def main() -> None:
     finally:
         shutil.rmtree(home, ignore_errors=True)
     print_report(header, rows, BASE)
-    kept = RESULTS / ("reference.json" if options.keep else f"{header['at'][:16].replace(' ', '-').replace(':', '')}.json")
+    kept = RESULTS / (
+        "reference.json" if options.keep else f"{header['at'][:16].replace(' ', '-').replace(':', '')}.json"
+    )
     kept.write_text(json.dumps(as_json(header, rows), indent=1) + "\n", encoding="utf-8")
     print(f"\nwritten to {kept.relative_to(RESULTS.parent.parent)}")
 

@@ -24,11 +24,11 @@ def signal_id(run_id: str, seq: int) -> str:
     Derived, not drawn: a replay of a run names its signals as the run did
     (`heliograph._signal_id` in SQL says the same).
     """
-    return f"sig_{run_id.removeprefix('run_')}_{seq}"
+    return f"sig_{run_id}_{seq}"
 
 
 def split_signal_id(identifier: str) -> tuple[str, int] | None:
-    """The run id's tail and position that `signal_id` was made of, or None where it is not one."""
+    """The run id and position that `signal_id` was made of, or None where it is not one."""
     head, _, tail = identifier.rpartition("_")
     if not head.startswith("sig_") or not tail.isascii() or not tail.isdigit():
         return None

@@ -126,8 +126,7 @@ class Running:
 
 
 _WHAT_DIFFERS = [
-    (re.compile(r"\b(run|turn|card|box)_[0-9a-z]{26}"), r"\1_ID"),
-    (re.compile(r"\bsig_[0-9a-z]{26}_"), "sig_ID_"),
+    (re.compile(r"\b((?:sig_|card_|box_)?(?:run|turn))_[0-9a-z]{26}"), r"\1_ID"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "DATE"),
     (re.compile(r"\d\d:\d\d:\d\d\.\d{3}"), "TIME"),
     (re.compile(r"[\w.-]+:\d+:[0-9a-z]{8}\b"), "WORKER"),

@@ -27,15 +27,15 @@ turn  turn_ID
 agent  critic
 run  run_ID of press
 status  done, success
-woken by  draft:ready by writer (sig_ID_11)
-activation  sig_ID_12
+woken by  draft:ready by writer (sig_run_ID_11)
+activation  sig_run_ID_12
 started  DATE
 took  SPAN
 
 EPOCH  OWNER  FROM  HELD
 2  WORKER  DATE  SPAN
 
-card_ID_2  task.deliverable  epoch 2
+card_turn_ID_2  task.deliverable  epoch 2
   good: the draft"""
 
 TRACE = """\
@@ -61,19 +61,19 @@ workflow:start
                   └─ workflow:end"""
 
 WHY = """\
-sig_ID_12  agent:activated
+sig_run_ID_12  agent:activated
   A signal woke an agent; it is the parent. Agent: critic.
 because
-sig_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card_ID_2"}
+sig_run_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card_turn_ID_2"}
   Agent writer emitted it. It woke critic.
 because
-sig_ID_9  agent:completed  the draft
+sig_run_ID_9  agent:completed  the draft
   A turn ended with success. Agent: writer.
 because
-sig_ID_2  agent:activated
+sig_run_ID_2  agent:activated
   A signal woke an agent; it is the parent. Agent: writer.
 because
-sig_ID_1  workflow:start  {"topic":"ink"}
+sig_run_ID_1  workflow:start  {"topic":"ink"}
   A run begins, with this state. It woke writer."""
 
 
@@ -113,16 +113,15 @@ def test_runs_and_turns_are_listed_and_one_turn_is_shown(shell: Shell) -> None:
 @pytest.mark.proves("SIG-60", "SIG-61")
 def test_a_trace_draws_what_caused_what_and_why_follows_it_to_the_root(shell: Shell) -> None:
     run_id = run_of(shell)
-    tail = run_id.removeprefix("run_")
     tree = shell.helio("signal", "trace", run_id).stdout.splitlines()
     assert "\n".join(line.partition("  {")[0] for line in tree) == TRACE
     assert tree[1].endswith('{"agent":"writer"}  +0 ms')
-    below = shell.helio("signal", "trace", f"sig_{tail}_11").stdout.splitlines()
+    below = shell.helio("signal", "trace", f"sig_{run_id}_11").stdout.splitlines()
     assert len(below) == 10
     assert below[0].startswith("draft:ready  writer  {")
     assert below[1].startswith("└─ agent:activated  critic  ")
-    assert printed(shell, "signal", "why", f"sig_{tail}_12") == WHY
-    chain = shell.rows("signal", "why", f"sig_{tail}_12")
+    assert printed(shell, "signal", "why", f"sig_{run_id}_12") == WHY
+    chain = shell.rows("signal", "why", f"sig_{run_id}_12")
     assert [each["seq"] for each in chain] == [12, 11, 9, 2, 1]
     assert [each["woke"] for each in chain] == [[], ["critic"], [], [], ["writer"]]
     assert "parent" not in chain[-1].get("source", {})
@@ -139,7 +138,7 @@ def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
     assert shell.rows("signal", "tail", "--since", "1h") == everything
     assert shell.rows("signal", "tail", "--since", (datetime.now(UTC) + timedelta(hours=1)).isoformat()) == []
     line = printed(shell, "signal", "tail", "draft:ready")
-    assert line == 'TIME  sig_ID_11  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_ID_2"}'
+    assert line == 'TIME  sig_run_ID_11  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_turn_ID_2"}'
     assert printed(shell, "signal", "tail", "--run", run_id, "--follow").count("\n") == 19  # it ends with its run
 
 

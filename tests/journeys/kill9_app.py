@@ -43,7 +43,7 @@ def make_app(effect: Any) -> Heliograph:
 
 
 async def main() -> None:
-    result = await make_app(sys.argv[2]).run({}, run_id=sys.argv[1], lease_seconds=0.5)
+    result = await make_app(sys.argv[2]).run({}, run_id=sys.argv[1], lease_seconds=2.0)
     print(json.dumps([result.outcome, result.state]))
 
 

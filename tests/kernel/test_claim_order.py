@@ -31,9 +31,9 @@ async def test_a_claim_answers_all_that_the_turn_needs(kernel: Kernel) -> None:
     assert await kernel.claim_one() == {
         "agent_id": "run_a/writer", "agent": "writer", "run_id": "run_a", "target": TARGET, "turn_id": "turn_1",
         "epoch": 2, "priority": 1, "attempts": 0, "max_attempts": 3, "ttl_seconds": 590, "context_box_id": None,
-        "output_box_id": "box_1", "activation_id": "sig_a_2",
-        "cause": {"id": "sig_a_1", "name": "workflow:start", "payload": {"state": {}}, "agent": None},
-        "inbox": [{"message_type": "turn", "correlation_id": "sig_a_1"}],
+        "output_box_id": "box_turn_1", "activation_id": "sig_run_a_2",
+        "cause": {"id": "sig_run_a_1", "name": "workflow:start", "payload": {"state": {}}, "agent": None},
+        "inbox": [{"message_type": "turn", "correlation_id": "sig_run_a_1"}],
         "run": {"run_id": "run_a", "status": "running", "version": 1, "state": {}, "memory": {}, "open_turns": 1,
                 "owed": 0, "activations": 1},
     }  # fmt: skip
@@ -125,7 +125,7 @@ async def test_a_claim_whose_time_was_read_before_the_dispatch_takes_its_inbox_r
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     kernel.wait(-1)
     claimed = await kernel.claim_one()
-    assert claimed["inbox"] == [{"message_type": "turn", "correlation_id": "sig_a_1"}]
+    assert claimed["inbox"] == [{"message_type": "turn", "correlation_id": "sig_run_a_1"}]
     (lease,) = await kernel.rows("leases")
     assert lease["started_at"] == START
 

@@ -64,9 +64,9 @@ HARM = [
     ("an end in a run that goes on", [SIGNAL.format("name = 'workflow:end'")], {"R4"}),
     ("an ended run without an end",
      ["update signals set name = 'x' where project_id = $1 and run_id = 'run_b' and name = 'workflow:end'"], {"R4"}),
-    ("a signal that is its own parent", [SIGNAL.format("parent_id = 'sig_a_3'")], {"R5"}),
-    ("a parent that comes later", [SIGNAL.format("parent_id = 'sig_a_5'")], {"R5"}),
-    ("a parent that never came", [SIGNAL.format("parent_id = 'sig_a_99999999999999999999999'")], {"R5"}),
+    ("a signal that is its own parent", [SIGNAL.format("parent_id = 'sig_run_a_3'")], {"R5"}),
+    ("a parent that comes later", [SIGNAL.format("parent_id = 'sig_run_a_5'")], {"R5"}),
+    ("a parent that never came", [SIGNAL.format("parent_id = 'sig_run_a_99999999999999999999999'")], {"R5"}),
     ("a run that nobody will move", [RUN.format("open_turns = 0")], {"R1", "R6"}),
 ]  # fmt: skip
 
@@ -111,7 +111,7 @@ async def test_a_project_that_is_done_and_published_is_well(kernel: Kernel) -> N
 
 
 @pytest.mark.parametrize(
-    "parent", ["sig_b_77", "sig_a_x_9", "sig_a_b_99", "sig_other_99999999999999999999999", "anything"]
+    "parent", ["sig_run_b_77", "sig_a_x_9", "sig_a_b_99", "sig_other_99999999999999999999999", "anything"]
 )
 async def test_a_parent_in_another_run_is_no_harm(kernel: Kernel, parent: str) -> None:
     await kernel.running()

@@ -13,7 +13,7 @@ async def test_an_idle_agent_is_dispatched_by_the_enqueue_itself(kernel: Kernel)
     assert answer == {"turn_id": "turn_1", "outcome": "queued", "targets": [TARGET]}
     head = await kernel.head("run_a/critic")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 1)
-    assert (head["priority"], head["trace_id"], head["parent_step_id"]) == (3, "run_a", "sig_a_4")
+    assert (head["priority"], head["trace_id"], head["parent_step_id"]) == (3, "run_a", "sig_run_a_4")
     (row,) = await kernel.rows("agent_inbox", "*", "agent_turn_id = $2", "turn_1")
     assert (row["status"], row["turn_epoch"], row["message_type"]) == ("pending", 1, "turn")
 
@@ -35,19 +35,19 @@ async def test_a_message_enters_the_log_and_the_activation_follows_it(kernel: Ke
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1", payload={"subject": "hello"})
     *_, came, activated = await kernel.rows("signal_log", "seq, id, name, payload, agent, parent")
-    assert (came["id"], came["name"], came["payload"]) == ("sig_a_3", "mail:came", {"subject": "hello"})
-    assert came["parent"] == "sig_a_1"
-    assert (activated["name"], activated["agent"], activated["parent"]) == ("agent:activated", "critic", "sig_a_3")
+    assert (came["id"], came["name"], came["payload"]) == ("sig_run_a_3", "mail:came", {"subject": "hello"})
+    assert came["parent"] == "sig_run_a_1"
+    assert (activated["name"], activated["agent"], activated["parent"]) == ("agent:activated", "critic", "sig_run_a_3")
     (edge,) = await kernel.rows("execution_edges", "*", "agent_turn_id = $2", "turn_1")
-    assert (edge["primitive"], edge["edge_phase"], edge["cause_id"]) == ("enqueue", "request", "sig_a_3")
+    assert (edge["primitive"], edge["edge_phase"], edge["cause_id"]) == ("enqueue", "request", "sig_run_a_3")
 
 
 @pytest.mark.proves("SIG-16")
 async def test_a_message_may_name_its_cause(kernel: Kernel) -> None:
     await kernel.running()
-    await kernel.enqueue("run_a", "critic", "turn_1", cause="sig_a_2")
+    await kernel.enqueue("run_a", "critic", "turn_1", cause="sig_run_a_2")
     (came,) = await kernel.rows("signals", "*", "seq = 3")
-    assert came["parent_id"] == "sig_a_2"
+    assert came["parent_id"] == "sig_run_a_2"
 
 
 @pytest.mark.proves("L0-06", "L0-48")

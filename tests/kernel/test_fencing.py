@@ -61,7 +61,7 @@ async def test_no_turn_and_no_agent_but_the_owners_passes(kernel: Kernel, wrong:
 async def test_a_dispatched_turn_has_no_owner_yet(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"})
     await refused(kernel, {"agent_id": "run_a/writer", "turn_id": "turn_a", "epoch": 1, "agent": "writer",
-                           "activation_id": "sig_a_2"})  # fmt: skip
+                           "activation_id": "sig_run_a_2"})  # fmt: skip
 
 
 async def test_a_queued_turn_has_no_owner_even_under_the_epoch_of_its_agent(kernel: Kernel) -> None:
@@ -92,7 +92,7 @@ async def test_an_append_whose_reply_was_lost_says_the_same_again_without_writin
     again = await kernel.append(claimed, draft("text:delta", parent), draft("text:delta", 0))
     assert again == first
     assert await kernel.everything() == before
-    assert (await kernel.append(claimed, draft("text:delta", "sig_a_3"), said=2))["first_seq"] == 7
+    assert (await kernel.append(claimed, draft("text:delta", "sig_run_a_3"), said=2))["first_seq"] == 7
 
 
 async def test_an_append_that_says_nothing_moves_the_phase_alone(kernel: Kernel) -> None:
@@ -107,7 +107,7 @@ async def test_a_draft_names_an_earlier_draft_of_its_call_as_parent(kernel: Kern
     claimed = await kernel.running()
     await kernel.append(claimed, draft("tool:call", claimed["activation_id"]), draft("tool:result", 0))
     rows = await kernel.rows("signals", "seq, parent_id, agent_turn_id", "seq > 2")
-    assert [tuple(row) for row in rows] == [(3, "sig_a_2", "turn_a"), (4, "sig_a_3", "turn_a")]
+    assert [tuple(row) for row in rows] == [(3, "sig_run_a_2", "turn_a"), (4, "sig_run_a_3", "turn_a")]
 
 
 @pytest.mark.proves("L0-70", "K1")

@@ -45,7 +45,7 @@ async def test_the_task_event_carries_pointers_and_no_content(kernel: Kernel) ->
     (event,) = await kernel.call("read_outbox", 10)
     assert {key: event[key] for key in ("key", "subject", "body")} == {
         "key": "evt:turn_a", "subject": "evt.agent.run_a/writer.task",
-        "body": {"agent_turn_id": "turn_a", "status": "success", "output_box_id": "box_a",
+        "body": {"agent_turn_id": "turn_a", "status": "success", "output_box_id": "box_turn_a",
                  "deliverable_card_id": "card_turn_a_2"},
     }  # fmt: skip
 
@@ -81,16 +81,16 @@ async def test_an_ending_wakes_others_and_the_log_tells_why(kernel: Kernel) -> N
     claimed = await kernel.running()
     await kernel.finish(claimed, wakes={"turn_c": "critic"})
     critic = await kernel.claim_one()
-    assert critic["cause"] == {"id": "sig_a_3", "name": "agent:completed", "payload": {}, "agent": "writer"}
+    assert critic["cause"] == {"id": "sig_run_a_3", "name": "agent:completed", "payload": {}, "agent": "writer"}
     await kernel.finish(critic, ends="success")
     log = await kernel.rows("signal_log", "seq, id, name, agent, parent")
     assert [tuple(row)[1:] for row in log] == [
-        ("sig_a_1", "workflow:start", None, None),
-        ("sig_a_2", "agent:activated", "writer", "sig_a_1"),
-        ("sig_a_3", "agent:completed", "writer", "sig_a_2"),
-        ("sig_a_4", "agent:activated", "critic", "sig_a_3"),
-        ("sig_a_5", "agent:completed", "critic", "sig_a_4"),
-        ("sig_a_6", "workflow:end", None, "sig_a_5"),
+        ("sig_run_a_1", "workflow:start", None, None),
+        ("sig_run_a_2", "agent:activated", "writer", "sig_run_a_1"),
+        ("sig_run_a_3", "agent:completed", "writer", "sig_run_a_2"),
+        ("sig_run_a_4", "agent:activated", "critic", "sig_run_a_3"),
+        ("sig_run_a_5", "agent:completed", "critic", "sig_run_a_4"),
+        ("sig_run_a_6", "workflow:end", None, "sig_run_a_5"),
     ]
 
 

@@ -228,7 +228,7 @@ async def test_of_two_that_pay_one_finds_it_paid(kernel: Kernel, beside: Connect
     kernel.wait(10)
     await kernel.sweep("expired")
     version = (await kernel.run("run_a"))["version"]
-    end = draft("workflow:end", "sig_a_3")
+    end = draft("workflow:end", "sig_run_a_3")
     async with opened(kernel):
         assert (await kernel.react("run_a", version, end, status="ended", outcome="failed"))["outcome"] == "ok"
         task = await when_blocked(other, other.react("run_a", version, end, status="ended", outcome="failed"), watcher)

@@ -13,7 +13,7 @@ from tests.kernel.kit import TARGET, Item, Kernel, activation, draft, ending, fi
 
 STRANGE = [
     "'; drop schema heliograph; --", "%s %(x)s %%", "$1", "{}", '{"a": 1}', '"', "\\", "\\x00", "a\nb", "../../etc", " ",
-    "ünïcode ✅ \U0001f600", "*", "a::b", "null", "0", "sig_a_1", "i" * 400,
+    "ünïcode ✅ \U0001f600", "*", "a::b", "null", "0", "sig_run_a_1", "i" * 400,
 ]  # fmt: skip
 
 
@@ -49,7 +49,7 @@ async def test_after_all_that_the_schema_still_stands(kernel: Kernel) -> None:
 
 
 def holder(claimed: Item, **wrong: Any) -> Item:
-    return saying(claimed, draft("note", "sig_a_1")) | wrong
+    return saying(claimed, draft("note", "sig_run_a_1")) | wrong
 
 
 @pytest.mark.parametrize("epoch", [2**63, -(2**63) - 1, 1e300])
@@ -179,7 +179,7 @@ async def test_megabytes_pass_the_kernel_unharmed_their_limit_is_the_callers(ker
 async def test_a_cause_that_is_no_position_of_the_log_wakes_nobody(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
-    for cause in (None, "sig_a_1", 1e300):
+    for cause in (None, "sig_run_a_1", 1e300):
         item = ending(claimed)
         item["signals"].append(draft("agent:activated", 0))
         item["reaction"]["activations"] = [activation("critic", "turn_c", 1, cause=cause)]

@@ -44,7 +44,7 @@ async def test_a_run_that_owes_cannot_end_and_one_that_paid_can(kernel: Kernel) 
             kernel.project,
         )
     (owed,) = await kernel.owed()
-    end = draft("workflow:end", "sig_a_3")
+    end = draft("workflow:end", "sig_run_a_3")
     answer = await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="failed")
     assert answer == {"run_id": "run_a", "outcome": "ok", "targets": []}
     run = await kernel.run("run_a")
@@ -57,14 +57,14 @@ async def test_a_paid_reaction_wakes_agents_by_the_signal_that_was_owed(kernel: 
     await ended_by_kernel(kernel)
     (owed,) = await kernel.owed()
     wakes = [activation("critic", "turn_c", 0, cause={"seq": 3})]
-    activated = draft("agent:activated", "sig_a_3", agent="critic")
+    activated = draft("agent:activated", "sig_run_a_3", agent="critic")
     answer = await kernel.react("run_a", owed["run"]["version"], activated, activations=wakes, state={"failed": 1})
     assert answer["targets"] == [TARGET]
     claimed = await kernel.claim_one()
     assert (claimed["cause"]["id"], claimed["cause"]["name"], claimed["activation_id"]) == (
-        "sig_a_3",
+        "sig_run_a_3",
         "agent:failed",
-        "sig_a_4",
+        "sig_run_a_4",
     )
     assert claimed["run"]["state"] == {"failed": 1}
 
@@ -74,7 +74,7 @@ async def test_a_reaction_is_paid_once(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     (owed,) = await kernel.owed()
     version = owed["run"]["version"]
-    end = draft("workflow:end", "sig_a_3")
+    end = draft("workflow:end", "sig_run_a_3")
     await kernel.react("run_a", version, end, status="ended", outcome="failed")
     before = await kernel.everything()
     again = await kernel.react("run_a", version, end, status="ended", outcome="failed")
@@ -127,7 +127,7 @@ async def test_a_run_that_has_ended_neither_ends_again_nor_comes_back(kernel: Ke
     before = await kernel.everything()
     version = (await kernel.run("run_a"))["version"]
     with pytest.raises(asyncpg.CheckViolationError):
-        await kernel.react("run_a", version, draft("workflow:end", "sig_a_1"), **reaction)
+        await kernel.react("run_a", version, draft("workflow:end", "sig_run_a_1"), **reaction)
     assert await kernel.everything() == before
 
 
@@ -136,7 +136,7 @@ async def test_a_reaction_that_wakes_an_agent_which_the_run_lacks_pays_nothing(k
     (owed,) = await kernel.owed()
     before = await kernel.everything()
     with pytest.raises(asyncpg.ForeignKeyViolationError):
-        await kernel.react("run_a", owed["run"]["version"], draft("agent:activated", "sig_a_3"),
+        await kernel.react("run_a", owed["run"]["version"], draft("agent:activated", "sig_run_a_3"),
                            activations=[activation("nobody", "turn_c", 0, cause={"seq": 3})])  # fmt: skip
     assert await kernel.everything() == before
     assert len(await kernel.owed()) == 1

@@ -98,7 +98,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("outbox", "select heliograph.read_outbox('filled', 100)", [], {"outbox_unpublished"}),
     ("publish", "select heliograph.mark_published('filled', $1, now())", [list(range(1, 6))], {"outbox_unpublished"}),
     ("react", "select heliograph.react('filled', $1, now())",
-     [[{"run_id": "run_a", "signals": [draft("x", "sig_a_1")], "reaction": {"version": 0}}]], {"runs_pkey"}),
+     [[{"run_id": "run_a", "signals": [draft("x", "sig_run_a_1")], "reaction": {"version": 0}}]], {"runs_pkey"}),
     ("a run", "select * from heliograph.run_overview where project_id = 'filled' and run_id = 'run_7'", [], {"runs_pkey"}),
     ("newest runs", "select * from heliograph.run_overview where project_id = 'filled' order by created_at desc, run_id limit 20",
      [], {"runs_recent"}),
@@ -136,11 +136,11 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
     """The calls for a turn that is held, and the claim of the one that waits."""
     head = await kernel.head("run_a/writer")
     claimed = {"agent_id": head["agent_id"], "agent": "writer", "turn_id": "turn_3", "epoch": head["turn_epoch"],
-               "activation_id": "sig_a_2", "run": {"version": (await kernel.run("run_a"))["version"]}}  # fmt: skip
+               "activation_id": "sig_run_a_2", "run": {"version": (await kernel.run("run_a"))["version"]}}  # fmt: skip
     card = {"card_id": "card_new", "kind": "note", "content": {}}
     return [
         ("append", "select heliograph.append('filled', $1, now())",
-         [[saying(claimed, draft("x", "sig_a_1"), cards=[card])]], {"agent_state_head_pkey", "leases_pkey", "cards_pkey"}),
+         [[saying(claimed, draft("x", "sig_run_a_1"), cards=[card])]], {"agent_state_head_pkey", "leases_pkey", "cards_pkey"}),
         ("renew", "select heliograph.renew('filled', $1, 30, now())", [[saying(claimed)]], {"agent_state_head_pkey"}),
         ("finish", "select heliograph.finish('filled', $1, now())", [[ending(claimed, wakes={"turn_new": "critic"})]],
          {"agent_state_head_pkey", "agent_turns_pkey", "turn_queued", "inbox_open", "runs_pkey"}),

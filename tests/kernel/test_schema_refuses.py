@@ -13,11 +13,11 @@ NEW_TURN = (
 )
 NEW_INBOX = (
     "insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at,"
-    " created_at) values ($1, 'run_a/writer', 'turn_3', {kind}, {status}, 'sig_a_1', now(), now())"
+    " created_at) values ($1, 'run_a/writer', 'turn_3', {kind}, {status}, 'sig_run_a_1', now(), now())"
 )
 NEW_EDGE = (
     "insert into execution_edges (project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, cause_id, created_at)"
-    " values ($1, {primitive}, {phase}, 'run_a', 'run_a/writer', 'turn_3', 'sig_a_1', now())"
+    " values ($1, {primitive}, {phase}, 'run_a', 'run_a/writer', 'turn_3', 'sig_run_a_1', now())"
 )
 NEW_CARD = "insert into cards values ($1, {card}, {turn}, 1, {kind}, '{{}}', now())"
 NEW_EVENT = (
@@ -70,7 +70,7 @@ REFUSED = {
     "outbox_pkey": "insert into outbox overriding system value select * from outbox where project_id = $1",
     "outbox_kind_check": NEW_EVENT.format(kind="'rumour'", key="'evt:turn_3'"),
     "outbox_project_id_key_key": NEW_EVENT.format(kind="'task_event'", key="'evt:turn_a'"),
-    "signals_pkey": NEW_SIGNAL.format(seq=2, parent="'sig_a_1'"),
+    "signals_pkey": NEW_SIGNAL.format(seq=2, parent="'sig_run_a_1'"),
     "signals_check": NEW_SIGNAL.format(seq=99, parent="null"),
 }
 

@@ -12,7 +12,7 @@ async def test_a_start_dispatches_what_it_wakes_and_leaves_the_rest_idle(kernel:
     assert answer == {"run_id": "run_a", "outcome": "started", "targets": [TARGET]}
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 1)
-    assert (head["trace_id"], head["parent_step_id"], head["ready_at"]) == ("run_a", "sig_a_2", START)
+    assert (head["trace_id"], head["parent_step_id"], head["ready_at"]) == ("run_a", "sig_run_a_2", START)
     assert (await kernel.head("run_a/critic"))["status"] == "idle"
 
 
@@ -31,9 +31,9 @@ async def test_a_run_that_wakes_nobody_has_only_idle_agents(kernel: Kernel) -> N
 async def test_the_log_begins_with_the_root_and_the_activation_names_what_caused_it(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     root, activated = await kernel.rows("signal_log", "seq, id, name, payload, timestamp, agent, parent")
-    assert dict(root) == {"seq": 1, "id": "sig_a_1", "name": "workflow:start", "payload": {"state": {}},
+    assert dict(root) == {"seq": 1, "id": "sig_run_a_1", "name": "workflow:start", "payload": {"state": {}},
                           "timestamp": START, "agent": None, "parent": None}  # fmt: skip
-    assert (activated["id"], activated["agent"], activated["parent"]) == ("sig_a_2", "writer", "sig_a_1")
+    assert (activated["id"], activated["agent"], activated["parent"]) == ("sig_run_a_2", "writer", "sig_run_a_1")
 
 
 @pytest.mark.proves("L0-30", "L0-31", "L0-33", "L0-36")
@@ -42,11 +42,11 @@ async def test_each_woken_turn_has_an_inbox_row_by_pointer_and_an_edge(kernel: K
     first, second = await kernel.rows("agent_inbox")
     assert (first["status"], first["turn_epoch"]) == ("pending", 1)
     assert (second["status"], second["turn_epoch"]) == ("queued", None)
-    assert {row["correlation_id"] for row in (first, second)} == {"sig_a_1"}
+    assert {row["correlation_id"] for row in (first, second)} == {"sig_run_a_1"}
     edges = await kernel.rows("execution_edges", "edge_id, primitive, edge_phase, agent_turn_id, cause_id")
     assert [tuple(edge)[1:] for edge in edges] == [
-        ("enqueue", "request", "turn_1", "sig_a_1"),
-        ("enqueue", "request", "turn_2", "sig_a_1"),
+        ("enqueue", "request", "turn_1", "sig_run_a_1"),
+        ("enqueue", "request", "turn_2", "sig_run_a_1"),
     ]
 
 

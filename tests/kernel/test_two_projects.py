@@ -75,7 +75,7 @@ async def test_no_function_reaches_into_another_project_by_its_ids(kernel: Kerne
     await fill(kernel)
     (claimed,) = [  # what the owner of turn_3 holds
         {"agent_id": row["agent_id"], "agent": row["agent_name"], "run_id": row["run_id"], "turn_id": "turn_3",
-         "epoch": row["turn_epoch"], "activation_id": "sig_a_2", "run": {"version": 0}}
+         "epoch": row["turn_epoch"], "activation_id": "sig_run_a_2", "run": {"version": 0}}
         for row in await kernel.rows("agent_state_head", "*", "status = 'running'")
     ]  # fmt: skip
     asked = await calls_with(kernel, claimed)

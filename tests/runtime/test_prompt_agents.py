@@ -170,7 +170,7 @@ async def test_a_model_that_fails_leaves_an_error_and_a_failed_turn(rig: Rig, mo
     assert "harness:end" not in names(result.signals)
 
 
-@pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair"])
+@pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair"], ids=["nul", "surrogate"])
 async def test_a_text_that_the_ledger_cannot_hold_fails_the_turn_at_once_and_says_why(rig: Rig, text: str) -> None:
     result = await rig.run(asking(ScriptedModel([text])))
     assert result.outcome == "failed"

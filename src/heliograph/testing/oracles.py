@@ -311,7 +311,7 @@ class Oracles:
 
 def _kernels_card(turn: TurnBook) -> str:
     """The deliverable of a turn that a sweep ended."""
-    return f"card_{turn.turn_id.removeprefix('turn_')}_end"
+    return f"card_{turn.turn_id}_end"
 
 
 def _edges(before: Head, after: Head) -> Iterator[tuple[str, str]]:

@@ -97,7 +97,7 @@ def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
     for signal in log:
         if signal["name"] == "workflow:end":
             break
-        signal_id = f"sig_{run['run_id'].removeprefix('run_')}_{signal['seq']}"
+        signal_id = f"sig_{run['run_id']}_{signal['seq']}"
         for woken, n in set(workflow.wakes.match(signal["name"])):
             count = answers[signal_id, woken]
             if n >= 0:

@@ -123,7 +123,7 @@ def _insert_turn(tx: Transaction, run_id: str, item: Row) -> None:
         "priority": 1 if priority is None else priority, "attempts": 0,
         "max_attempts": j.parse_integer(get_text(item, "max_attempts")), "cause_seq": item["cause"],
         "activation_seq": item["activation"], "context_box_id": get_text(item, "context_box_id"),
-        "output_box_id": None if turn_id is None else f"box_{turn_id.removeprefix('turn_')}",
+        "output_box_id": None if turn_id is None else f"box_{turn_id}",
         "deliverable_card_id": None, "created_at": tx.now, "expires_at": None if ttl is None else tx.now + interval(ttl),
         "finished_at": None,
     })  # fmt: skip

@@ -243,7 +243,7 @@ def end_by_kernel(tx: Transaction, turn_id: str, outcome: str, code: str, messag
     turn = tx.tables.turns[turn_id]
     tx = tx.at(after_cards(tx, turn_id))
     run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
-    card_id = f"card_{turn_id.removeprefix('turn_')}_end"
+    card_id = f"card_{turn_id}_end"
     error = {"code": code, "message": message, "recoverable": False}
     terminal(tx, turn_id, card_id, {"text": message, "error": error}, outcome)
     owed = 0 if "no_owed" in tx.bugs else 1

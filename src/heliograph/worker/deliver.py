@@ -10,7 +10,7 @@ from heliograph.worker.voice import draft_item
 
 def card_id(claimed: Claimed) -> str:
     """Derived from turn and epoch, so that a retry names the same card (K2)."""
-    return f"card_{claimed.turn_id.removeprefix('turn_')}_{claimed.epoch}"
+    return f"card_{claimed.turn_id}_{claimed.epoch}"
 
 
 async def deliver(claimed: Claimed, ending: Ending, content: object, kit: Kit) -> None:

@@ -5,7 +5,7 @@
 --   locks:  nothing
 create function heliograph._signal_id(p_run_id text, p_seq bigint) returns text
     language sql immutable as $$
-    select 'sig_' || regexp_replace(p_run_id, '^run_', '') || '_' || p_seq
+    select 'sig_' || p_run_id || '_' || p_seq
 $$;
 
 -- _write_signals: append drafts to a run's log, in their order, after position p_base.

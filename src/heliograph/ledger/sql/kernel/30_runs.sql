@@ -26,7 +26,7 @@ begin
         (project_id, agent_turn_id, agent_id, run_id, state, priority, max_attempts, cause_seq, activation_seq,
          context_box_id, output_box_id, created_at, expires_at)
     select p_project, a.turn_id, p_run_id || '/' || a.agent, p_run_id, 'queued', coalesce(a.priority, 1),
-           a.max_attempts, a.cause, a.activation, a.context_box_id, 'box_' || regexp_replace(a.turn_id, '^turn_', ''),
+           a.max_attempts, a.cause, a.activation, a.context_box_id, 'box_' || a.turn_id,
            p_now, p_now + make_interval(secs => a.ttl_seconds)
       from rows from (jsonb_to_recordset(p_activations) as
            (agent text, turn_id text, priority smallint, max_attempts integer, cause bigint, activation bigint,

@@ -106,7 +106,7 @@ create function heliograph._end_by_kernel(
 declare
     v_now timestamptz := heliograph._after_cards(p_project, p_turn_id, p_now);
     v_turn heliograph.agent_turns;
-    v_card_id text := 'card_' || regexp_replace(p_turn_id, '^turn_', '') || '_end';
+    v_card_id text := 'card_' || p_turn_id || '_end';
     v_error jsonb := jsonb_build_object('code', p_code, 'message', p_message, 'recoverable', false);
 begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
