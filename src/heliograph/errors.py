@@ -108,3 +108,12 @@ def shown(value: object, limit: int = 80) -> str:
     text = value if isinstance(value, str) else repr(value)
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def told(error: BaseException, limit: int = 2000) -> str:
+    """A foreign exception as a text that the ledger can hold, whatever its author put into it or left out of it."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be read)"
+    return shown(f"{type(error).__name__}: {text}" if text else type(error).__name__, limit)

@@ -85,8 +85,10 @@ class Client:
         for each, answer in zip(ended, await self.call("finish", items), strict=True):
             if answer["outcome"] == "conflict":
                 each["run"] = answer["run"]
-            elif self.random.random() < 0.8:  # else it is tried again, as after a lost reply
+            else:
                 self.held.remove(each)
+        if self.random.random() < 0.3:  # as after a lost reply
+            await self.call("finish", items)
 
     async def sweep(self) -> None:
         await self.call(self.random.choice(["sweep_leases", "sweep_expired", "sweep_queued"]), 10)

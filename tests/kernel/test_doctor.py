@@ -97,7 +97,6 @@ async def test_no_check_is_without_a_test(kernel: Kernel) -> None:
     assert written == set().union(*(found for _, _, found in HARM)) | quiescent
 
 
-@pytest.mark.proves("K19")
 async def test_what_is_under_way_is_harm_only_once_all_should_be_done(kernel: Kernel) -> None:
     await fill(kernel)
     assert await kernel.checks() == []

@@ -95,6 +95,7 @@ async def test_an_append_whose_reply_was_lost_says_the_same_again_without_writin
     assert (await kernel.append(claimed, draft("text:delta", "sig_run_a_3"), said=2))["first_seq"] == 7
 
 
+@pytest.mark.proves("G-69")
 async def test_an_append_that_says_nothing_moves_the_phase_alone(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert (await kernel.append(claimed, phase="act"))["outcome"] == "ok"

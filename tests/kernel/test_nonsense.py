@@ -153,7 +153,6 @@ async def test_a_draft_that_was_said_at_no_time_is_refused(kernel: Kernel, at: s
     assert await kernel.everything() == before
 
 
-@pytest.mark.proves("S11")
 async def test_a_key_too_long_for_an_index_is_refused_and_leaves_nothing(kernel: Kernel) -> None:
     noise = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=8000))
     with pytest.raises(asyncpg.ProgramLimitExceededError):
@@ -164,7 +163,6 @@ async def test_a_key_too_long_for_an_index_is_refused_and_leaves_nothing(kernel:
     assert len(await kernel.rows("agent_turns")) == 1
 
 
-@pytest.mark.proves("S11")
 async def test_megabytes_pass_the_kernel_unharmed_their_limit_is_the_callers(kernel: Kernel) -> None:
     claimed = await kernel.running()
     large = {"text": "x" * 4_000_000}

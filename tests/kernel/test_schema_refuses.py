@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import asyncpg
 import pytest
 
@@ -75,7 +77,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.proves("K21", "L0-01", "L0-07", "G-60", "K6", "G-64", "G-69")
+@pytest.mark.proves("K21", "L0-01", "L0-07", "G-60", "K6", "G-69")
 async def test_each_constraint_refuses_what_it_is_there_for(kernel: Kernel) -> None:
     await fill(kernel)
     before = await kernel.everything()
@@ -96,6 +98,24 @@ async def test_no_constraint_is_without_a_test(kernel: Kernel) -> None:
         "  where i.relnamespace = 'heliograph'::regnamespace and x.indisunique and i.relname !~ '_version_pkey$'"
     )
     assert {row[0] for row in rows} == set(REFUSED)
+
+
+# status columns -> all that they take
+STATUSES = {
+    "agent_inbox_status_check": {"queued", "pending", "processing", "deferred", "consumed", "duplicate", "dead", "canceled"},
+    "agent_turns_outcome_check": {"success", "failed", "canceled", "timeout", "partial"},
+    "agent_state_head_status_check": {"idle", "dispatched", "running", "suspended"},
+    "agent_state_head_phase_check": {"init", "plan", "act", "reflect", "terminate"},
+}  # fmt: skip
+
+
+@pytest.mark.proves("G-64", "G-69")
+async def test_the_statuses_are_those_of_the_specification_and_no_others(kernel: Kernel) -> None:
+    rows = await kernel.connection.fetch(
+        "select conname, pg_get_constraintdef(oid) from pg_constraint"
+        " where connamespace = 'heliograph'::regnamespace and conname = any ($1)", list(STATUSES)
+    )  # fmt: skip
+    assert {name: set(re.findall(r"'(\w+)'::text", written)) for name, written in rows} == STATUSES
 
 
 @pytest.mark.proves("L0-30")

@@ -14,7 +14,7 @@ from heliograph.reactive.agent import AgentSpec, define_agent
 from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_owed, react_to_start
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Workflow, build_workflow
-from heliograph.records import Outcome, OwedSignal, RunView
+from heliograph.records import Outcome, OwedRun, OwedSignal, RunView
 from heliograph.signals.model import Draft, Signal, Source
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -95,9 +95,8 @@ class Run:
 
     def pay(self) -> Reaction:
         """As the watchdog: the reaction to all that is owed."""
-        reaction = react_to_owed(
-            self.workflow, self.view, self.owed, NOW, self.new_id, lambda seq: signal_id(self.run_id, seq)
-        )
+        owed = OwedRun(self.workflow.name, self.view, self.owed)
+        reaction = react_to_owed(self.workflow, owed, NOW, self.new_id)
         self.owed = []
         assert self.commit(reaction)
         return reaction

@@ -136,6 +136,7 @@ async def test_a_large_output_is_delivered_whole_by_its_card(rig: Rig) -> None:
     assert len(card.content["text"]) == 3_000_000
 
 
+@pytest.mark.proves("S11")
 @pytest.mark.parametrize(
     ("name", "payload", "reason"),
     [

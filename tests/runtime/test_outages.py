@@ -157,7 +157,6 @@ async def test_a_forged_bell_wakes_nobody_but_a_look(rig: Rig) -> None:
 # ── The watchdog ──
 
 
-@pytest.mark.proves("K23")
 @pytest.mark.parametrize("error", [KernelRefused("a row is wrong"), StoreUnavailable("away"), ValueError("a bug")])
 async def test_a_sweep_that_fails_is_tried_again_and_ends_no_watchdog(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -179,6 +178,31 @@ async def test_a_sweep_that_fails_is_tried_again_and_ends_no_watchdog(
     async with rig.serving(app):
         assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
     assert len(failures) == 2
+
+
+@pytest.mark.proves("K23", "K19")
+async def test_a_turn_whose_every_ending_is_refused_is_given_up_while_others_go_on(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+    finish = Ledger.finish
+
+    async def refuses_one(self: Ledger, item: dict[str, Any]) -> Any:
+        if item["agent_id"].endswith("/poisoned"):
+            refused.append(item["turn_id"])
+            raise KernelRefused("a row is wrong")
+        return await finish(self, item)
+
+    monkeypatch.setattr(Ledger, "finish", refuses_one)
+    app = Heliograph("poisoned")
+    app.agent(name="poisoned", activate_on=START, max_attempts=2)(lambda _ctx: None)
+    app.agent(name="sound", activate_on=START, updates="n")(lambda _ctx: 1)
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=0.3):
+        signals = await rig.ended(run_id)
+    assert one(signals, "agent:failed")["agent"] == "poisoned"
+    assert one(signals, "workflow:end")["state"] == {"n": 1}
+    assert 2 <= len(refused) <= 4  # each attempt ends twice at most: as it went, and as failed
 
 
 async def test_a_heartbeat_that_is_refused_once_is_followed_by_others(

@@ -178,7 +178,6 @@ async def test_a_text_that_the_ledger_cannot_hold_fails_the_turn_at_once_and_say
     assert one(result.signals, "agent:activated") == {"agent": "writer"}
 
 
-@pytest.mark.proves("S8")
 async def test_a_template_of_something_that_is_not_there_fails_and_names_what_there_is(rig: Rig) -> None:
     result = await rig.run(asking(ScriptedModel(["never asked"]), "About {state.topci}"), {"topic": "t"})
     assert "state.topic" in one(result.signals, "agent:failed")["error"]["message"]

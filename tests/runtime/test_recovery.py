@@ -167,25 +167,28 @@ async def test_what_a_worker_cannot_finish_in_its_grace_is_handed_back_and_goes_
     assert one(signals, "workflow:end")["state"] == {"attempt": 2}
 
 
-async def test_a_run_that_is_over_does_not_break_off_the_turn_of_another_run(rig: Rig) -> None:
-    app = Heliograph("two", reducers={})
-    other_may_end = asyncio.Event()
+async def test_the_worker_of_one_run_takes_no_turn_of_another(rig: Rig) -> None:
+    app = Heliograph("two")
+    app.agent(name="a", activate_on=START, effect="once", updates="ran")(lambda ctx: ctx.attempt)
+    waiting = await rig.start(app, {"n": 1})
+    assert (await rig.run(app, {"n": 2})).outcome == "success"
+    [turn] = await rig.runtime.reader.turns(run_id=waiting)
+    assert (turn.status, turn.attempts, turn.turn_epoch) == ("dispatched", 0, 1)
+    async with rig.serving(app):
+        assert one(await rig.ended(waiting), "workflow:end")["state"] == {"n": 1, "ran": 1}
 
-    @app.agent(activate_on=START, effect="once", updates="ran")
-    async def a(ctx: Context) -> int:
-        if ctx.state["slow"]:
-            async with asyncio.timeout(10):
-                await other_may_end.wait()
-        return ctx.attempt
 
-    slow = await rig.start(app, {"slow": True})
-
-    def watch(signal: Any) -> None:
-        if signal.name == "workflow:end":
-            asyncio.get_running_loop().call_later(0.1, other_may_end.set)
-
-    assert (await rig.run(app, {"slow": False}, on_signal=watch)).outcome == "success"
-    assert one(await rig.ended(slow), "workflow:end")["outcome"] == "success"
+async def test_a_worker_leaves_the_agents_that_its_version_lacks_to_others(rig: Rig) -> None:
+    newer, older = Heliograph("shop"), Heliograph("shop")
+    newer.agent(name="pay", activate_on=START, effect="once", updates="paid")(lambda ctx: ctx.attempt)
+    older.agent(name="sell", activate_on=START)(lambda _ctx: None)
+    run_id = await rig.start(newer)
+    async with rig.serving(older) as worker:
+        await worker.watchdog.sweep()
+        [turn] = await rig.runtime.reader.turns(run_id=run_id)
+        assert (turn.status, turn.attempts) == ("dispatched", 0)
+        async with rig.serving(newer):
+            assert one(await rig.ended(run_id), "workflow:end")["state"] == {"paid": 1}
 
 
 # ── The same run id again ──

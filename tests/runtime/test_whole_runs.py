@@ -34,7 +34,7 @@ def newsroom() -> Heliograph:
     return app
 
 
-@pytest.mark.proves("SIG-62", "SIG-21", "SIG-03")
+@pytest.mark.proves("SIG-62", "SIG-21", "SIG-03", "LC-01", "LC-02")
 async def test_a_run_answers_with_its_state_trace_metrics_and_outcome(rig: Rig) -> None:
     result = await rig.run(newsroom(), {"text": "one two three"})
     assert result.outcome == "success"
@@ -164,7 +164,6 @@ class Model(BaseModel):
     notes: list[str] = []
 
 
-@pytest.mark.proves("SIG-02", "SIG-34")
 @pytest.mark.parametrize("kind", [Model, Data, Typed, None])
 async def test_a_state_comes_back_as_the_type_it_went_in(rig: Rig, kind: Any) -> None:
     app = Heliograph("typed", state=kind, reducers={"notes": lambda old, new: [*old, new]})

@@ -5,22 +5,18 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import pytest
-
 from heliograph.testing.backend import PostgresBackend
 from heliograph.testing.sim_cli import first_difference
 from heliograph.testing.simulate import PROJECT, Case, simulate
 from heliograph.testing.twin import Twin
 
 
-@pytest.mark.proves("SIG-04")
 def test_the_same_seed_is_the_same_trace(twin: Twin) -> None:
     first = [simulate(Case(seed), twin).trace_hash for seed in range(20)]
     assert [simulate(Case(seed), twin).trace_hash for seed in range(20)] == first
     assert len(set(first)) == 20
 
 
-@pytest.mark.proves("SIG-04")
 def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() -> None:
     script = (
         "from heliograph.testing.simulate import Case, simulate\n"

@@ -44,7 +44,10 @@ class Ledger:
         """See enqueue in 32_enqueue.sql; rings what it woke."""
         return await self._write("enqueue", list(messages))
 
-    async def claim(self, targets: Sequence[str], worker: str, limit: int, lease_seconds: float) -> list[Claimed]:
+    async def claim(
+        self, targets: Sequence[str | dict[str, Any]], worker: str, limit: int, lease_seconds: float
+    ) -> list[Claimed]:
+        """`targets`: names, or narrowed as {target, agents, run_id}; see claim in 40_claim.sql."""
         rows = await self.world.call("claim", self.project, list(targets), worker, limit, lease_seconds)
         return msgspec.convert(rows, list[Claimed])
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import msgspec
 
-from heliograph.errors import HeliographError, KernelRefused, SetupError, StoreUnavailable
+from heliograph.errors import HeliographError, InvalidInput, KernelRefused, SetupError, StoreUnavailable
 from heliograph.ledger.kernel import KERNEL
 
 _JSONB_VERSION = b"\x01"
@@ -32,23 +32,23 @@ class Database:
 
     @classmethod
     async def open(cls, url: str, *, size: int = 8) -> Database:
-        """Raises StoreUnavailable or SetupError naming host and user, never the password."""
+        """Raises StoreUnavailable or SetupError naming host and user, never the password; InvalidInput for the URL."""
         try:
             pool = await asyncpg.create_pool(
                 url, min_size=1, max_size=size, connection_class=_Connection, init=_prepare,
                 command_timeout=_COMMAND_TIMEOUT_SECONDS, server_settings={"application_name": "heliograph"},
             )  # fmt: skip
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError) as error:
             raise explain_connect(error, url) from error
         return cls(pool, url)
 
     async def call(self, function: str, *args: object) -> Any:
         """One kernel function in one transaction; see `kernel.KERNEL` for its arguments."""
         definition = KERNEL[function]
-        values = [
-            msgspec.json.encode(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)
-        ]
         try:
+            values = [
+                msgspec.json.encode(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)
+            ]
             raw = await self._pool.fetchval(definition.statement(), *values)
         except Exception as error:
             raise explain(error, f"heliograph.{function}") from error
@@ -94,11 +94,18 @@ def explain(error: Exception, what: str) -> Exception:
     # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
         return StoreUnavailable(f"{what} was not done: the connection to PostgreSQL is gone ({_first_line(error)})")
+    if isinstance(error, UnicodeEncodeError | OverflowError):
+        return KernelRefused(f"{what} was not asked: what it was to be given is no JSON ({_first_line(error)})")
     return error
 
 
 def explain_connect(error: Exception, url: str) -> HeliographError:
     """Why no connection could be made, without the password."""
+    if isinstance(error, ValueError | OverflowError):  # the latter for a port above 65535
+        return InvalidInput(
+            "HELIOGRAPH_DATABASE_URL cannot be read; it looks like postgresql://user:password@host:5432/database",
+            code="invalid_url",
+        )
     parts = urlsplit(url)
     where = f"{parts.username or 'the current user'} at {parts.hostname or 'the local socket'}"
     if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
@@ -107,9 +114,6 @@ def explain_connect(error: Exception, url: str) -> HeliographError:
     if isinstance(error, asyncpg.InvalidCatalogNameError):
         return SetupError(f"the database {parts.path.lstrip('/') or '(none)'} does not exist for {where}; create it first",
                           code="no_database")  # fmt: skip
-    if isinstance(error, ValueError):
-        return SetupError("HELIOGRAPH_DATABASE_URL cannot be read; it looks like postgresql://user:password@host:5432/database",
-                          code="invalid_url")  # fmt: skip
     return StoreUnavailable(f"no connection to PostgreSQL as {where}: {_first_line(error)}")
 
 

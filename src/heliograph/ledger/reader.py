@@ -133,10 +133,14 @@ class Reader:
     async def run_of_signal(self, identifier: str) -> str:
         """The run that a signal's id belongs to. Raises NotFound."""
         parts = split_signal_id(identifier)
-        if parts is not None and parts[1] < 2**63 and await self._database.fetch(
-            "select 1 from heliograph.signal_log where project_id = $1 and run_id = $2 and seq = $3",
-            self._project,
-            *parts,
+        if (
+            parts is not None
+            and parts[1] < 2**63
+            and await self._database.fetch(
+                "select 1 from heliograph.signal_log where project_id = $1 and run_id = $2 and seq = $3",
+                self._project,
+                *parts,
+            )
         ):
             return parts[0]
         raise NotFound(f"no signal {shown(identifier)} in project {self._project}; helio signal tail shows their ids",

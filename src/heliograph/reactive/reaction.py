@@ -11,15 +11,16 @@ agents by name (G-47).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from heliograph.errors import AgentFailed, HeliographError, shown
+from heliograph.errors import AgentFailed, HeliographError, shown, told
+from heliograph.ids import signal_id
 from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Outcome, OwedSignal, RunView
+from heliograph.records import Outcome, OwedRun, RunStatus, RunView
 from heliograph.signals.model import Draft
 from heliograph.types import Json, JsonObject
 
@@ -54,8 +55,8 @@ class Reaction:
     drafts: list[Draft] = field(default_factory=list)
     state: JsonObject | None = None
     memory: dict[str, Any] | None = None
-    status: str | None = None
-    outcome: str | None = None
+    status: RunStatus | None = None
+    outcome: Outcome | None = None
     activations: list[dict[str, Any]] = field(default_factory=list)
 
     def to_item(self) -> dict[str, Any]:
@@ -66,6 +67,19 @@ class Reaction:
             if value is not None:
                 item[key] = value
         return item
+
+    def applied_to(self, view: RunView, closed: int) -> RunView:
+        """What the run is once this reaction has committed, with `closed` turns ended by it."""
+        return RunView(
+            view.run_id,
+            self.status or view.status,
+            view.version + 1,
+            view.state if self.state is None else self.state,
+            view.memory if self.memory is None else self.memory,
+            view.open_turns - closed + len(self.activations),
+            view.owed,
+            view.activations + len(self.activations),
+        )
 
 
 def react_to_start(
@@ -104,15 +118,25 @@ def react_to_ending(
 
 
 def react_to_owed(
-    workflow: Workflow, view: RunView, signals: Sequence[OwedSignal], now: datetime, new_id: Callable[[str], str], signal_id: Callable[[int], str]
-) -> Reaction:  # fmt: skip
-    """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel."""
-    builder = _Builder(workflow, view, now, new_id, closing=0, owed=0)
-    for signal in signals:
+    workflow: Workflow,
+    owed: OwedRun,
+    now: datetime,
+    new_id: Callable[[str], str],
+    stop_because: str | None = None,
+) -> Reaction:
+    """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel.
+
+    stop_because: react to none of them and let the run end as failed, for this reason: the way out for a run whose
+    reaction the store refuses again and again (K23).
+    """
+    builder = _Builder(workflow, owed.run, now, new_id, closing=0, owed=0)
+    builder.stop_because = stop_because
+    for signal in owed.signals:
         if signal.name == "agent:failed":
             builder.memory["turns"] += 1
             builder.memory["failed"] += 1
-        builder.heard.append((signal_id(signal.seq), {"seq": signal.seq}, signal.name, signal.payload, signal.agent))
+        parent = signal_id(owed.run.run_id, signal.seq)
+        builder.heard.append((parent, {"seq": signal.seq}, signal.name, signal.payload, signal.agent))
     return builder.finished()
 
 
@@ -156,6 +180,7 @@ class _Builder:
         self.owed = view.owed if owed is None else owed
         self.state = view.state
         self.memory: dict[str, Any] = copy.deepcopy(view.memory)
+        self.stop_because: str | None = None
         self.reaction = Reaction(view.version)
         # signals to react to: (parent for what it causes, cause for an activation, name, payload, agent)
         self.heard: list[tuple[int | str, Any, str, Json, str | None]] = []
@@ -168,7 +193,7 @@ class _Builder:
 
     def count(self, ending: Ending) -> None:
         self.memory["turns"] += 1
-        self.memory["failed"] += ending.outcome != "success"
+        self.memory["failed"] += ending.outcome not in ("success", "canceled")
         usage = self.memory["usage"]
         usage["inputTokens"] += ending.usage[0]
         usage["outputTokens"] += ending.usage[1]
@@ -183,9 +208,7 @@ class _Builder:
         except HeliographError as error:
             raise AgentFailed(f"what agent {agent.name} returned does not fit: {error.message}") from error
         except Exception as error:
-            raise AgentFailed(
-                f"the reducer for {', '.join(agent.updates)} raised {type(error).__name__}: {error}"
-            ) from error
+            raise AgentFailed(f"the reducer for {', '.join(agent.updates)} raised {told(error)}") from error
         for key in sorted(after):
             if after[key] != self.state.get(key) or key not in self.state:
                 self.say(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now))
@@ -195,7 +218,7 @@ class _Builder:
     def finished(self) -> Reaction:
         """React to everything heard, in order, then see whether the run is over."""
         is_running = self.view.status == "running"
-        reason = self._stop_reason() if is_running else None
+        reason = self.stop_because or (self._stop_reason() if is_running else None)
         index = 0
         while index < len(self.heard) and is_running and reason is None:
             reason = self._hear(*self.heard[index])
@@ -217,7 +240,7 @@ class _Builder:
         try:
             return "end_when" if end_when(self.workflow.shape.load(self.state)) else None
         except Exception as error:
-            return f"end_when raised {type(error).__name__}: {error}"
+            return f"end_when raised {told(error)}"
 
     def _hear(self, parent: int | str, cause: Any, name: str, payload: Json, agent: str | None) -> str | None:
         """Wake or skip whom this signal concerns; answers why the run must stop, if it must."""
@@ -263,7 +286,7 @@ class _Builder:
             signal = Draft(name, copy.deepcopy(payload), source, parent, self.now)
             allowed = agent.when(state) if agent.when_arity == 1 else agent.when(state, signal)
         except Exception as error:
-            return f"when guard raised {type(error).__name__}: {error}"
+            return f"when guard raised {told(error)}"
         return None if allowed else "when guard false"
 
     def _activate(self, agent: AgentSpec, parent: int | str, cause: Any) -> None:
@@ -279,6 +302,7 @@ class _Builder:
 
     def _end(self) -> None:
         stopped_by = self.memory.get("stopped_by")
+        outcome: Outcome
         if stopped_by not in (None, "end_when"):
             outcome = "failed"
         elif stopped_by == "end_when":

@@ -178,6 +178,13 @@ class Oracles:
         if turn_id in self.books.turns:
             self.books.turns[turn_id].ready_at = now
 
+    def _may_claim(self, targets: list[dict[str, Any]], run_id: str, agent_id: str) -> bool:
+        name = agent_id.removeprefix(f"{run_id}/")
+        return any(
+            t["target"] == self.books.targets[run_id] and name in t["agents"] and t["run_id"] in (None, run_id)
+            for t in targets
+        )
+
     def _check_order(self, args: tuple[Any, ...], answer: Any) -> None:
         """Priority, then first ready time, then agent id (K22)."""
         _, targets, _, limit, _ = args
@@ -185,7 +192,7 @@ class Oracles:
         ready = []
         for agent_id, head in self._heads.items():
             turn = turns.get(head.turn_id or "")
-            if head.status == "dispatched" and turn is not None and self.books.targets[turn.run_id] in targets:
+            if head.status == "dispatched" and turn is not None and self._may_claim(targets, turn.run_id, agent_id):
                 ready.append((-turn.priority, turn.ready_at or 0, agent_id))
         expected = [agent_id for _, _, agent_id in sorted(ready)[:limit]]
         if expected != [row["agent_id"] for row in answer]:

@@ -1,4 +1,7 @@
-"""`helio sim run | replay | shrink | diff | mutants`. Each answers with an exit code: 0 as it should be, 1 not."""
+"""`helio sim run | replay | shrink | diff | mutants`. Each answers with an exit code: 0 as it should be, 1 not.
+
+The simulator is imported when a command is chosen: `--help` does not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,27 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import Any
-
-import msgspec
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
 
 from heliograph.errors import InvalidInput, shown
-from heliograph.testing.mutants import MUTANTS, hunt
-from heliograph.testing.reach import unreached
-from heliograph.testing.shrink import Shrinker
-from heliograph.testing.sim_jobs import open_backend, run_seeds
-from heliograph.testing.simulate import PROJECT, Case, Result, simulate
-from heliograph.testing.twin import Twin
+
+if TYPE_CHECKING:
+    from heliograph.testing.simulate import Case, Result
 
 _SHOWN_MAX = 20
 _REACH_SEEDS = 300  # fewer need not have seen everything
 
 
-def main(arguments: list[str]) -> int:
-    """Raises InvalidInput for arguments that mean nothing."""
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows what it takes")
+
+
+def main(arguments: list[str], kind: type[argparse.ArgumentParser] = _Parser) -> int:
+    """Raises InvalidInput for arguments that mean nothing. `kind`: of parser, for the caller's own way to say so."""
     try:
-        options = _parser().parse_args(arguments)
+        options = _parser(kind).parse_args(arguments)
     except SystemExit as end:  # --help has answered
         return int(end.code or 0)
     code: int = options.call(options)
@@ -36,6 +40,9 @@ def main(arguments: list[str]) -> int:
 
 def run(seeds: int, backend: str = "twin", start: int = 0, jobs: int | None = None) -> int:
     """Simulate seeds; one line for each that fails."""
+    from heliograph.testing.reach import unreached
+    from heliograph.testing.sim_jobs import run_seeds
+
     started, counters, failed = time.monotonic(), Counter[str](), 0
     calls, turns, virtual = 0, 0, 0.0
     for summary in run_seeds(range(start, start + seeds), backend, jobs or os.cpu_count() or 1):
@@ -56,6 +63,10 @@ def run(seeds: int, backend: str = "twin", start: int = 0, jobs: int | None = No
 
 def replay(case: Case, backend: str = "twin", *, trace: bool = False, mutant: str | None = None) -> int:
     """One case again; with `trace` every kernel call and every fault."""
+    from heliograph.testing.mutants import MUTANTS
+    from heliograph.testing.sim_jobs import open_backend
+    from heliograph.testing.simulate import simulate
+
     rule = MUTANTS[mutant] if mutant else None
     with open_backend(backend, rule) as opened:
         case = replace(case, repeats_once=rule.repeats_once) if rule else case
@@ -68,6 +79,13 @@ def replay(case: Case, backend: str = "twin", *, trace: bool = False, mutant: st
 
 def shrink(seed: int, mutant: str | None = None) -> int:
     """The smallest case found that fails as this seed does, as JSON for `replay --case`."""
+    import msgspec
+
+    from heliograph.testing.mutants import MUTANTS
+    from heliograph.testing.shrink import Shrinker
+    from heliograph.testing.simulate import Case, simulate
+    from heliograph.testing.twin import Twin
+
     rule = MUTANTS[mutant] if mutant else None
     twin = rule.twin() if rule else Twin()
     shrinker = Shrinker(lambda case: simulate(case, twin))
@@ -87,6 +105,9 @@ def shrink(seed: int, mutant: str | None = None) -> int:
 
 def diff(seeds: int, start: int = 0) -> int:
     """The twin and PostgreSQL have to do the same: every call, argument, answer and time, and every row at the end."""
+    from heliograph.testing.sim_jobs import open_backend
+    from heliograph.testing.simulate import PROJECT, Case, simulate
+
     differing = 0
     with open_backend("twin") as twin, open_backend("postgres") as postgres:
         for seed in range(start, start + seeds):
@@ -113,6 +134,9 @@ def first_difference(left: Result, right: Result) -> str | None:
 
 def mutants(backend: str = "twin", seeds: int = 300) -> int:
     """Take out each rule in turn: which seed notices, by what, and how soon."""
+    from heliograph.testing.mutants import MUTANTS, hunt
+    from heliograph.testing.sim_jobs import open_backend
+
     unseen = 0
     for mutant in MUTANTS.values():
         if backend == "postgres" and not mutant.sql:
@@ -127,13 +151,8 @@ def mutants(backend: str = "twin", seeds: int = 300) -> int:
     return 1 if unseen else 0
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows what it takes")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="helio sim", description="Run the runtime under seeded faults.", allow_abbrev=False)
+def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    parser = kind(prog="helio sim", description="Run the runtime under seeded faults.", allow_abbrev=False)
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def verb(name: str, text: str, call: Any) -> argparse.ArgumentParser:
@@ -152,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
             to.add_argument("--start", type=_seed, default=0, metavar="SEED", help="the first seed (0)")
         if "mutant" in names:
             to.add_argument(
-                "--mutant", choices=sorted(MUTANTS), metavar="NAME", help=f"with a rule taken out: {', '.join(MUTANTS)}"
+                "--mutant", type=_mutant, metavar="NAME", help="with a rule taken out; helio sim mutants names them"
             )
 
     many = verb("run", "simulate many seeds", lambda o: run(o.seeds, o.backend, o.start, o.jobs))
@@ -186,6 +205,17 @@ def _seed(text: str) -> int:
         raise InvalidInput(f"seed must be an integer, not {shown(text)}", code="invalid_seed", path="seed") from None
 
 
+def _mutant(text: str) -> str:
+    from heliograph.testing.mutants import MUTANTS
+
+    if text not in MUTANTS:
+        nearest = get_close_matches(text, MUTANTS, n=1)
+        meant = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise InvalidInput(f"--mutant is one of {', '.join(sorted(MUTANTS))}, not '{shown(text)}'{meant}",
+                           code="invalid_enum", path="--mutant")  # fmt: skip
+    return text
+
+
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10_000_000:
         raise InvalidInput(f"a count is a whole number from 1 to 10000000, not {shown(text)}", code="out_of_range")
@@ -195,6 +225,8 @@ def _count(text: str) -> int:
 def _case(options: argparse.Namespace) -> Case:
     if (options.seed is None) == (options.case is None):
         raise InvalidInput("helio sim replay takes either a seed or --case", code="usage")
+    from heliograph.testing.simulate import Case
+
     if options.case is None:
         return Case(options.seed)
     return read_case(options.case)
@@ -202,6 +234,10 @@ def _case(options: argparse.Namespace) -> Case:
 
 def read_case(text: str) -> Case:
     """A case as `shrink` prints it. Raises InvalidInput."""
+    import msgspec
+
+    from heliograph.testing.simulate import Case
+
     try:
         return msgspec.json.decode(text, type=Case)
     except msgspec.MsgspecError as error:

@@ -15,12 +15,23 @@ def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds:
     _check_lease(lease_seconds)
     if not 1 <= limit <= 1000:
         raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
-    wanted = j.texts(targets)
-    ready = [h for h in tx.tables.heads.values() if h["status"] == "dispatched" and h["target"] in wanted]
+    wanted = j.elements(targets)
+    ready = [h for h in tx.tables.heads.values() if h["status"] == "dispatched" and _is_wanted(h, wanted)]
     ready.sort(key=lambda h: (-h["priority"], h["ready_at"], h["agent_id"]))
     for head in ready[:limit]:
         _take(tx, head, worker, lease_seconds)
     return [_claimed(tx, h) for h in ready[:limit] if _cause(tx, h) is not None]
+
+
+def _is_wanted(head: Row, targets: list[Any]) -> bool:
+    return any(
+        head["target"] == j.get_text(t, "target")
+        and (j.get(t, "agents") is None or head["agent_name"] in j.get(t, "agents"))
+        and j.get_text(t, "run_id") in (None, head["run_id"])
+        if isinstance(t, dict)
+        else head["target"] == j.text(t)
+        for t in targets
+    )
 
 
 def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> None:
@@ -159,12 +170,14 @@ def _box(tx: Transaction, box_id: str, card_id: str | None) -> None:
     tx.insert(tx.tables.boxes, (box_id, position), {"box_id": box_id, "position": position, "card_id": card_id})
 
 
-def terminal(tx: Transaction, turn_id: str, card_id: str | None, content: Any, outcome: str | None) -> None:
+def terminal(
+    tx: Transaction, turn_id: str, epoch: int | None, card_id: str | None, content: Any, outcome: str | None
+) -> None:
     """Bugs: finish_splits_event, kernel_end_without_event."""
     tables = tx.tables
     turn = tables.turns[turn_id]
     head = tables.heads[turn["agent_id"]]
-    row = _card(tx, card_id, turn_id, head["turn_epoch"], DELIVERABLE, content)
+    row = _card(tx, card_id, turn_id, head["turn_epoch"] if epoch is None else epoch, DELIVERABLE, content)
     if any(c["agent_turn_id"] == turn_id and c["kind"] == DELIVERABLE for c in tables.cards.values()):
         raise Refusal("23505", f"{turn_id} has a deliverable already")
     tx.insert(tables.cards, card_id, row)
@@ -233,7 +246,14 @@ def _finish_one(tx: Transaction, item: Any, turn: Row | None) -> tuple[str, list
     run = tx.tables.runs[turn["run_id"]]
     if run["version"] != version and "no_version_guard" not in tx.bugs:
         return "conflict", []
-    terminal(tx, turn_id, get_text(item, "card_id"), get(item, "content"), get_text(item, "outcome"))
+    terminal(
+        tx,
+        turn_id,
+        j.get_whole(item, "epoch"),
+        get_text(item, "card_id"),
+        get(item, "content"),
+        get_text(item, "outcome"),
+    )
     targets = [] if "no_chain" in tx.bugs else dispatch_next(tx, [agent_id])
     return "ok", targets + react_to(tx, turn["run_id"], turn_id, 1, get(item, "signals"), get(item, "reaction"))
 
@@ -245,7 +265,7 @@ def end_by_kernel(tx: Transaction, turn_id: str, outcome: str, code: str, messag
     run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
     card_id = f"card_{turn_id}_end"
     error = {"code": code, "message": message, "recoverable": False}
-    terminal(tx, turn_id, card_id, {"text": message, "error": error}, outcome)
+    terminal(tx, turn_id, None, card_id, {"text": message, "error": error}, outcome)
     owed = 0 if "no_owed" in tx.bugs else 1
     payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": card_id}
     write_signals(tx, run["run_id"], run["signal_seq"], turn_id, [{

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut, shown
+from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut, shown, told
 from heliograph.ports import Harness, ModelReply, ModelRequest, TextDelta
 from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.reaction import fold_changes
@@ -49,20 +49,19 @@ async def act(
     except HeliographError as error:
         code = error.code if error.code.isupper() else "ACTION_FAILED"
         return Raised("failed", code, shown(error.message, _MESSAGE_MAX), error.recoverable), usage
-    except (Exception, SystemExit) as error:  # sys.exit in an agent ends the agent's turn, not the worker
+    except (
+        Exception,
+        SystemExit,
+        KeyboardInterrupt,
+    ) as error:  # what ends a program ends the agent's turn here, not the worker
         log.warning("agent %s raised in %s", spec.name, claimed.turn_id, exc_info=True)
-        return Raised("failed", "ACTION_FAILED", _told(error)), usage
+        return Raised("failed", "ACTION_FAILED", told(error, _MESSAGE_MAX)), usage
 
 
 async def _run_plain(function: Callable[[Any], Any], context: Context, world: World) -> Any:
     """A plain function's result; one that only wraps an async function answers what is still to be awaited."""
     result = await world.run_sync(function, context)
     return await result if inspect.isawaitable(result) else result
-
-
-def _told(error: BaseException) -> str:
-    """An exception as a message that the ledger can hold, whatever its author put into it."""
-    return shown(f"{type(error).__name__}: {error}", _MESSAGE_MAX)
 
 
 def _try_update(workflow: Workflow, spec: AgentSpec, claimed: Claimed, output: Json) -> None:
@@ -97,7 +96,7 @@ async def _ask(
                 offsets[kind] += len(chunk.content)
         raise HarnessError(f"the harness for {harness.model} ended without a reply")
     except Exception as error:
-        failure = error if isinstance(error, HeliographError) else HarnessError(_told(error))
+        failure = error if isinstance(error, HeliographError) else HarnessError(told(error, _MESSAGE_MAX))
         message = shown(failure.message, _MESSAGE_MAX)
         payload: Json = {"error": message, "code": failure.code, "message": message, "recoverable": failure.recoverable}
         voice.say(draft("harness:error", payload, start))

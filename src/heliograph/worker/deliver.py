@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heliograph.reactive.reaction import Ending, react_to_ending
-from heliograph.records import Claimed
+from heliograph.records import Claimed, RunView
 from heliograph.worker.kit import Kit, owned
 from heliograph.worker.voice import draft_item
 
@@ -16,8 +16,14 @@ def card_id(claimed: Claimed) -> str:
 async def deliver(claimed: Claimed, ending: Ending, content: object, kit: Kit) -> None:
     """One gated commit (K1). Raises TurnLost when another epoch owns the turn, AgentFailed when the output does not
     fit the state that it meets."""
+    async with kit.gates.enter(claimed.run_id) as gate:
+        gate.view = await _commit(claimed, ending, content, kit, gate.newest(claimed.run))
+    kit.world.ring([f"log:{claimed.run_id}"])
+
+
+async def _commit(claimed: Claimed, ending: Ending, content: object, kit: Kit, view: RunView) -> RunView:
+    """The run after the commit, as far as this worker can tell."""
     world, workflow = kit.world, kit.workflows[claimed.target]
-    view = claimed.run
     while True:
         reaction = react_to_ending(workflow, view, ending, world.now(), world.new_id)
         await world.point("before_finish")
@@ -27,6 +33,5 @@ async def deliver(claimed: Claimed, ending: Ending, content: object, kit: Kit) -
             "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
         }))  # fmt: skip
         if written.run is None:
-            break
+            return reaction.applied_to(view, closed=1)
         view = written.run  # conflict: nothing was written, and this is what the run looks like now
-    world.ring([f"log:{claimed.run_id}"])

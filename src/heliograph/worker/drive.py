@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from heliograph.errors import AgentFailed, InvalidInput, KernelRefused
+import logging
+
+from heliograph.errors import AgentFailed, InvalidInput, KernelRefused, shown
 from heliograph.reactive.reaction import Ending
 from heliograph.records import Claimed
 from heliograph.turn.events import Act, Deliver, Emit, Event, Hydrated, Raised
@@ -13,6 +15,8 @@ from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
 from heliograph.worker.kit import Kit
 from heliograph.worker.voice import Voice
+
+log = logging.getLogger("heliograph.worker")
 
 
 class Drive:
@@ -35,9 +39,10 @@ class Drive:
     async def run(self) -> None:
         """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
         event: Event | None = Hydrated(
-            recoveries=self.claimed.attempts, may_run_again=self.spec.effect != "once",
+            recoveries=self.claimed.attempts,
+            may_run_again=self.spec.effect != "once",
             is_run_over=self.claimed.run.status != "running",
-        )  # fmt: skip
+        )
         while event is not None:
             before, mark = self.turn, self.voice.mark()
             try:
@@ -49,7 +54,7 @@ class Drive:
                 # what was said: trying the same again would end the same, so the turn ends as failed
                 self.turn = before
                 self.voice.rewind(mark)
-                event = Raised("failed", "ACTION_FAILED", error.message)
+                event = Raised("failed", "ACTION_FAILED", _told(self.claimed.turn_id, error))
 
     async def _advance(self, event: Event) -> Event | None:
         """One step of the machine; the next event, or None when the turn has ended."""
@@ -70,7 +75,7 @@ class Drive:
         try:
             context = Context(self.claimed, self.spec, self.workflow, self.voice, self.kit.world)
         except InvalidInput as error:  # the state was written by another version of the application
-            return Raised("failed", "ACTION_FAILED", error.message)
+            return Raised("failed", "ACTION_FAILED", shown(error.message, 2000))
         await self.kit.world.point("before_act")
         event, self.usage = await act(
             self.claimed, self.spec, self.workflow, self.voice, context, self.kit.world, self.kit.harness_of
@@ -85,3 +90,11 @@ class Drive:
             drafts=await self.voice.take(), emitted=self.emitted, usage=self.usage,
         )  # fmt: skip
         await deliver(self.claimed, ending, effect.content, self.kit)
+
+
+def _told(turn_id: str, error: AgentFailed | KernelRefused) -> str:
+    """What the turn's error says. A refusal of the store names constraints and tables: that is for the log (S20)."""
+    if isinstance(error, AgentFailed):
+        return error.message
+    log.error("%s: %s", turn_id, error.message)
+    return "the store refused what this turn was to write; the worker's log says why"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Harness
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Written
+from heliograph.worker.gates import RunGates
 from heliograph.world import World
 
 
@@ -26,13 +27,26 @@ def owned(written: Written) -> Written:
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """The world, the ledger, the applications served by name, and the way to a model."""
+    """The world, the ledger, the applications served by name, and the way to a model.
+
+    run_id: the only run whose turns are claimed; None for all runs of the applications.
+    """
 
     world: World
     ledger: Ledger
     workflows: Mapping[str, Workflow]
     harness_of: Callable[[Any], Harness]
+    run_id: str | None = None
+    gates: RunGates = field(default_factory=RunGates)
 
     @property
     def targets(self) -> list[str]:
         return sorted(self.workflows)
+
+    @property
+    def claims(self) -> list[dict[str, Any]]:
+        """What this worker may claim: of each application only the agents that its version of it has."""
+        return [
+            {"target": name, "agents": sorted(workflow.agents), "run_id": self.run_id}
+            for name, workflow in sorted(self.workflows.items())
+        ]

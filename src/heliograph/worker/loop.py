@@ -77,7 +77,7 @@ class Worker:
         while empty < 2 and not self.is_stopping and len(self._running) < self.concurrency:
             try:
                 room = self.concurrency - len(self._running)
-                claimed = await self.kit.ledger.claim(self.kit.targets, self.name, room, self.lease_seconds)
+                claimed = await self.kit.ledger.claim(self.kit.claims, self.name, room, self.lease_seconds)
             except StoreUnavailable as error:
                 log.warning("cannot claim: %s", error.message)
                 await self.kit.world.sleep(0.5)
@@ -87,12 +87,7 @@ class Worker:
                 self._start(turn)
 
     def _start(self, claimed: Claimed) -> None:
-        try:
-            drive = Drive(claimed, self.kit)
-        except KeyError:
-            log.error("run %s wants agent %s, which application %s does not have; is this the right version of it?",
-                      claimed.run_id, claimed.agent, claimed.target)  # fmt: skip
-            return  # its lease runs out; after max_attempts the kernel ends it as failed
+        drive = Drive(claimed, self.kit)
         task = self.kit.world.spawn(f"{self.name} {claimed.turn_id}", self._work(drive))
         self._running[claimed.turn_id] = (drive, task)
 

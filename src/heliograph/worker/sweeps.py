@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from heliograph.errors import StoreUnavailable
-from heliograph.ids import signal_id
 from heliograph.reactive.reaction import react_to_owed
 from heliograph.records import OwedRun
 from heliograph.worker.kit import Kit
@@ -19,6 +18,8 @@ from heliograph.world import Ear
 
 log = logging.getLogger("heliograph.worker")
 
+_REFUSALS_MAX = 3
+
 
 class Watchdog:
     """Sweeps once per `interval_seconds`, and reacts at once when something became owed or was put in the outbox."""
@@ -26,6 +27,7 @@ class Watchdog:
     def __init__(self, kit: Kit, interval_seconds: float = 1.0):
         self.kit = kit
         self.interval_seconds = interval_seconds
+        self._refused: dict[str, int] = {}
         self.recovered: list[str] = []  # turns taken from dead workers by this one, for those who ask
 
     async def run(self) -> None:
@@ -62,16 +64,19 @@ class Watchdog:
         for owed in await self.kit.ledger.sweep_owed(self.kit.targets):
             try:
                 await self._react(owed)
+                self._refused.pop(owed.run.run_id, None)
             except StoreUnavailable:
                 raise
-            except Exception:
-                log.exception("the reaction of %s cannot be committed", owed.run.run_id)
+            except Exception as error:
+                self._refused[owed.run.run_id] = self._refused.get(owed.run.run_id, 0) + 1
+                log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
 
     async def _react(self, owed: OwedRun) -> None:
         world, run_id = self.kit.world, owed.run.run_id
+        is_hopeless = self._refused.get(run_id, 0) >= _REFUSALS_MAX
         reaction = react_to_owed(
-            self.kit.workflows[owed.target], owed.run, owed.signals, world.now(), world.new_id,
-            lambda seq: signal_id(run_id, seq),
+            self.kit.workflows[owed.target], owed, world.now(), world.new_id,
+            "its reaction cannot be committed; the worker's log says why" if is_hopeless else None,
         )  # fmt: skip
         await world.point("before_react")
         outcome = await self.kit.ledger.react({

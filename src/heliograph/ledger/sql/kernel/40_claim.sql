@@ -1,5 +1,6 @@
 -- claim: take up to p_limit dispatched heads and all that hydration needs (L0-40, L0-45, K6, K22).
---   dispatched -> running, epoch + 1: the epoch answered is the fencing token, given once (leases).
+--   p_targets: [name], or [{target, agents, run_id}] for a worker that has only these agents, or serves only that run;
+--   what it cannot run it does not take. dispatched -> running, epoch + 1: the epoch answered is the fencing token, given once (leases).
 --   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped.
 --   Answers one object per head; an empty answer may mean that others were claiming: look once more before parking.
 --   raises: 22023 for a lease that is not between 0.1 s and a day, or a limit that is not between 1 and 1000
@@ -19,10 +20,13 @@ begin
     -- each target by itself, so that the index gives the first ones in order however many are waiting
     select array_agg(agent_id) into v_agent_ids from (
         select ready.agent_id
-          from (select distinct name from jsonb_array_elements_text(p_targets) e (name)) t
+          from (select distinct case jsonb_typeof(e) when 'object' then e ->> 'target' else e #>> '{}' end as name,
+                                e -> 'agents' as agents, e ->> 'run_id' as run_id
+                  from jsonb_array_elements(p_targets) e) t
          cross join lateral (
                select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
                 where h.project_id = p_project and h.status = 'dispatched' and h.target = t.name
+                  and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
                 order by h.priority desc, h.ready_at, h.agent_id
                 limit p_limit for update skip locked) ready
          order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked;

@@ -1,14 +1,14 @@
 -- Endings. Every way a turn can end goes through _terminal: deliverable, state, task event, all in one commit
 -- (K1, L0-03, L0-07, L0-80). The caller dispatches the next queued turn in the same transaction (K8).
 
--- _terminal: end one turn. Active or queued, under the head's lock.
+-- _terminal: end one turn. Active or queued, under the head's lock. p_epoch: the writer's, null for the kernel itself.
 --   The deliverable card goes to the output box (L0-82); open inbox rows are consumed (canceled, if the turn
 --   never ran); the task event goes to the outbox, pointers only (L0-81, L0-86, L0-107); an active turn's head
 --   becomes idle under the next epoch, its lease is closed (L0-72, K7).
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  nothing; the caller holds the head
 create function heliograph._terminal(
-    p_project text, p_turn_id text, p_card_id text, p_content jsonb, p_outcome text, p_now timestamptz
+    p_project text, p_turn_id text, p_epoch bigint, p_card_id text, p_content jsonb, p_outcome text, p_now timestamptz
 ) returns void language plpgsql as $$
 declare
     v_turn heliograph.agent_turns;
@@ -17,7 +17,7 @@ begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = v_turn.agent_id;
     insert into heliograph.cards (project_id, card_id, agent_turn_id, turn_epoch, kind, content, created_at)
-    values (p_project, p_card_id, p_turn_id, v_head.turn_epoch, 'task.deliverable', p_content, p_now);
+    values (p_project, p_card_id, p_turn_id, coalesce(p_epoch, v_head.turn_epoch), 'task.deliverable', p_content, p_now);
     insert into heliograph.box_cards (project_id, box_id, card_id) values (p_project, v_turn.output_box_id, p_card_id);
     update heliograph.agent_turns
        set state = 'done', outcome = p_outcome, deliverable_card_id = p_card_id, finished_at = p_now
@@ -81,7 +81,7 @@ begin
               is distinct from (v_item #>> '{reaction,version}')::bigint then  -- no version is no match
             v_outcome := 'conflict';
         else
-            perform heliograph._terminal(p_project, v_item ->> 'turn_id', v_item ->> 'card_id', v_item -> 'content',
+            perform heliograph._terminal(p_project, v_item ->> 'turn_id', (v_item -> 'epoch')::bigint, v_item ->> 'card_id', v_item -> 'content',
                                          v_item ->> 'outcome', p_now);
             v_targets := heliograph._dispatch_next(p_project, array[v_item ->> 'agent_id'], p_now)
                 || heliograph._react(p_project, v_run_id, v_item ->> 'turn_id', 1, v_item -> 'signals',
@@ -111,7 +111,7 @@ declare
 begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);
-    perform heliograph._terminal(p_project, p_turn_id, v_card_id,
+    perform heliograph._terminal(p_project, p_turn_id, null, v_card_id,
                                  jsonb_build_object('text', p_message, 'error', v_error), p_outcome, v_now);
     perform heliograph._write_signals(p_project, v_turn.run_id, r.signal_seq, p_turn_id,
         jsonb_build_array(jsonb_build_object(

@@ -1,0 +1,111 @@
+"""What the log of a run holds, and what can be told from it alone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Context, HarnessError, Heliograph, ScriptedModel
+from heliograph.types import Json
+from tests.runtime.kit import START, Rig, names, one, until
+
+PAGE = 1000  # signals that the reader fetches at once
+EACH_KIND: list[Json] = [None, False, -1, 0.5, "", "text", [], [1, [None]], {}, {"a": {"b": [True]}}]
+
+
+@pytest.mark.proves("SIG-02", "SIG-34")
+async def test_the_state_of_a_run_is_rebuilt_from_its_log_alone(rig: Rig) -> None:
+    app = Heliograph("folded", reducers={"notes": lambda old, new: sorted([*old, new])})
+    for name in ("a", "b", "c"):
+        app.agent(name=name, activate_on=START, updates="notes")(lambda ctx: ctx.agent)
+    app.agent(name="last", activate_on=["state:notes:changed"], when=lambda state: len(state["notes"]) == 3,
+              updates=["count", "is_done"])(lambda ctx: {"count": len(ctx.state["notes"]), "is_done": True})  # fmt: skip
+    result = await rig.run(app, {"notes": [], "topic": "ink"})
+
+    log = await rig.runtime.reader.all_signals(result.run_id)
+    assert log[0].name == "workflow:start"
+    folded = dict(log[0].payload["state"])  # type: ignore[index,call-overload,arg-type]
+    for signal in log[1:]:
+        match signal.name.split(":"):
+            case ["state", key, "changed"]:
+                folded[key] = signal.payload["value"]  # type: ignore[index,call-overload]
+    assert folded == {"notes": ["a", "b", "c"], "topic": "ink", "count": 3, "is_done": True}
+    assert folded == result.state == (await rig.runtime.reader.run(result.run_id)).state
+
+
+@pytest.mark.proves("SIG-62", "G-44")
+async def test_a_trace_longer_than_a_page_comes_back_whole_and_in_order(rig: Rig) -> None:
+    app = Heliograph("long")
+
+    @app.agent(activate_on=START, emits=["n:next"])
+    def counts(ctx: Context) -> None:
+        for n in range(PAGE + 200):
+            ctx.emit("n:next", n)
+
+    result = await rig.run(app)
+    assert [signal.payload for signal in result.signals if signal.name == "n:next"] == list(range(PAGE + 200))
+    assert [signal.seq for signal in result.signals] == list(range(1, len(result.signals) + 1))
+    first = await rig.runtime.reader.signals(result.run_id)
+    rest = await rig.runtime.reader.signals(result.run_id, after=len(first))
+    assert len(first) == PAGE
+    assert first + rest == result.signals
+
+
+@pytest.mark.proves("SIG-12")
+async def test_a_payload_of_any_kind_of_json_arrives_as_it_was_emitted(rig: Rig) -> None:
+    heard: list[Any] = []
+    app = Heliograph("kinds")
+
+    @app.agent(activate_on=START, emits=["x:said"])
+    def speaker(ctx: Context) -> None:
+        for value in EACH_KIND:
+            ctx.emit("x:said", value)
+
+    @app.agent(activate_on=["x:said"])
+    def listener(ctx: Context) -> None:
+        heard.append(ctx.signal.payload)
+
+    result = await rig.run(app)
+    assert heard == EACH_KIND
+    assert [signal.payload for signal in result.signals if signal.name == "x:said"] == EACH_KIND
+
+
+@pytest.mark.proves("SIG-25", "SIG-43", "SIG-51")
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [("Once.", ["harness:start", "harness:end"]), (HarnessError("no"), ["harness:start", "harness:error"])],
+    ids=["answered", "failed"],
+)
+async def test_an_agent_may_listen_to_all_that_a_harness_says(rig: Rig, reply: Any, said: list[str]) -> None:
+    app = Heliograph("listened", reducers={"heard": lambda old, new: [*old, new]})
+    app.prompt_agent("writer", "Write.", activate_on=START, model=ScriptedModel([reply]))
+    app.agent(name="listener", activate_on=["harness:**"], updates="heard")(lambda ctx: ctx.signal.name)
+    result = await rig.run(app, {"heard": []})
+    assert result.state == {"heard": said}
+    assert [name for name in names(result.signals) if name.startswith("harness:")] == said
+
+
+@pytest.mark.proves("LC-02")
+async def test_the_phase_of_a_turn_can_be_seen_while_it_acts(rig: Rig) -> None:
+    may_end = asyncio.Event()
+    app = Heliograph("phases")
+
+    @app.agent(activate_on=START)
+    async def acts(_ctx: Context) -> None:
+        async with asyncio.timeout(20):
+            await may_end.wait()
+
+    async def phase() -> str | None:
+        (turn,) = await rig.runtime.reader.turns(run_id=run_id)
+        return turn.phase
+
+    async def is_acting() -> bool:
+        return await phase() == "act"
+
+    run_id = await rig.start(app)
+    assert await phase() is None  # dispatched: nobody has begun
+    async with rig.serving(app, lease_seconds=0.6):
+        await until(is_acting)
+        may_end.set()
+        assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
+    assert await phase() is None
