@@ -74,7 +74,7 @@ def test_nothing_is_executed_from_data() -> None:
     assert breaches(gates.executes_nothing, *modules) == []
 
 
-@pytest.mark.proves("S3")
+@pytest.mark.proves("S3", "K20", "K17")
 @pytest.mark.parametrize("path", sorted(KERNEL.glob("*.sql")), ids=lambda path: path.name)
 def test_kernel_functions_take_time_as_an_argument_and_rows_in_order(path: Path) -> None:
     assert list(sqllint.lint(path.read_text(encoding="utf-8"))) == []

@@ -7,11 +7,34 @@ import sys
 
 import heliograph
 
-PUBLIC = """
-    AgentFailed AgentSpec Context Harness HarnessError Heliograph HeliographError InvalidInput KernelRefused ModelReply
-    ModelRequest NotFound Refused RunResult Runtime ScriptedModel SetupError Signal Source StoreUnavailable TextDelta
-    ThinkingDelta TurnTimedOut compile_pattern define_agent open_runtime
-""".split()
+PUBLIC = [
+    "AgentFailed",
+    "AgentSpec",
+    "Context",
+    "Harness",
+    "HarnessError",
+    "Heliograph",
+    "HeliographError",
+    "InvalidInput",
+    "KernelRefused",
+    "ModelReply",
+    "ModelRequest",
+    "NotFound",
+    "Refused",
+    "RunResult",
+    "Runtime",
+    "ScriptedModel",
+    "SetupError",
+    "Signal",
+    "Source",
+    "StoreUnavailable",
+    "TextDelta",
+    "ThinkingDelta",
+    "TurnTimedOut",
+    "compile_pattern",
+    "define_agent",
+    "open_runtime",
+]
 
 HEAVY = ("asyncpg", "pydantic", "pydantic_ai", "rich", "nats", "asyncio")
 

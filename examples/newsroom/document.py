@@ -129,7 +129,7 @@ def _part_from(data: Mapping[str, Any]) -> Part:
 
 def read_document(path: str | Path) -> str:
     """The text of one file. Raises InvalidInput for what is missing, no file, over 2 MB, not UTF-8 text, or blank."""
-    path, name = Path(path), shown(str(path))
+    path, name = Path(path), shown(str(path), 300)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.agent import AgentSpec, Effect, define_agent
 from heliograph.reactive.state import StateShape
-from heliograph.reactive.workflow import Reducer, Workflow, build_workflow
+from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
 
 if TYPE_CHECKING:
     from heliograph.runtime import RunResult
@@ -24,7 +24,8 @@ class Heliograph:
     """An application: a name that workers serve, a typed state, and agents that signals wake.
 
     name: lower-case letters, digits, '_' and '-'; the workers' pool (L0: target).
-    state: a pydantic model, a dataclass or a TypedDict; None for any JSON object.
+    state: a pydantic model, a dataclass or a TypedDict; None for any JSON object. Its keys are ASCII letters, digits,
+        '_', '-' and '.', for their changes are told as state:<key>:changed.
     reducers: by state key, `(old, new) -> merged`; a key without one is replaced.
     end_when: a function of the state; once true no more agents wake, and the run ends when its turns have.
     max_activations: the most turns of one run, a guard against loops (G-47).
@@ -34,19 +35,21 @@ class Heliograph:
         self, name: str, *, state: Any = None, reducers: Mapping[str, Reducer] | None = None,
         end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000,
     ):  # fmt: skip
-        if not name or len(name) > 63 or not _NAME_CHARACTERS.issuperset(name):
-            raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(name)}",
+        if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
+            raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(repr(name))}",
                                code="invalid_identifier", path="/name")  # fmt: skip
+        reducers = {} if reducers is None else reducers
+        check_rules(reducers, end_when, max_activations)
         self.name = name
         self._shape = StateShape(state)
-        self._reducers = dict(reducers or {})
+        self._reducers = dict(reducers)
         self._end_when = end_when
         self._max_activations = max_activations
         self._agents: dict[str, AgentSpec] = {}
 
     def agent(
         self,
-        *,
+        *misplaced: object,
         name: str | None = None,
         activate_on: Sequence[str] = (),
         activate_when_all: Sequence[str] = (),
@@ -61,15 +64,18 @@ class Heliograph:
     ) -> Callable[[F], F]:
         """Make a function, plain or async, an agent. It takes a `Context` and returns the agent's output.
 
-        The agent has the function's name unless `name` is given. activate_on: any of these signals wakes it;
-        activate_when_all: it wakes when each of these has come. when: a guard of the state, or of state and signal.
-        emits: its own signals, see Context.emit. updates: the state key, or keys, that take its output. The rest:
-        see AgentSpec. Raises InvalidInput naming the argument and the rule.
+        The agent has the function's name unless `name` is given, which a lambda or an object needs. activate_on: any
+        of these signals wakes it; activate_when_all: it wakes when each of these has come. when: a guard of the state,
+        or of state and signal. emits: its own signals, see Context.emit. updates: the state key, or keys, that take
+        its output. The rest: see AgentSpec. Raises InvalidInput naming the argument and the rule.
         """
-        options = {k: v for k, v in locals().items() if k not in ("self", "name")}
+        options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
+        if misplaced:
+            raise InvalidInput(f"agent takes its arguments by name, not {_shown(misplaced[0])}; write "
+                               "@app.agent(activate_on=[...])", code="wrong_type", path="/agents")  # fmt: skip
 
         def register(function: F) -> F:
-            self.add(define_agent(name or function.__name__, run=function, **options))
+            self.add(define_agent(_name_of(function) if name is None else name, run=function, **options))
             return function
 
         return register
@@ -87,7 +93,10 @@ class Heliograph:
         return self.add(define_agent(name, prompt=prompt, model=model, output=output, system=system, **options))
 
     def add(self, spec: AgentSpec) -> AgentSpec:
-        """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`)."""
+        """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`, `wrong_type`)."""
+        if not isinstance(spec, AgentSpec):
+            raise InvalidInput(f"add takes what define_agent returns, not {shown(repr(spec))}", code="wrong_type",
+                               path="/agents")  # fmt: skip
         if spec.name in self._agents:
             raise InvalidInput(f"application {self.name} has two agents named {spec.name}", code="duplicate_agent",
                                path=f"/agents/{spec.name}")  # fmt: skip
@@ -107,8 +116,8 @@ class Heliograph:
     ) -> RunResult:  # fmt: skip
         """Run to the end and answer with the final state, the whole trace, metrics and outcome.
 
-        run_id: names the run; given again, with the same state, the run is taken up where it stands, also after a
-            crash, and a run that has ended is only read.
+        run_id: names the run; given again, with the state given as before, the run is taken up where it stands, also
+            after a crash, and a run that has ended is only read.
         on_signal: called with each signal as it is recorded, in order.
         worker: False leaves the turns to workers that run elsewhere.
         Raises InvalidInput for a state that does not fit, Refused (`id_conflict`) for a run id that another
@@ -116,6 +125,24 @@ class Heliograph:
         """
         from heliograph.runtime import open_runtime
 
+        workflow = self.workflow  # what is wrong with it is said before a database is looked for
         async with open_runtime() as runtime:
-            return await runtime.run(self.workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
+            return await runtime.run(workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
                                      concurrency=concurrency, lease_seconds=lease_seconds)  # fmt: skip
+
+
+def _name_of(function: Any) -> str:
+    """The name that a function was given by def. Raises InvalidInput (`required_field`) where there is none."""
+    if not callable(function):
+        raise InvalidInput(f"an agent is a function of the context, not {shown(repr(function))}", code="wrong_type",
+                           path="/agents")  # fmt: skip
+    name = getattr(function, "__name__", "<lambda>")
+    if name == "<lambda>":
+        raise InvalidInput(f"{_shown(function)} has no name of its own; write @app.agent(name='...', "
+                           "activate_on=[...])", code="required_field", path="/agents")  # fmt: skip
+    return str(name)
+
+
+def _shown(value: object) -> str:
+    """A function by its name: where it lies in memory tells nobody anything."""
+    return str(getattr(value, "__qualname__", None) or shown(repr(value)))

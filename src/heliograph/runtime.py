@@ -23,6 +23,7 @@ from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
 from heliograph.ledger.pool import Database
 from heliograph.ledger.reader import Reader
+from heliograph.reactive.function import check_function
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.signals.model import Signal
@@ -33,9 +34,11 @@ from heliograph.world_real import RealWorld
 
 _FOLLOW_POLL_SECONDS = 0.5
 _OUTAGE_SECONDS_MAX = 60.0
-_GRACE_SECONDS = 5.0
 _RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _RUN_ID_MAX = 100
+_CONCURRENCY_MAX = 1000
+_LEASE_SECONDS_MIN = 0.1
+_LEASE_SECONDS_MAX = 86_400
 
 T = TypeVar("T")
 
@@ -63,10 +66,20 @@ class Runtime:
         self.harnesses = Harnesses(settings.model)
 
     def worker(
-        self, *workflows: Workflow, concurrency: int = 16, lease_seconds: float = 30.0, label: str | None = None
+        self,
+        *workflows: Workflow,
+        concurrency: int = 16,
+        lease_seconds: float = 30.0,
+        label: str | None = None,
+        run_id: str | None = None,
     ) -> Worker:
-        """A worker for these applications, under a name of its own that begins with `label`, else with the host."""
-        kit = Kit(self.world, self.ledger, {w.name: w for w in workflows}, self.harnesses)
+        """A worker for these applications, under a name of its own that begins with `label`, else with the host.
+
+        run_id: serve that run only.
+        Raises InvalidInput (`out_of_range`, `wrong_type`).
+        """
+        _check_service(concurrency, lease_seconds)
+        kit = Kit(self.world, self.ledger, {w.name: w for w in workflows}, self.harnesses, run_id)
         name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
         return Worker(kit, name, concurrency=concurrency, lease_seconds=lease_seconds)
 
@@ -89,13 +102,15 @@ class Runtime:
     async def start(self, workflow: Workflow, state: Any = None, run_id: str | None = None) -> tuple[str, bool]:
         """Start a run; answers its id, and whether it is new.
 
-        The same id with the same state is the same run. Raises Refused (`id_conflict`) for another state.
+        The same id with the same state, as the caller gives it, is the same run. Raises Refused (`id_conflict`) for
+        another state.
         """
-        document = workflow.shape.dump({} if state is None else state)
-        name = _check_run_id(run_id) if run_id is not None else self.world.new_id("run")
+        given = {} if state is None else state
+        document = workflow.shape.dump(given)
+        name = check_run_id(run_id) if run_id is not None else self.world.new_id("run")
         reaction = react_to_start(workflow, name, document, self.world.now(), self.world.new_id)
         [answer] = await self.ledger.start_runs([{
-            "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, document),
+            "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, workflow.shape.as_given(given)),
             "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
             "reaction": reaction.to_item(),
         }])  # fmt: skip
@@ -130,8 +145,13 @@ class Runtime:
         lease_seconds: float = 30.0,
     ) -> RunResult:  # fmt: skip
         """See `Heliograph.run`."""
+        _check_service(concurrency, lease_seconds)  # before there is a run that nobody works on
+        if on_signal is not None:
+            check_function(on_signal, "on_signal", "/on_signal", "the signal")
         name, _ = await self.start(workflow, state, run_id)
-        served = self.worker(workflow, concurrency=concurrency, lease_seconds=lease_seconds) if worker else None
+        served = (
+            self.worker(workflow, concurrency=concurrency, lease_seconds=lease_seconds, run_id=name) if worker else None
+        )
         serving = asyncio.create_task(served.run()) if served is not None else None
         collecting = asyncio.create_task(self._collect(name, on_signal))
         try:
@@ -139,9 +159,6 @@ class Runtime:
             if serving is not None and serving.done() and not collecting.done():
                 await serving  # it never ends by itself: this raises what ended it
             signals = await collecting
-            if served is not None and serving is not None:
-                served.stop()  # it may hold turns of other runs of this application: let them end, for a moment
-                await asyncio.wait({serving}, timeout=_GRACE_SECONDS)
         finally:
             collecting.cancel()
             if served is not None and serving is not None:
@@ -255,12 +272,34 @@ async def _check_schema(database: Database, *, installs: bool) -> None:
         await database.release(connection)
 
 
-def _check_run_id(run_id: str) -> str:
-    if not run_id or len(run_id) > _RUN_ID_MAX or not _RUN_ID_CHARACTERS.issuperset(run_id):
+def _check_service(concurrency: int, lease_seconds: float) -> None:
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int):
+        raise InvalidInput(f"concurrency is a whole number, not {shown(repr(concurrency))}", code="wrong_type",
+                           path="/concurrency")  # fmt: skip
+    if not 1 <= concurrency <= _CONCURRENCY_MAX:
+        raise InvalidInput(f"concurrency is from 1 to {_CONCURRENCY_MAX} turns at a time, not {concurrency}",
+                           code="out_of_range", path="/concurrency")  # fmt: skip
+    if isinstance(lease_seconds, bool) or not isinstance(lease_seconds, int | float):
+        raise InvalidInput(f"lease_seconds is a number, not {shown(repr(lease_seconds))}", code="wrong_type",
+                           path="/lease_seconds")  # fmt: skip
+    if not _LEASE_SECONDS_MIN <= lease_seconds <= _LEASE_SECONDS_MAX:  # NaN is not either
+        raise InvalidInput(f"lease_seconds is from {_LEASE_SECONDS_MIN} to {_LEASE_SECONDS_MAX}, not {lease_seconds}",
+                           code="out_of_range", path="/lease_seconds")  # fmt: skip
+
+
+def check_run_id(run_id: str) -> str:
+    """The id that a caller chose for a run, as it is. Raises InvalidInput (`invalid_id`)."""
+    if (
+        not isinstance(run_id, str)
+        or not run_id
+        or len(run_id) > _RUN_ID_MAX
+        or not _RUN_ID_CHARACTERS.issuperset(run_id)
+    ):
         raise InvalidInput(f"a run id is 1 to {_RUN_ID_MAX} ASCII letters, digits, '_' or '-', not {shown(run_id)}",
                            code="invalid_id", path="/run_id")  # fmt: skip
     return run_id
 
 
-def _hash(target: str, document: Any) -> str:
-    return hashlib.sha256(msgspec.json.encode([target, document], order="deterministic")).hexdigest()
+def _hash(target: str, given: Any) -> str:
+    """Of what a caller asked for; not of the document, which has defaults that may differ from call to call."""
+    return hashlib.sha256(msgspec.json.encode([target, given], order="deterministic")).hexdigest()

@@ -63,7 +63,13 @@ WITHOUT_DATABASE = [
     Case("run press.py:app --concurrency many", 2, "out_of_range", "--concurrency is a whole number from 1 to 1000"),
     Case("run press.py:app --lease nan", 2, "out_of_range", "--lease is a number of seconds from 0.1 to 86400"),
     Case("run press.py:app --lease -1", 2, "out_of_range", "not -1"),
-    Case("run press.py:app --run-id a:b", 2, "invalid_id", "--run-id"),
+    Case("run press.py:app --run-id a:b", 2, "invalid_id", "a run id is 1 to 100 ASCII letters.*, not a:b"),
+    Case("run press.py:app --run-id " + "x" * 101, 2, "invalid_id", "a run id is 1 to 100 ASCII letters"),
+    Case("sim rnu", 2, "unknown_command", r"helio sim has no command 'rnu'; did you mean run\?"),
+    Case("sim frobnicate", 2, "unknown_command", "helio sim has no command 'frobnicate'"),
+    Case("sim run --backend twn", 2, "invalid_enum", r"--backend is one of twin, postgres.*did you mean twin\?"),
+    Case("sim replay abc", 2, "invalid_seed", "seed must be an integer, not abc"),
+    Case("sim replay 1 --mutant no_bmp", 2, "invalid_enum", r"--mutant is one of .*did you mean no_bump\?"),
     # the application
     Case("run press.py", 2, "invalid_reference", "write FILE.py:app"),
     Case("run list", 2, "invalid_reference", "'list' names no application"),
@@ -100,6 +106,11 @@ WITHOUT_DATABASE = [
     Case('run press.py:app --state {"x":NaN}', 2, "json_non_finite", "--state: "),
     # the database's address
     Case("runs --database-url mysql://x", 2, "invalid_url", "begins with postgresql://"),
+    Case(
+        "runs --database-url postgresql://u:sesame@127.0.0.1:99999/x", 2, "invalid_url", "it looks like postgresql://"
+    ),
+    Case("runs --database-url postgresql://u:sesame@127.0.0.1:abc/x", 2, "invalid_url", "it looks like postgresql://"),
+    Case("runs --database-url postgresql://u:sesame@[::1/x", 2, "invalid_url", "it looks like postgresql://"),
     Case("runs --database-url postgresql://u:sesame@127.0.0.1:1/x", 1, "store_unavailable", "as u at 127.0.0.1"),
 ]
 
@@ -138,6 +149,7 @@ def check(shell: Shell, case: Case) -> None:
     assert re.search(case.text, envelope["error"]["message"]), envelope["error"]["message"]
     assert f"error: {envelope['error']['message']}\n" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "sesame" not in done.stdout + done.stderr  # the password of every URL here
 
 
 @pytest.mark.proves("S20")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -94,7 +95,6 @@ def printed(shell: Shell, *arguments: str) -> str:
     return normalised(done.stdout)
 
 
-@pytest.mark.proves("LC-02")
 def test_runs_and_turns_are_listed_and_one_turn_is_shown(shell: Shell) -> None:
     assert printed(shell, "runs") == RUNS
     assert printed(shell, "turn", "list") == TURNS
@@ -127,6 +127,13 @@ def test_a_trace_draws_what_caused_what_and_why_follows_it_to_the_root(shell: Sh
     assert "parent" not in chain[-1].get("source", {})
 
 
+def test_a_run_in_place_of_a_signal_is_told_what_it_is(shell: Shell) -> None:
+    run_id = run_of(shell)
+    done = shell.helio("signal", "why", run_id)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"{run_id} is a run, not a signal: helio signal trace {run_id} " in done.stderr
+
+
 @pytest.mark.proves("G-34")
 def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
     run_id = run_of(shell)
@@ -138,7 +145,10 @@ def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
     assert shell.rows("signal", "tail", "--since", "1h") == everything
     assert shell.rows("signal", "tail", "--since", (datetime.now(UTC) + timedelta(hours=1)).isoformat()) == []
     line = printed(shell, "signal", "tail", "draft:ready")
-    assert line == 'TIME  sig_run_ID_11  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_turn_ID_2"}'
+    assert (
+        line
+        == 'TIME  sig_run_ID_11  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_turn_ID_2"}'
+    )
     assert printed(shell, "signal", "tail", "--run", run_id, "--follow").count("\n") == 19  # it ends with its run
 
 
@@ -189,6 +199,60 @@ def test_the_embedded_database_is_started_and_held_for_others(tmp_path_factory: 
     assert len(shell.rows("runs")) == 1
     holding.signal(signal.SIGINT)
     assert holding.end() == 0
+
+
+def no_database_in(folder: Path) -> str:
+    return f"there is no database in {folder / 'home'} yet; helio run FILE.py:app makes one, and HELIOGRAPH_HOME "
+
+
+@pytest.mark.parametrize("command", ["runs", "turn list", "signal tail", "signal tail agent:* --since 1h"])
+@pytest.mark.parametrize("option", [[], ["--json"]], ids=["text", "json"])
+def test_a_list_from_an_empty_home_is_empty_and_makes_no_database(
+    tmp_path: Path, command: str, option: list[str]
+) -> None:
+    done = Shell(tmp_path, None).helio(*command.split(), *option)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith(no_database_in(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [("turn show turn_x", "no turn turn_x: "), ("turn list --run r", "no run r: "),
+     ("signal tail --run r --follow", "no run r: "), ("signal trace r", "no run r: "),
+     ("signal trace sig_r_1", "no signal sig_r_1: "), ("signal why sig_r_1", "no signal sig_r_1: "), ("db doctor", "")],
+)  # fmt: skip
+def test_what_is_named_is_not_found_in_an_empty_home(tmp_path: Path, command: str, what: str) -> None:
+    done = Shell(tmp_path, None).helio(*command.split(), "--json")
+    assert done.returncode == 3
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "no_data"
+    assert error["message"].startswith(what + no_database_in(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_of_the_other_version_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    (tmp_path / "home" / "pg16").mkdir(parents=True)
+    done = Shell(tmp_path, None).helio("runs")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "is one of PostgreSQL 16, not 18; set HELIOGRAPH_POSTGRES_VERSION=16" in done.stderr
+
+
+def test_a_home_that_is_no_folder_is_an_error_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+    done = Shell(tmp_path, None).helio("runs")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot keep a database in" in done.stderr
+
+
+def test_following_waits_for_a_database_and_goes_on(tmp_path_factory: pytest.TempPathFactory) -> None:
+    shell = open_shell(tmp_path_factory.mktemp("f"), None)
+    following = shell.start("signal", "tail", "workflow:*", "--follow")
+    following.read_until("waiting: there is no database in ")
+    assert shell.helio("run", "press.py:app").returncode == 0
+    following.read_until("workflow:end")
+    following.signal(signal.SIGINT)
+    assert following.end() == 0
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ TIME  reflection_complete  writer  {"decision":"goal_achieved","confidence":1.0}
 TIME  terminated  writer  {"status":"success","outputs":["writer"]}
 TIME  agent:completed  writer  the draft
 TIME  state:draft:changed  writer  {"value":"the draft"}
-TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_ID_2"}
+TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_turn_ID_2"}
 TIME  agent:activated  critic
 """
 
@@ -139,6 +139,27 @@ def test_sigint_once_lets_the_turn_in_hand_finish_and_starts_no_other(shell: She
     states = {turn["agent"]: turn["status"] for turn in shell.rows("turn", "list", "--run", "int")}
     assert states == {"writer": "done", "critic": "dispatched"}
     assert shell.helio("run", "press.py:app", "--run-id", "int").returncode == 0
+
+
+@pytest.mark.parametrize(("fails", "code", "outcome"), [(False, 0, "success"), (True, 1, "failed")])
+def test_a_run_that_ends_within_the_grace_ends_the_command_by_its_outcome(
+    shell: Shell, started: list[Running], fails: bool, code: int, outcome: str
+) -> None:
+    (shell.folder / "last.py").write_text(
+        "import asyncio\nfrom pathlib import Path\nfrom heliograph import Heliograph\napp = Heliograph('last')\n"
+        "@app.agent(activate_on=['workflow:start'])\nasync def only(c):\n    c.progress(0.5, 'half way')\n"
+        "    while not Path('release').exists():\n        await asyncio.sleep(0.01)\n"
+        f"    assert not {fails}\n"
+    )
+    running = shell.start("run", "last.py:app", "--run-id", "last")
+    started.append(running)
+    running.read_until("half way")
+    running.signal(signal.SIGINT)
+    running.read_until("SIGINT: stopping")
+    (shell.folder / "release").touch()
+    assert running.end() == code
+    assert f"outcome  {outcome}" in running.text
+    assert "is not over" not in running.text
 
 
 def test_a_turn_that_outlasts_the_grace_is_handed_back_at_once(shell: Shell, started: list[Running]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -9,10 +10,12 @@ from types import ModuleType
 
 import pytest
 
+from heliograph.cli.logs import show_logs
 from heliograph.cli.main import main
+from heliograph.cli.parser import Parser
 from tests.faces.cli_support import HELIO, Shell, open_shell
 
-HEAVY = ["asyncpg", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"]
+HEAVY = ["asyncpg", "msgspec", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"]
 
 PROBE = """
 import sys
@@ -32,7 +35,7 @@ def loaded_by(shell: Shell, *arguments: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].removeprefix("loaded:").split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["sim", "--help"], ["--version"]], ids=" ".join)
 def test_help_loads_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     assert loaded_by(Shell(tmp_path, None), *arguments) == set()
 
@@ -41,9 +44,10 @@ def test_the_schema_is_printed_without_a_driver(tmp_path: Path) -> None:
     assert loaded_by(Shell(tmp_path, None), "db", "sql") <= {"asyncio"}
 
 
-def test_help_answers_at_once(tmp_path: Path) -> None:
-    best = min(_seconds(Shell(tmp_path, None)) for _ in range(5))
-    assert best < 0.15, f"helio --help took {best:.3f} s"
+@pytest.mark.parametrize("arguments", [["--help"], ["sim", "--help"]], ids=" ".join)
+def test_help_answers_at_once(tmp_path: Path, arguments: list[str]) -> None:
+    best = min(_seconds(Shell(tmp_path, None), arguments) for _ in range(5))
+    assert best < 0.15, f"helio {' '.join(arguments)} took {best:.3f} s"
 
 
 @pytest.mark.parametrize(
@@ -65,9 +69,9 @@ def test_the_long_name_is_the_same_program(tmp_path: Path) -> None:
     assert help_of(HELIO) == help_of(HELIO.with_name("heliograph"))
 
 
-def _seconds(shell: Shell) -> float:
+def _seconds(shell: Shell, arguments: list[str]) -> float:
     before = time.perf_counter()
-    subprocess.run([HELIO, "--help"], env=shell.environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([HELIO, *arguments], env=shell.environment, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - before
 
 
@@ -78,6 +82,52 @@ def test_help_names_every_command_and_a_closed_pipe_is_no_error(tmp_path: Path) 
     for command in ("helio --help", "helio db sql"):
         done = shell.bash(f"{command} | true; echo ${{PIPESTATUS[0]}}")
         assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("command", ["helio --help", "helio db sql", "helio turn list", "helio run press.py:app"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error(tmp_path: Path, database_url: str, command: str, closed: str) -> None:
+    done = open_shell(tmp_path, database_url).bash(f"{command} {closed} | true; echo ${{PIPESTATUS[0]}}")
+    assert done.stdout == "0\n"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "2> /dev/full"])
+def test_an_error_that_nobody_can_read_keeps_its_exit_code(tmp_path: Path, closed: str) -> None:
+    done = Shell(tmp_path, None).bash(f"helio turn lst --json {closed} | true; echo ${{PIPESTATUS[0]}}")
+    assert done.stdout == "2\n"
+    assert "Traceback" not in done.stderr
+
+
+FULL = "error: the output could not be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", ["helio --help", "helio db sql", "helio sim --help", "helio sim replay 5"])
+def test_a_full_disk_is_named(tmp_path: Path, command: str) -> None:
+    done = Shell(tmp_path, None).bash(f"{command} > /dev/full; echo $?")
+    assert (done.stdout, done.stderr) == ("1\n", FULL)
+
+
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_a_run_on_a_full_disk_ends_with_1_and_names_it(tmp_path: Path, database_url: str, option: str) -> None:
+    done = open_shell(tmp_path, database_url).bash(f"helio run press.py:app {option} > /dev/full; echo $?")
+    assert done.stdout == "1\n"
+    assert done.stderr.endswith(FULL)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_log_that_cannot_be_written_is_lost_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    ours = logging.getLogger("heliograph")
+    before = ours.handlers, ours.propagate, ours.level
+    try:
+        with open("/dev/full", "w") as full:
+            show_logs(logging.INFO, full)
+            ours.info("worker started")
+            ours.info("worker stopped")
+    finally:
+        (ours.handlers, ours.propagate), level = before[:2], before[2]
+        ours.setLevel(level)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_an_option_for_everywhere_stands_before_or_after_the_command(tmp_path: Path, database_url: str) -> None:
@@ -93,7 +143,8 @@ def test_everything_after_sim_belongs_to_the_simulator(monkeypatch: pytest.Monke
     given: list[list[str]] = []
     simulator = ModuleType("heliograph.testing.sim_cli")
 
-    def simulate(arguments: list[str]) -> int:
+    def simulate(arguments: list[str], kind: type[Parser]) -> int:
+        assert kind is Parser
         given.append(arguments)
         return 3
 

@@ -31,6 +31,8 @@ HARM = [
     ("an event lost", ["delete from outbox where project_id = $1 and agent_turn_id = 'turn_a'"], {"I6"}),
     ("an event twice", [EVENT.format("a")], {"I6"}),
     ("an event of a running turn", [EVENT.format(3)], {"I7"}),
+    ("an inbox row lost",
+     ["delete from agent_inbox where project_id = $1 and agent_turn_id = 'turn_3'"], {"I10"}),
     ("an inbox row left open",
      ["update agent_inbox set status = 'pending' where project_id = $1 and agent_turn_id = 'turn_a'"], {"I11"}),
     ("a card after the end", [CARD.format("a", 2, "note"), BOXED], {"I12"}),

@@ -85,7 +85,7 @@ async def ground(server: NatsServer) -> AsyncIterator[NatsGround]:
 
 
 class TestNatsDoorbell(DoorbellConformance):
-    @pytest.mark.proves("L0-32", "G-72", "L0-08")
+    @pytest.mark.proves("L0-32", "L0-08")
     async def test_a_wakeup_names_the_pool_and_says_nothing_else(self, ground: NatsGround) -> None:
         messages: asyncio.Queue[Any] = asyncio.Queue()
 

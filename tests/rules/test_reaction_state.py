@@ -144,6 +144,7 @@ def test_an_output_too_large_for_a_signal_is_left_to_its_card() -> None:
         assert (payload["output"], payload["deliverable_card_id"]) == (None, "card_a")
 
 
+@pytest.mark.proves("SIG-43")
 def test_what_a_turn_said_comes_before_its_ending_and_can_wake_others() -> None:
     run = Run(workflow(agent("a", START), agent("b", ["harness:end"])))
     said = Draft("harness:end", {"usage": {"inputTokens": 1, "outputTokens": 2}}, "a", run.turn_of("a").activation, NOW)

@@ -37,12 +37,12 @@ FAILURE = {"code": "TIMEOUT", "message": "late", "recoverable": False}
         ("text:complete", {"content": "The end"}),
         pytest.param("thinking:delta", {"content": "Hm"}, marks=pytest.mark.proves("SIG-30")),
         pytest.param("thinking:complete", {"content": "Hm"}, marks=pytest.mark.proves("SIG-31")),
-        pytest.param("tool:call", {"id": "1", "name": "Read", "input": {}}, marks=pytest.mark.proves("SIG-32", "G-43")),
-        pytest.param(
-            "tool:result", {"id": "1", "name": "Read", "output": ""}, marks=pytest.mark.proves("SIG-33", "G-43")
-        ),
+        pytest.param("tool:call", {"id": "1", "name": "Read", "input": {}}, marks=pytest.mark.proves("G-43")),
+        pytest.param("tool:result", {"id": "1", "name": "Read", "output": ""}, marks=pytest.mark.proves("G-43")),
         pytest.param("state:score:changed", {"value": 0.95}, marks=pytest.mark.proves("SIG-34")),
-        pytest.param("ready", {"capabilities": [], "version": "1.0"}, marks=pytest.mark.proves("LC-15")),
+        pytest.param(
+            "ready", {"capabilities": [], "version": "1.0"}, marks=pytest.mark.proves("LC-15", "CTL-55", "CTL-56")
+        ),
         pytest.param("plan_ready", {"steps": 3, "tools_required": []}, marks=pytest.mark.proves("LC-25")),
         pytest.param("action_complete", {"steps_executed": 3, "success": True}, marks=pytest.mark.proves("LC-35")),
         pytest.param(
@@ -56,7 +56,11 @@ FAILURE = {"code": "TIMEOUT", "message": "late", "recoverable": False}
             marks=pytest.mark.proves("LC-43"),
         ),
         pytest.param("terminated", {"status": "success", "outputs": {}}, marks=pytest.mark.proves("LC-55")),
-        ("error", {"error_code": "TIMEOUT", "message": "late", "recoverable": False}),
+        pytest.param(
+            "error",
+            {"error_code": "TIMEOUT", "message": "late", "recoverable": False},
+            marks=pytest.mark.proves("CTL-45", "CTL-46", "CTL-47"),
+        ),
         ("halt", {"reason": "user_interrupt"}),
         ("heartbeat", {"timestamp": "2026-01-31T09:30:00Z", "phase": "act"}),
     ],

@@ -191,6 +191,22 @@ async def test_a_worker_leaves_the_agents_that_its_version_lacks_to_others(rig: 
             assert one(await rig.ended(run_id), "workflow:end")["state"] == {"paid": 1}
 
 
+@pytest.mark.proves("L0-42")
+async def test_a_turn_without_its_inbox_row_is_a_protocol_error_and_is_refused(rig: Rig) -> None:
+    app = Heliograph("lost")
+    ran: list[int] = []
+    app.agent(name="a", activate_on=START)(lambda ctx: ran.append(ctx.attempt))
+    run_id = await rig.start(app)
+    await rig.fetch("delete from heliograph.agent_inbox where project_id = $1", rig.runtime.settings.project)
+    [found] = await rig.runtime.world.call("doctor", rig.runtime.settings.project, False)
+    assert found["check"] == "I10 an open turn is owed in the inbox"
+    async with rig.serving(app):
+        failed = one(await rig.ended(run_id), "agent:failed")
+    assert ran == []
+    assert failed["error"]["code"] == "INIT_FAILED"
+    assert "protocol error" in failed["error"]["message"]
+
+
 # ── The same run id again ──
 
 

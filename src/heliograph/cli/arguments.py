@@ -59,6 +59,13 @@ def identifier(option: str) -> Callable[[str], str]:
     return read
 
 
+def run_id(text: str) -> str:
+    """A reader of the id that a new run gets, under the runtime's own rule (`invalid_id`)."""
+    from heliograph.runtime import check_run_id  # late: it loads a driver, as the run itself will
+
+    return check_run_id(text)
+
+
 def since(text: str) -> datetime:
     """A moment: `10m`, `2h`, `1d` ago, or an ISO time, which is local where it names no zone (`invalid_time`)."""
     try:

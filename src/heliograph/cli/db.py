@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from heliograph.cli.output import json_line, line, note
 from heliograph.config import read_settings
-from heliograph.errors import Refused
+from heliograph.errors import NotFound, Refused
 from heliograph.ledger.install import SchemaState, check, read_state, whole_sql
 from heliograph.ledger.install import install as install_schema
 
@@ -106,9 +106,12 @@ async def _url(options: Namespace) -> None:
 
 
 async def _doctor() -> list[Finding]:
+    from heliograph.cli.reading import what_is_lacking
     from heliograph.runtime import open_database
 
     settings = read_settings(os.environ)
+    if (lacking := what_is_lacking(settings)) is not None:
+        raise NotFound(lacking, code="no_data")
     async with open_database(settings) as database:
         version = await _server_version(database)
         findings = [_judge("server", version >= VERSION_MIN, f"PostgreSQL {version}", f"needs {VERSION_MIN} or later")]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
-from heliograph.cli.output import OutputClosed, line, note
+from heliograph.cli.output import OutputClosed, OutputFailed, line, note
 from heliograph.errors import HeliographError, shown
 
 INTERRUPTED = 130
+
+
+class NothingYet(HeliographError):
+    """There is no database to list from: an answer, and no error, as an empty list is none."""
+
+    exit_code = 0
 
 
 def report(error: Exception, *, as_json: bool) -> int:
@@ -26,10 +32,8 @@ def report(error: Exception, *, as_json: bool) -> int:
     if known.hint is not None:
         note(f"hint: {known.hint}")
     if as_json:
-        try:
+        with suppress(OutputClosed, OutputFailed):
             line(json.dumps(known.envelope(), ensure_ascii=False))
-        except OutputClosed:
-            close_output()
     return known.exit_code
 
 
@@ -41,13 +45,6 @@ def place_of(error: BaseException) -> str | None:
             path = Path(frame.filename)
             return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{frame.lineno}"
     return None
-
-
-def close_output() -> None:
-    """Let what is still buffered go nowhere: the reader has left, and the interpreter would complain about it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 def _unexpected(error: Exception) -> HeliographError:

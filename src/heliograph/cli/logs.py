@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from heliograph.cli.errors import place_of
+from heliograph.cli.output import abandon
 
 
 class _Lines(logging.Formatter):
@@ -44,9 +45,20 @@ class _JsonLines(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    """Where a line cannot be written it is lost, in silence: a log must not stop what it tells of, nor a traceback
+    for each line take its place."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if isinstance(sys.exception(), OSError):
+            abandon(self.stream)
+        else:
+            super().handleError(record)
+
+
 def show_logs(level: int, json_to: TextIO | None = None) -> None:
     """Heliograph's own log from now on: JSON to a file, else text to stderr."""
-    handler = logging.StreamHandler(json_to or sys.stderr)
+    handler = _Handler(json_to or sys.stderr)
     handler.setFormatter(_JsonLines() if json_to is not None else _Lines())
     ours = logging.getLogger("heliograph")
     ours.handlers, ours.propagate = [handler], False

@@ -10,15 +10,15 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from heliograph.cli.arguments import identifier, integer, seconds, since
-from heliograph.cli.errors import INTERRUPTED, close_output, report
+from heliograph.cli.arguments import identifier, integer, run_id, seconds, since
+from heliograph.cli.errors import INTERRUPTED, NothingYet, report
 from heliograph.cli.interrupts import leave_threads_behind
-from heliograph.cli.output import OutputClosed, line, speak_utf8
-from heliograph.errors import InvalidInput, shown
+from heliograph.cli.output import OutputClosed, abandon, flush, line, note, open_closed_streams, speak_utf8
+from heliograph.cli.parser import Parser
+from heliograph.errors import shown
 
 TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
 _ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted"
@@ -27,13 +27,17 @@ _ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; answers its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    open_closed_streams()
     speak_utf8()
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        flush()
     except (OutputClosed, BrokenPipeError):
-        close_output()
+        abandon(sys.stdout)
         code = 0
+    except NothingYet as nothing:
+        note(nothing.message)
+        code = nothing.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:
@@ -65,30 +69,6 @@ def _call(command: str, argument: Any) -> int:
     return int(getattr(import_module(f"heliograph.cli.{module}"), function)(argument))
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong as an InvalidInput, and prints through `output`."""
-
-    def error(self, message: str) -> Any:
-        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows what it takes")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        # where argparse refuses a choice: with the nearest one it helps more
-        if action.choices is None or value in action.choices:
-            return
-        choices = [str(choice) for choice in action.choices]
-        nearest = get_close_matches(str(value), choices, n=1)
-        meant = f"; did you mean {nearest[0]}?" if nearest else ""
-        if isinstance(action, argparse._SubParsersAction):
-            raise InvalidInput(f"{self.prog} has no command '{shown(value)}'{meant}", code="unknown_command",
-                               hint=f"there are: {', '.join(choices)}")  # fmt: skip
-        option = "/".join(action.option_strings) or str(action.metavar)
-        raise InvalidInput(f"{option} is one of {', '.join(choices)}, not '{shown(value)}'{meant}",
-                           code="invalid_enum", path=option)  # fmt: skip
-
-    def _print_message(self, message: str, _file: Any = None) -> None:
-        line(message.rstrip("\n"))
-
-
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from importlib.metadata import version  # slow, and asked for rarely
@@ -97,11 +77,11 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser() -> _Parser:
+def _parser() -> Parser:
     """All commands. `call` is `module:function` of this folder, imported when the command is chosen."""
     everywhere = _everywhere()
-    parser = _Parser(prog="helio", parents=[everywhere], epilog=_ENDINGS, allow_abbrev=False,
-                     description="Durable, signal-driven agents on PostgreSQL.")  # fmt: skip
+    parser = Parser(prog="helio", parents=[everywhere], epilog=_ENDINGS, allow_abbrev=False,
+                    description="Durable, signal-driven agents on PostgreSQL.")  # fmt: skip
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     nouns = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -130,9 +110,9 @@ def _parser() -> _Parser:
     return parser
 
 
-def _everywhere() -> _Parser:
+def _everywhere() -> Parser:
     """Options that may stand before or after the command; absent ones leave no trace, so neither place wins."""
-    options = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     options.add_argument("--database-url", metavar="URL", help="the database, before HELIOGRAPH_DATABASE_URL")
     options.add_argument("--project", metavar="NAME", type=identifier("--project"), help="before HELIOGRAPH_PROJECT")
     options.add_argument("--json", action="store_true", help="one JSON object per line, errors too")
@@ -142,7 +122,7 @@ def _everywhere() -> _Parser:
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("app", metavar="FILE.py:app", help="the file, and the application's name in it")
     run.add_argument("--state", metavar="JSON|@FILE", help="the state to begin with, an object")
-    run.add_argument("--run-id", metavar="ID", type=identifier("--run-id"),
+    run.add_argument("--run-id", metavar="ID", type=run_id,
                      help="names the run; one that exists goes on, one that has ended is shown")  # fmt: skip
     run.add_argument("--no-worker", action="store_true", help="start and watch; leave the turns to other workers")
     _add_serving(run)

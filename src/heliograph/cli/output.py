@@ -1,7 +1,7 @@
 """What a command prints: lines and tables for people, one JSON object per line for programs.
 
 Everything goes through `line`, so that a closed pipe (`| head`) is one exception
-with one meaning: whoever read has read enough.
+with one meaning: whoever read has read enough; and a full disk is another.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TextIO
+
+from heliograph.errors import HeliographError
 
 GAP = "  "
 
@@ -20,17 +22,52 @@ class OutputClosed(Exception):
     """Nobody reads our output any more."""
 
 
+class OutputFailed(HeliographError):
+    """What was to be printed cannot be written: a full disk, most of all."""
+
+    default_code = "output_failed"
+
+    def __init__(self, error: OSError):
+        super().__init__(f"the output could not be written: {error.strerror or error}")
+
+
 def line(text: str = "", file: TextIO | None = None) -> None:
-    """Print one line, at once: whoever follows through a pipe sees it now. Raises OutputClosed."""
-    try:
-        print(text, file=file or sys.stdout, flush=True)
-    except BrokenPipeError:
-        raise OutputClosed from None
+    """Print one line, at once: whoever follows through a pipe sees it now. Raises OutputClosed, OutputFailed."""
+    file = file or sys.stdout
+    with _writing(file):
+        print(text, file=file, flush=True)
 
 
 def note(text: str) -> None:
-    """Tell people something that is no part of the answer."""
-    print(text, file=sys.stderr, flush=True)
+    """Tell people something that is no part of the answer; where stderr takes nothing, nobody is told."""
+    with suppress(OutputClosed, OutputFailed):
+        line(text, sys.stderr)
+
+
+def flush() -> None:
+    """Write what others have left in the buffer of stdout. Raises OutputClosed, OutputFailed."""
+    with _writing(sys.stdout):
+        sys.stdout.flush()
+
+
+@contextmanager
+def _writing(file: TextIO) -> Iterator[None]:
+    """What can happen to a write, in our own words."""
+    try:
+        yield
+    except BrokenPipeError:
+        abandon(file)
+        raise OutputClosed from None
+    except OSError as error:
+        abandon(file)
+        raise OutputFailed(error) from None
+
+
+def abandon(file: TextIO) -> None:
+    """Let what is still buffered go nowhere, and all that follows: the interpreter would complain about it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, file.fileno())
+    os.close(nowhere)
 
 
 def json_line(value: Any, file: TextIO | None = None) -> None:
@@ -61,18 +98,36 @@ def reserved_stdout() -> Iterator[TextIO]:
 
     Agents are other people's code and may print; a program that reads our lines must not see that.
     """
-    sys.stdout.flush()
+    flush()
     kept = os.dup(1)
     os.dup2(2, 1)
+    own = os.fdopen(os.dup(kept), "w", encoding="utf-8")
     try:
-        with os.fdopen(os.dup(kept), "w", encoding="utf-8") as own:
-            yield own
-    except BrokenPipeError:  # what was left in the buffer when the reader went away
-        raise OutputClosed from None
+        yield own
     finally:
-        sys.stdout.flush()
+        with suppress(OutputClosed, OutputFailed), _writing(own):  # what failed has been told: each line is flushed
+            own.flush()
+        own.close()
+        with suppress(OutputClosed, OutputFailed):  # what agents printed went to stderr, and must not come out here
+            flush()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def open_closed_streams() -> None:
+    """Give a standard stream that is closed (`>&-`) the null device.
+
+    Python has None in its place, and the next file or socket opened would get its number: what is printed by others
+    would end in there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115  as long as we live
 
 
 def speak_utf8() -> None:

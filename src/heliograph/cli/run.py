@@ -36,7 +36,7 @@ OUTAGE_SECONDS = 1.0
 
 
 def run(options: Namespace) -> int:
-    """0 when the outcome is success, 130 when interrupted, else 1."""
+    """0 when the outcome is success, 1 when it is another, 130 when it was interrupted before there was one."""
     show_logs(logging.WARNING)
     if not options.json:
         return _prepared(options, None)
@@ -62,17 +62,17 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
         stack.callback(view.close)
         worker = None
         if not options.no_worker and not is_over:
-            worker = runtime.worker(workflow, concurrency=options.concurrency, lease_seconds=options.lease)
+            worker = runtime.worker(
+                workflow, concurrency=options.concurrency, lease_seconds=options.lease, run_id=run_id
+            )
         watch = _Watch(runtime, run_id, view)
-        was_interrupted = await _watched(runtime, watch, worker, options.grace)
+        await _watched(runtime, watch, worker, options.grace)
         view.close()
-        if watch.end is not None:
-            _print_end(run_id, watch.end, own)
-        elif was_interrupted:
+        if watch.end is None:
             view.note(f"run {run_id} is not over; {_again(options, run_id)}")
-        if was_interrupted:
             return INTERRUPTED
-        return 0 if watch.end is not None and watch.end["outcome"] == "success" else 1
+        _print_end(run_id, watch.end, own)
+        return 0 if watch.end["outcome"] == "success" else 1
 
 
 def _open_view(workflow: Workflow, run_id: str, own: TextIO | None, notes: list[str]) -> View:
@@ -109,8 +109,8 @@ def _stand(row: RunRow) -> tuple[str, bool, str]:
     return row.run_id, is_over, "has ended" if is_over else "goes on"
 
 
-async def _watched(runtime: Runtime, watch: _Watch, worker: Worker | None, grace_seconds: float) -> bool:
-    """Work and watch until the run is over or somebody interrupts; answers whether somebody did."""
+async def _watched(runtime: Runtime, watch: _Watch, worker: Worker | None, grace_seconds: float) -> None:
+    """Work and watch until the run is over, or somebody interrupts: then `watch.end` tells whether it is."""
 
     def told(number: int) -> None:
         name = signals_of_the_os.Signals(number).name
@@ -133,7 +133,6 @@ async def _watched(runtime: Runtime, watch: _Watch, worker: Worker | None, grace
         if stopping.is_set():
             with suppress(StoreUnavailable):
                 await watch.catch_up()
-        return stopping.is_set()
 
 
 async def _wait(stopping: asyncio.Event) -> None:

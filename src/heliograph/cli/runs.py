@@ -7,8 +7,8 @@ from argparse import Namespace
 from datetime import UTC, datetime
 
 from heliograph.cli.output import duration, json_line, moment, note, table
+from heliograph.cli.reading import open_existing
 from heliograph.ledger.reader import RunRow
-from heliograph.runtime import open_reader
 
 
 def list_runs(options: Namespace) -> int:
@@ -25,7 +25,7 @@ def list_runs(options: Namespace) -> int:
 
 
 async def _read(limit: int) -> list[RunRow]:
-    async with open_reader() as reader:
+    async with open_existing() as reader:
         return await reader.runs(limit)
 
 

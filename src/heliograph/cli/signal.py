@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
 from heliograph.cli.narrate import meaning, short_payload, woken_by
 from heliograph.cli.output import clock, json_line, line, note
-from heliograph.errors import StoreUnavailable
+from heliograph.cli.reading import open_existing, what_is_lacking
+from heliograph.config import read_settings
+from heliograph.errors import NotFound, StoreUnavailable
 from heliograph.ledger.reader import Reader
-from heliograph.runtime import open_reader
 from heliograph.signals.model import Signal, to_wire
 from heliograph.signals.pattern import Pattern, compile_pattern
 from heliograph.signals.trace import chain, children, draw_tree
@@ -62,7 +64,9 @@ def why(options: Namespace) -> int:
 
 async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
     found = 0
-    async with open_reader() as reader:
+    if options.follow and options.run is None:
+        await _database_made()
+    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
         log = _Run(reader, options.run) if options.run is not None else _All(reader, options.since)
         is_over = False
         while not is_over:
@@ -76,6 +80,15 @@ async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
             await asyncio.sleep(POLL_SECONDS)
     if not found and not options.json:
         note("no such signals: helio runs shows what there is")
+
+
+async def _database_made() -> None:
+    """Return when there is a database; who waits for one is told so."""
+    settings = read_settings(os.environ)
+    if (lacking := what_is_lacking(settings)) is not None:
+        note(f"waiting: {lacking}")
+    while what_is_lacking(settings) is not None:  # noqa: ASYNC110  another process makes it, and can ring no bell yet
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _look(log: _Run | _All, *, is_patient: bool) -> tuple[list[Signal], bool]:
@@ -146,7 +159,7 @@ async def _read_on(reader: Reader, run_id: str, after: int) -> list[Signal]:
 async def _trace(subject: str) -> list[Signal]:
     """The log of a run; or a signal, and in the order of the log all that came of it."""
     if not subject.startswith("sig_"):
-        async with open_reader() as reader:
+        async with open_existing(f"run {subject}") as reader:
             await reader.run(subject)
             return await reader.all_signals(subject)
     wanted: set[str | None] = {subject}
@@ -159,8 +172,21 @@ async def _trace(subject: str) -> list[Signal]:
 
 
 async def _whole_run(signal_id: str) -> list[Signal]:
-    async with open_reader() as reader:
-        return await reader.all_signals(await reader.run_of_signal(signal_id))
+    async with open_existing(f"signal {signal_id}") as reader:
+        try:
+            return await reader.all_signals(await reader.run_of_signal(signal_id))
+        except NotFound as error:
+            raise await _named_otherwise(reader, signal_id) or error from None
+
+
+async def _named_otherwise(reader: Reader, identifier: str) -> NotFound | None:
+    """What to say where the id of a run stands in place of a signal's."""
+    try:
+        await reader.run(identifier)
+    except NotFound:
+        return None
+    return NotFound(f"{identifier} is a run, not a signal: helio signal trace {identifier} draws it, "
+                    f"helio signal tail --run {identifier} lists its signals", code="unknown_signal")  # fmt: skip
 
 
 def _is_wanted(signal: Signal, since: datetime | None, patterns: list[Pattern]) -> bool:

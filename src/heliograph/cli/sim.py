@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+
+from heliograph.cli.output import OutputFailed
+from heliograph.cli.parser import Parser
+
 
 def main(arguments: list[str]) -> int:
     from heliograph.testing.sim_cli import main as simulate
 
-    return simulate(arguments)
+    try:
+        return simulate(arguments, Parser)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:  # it writes its lines by itself, and nothing else
+            raise OutputFailed(error) from None
+        raise

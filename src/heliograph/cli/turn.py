@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
+from heliograph.cli.reading import open_existing
 from heliograph.errors import shown
 from heliograph.ledger.reader import CardRow, LeaseRow, TurnRow
-from heliograph.runtime import open_reader
 from heliograph.signals.model import Signal
 
 _CONTENT_WIDTH = 100
@@ -45,14 +45,14 @@ def show_turn(options: Namespace) -> int:
 
 
 async def _list(options: Namespace) -> list[TurnRow]:
-    async with open_reader() as reader:
+    async with open_existing(None if options.run is None else f"run {options.run}") as reader:
         if options.run is not None:
             await reader.run(options.run)  # a run that does not exist is an error, one without turns is not
         return await reader.turns(run_id=options.run, status=options.status, limit=options.limit)
 
 
 async def _show(turn_id: str) -> tuple[TurnRow, list[LeaseRow], list[CardRow], dict[str, Any]]:
-    async with open_reader() as reader:
+    async with open_existing(f"turn {turn_id}") as reader:
         turn = await reader.turn(turn_id)
         seq = int(turn.cause_id.rpartition("_")[2])
         [cause] = await reader.signals(turn.run_id, seq - 1, limit=1)

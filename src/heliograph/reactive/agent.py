@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, TypeVar
 
 from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.function import check_function, naming
+from heliograph.reactive.state import check_key
+from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.pattern import Pattern, check_agent_pattern
 
 Effect = Literal["idempotent", "once"]
 PRIORITIES = ("low", "normal", "high", "critical")
+EFFECTS = ("idempotent", "once")
 
 _NAME_MAX = 64
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_MODELS = (("stream", "model"), ("request", "model_name"))  # what tells a Harness, and a model of pydantic-ai
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,9 @@ def define_agent(
     *,
     run: Callable[[Any], Any] | None = None,
     prompt: str | Callable[[Any], str] | None = None,
+    model: Any = None,
+    output: Any = None,
+    system: str | None = None,
     activate_on: Sequence[str] = (),
     activate_when_all: Sequence[str] = (),
     emits: Sequence[str] = (),
@@ -69,20 +80,22 @@ def define_agent(
     timeout_seconds: float = 300.0,
     ttl_seconds: float = 3600.0,
     max_attempts: int = 5,
-    **model_options: Any,
+    version: str = "1",
+    **unknown: Any,
 ) -> AgentSpec:
     """An agent from what its author wrote; everything is checked here, before anything runs.
 
     Raises InvalidInput naming the agent, the argument and the rule; Refused for a reserved signal name.
     """
     _check_name(name)
-    for argument, value in (("activate_on", activate_on), ("activate_when_all", activate_when_all), ("emits", emits)):
-        if isinstance(value, str):
-            raise InvalidInput(
-                f"agent {name}: {argument} takes a list, not one string; write [{value!r}]",
-                code="wrong_type", path=f"/agents/{name}/{argument}",
-            )  # fmt: skip
-    if not activate_on and not activate_when_all:
+    _check_options(name, unknown)
+    any_of = _each(name, "activate_on", activate_on, check_agent_pattern)
+    all_of = _each(name, "activate_when_all", activate_when_all, check_agent_pattern)
+    said = _each(name, "emits", emits, check_emit_name)
+    changed = _each(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key)
+    _check_once(name, "emits", said)
+    _check_once(name, "updates", changed)
+    if not any_of and not all_of:
         raise InvalidInput(
             f"agent {name} would never wake: give activate_on or activate_when_all, such as ['workflow:start']",
             code="required_field", path=f"/agents/{name}/activate_on",
@@ -90,53 +103,122 @@ def define_agent(
     if (run is None) == (prompt is None):
         raise InvalidInput(f"agent {name} needs either a function or a prompt, and not both", code="required_field",
                            path=f"/agents/{name}")  # fmt: skip
-    if priority not in PRIORITIES:
-        raise InvalidInput(f"agent {name}: priority is one of {', '.join(PRIORITIES)}, not {shown(priority)}",
-                           code="invalid_enum", path=f"/agents/{name}/priority")  # fmt: skip
-    if effect not in ("idempotent", "once"):
-        raise InvalidInput(f"agent {name}: effect is 'idempotent' or 'once', not {shown(effect)}", code="invalid_enum",
-                           path=f"/agents/{name}/effect")  # fmt: skip
+    if run is not None:
+        _check_run(name, run)
+    else:
+        _check_prompt(name, prompt)
+        _check_model(name, model, system)
+    _check_one_of(name, "priority", priority, PRIORITIES)
+    _check_one_of(name, "effect", effect, EFFECTS)
     _check_number(name, "timeout_seconds", timeout_seconds, 0.001, 31_622_400)
     _check_number(name, "ttl_seconds", ttl_seconds, 0.001, 31_622_400)
-    _check_number(name, "max_attempts", max_attempts, 1, 1000)
+    _check_number(name, "max_attempts", max_attempts, 1, 1000, whole=True)
+    _check_text(name, "version", version)
     return AgentSpec(
-        name=name, run=run, prompt=prompt,
-        activate_on=tuple(check_agent_pattern(p) for p in activate_on),
-        activate_when_all=tuple(check_agent_pattern(p) for p in activate_when_all),
-        emits=tuple(check_emit_name(e) for e in emits),
-        when=when, when_arity=_arity(name, when),
-        updates=(updates,) if isinstance(updates, str) else tuple(updates), updates_one=isinstance(updates, str),
+        name=name, run=run, prompt=prompt, model=model, output=output, system=system,
+        activate_on=any_of, activate_when_all=all_of, emits=said,
+        when=when, when_arity=_arity(name, when), updates=changed, updates_one=isinstance(updates, str),
         priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
-        ttl_seconds=float(ttl_seconds), max_attempts=int(max_attempts), **model_options,
+        ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, version=version,
     )  # fmt: skip
+
+
+def decided(value: object) -> bool:
+    """What a guard or an `end_when` has answered. Raises TypeError for an awaitable, which is no answer yet."""
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()  # else Python warns that it was never awaited
+        raise TypeError("it returned an awaitable: it must answer at once, so it can wait for nothing")
+    return bool(value)
 
 
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not name or len(name) > _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
         raise InvalidInput(
-            f"an agent's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(name)}",
+            f"an agent's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(repr(name))}",
             code="invalid_identifier", path="/agents",
         )  # fmt: skip
 
 
-def _check_number(name: str, argument: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise InvalidInput(f"agent {name}: {argument} is a number from {low} to {high}, not {shown(value)}",
-                           code="out_of_range", path=f"/agents/{name}/{argument}")  # fmt: skip
+def _check_options(name: str, unknown: dict[str, Any]) -> None:
+    known = [p for p in inspect.signature(define_agent).parameters if p not in ("name", "unknown")]
+    for argument in unknown:
+        near = difflib.get_close_matches(argument, known, 1)
+        says = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise InvalidInput(f"agent {name} has no option {shown(argument)}; {says}", code="unknown_field",
+                           path=f"/agents/{name}/{argument}")  # fmt: skip
 
 
-def _arity(name: str, when: Callable[..., bool] | None) -> int:
+def _each(name: str, argument: str, values: Sequence[str], check: Callable[[str], T]) -> tuple[T, ...]:
+    if isinstance(values, str):
+        _refuse(name, argument, f"takes a list, not one string; write [{shown(repr(values))}]", "wrong_type")
+    if not isinstance(values, list | tuple):  # a set has another order in each process
+        _refuse(name, argument, f"takes a list of strings, not {shown(values)}", "wrong_type")
+    with naming(f"agent {name}: {argument}", f"/agents/{name}/{argument}"):
+        return tuple(check(value) for value in values)
+
+
+def _check_once(name: str, argument: str, values: Sequence[str]) -> None:
+    twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
+    if twice is not None:
+        _refuse(name, argument, f"has {shown(repr(twice))} twice; take one of them out", "duplicate_entry")
+
+
+def _check_run(name: str, run: object) -> None:
+    if isinstance(run, type):
+        _refuse(name, "run", f"is the class {run.__name__}; give a function, or an object with __call__", "wrong_type")
+    check_function(run, f"agent {name}", f"/agents/{name}/run", "the context", waits=True)
+
+
+def _arity(name: str, when: object) -> int:
     """1 for a guard of the state, 2 for a guard of the state and the signal."""
     if when is None:
         return 1
-    if inspect.iscoroutinefunction(when):
-        raise InvalidInput(f"agent {name}: when is a plain function: a guard decides, it waits for nothing",
-                           code="wrong_type", path=f"/agents/{name}/when")  # fmt: skip
-    try:
-        count = len(inspect.signature(when).parameters)
-    except ValueError:  # a builtin such as bool tells nothing
-        return 1
-    if count not in (1, 2):
-        raise InvalidInput(f"agent {name}: when takes the state, or the state and the signal, not {count} arguments",
-                           code="wrong_type", path=f"/agents/{name}/when")  # fmt: skip
-    return count
+    return check_function(when, f"agent {name}: when", f"/agents/{name}/when", "the state", "the signal", least=1)
+
+
+def _check_prompt(name: str, prompt: object) -> None:
+    if isinstance(prompt, str):
+        _check_text(name, "prompt", prompt)
+        with naming(f"agent {name}: prompt", f"/agents/{name}/prompt"):
+            for used in placeholders(prompt):
+                if not used.startswith("state."):  # which keys there are, the workflow knows
+                    check_known(used, (*SIGNAL_NAMES, "state.<key>"))
+    elif callable(prompt):
+        check_function(prompt, f"agent {name}: prompt", f"/agents/{name}/prompt", "the context")
+    else:
+        _refuse(name, "prompt", f"is text or a function of the context, not {shown(prompt)}", "wrong_type")
+
+
+def _check_model(name: str, model: object, system: object) -> None:
+    if system is not None:
+        _check_text(name, "system", system)
+    is_model = not isinstance(model, type) and any(all(hasattr(model, a) for a in known) for known in _MODELS)
+    if isinstance(model, str):
+        _check_text(name, "model", model)
+    elif model is not None and not is_model:
+        _refuse(name, "model", "is a name such as 'openai-chat:gpt-5', a pydantic-ai model, a Harness, or None for "
+                f"HELIOGRAPH_MODEL, not {shown(model)}", "wrong_type")  # fmt: skip
+
+
+def _check_text(name: str, argument: str, value: object) -> None:
+    if not isinstance(value, str):
+        _refuse(name, argument, f"is a string, not {shown(value)}", "wrong_type")
+    if not value.strip():
+        _refuse(name, argument, "is empty; give it some text", "required_field")
+
+
+def _check_one_of(name: str, argument: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        _refuse(name, argument, f"is one of {', '.join(known)}, not {shown(value)}", "invalid_enum")
+
+
+def _check_number(name: str, argument: str, value: float, low: float, high: float, *, whole: bool = False) -> None:
+    if whole and isinstance(value, float):
+        _refuse(name, argument, f"is a whole number, not {value}", "wrong_type")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        _refuse(name, argument, f"is a number from {low} to {high}, not {shown(value)}", "out_of_range")
+
+
+def _refuse(name: str, argument: str, why: str, code: str) -> NoReturn:
+    raise InvalidInput(f"agent {name}: {argument} {why}", code=code, path=f"/agents/{name}/{argument}")

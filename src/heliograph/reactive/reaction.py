@@ -18,7 +18,7 @@ from typing import Any
 
 from heliograph.errors import AgentFailed, HeliographError, shown, told
 from heliograph.ids import signal_id
-from heliograph.reactive.agent import AgentSpec
+from heliograph.reactive.agent import AgentSpec, decided
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Outcome, OwedRun, RunStatus, RunView
 from heliograph.signals.model import Draft
@@ -238,7 +238,7 @@ class _Builder:
         if end_when is None:
             return None
         try:
-            return "end_when" if end_when(self.workflow.shape.load(self.state)) else None
+            return "end_when" if decided(end_when(self.workflow.shape.load(self.state))) else None
         except Exception as error:
             return f"end_when raised {told(error)}"
 
@@ -284,7 +284,7 @@ class _Builder:
             state = self.workflow.shape.load(self.state)
             # a copy: a guard may do with it what it likes
             signal = Draft(name, copy.deepcopy(payload), source, parent, self.now)
-            allowed = agent.when(state) if agent.when_arity == 1 else agent.when(state, signal)
+            allowed = decided(agent.when(state) if agent.when_arity == 1 else agent.when(state, signal))
         except Exception as error:
             return f"when guard raised {told(error)}"
         return None if allowed else "when guard false"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_origin
 
 import msgspec
 import pydantic
@@ -13,34 +14,69 @@ import pydantic_core
 
 from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.typed_dict import usable
+from heliograph.signals.names import CHARACTERS, LENGTH_MAX
 from heliograph.signals.payload import check_json
 from heliograph.types import Json, JsonObject
 
 DOCUMENT_BYTES_MAX = 16 * 1024 * 1024  # of a state, and of an output: every turn reads and writes the whole (S11)
+
+KEY_MAX = LENGTH_MAX - len("state::changed")
+
+_SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret)
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_ANYTHING = pydantic.TypeAdapter(Any)
 
 
 class StateShape:
     """The type of a workflow's state: a pydantic model, a dataclass, a TypedDict, or None for any JSON object."""
 
     def __init__(self, kind: Any = None):
-        self.kind = usable(kind)
+        self.kind = kind
 
     @cached_property
     def _adapter(self) -> pydantic.TypeAdapter[Any]:
         try:
-            return pydantic.TypeAdapter(dict[str, Any] if self.kind is None else self.kind)
-        except pydantic.errors.PydanticUserError as error:
-            raise InvalidInput(f"{self._name} cannot be the type of a state: {error.message}", code="wrong_type",
-                               path="/state") from None  # fmt: skip
+            adapter = pydantic.TypeAdapter(dict[str, Any] if self.kind is None else usable(self.kind))
+            adapter.rebuild(raise_errors=True)  # pydantic itself puts off what is missing until the first use
+        except (pydantic.errors.PydanticUserError, NameError, TypeError) as error:
+            raise InvalidInput(f"{self._name} cannot be the type of a state: {str(error).partition(chr(10))[0]}",
+                               code="wrong_type", path="/state") from None  # fmt: skip
+        except RecursionError:
+            raise InvalidInput(
+                f"{self._name} cannot be the type of a state: it contains itself; take TypedDict from typing_extensions, "
+                "or a pydantic model", code="wrong_type", path="/state",
+            ) from None  # fmt: skip
+        return adapter
 
     @cached_property
     def keys(self) -> frozenset[str] | None:
-        """The keys that the type names; None where any key will do. Raises InvalidInput for what is no type of a state."""
+        """The keys that the type names; None where any key will do.
+
+        Raises InvalidInput for what is no type of a state, and for one whose document would be short of something:
+        `wrong_type`, `invalid_state_key`, `lossy_state`.
+        """
         if self.kind is None:
             return None
-        assert self._adapter is not None  # made now, so that a type of no use is refused before anything runs
-        fields = getattr(self.kind, "model_fields", None) or getattr(self.kind, "__dataclass_fields__", None)
-        return frozenset(fields or getattr(self.kind, "__annotations__", {}))
+        keys = frozenset(check_key(key) for key in self._fields())
+        for field, why in _losses(self._adapter.core_schema):
+            raise InvalidInput(f"the state cannot have {field}: {why}", code="lossy_state", path=f"/state/{field}")
+        return keys
+
+    def _fields(self) -> Collection[str]:
+        kind = get_origin(self.kind) or self.kind
+        if isinstance(kind, type):
+            if issubclass(kind, pydantic.BaseModel) and not issubclass(kind, pydantic.RootModel):
+                return kind.model_fields
+            if dataclasses.is_dataclass(kind):
+                return [each.name for each in dataclasses.fields(kind) if each.init]
+            if hasattr(kind, "__required_keys__"):
+                return list(kind.__annotations__)
+        raise InvalidInput(f"the type of a state is a pydantic model, a dataclass or a TypedDict, not "
+                           f"{shown(repr(self.kind))}; leave it out for any JSON object", code="wrong_type", path="/state")  # fmt: skip
+
+    @property
+    def takes_any_key(self) -> bool:
+        return self.kind is None or self._config.get("extra") == "allow"
 
     def load(self, document: Mapping[str, Json], *, extra: Literal["forbid"] | None = None) -> Any:
         """The document as its type: a fresh object, whose changes change nothing else.
@@ -63,21 +99,38 @@ class StateShape:
         if self.kind is None and not isinstance(state, Mapping):
             raise InvalidInput(f"the state is an object, not {shown(state)}", code="invalid_state", path="/state")
         if self.kind is None:
-            document = to_json(state, "/state")
+            document = to_json(dict(state), "/state")
         else:
             typed = self.load(state, extra=self._extra) if isinstance(state, Mapping) else self._check(state)
             # keys are the fields' own names, never their aliases: updates and reducers name them
-            document = to_json(self._adapter.dump_python(typed, by_alias=False, round_trip=True), "/state")
+            document = to_json(_plain(self._adapter, typed), "/state")
         if not isinstance(document, dict):
             raise InvalidInput(f"the state is an object, not {shown(document)}", code="invalid_state", path="/state")
+        for key in document:
+            check_key(key)
         check_size(document, "the state", "/state")
         return document
 
-    @cached_property
+    def as_given(self, state: Any) -> Json:
+        """What a caller gave as the state, without what its type fills in: defaults may differ from call to call.
+
+        An object of the type is its document: what it holds, its maker gave it.
+        """
+        if not isinstance(state, Mapping):
+            return self.dump(state)
+        try:
+            return to_json(_plain(_ANYTHING, dict(state)), "/state")
+        except InvalidInput:  # only the type can write it
+            return self.dump(state)
+
+    @property
+    def _config(self) -> Mapping[str, Any]:
+        return getattr(self.kind, "model_config", None) or getattr(self.kind, "__pydantic_config__", None) or {}
+
+    @property
     def _extra(self) -> Literal["forbid"] | None:
         """For keys in what a person writes: refused as misspelt, unless the type itself says what to do with more."""
-        config = getattr(self.kind, "model_config", None) or getattr(self.kind, "__pydantic_config__", None) or {}
-        return None if "extra" in config else "forbid"
+        return None if "extra" in self._config else "forbid"
 
     def _check(self, state: Any) -> Any:
         try:
@@ -92,16 +145,72 @@ class StateShape:
 
 
 def to_json(value: Any, path: str = "") -> Json:
-    """`value` as JSON: models, dataclasses, dates, enums and sets included.
+    """`value` as JSON: models, dataclasses, dates, enums and sets included, the latter in the order of their JSON text.
 
     Raises InvalidInput (`not_json`, or what check_json says) where there is no JSON for it.
     """
     try:
-        plain = pydantic_core.to_jsonable_python(value)
-    except (pydantic_core.PydanticSerializationError, ValueError, RecursionError) as error:
+        plain = pydantic_core.to_jsonable_python(_ordered(value))
+    except (pydantic_core.PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"{shown(value)} cannot be written as JSON: {shown(str(error))}", code="not_json",
                            path=path) from None  # fmt: skip
     return check_json(plain, path)
+
+
+def _ordered(value: Any) -> Any:
+    """`value` with lists for sets: the order of a set is another one in each process. Refuses secrets."""
+    if isinstance(value, dict):
+        return {key: item if type(item) in _SCALARS else _ordered(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [item if type(item) in _SCALARS else _ordered(item) for item in value]
+    if isinstance(value, set | frozenset):
+        items = [pydantic_core.to_jsonable_python(_ordered(item)) for item in value]
+        return sorted(items, key=lambda item: msgspec.json.encode(item, order="deterministic"))
+    if isinstance(value, _SECRETS):
+        raise TypeError("a secret is written as stars; keep it out, and read it where it is used")
+    return value
+
+
+def _plain(adapter: pydantic.TypeAdapter[Any], value: Any) -> Any:
+    """`value` as dictionaries, lists and sets. Raises InvalidInput (`not_json`)."""
+    try:
+        return adapter.dump_python(value, by_alias=False, round_trip=True)
+    except (pydantic_core.PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+        hint = "; give a list instead of a set of objects" if isinstance(error, TypeError) else ""
+        raise InvalidInput(f"the state cannot be written as JSON: {shown(str(error))}{hint}", code="not_json",
+                           path="/state") from None  # fmt: skip
+
+
+def check_key(key: str) -> str:
+    """`key`, when it can be a segment of state:<key>:changed. Raises InvalidInput (`invalid_state_key`)."""
+    if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX or not CHARACTERS.issuperset(key):
+        raise InvalidInput(
+            f"a key of the state is 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {shown(repr(key))}: its "
+            "changes are told as state:<key>:changed; put other names one level deeper",
+            code="invalid_state_key", path="/state",
+        )  # fmt: skip
+    return key
+
+
+def _losses(schema: Any, field: str = "") -> Iterator[tuple[str, str]]:
+    """The fields, however deep, that would not come back from the ledger, and why not. schema: of pydantic-core."""
+    if isinstance(schema, list | tuple):
+        for item in schema:
+            yield from _losses(item, field)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "dataclass-field":
+        field = schema["name"]
+    if schema.get("serialization_exclude") or schema.get("serialization_exclude_if"):
+        yield field, "it is excluded when the state is written, so it would be lost after each turn; take exclude out"
+    kind = schema.get("cls")
+    if isinstance(kind, type) and issubclass(kind, _SECRETS):
+        yield field, "a secret is written as stars, so it would be lost; read it where it is used, not from the state"
+    for key, item in schema.items():
+        if key == "metadata":
+            continue
+        is_field = isinstance(item, dict) and item.get("type") in ("model-field", "typed-dict-field")
+        yield from _losses(item, key if is_field else field)
 
 
 def check_size(document: Json, what: str, path: str) -> None:

@@ -10,7 +10,7 @@ import sys
 from functools import reduce
 from operator import or_
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, NotRequired, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 
 def usable(kind: Any) -> Any:
@@ -31,9 +31,21 @@ def _twin(kind: Any) -> Any:
     import typing_extensions  # only where it is needed, and there pydantic has brought it along
 
     hints = {
-        key: usable(hint) if key in kind.__required_keys__ else typing_extensions.NotRequired[usable(hint)]
-        for key, hint in get_type_hints(kind, include_extras=False).items()
+        key: _twin_hint(hint, key in kind.__required_keys__)
+        for key, hint in get_type_hints(kind, include_extras=True).items()
     }
-    twin = typing_extensions.TypedDict(kind.__name__, hints)  # type: ignore[misc]
+    made = typing_extensions.TypedDict(kind.__name__, hints)  # type: ignore[misc]
+    twin: Any = made  # whose attributes no type checker knows
     twin.__module__ = kind.__module__
+    if hasattr(kind, "__pydantic_config__"):
+        twin.__pydantic_config__ = kind.__pydantic_config__
     return twin
+
+
+def _twin_hint(hint: Any, is_required: bool) -> Any:
+    """A key's type, Annotated included: it may hold constraints."""
+    import typing_extensions
+
+    if get_origin(hint) in (Required, NotRequired):  # which __required_keys__ misses where annotations are strings
+        return _twin_hint(get_args(hint)[0], get_origin(hint) is Required)
+    return usable(hint) if is_required else typing_extensions.NotRequired[usable(hint)]

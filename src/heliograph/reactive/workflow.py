@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from heliograph.errors import InvalidInput
+from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.agent import AgentSpec
-from heliograph.reactive.state import StateShape
+from heliograph.reactive.function import check_function, naming
+from heliograph.reactive.state import StateShape, check_key
+from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
 from heliograph.signals.pattern import PatternTable, warn_unmatchable
 
 Reducer = Callable[[Any, Any], Any]
 
-# Names that the runtime writes in every run; a pattern may match them without any agent emitting anything.
+# Names that the runtime writes and that can wake an agent: workflow:terminating and workflow:end come too late for it.
 _RUNTIME_NAMES = (
-    "workflow:start", "workflow:terminating", "workflow:end", "agent:activated", "agent:skipped", "agent:completed",
+    "workflow:start", "agent:activated", "agent:skipped", "agent:completed",
     "agent:failed", "agent:progress", "harness:start", "harness:end", "harness:error", "text:delta", "text:complete",
     "thinking:delta", "thinking:complete", "tool:call", "tool:result", "ready", "plan_ready", "action_complete",
     "reflection_complete", "terminated", "error",
@@ -56,12 +58,15 @@ class Workflow:
 
 
 def build_workflow(workflow: Workflow) -> Workflow:
-    """`workflow`, checked as a whole. Raises InvalidInput: `no_agents`, `unknown_state_key`, `out_of_range`."""
+    """`workflow`, checked as a whole.
+
+    Raises InvalidInput: `no_agents`, `unknown_state_key`, `template_undefined`, and what `check_rules` and
+    `StateShape.keys` raise.
+    """
     if not workflow.agents:
         raise InvalidInput(f"application {workflow.name} has no agents: add one with @app.agent(...)", code="no_agents",
                            path="/agents")  # fmt: skip
-    if not 1 <= workflow.max_activations <= 1_000_000:
-        raise InvalidInput("max_activations is between 1 and 1000000", code="out_of_range", path="/max_activations")
+    check_rules(workflow.reducers, workflow.end_when, workflow.max_activations)
     keys = workflow.shape.keys
     if keys is not None:
         used = {(f"/agents/{a.name}/updates", key) for a in workflow.agents.values() for key in a.updates}
@@ -70,4 +75,34 @@ def build_workflow(workflow: Workflow) -> Workflow:
             if key not in keys:
                 raise InvalidInput(f"the state has no key {key!r}; it has {', '.join(sorted(keys))}",
                                    code="unknown_state_key", path=path)  # fmt: skip
+        if not workflow.shape.takes_any_key:
+            for agent in workflow.agents.values():
+                _check_template(agent, keys)
     return workflow
+
+
+def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
+    """What an application says beside its agents and its state. Raises InvalidInput."""
+    if not isinstance(reducers, Mapping):
+        raise InvalidInput(f"reducers is a mapping of state keys to functions (old, new), not {shown(reducers)}",
+                           code="wrong_type", path="/reducers")  # fmt: skip
+    for key, reducer in reducers.items():
+        with naming("reducers", "/reducers"):
+            check_key(key)
+        check_function(reducer, f"the reducer for {key}", f"/reducers/{key}", "the old value", "the new value")
+    if end_when is not None:
+        check_function(end_when, "end_when", "/end_when", "the state")
+    if isinstance(max_activations, bool) or not isinstance(max_activations, int):
+        raise InvalidInput(f"max_activations is a whole number, not {shown(repr(max_activations))}", code="wrong_type",
+                           path="/max_activations")  # fmt: skip
+    if not 1 <= max_activations <= 1_000_000:
+        raise InvalidInput(f"max_activations is between 1 and 1000000, not {max_activations}", code="out_of_range",
+                           path="/max_activations")  # fmt: skip
+
+
+def _check_template(agent: AgentSpec, keys: frozenset[str]) -> None:
+    if isinstance(agent.prompt, str):
+        known = [*SIGNAL_NAMES, *(f"state.{key}" for key in keys)]
+        with naming(f"agent {agent.name}: prompt", f"/agents/{agent.name}/prompt"):
+            for used in placeholders(agent.prompt):
+                check_known(used, known)

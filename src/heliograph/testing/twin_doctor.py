@@ -81,6 +81,12 @@ def _rest(tables: Project, is_quiescent: bool) -> Found:
     for row in tables.inbox.values():
         if row["status"] in INBOX_OPEN and tables.turns[row["agent_turn_id"]]["state"] == "done":
             yield "I11 a finished turn owes nothing in the inbox", row["agent_turn_id"]
+    owed = {row["agent_turn_id"] for row in tables.inbox.values() if row["status"] in INBOX_OPEN}
+    yield from (
+        ("I10 an open turn is owed in the inbox", turn_id)
+        for turn_id, turn in tables.turns.items()
+        if turn["state"] != "done" and turn_id not in owed
+    )
     edges = Counter(e["agent_turn_id"] for e in tables.edges.values() if e["primitive"] == "enqueue")
     before: dict[str, int | None] = {}
     for turn_id, turn in tables.turns.items():

@@ -38,11 +38,7 @@ class Drive:
 
     async def run(self) -> None:
         """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
-        event: Event | None = Hydrated(
-            recoveries=self.claimed.attempts,
-            may_run_again=self.spec.effect != "once",
-            is_run_over=self.claimed.run.status != "running",
-        )
+        event: Event | None = self._first_event()
         while event is not None:
             before, mark = self.turn, self.voice.mark()
             try:
@@ -55,6 +51,17 @@ class Drive:
                 self.turn = before
                 self.voice.rewind(mark)
                 event = Raised("failed", "ACTION_FAILED", _told(self.claimed.turn_id, error))
+
+    def _first_event(self) -> Event:
+        """The inbox says what is owed; a turn that it knows nothing of is refused, never made up (L0-42)."""
+        if not any(row.message_type == "turn" for row in self.claimed.inbox):
+            log.error("%s was dispatched without a message of type turn in the inbox", self.claimed.turn_id)
+            return Raised("failed", "INIT_FAILED", "protocol error: the inbox holds no message for this turn")
+        return Hydrated(
+            recoveries=self.claimed.attempts,
+            may_run_again=self.spec.effect != "once",
+            is_run_over=self.claimed.run.status != "running",
+        )
 
     async def _advance(self, event: Event) -> Event | None:
         """One step of the machine; the next event, or None when the turn has ended."""

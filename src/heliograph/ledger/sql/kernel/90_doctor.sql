@@ -48,6 +48,12 @@ create function heliograph.doctor(p_project text, p_quiescent boolean) returns j
         union all
         select 'I9 no agent is busy', agent_id from h where p_quiescent and status <> 'idle'
         union all
+        select 'I10 an open turn is owed in the inbox', t.agent_turn_id from t
+         where t.state <> 'done' and not exists (
+               select from heliograph.agent_inbox i
+                where i.project_id = p_project and i.agent_id = t.agent_id and i.agent_turn_id = t.agent_turn_id
+                  and i.status in ('queued', 'pending', 'processing', 'deferred'))
+        union all
         select 'I11 a finished turn owes nothing in the inbox', i.agent_turn_id from heliograph.agent_inbox i
           join t using (project_id, agent_turn_id)
          where t.state = 'done' and i.status in ('queued', 'pending', 'processing', 'deferred')

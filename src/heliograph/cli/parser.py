@@ -1,0 +1,34 @@
+"""An argument parser that answers as everything else here does: an InvalidInput with the nearest name, our output."""
+
+from __future__ import annotations
+
+import argparse
+from difflib import get_close_matches
+from typing import Any
+
+from heliograph.cli.output import line
+from heliograph.errors import InvalidInput, shown
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong as an InvalidInput, and prints through `output`."""
+
+    def error(self, message: str) -> Any:
+        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows what it takes")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        # where argparse refuses a choice: with the nearest one it helps more
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        nearest = get_close_matches(str(value), choices, n=1)
+        meant = f"; did you mean {nearest[0]}?" if nearest else ""
+        if isinstance(action, argparse._SubParsersAction):
+            raise InvalidInput(f"{self.prog} has no command '{shown(value)}'{meant}", code="unknown_command",
+                               hint=f"there are: {', '.join(choices)}")  # fmt: skip
+        option = "/".join(action.option_strings) or str(action.metavar)
+        raise InvalidInput(f"{option} is one of {', '.join(choices)}, not '{shown(value)}'{meant}",
+                           code="invalid_enum", path=option)  # fmt: skip
+
+    def _print_message(self, message: str, _file: Any = None) -> None:
+        line(message.rstrip("\n"))

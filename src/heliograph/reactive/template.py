@@ -1,0 +1,63 @@
+"""Prompt templates: text with {state.key}, {signal.name} and {signal.payload}. Values are never templates (S8)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from heliograph.errors import InvalidInput, shown
+
+SIGNAL_NAMES = ("signal.name", "signal.payload")
+
+
+def placeholders(template: str) -> list[str]:
+    """The names in `template`, in order. Raises InvalidInput (`template_syntax`) for a brace that is never closed."""
+    return [name for _, name in _pieces(template) if name is not None]
+
+
+def substitute(template: str, values: Mapping[str, Any]) -> str:
+    """Replace each {name} by its value; {{ and }} are braces. One pass: what a value contains stays as it is.
+
+    Raises InvalidInput: `template_syntax`, `template_undefined` (naming what there is).
+    """
+    out = []
+    for text, name in _pieces(template):
+        out.append(text)
+        if name is not None:
+            check_known(name, values)
+            out.append(str(values[name]))
+    return "".join(out)
+
+
+def check_known(name: str, known: Collection[str]) -> None:
+    """Raises InvalidInput (`template_undefined`) for a name that is not among `known`."""
+    if name not in known:
+        raise InvalidInput(f"it uses {{{shown(name)}}}, and there is only {', '.join(sorted(known))}; write {{{{ "
+                           "and }} for braces", code="template_undefined")  # fmt: skip
+
+
+def _pieces(template: str) -> list[tuple[str, str | None]]:
+    """Text and the name that follows it, over and over; None where no name follows."""
+    pieces: list[tuple[str, str | None]] = []
+    rest = template
+    while rest:
+        text, brace, rest = _cut(rest)
+        if brace != "{":
+            pieces.append((text + brace[:1], None))
+            continue
+        name, closing, after = rest.partition("}")
+        if not closing:
+            raise InvalidInput(f"it has a {{ that no }} closes, before '{shown(rest, 30)}'; write {{{{ for a brace",
+                               code="template_syntax")  # fmt: skip
+        pieces.append((text, name.strip()))
+        rest = after
+    return pieces
+
+
+def _cut(text: str) -> tuple[str, str, str]:
+    """Up to the next brace, the brace (doubled where it is), and what follows."""
+    at = min((i for i in (text.find("{"), text.find("}")) if i >= 0), default=-1)
+    if at < 0:
+        return text, "", ""
+    width = 2 if text[at : at + 2] in ("{{", "}}") else 1
+    return text[:at], text[at : at + width], text[at + width :]

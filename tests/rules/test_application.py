@@ -1,0 +1,361 @@
+import math
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, NamedTuple
+
+import pytest
+import typing_extensions
+from pydantic import BaseModel, Field, RootModel, Secret, SecretBytes, SecretStr
+
+from heliograph import Heliograph
+from heliograph.errors import InvalidInput
+from heliograph.harness.scripted import ScriptedModel
+from heliograph.reactive.agent import decided, define_agent
+from heliograph.reactive.template import placeholders, substitute
+from tests.rules.reactive_kit import START, nothing
+
+
+class Case(NamedTuple):
+    """What somebody writes, and what Heliograph answers; `text` is a part of the message."""
+
+    write: Callable[[], Any]
+    code: str
+    path: str
+    text: str
+
+
+def refused(case: Case) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        case.write()
+    assert (caught.value.code, caught.value.path) == (case.code, case.path)
+    assert case.text in caught.value.message
+
+
+def said_by(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=[f"{n}: {case.text[:40]}" for n, case in enumerate(cases)])
+
+
+def app(**options: Any) -> Heliograph:
+    return Heliograph("press", **options)
+
+
+def given(**options: Any) -> Callable[[], Any]:
+    """An agent `a` with these options, and a function that is right."""
+    return lambda: app().agent(**{"name": "a", "activate_on": START, **options})(nothing)
+
+
+def running(function: Any, **options: Any) -> Callable[[], Any]:
+    return lambda: app().agent(activate_on=START, **options)(function)
+
+
+def asking(prompt: Any, name: Any = "a", **options: Any) -> Callable[[], Any]:
+    return lambda: app().prompt_agent(name, prompt, activate_on=START, **options)
+
+
+class Instance:
+    def __call__(self, _context: Any) -> None:
+        """An agent all the same, once it has a name."""
+
+
+class Waits:
+    async def __call__(self, _value: Any) -> bool:
+        return True
+
+
+class OneArgument:
+    def __init__(self, _context: Any) -> None:
+        """As a function of the context would be called."""
+
+
+async def waits(_value: Any) -> bool:
+    return True
+
+
+def yields(_value: Any) -> Any:
+    yield 1
+
+
+async def yields_later(_value: Any) -> Any:
+    yield 1
+
+
+def two(_first: Any, _second: Any) -> None: ...
+
+
+def by_name(_context: Any, *, depth: int) -> None: ...
+
+
+# ── Agents ──
+
+
+@said_by([
+    Case(lambda: app().agent(nothing), "wrong_type", "/agents", "not nothing; write @app.agent(activate_on=[...])"),
+    Case(lambda: app().agent("a"), "wrong_type", "/agents", "takes its arguments by name, not 'a'"),
+    Case(running(Instance()), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
+    Case(running(partial(two, 1)), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
+    Case(running(lambda _context: 1), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
+    Case(running(5), "wrong_type", "/agents", "an agent is a function of the context, not 5"),
+    Case(running(5, name="a"), "wrong_type", "/agents/a/run", "agent a is a function of the context, not 5"),
+    Case(running(OneArgument), "wrong_type", "/agents/OneArgument/run", "the class OneArgument; give a function"),
+    Case(running(lambda: 1, name="a"), "wrong_type", "/agents/a/run", "takes only 0; add what is missing"),
+    Case(running(two), "wrong_type", "/agents/two/run", "needs 2 arguments; fill in the rest with defaults"),
+    Case(running(by_name), "wrong_type", "/agents/by_name/run", "takes depth by name only; give a default"),
+    Case(running(yields), "wrong_type", "/agents/yields/run", "is a generator: return the value"),
+    Case(running(yields_later), "wrong_type", "/agents/yields_later/run", "is a generator: return the value"),
+    Case(given(name=0), "invalid_identifier", "/agents", "not 0"),
+    Case(given(name=""), "invalid_identifier", "/agents", "not ''"),
+    Case(given(activate_on=5), "wrong_type", "/agents/a/activate_on", "takes a list of strings, not 5"),
+    Case(given(activate_on=[5]), "wrong_type", "/agents/a/activate_on", "agent a: activate_on: a pattern is a string"),
+    Case(given(activate_on={"x"}), "wrong_type", "/agents/a/activate_on", "takes a list of strings, not {'x'}"),
+    Case(given(activate_on=["a b"]), "invalid_character", "/agents/a/activate_on", "U+0020 at position 1"),
+    Case(given(emits=None), "wrong_type", "/agents/a/emits", "takes a list of strings, not None"),
+    Case(given(emits=["x", "x"]), "duplicate_entry", "/agents/a/emits", "has 'x' twice; take one of them out"),
+    Case(given(updates=5), "wrong_type", "/agents/a/updates", "takes a list of strings, not 5"),
+    Case(given(updates=["x", "x"]), "duplicate_entry", "/agents/a/updates", "has 'x' twice"),
+    Case(given(updates=[5]), "invalid_state_key", "/agents/a/updates", "agent a: updates: a key of the state is"),
+    Case(given(updates=""), "invalid_state_key", "/agents/a/updates", "not ''"),
+    Case(given(updates="a:b"), "invalid_state_key", "/agents/a/updates", "told as state:<key>:changed"),
+    Case(given(updates="größe"), "invalid_state_key", "/agents/a/updates", "put other names one level deeper"),
+    Case(given(updates="x" * 187), "invalid_state_key", "/agents/a/updates", "1 to 186 letters"),
+    Case(given(when=5), "wrong_type", "/agents/a/when", "a function of the state or the state and the signal, not 5"),
+    Case(given(when=waits), "wrong_type", "/agents/a/when", "waits for nothing; write def, not async def"),
+    Case(given(when=Waits()), "wrong_type", "/agents/a/when", "waits for nothing"),
+    Case(given(when=yields), "wrong_type", "/agents/a/when", "is a generator"),
+    Case(given(when=by_name), "wrong_type", "/agents/a/when", "takes depth by name only"),
+    Case(given(max_attempts=2.7), "wrong_type", "/agents/a/max_attempts", "a whole number, not 2.7"),
+    Case(given(max_attempts="5"), "out_of_range", "/agents/a/max_attempts", "from 1 to 1000, not 5"),
+    Case(lambda: app().add("a"), "wrong_type", "/agents", "add takes what define_agent returns, not 'a'"),  # type: ignore[arg-type]
+])  # fmt: skip
+def test_an_agent_that_cannot_be_meant_is_refused_with_what_to_write(case: Case) -> None:
+    refused(case)
+
+
+@pytest.mark.parametrize("function", [Instance(), partial(two, 1), lambda _context: 1, Waits(), print])
+def test_whatever_takes_the_context_is_an_agent_once_it_has_a_name(function: Any) -> None:
+    made = app()
+    made.agent(name="a", activate_on=START)(function)
+    assert made.workflow.agents["a"].run is function
+
+
+def test_an_argument_with_a_default_is_not_the_agent_s_nor_the_guard_s() -> None:
+    """As in a loop: `lambda state, limit=limit: ...`; the signal must not take the place of the limit."""
+
+    def guarded(_state: Any, _limit: int = 5) -> bool:
+        return True
+
+    assert define_agent("a", run=guarded, when=guarded, activate_on=START).when_arity == 1
+
+
+@said_by([
+    Case(asking("x", foo=1), "unknown_field", "/agents/a/foo", "agent a has no option foo; there are run, prompt"),
+    Case(asking("x", emit=[]), "unknown_field", "/agents/a/emit", "did you mean emits?"),
+    Case(asking(5), "wrong_type", "/agents/a/prompt", "prompt is text or a function of the context, not 5"),
+    Case(asking(""), "required_field", "/agents/a/prompt", "prompt is empty"),
+    Case(asking(" \n"), "required_field", "/agents/a/prompt", "prompt is empty"),
+    Case(asking(waits), "wrong_type", "/agents/a/prompt", "waits for nothing"),
+    Case(asking(lambda: "x"), "wrong_type", "/agents/a/prompt", "takes only 0"),
+    Case(asking("Of {state.x"), "template_syntax", "/agents/a/prompt", "a { that no } closes, before 'state.x'"),
+    Case(asking("Of {topic}"), "template_undefined", "/agents/a/prompt", "it uses {topic}, and there is only"),
+    Case(asking("x", model=5), "wrong_type", "/agents/a/model", "a name such as 'openai-chat:gpt-5'"),
+    Case(asking("x", model=""), "required_field", "/agents/a/model", "model is empty"),
+    Case(asking("x", model=ScriptedModel), "wrong_type", "/agents/a/model", "a pydantic-ai model, a Harness"),
+    Case(asking("x", system=5), "wrong_type", "/agents/a/system", "system is a string, not 5"),
+    Case(asking("x", name=5), "invalid_identifier", "/agents", "not 5"),
+])  # fmt: skip
+def test_a_prompt_agent_that_cannot_be_meant_is_refused_with_what_to_write(case: Case) -> None:
+    refused(case)
+
+
+@pytest.mark.parametrize("model", [None, "openai-chat:gpt-5", ScriptedModel(["x"])])
+def test_a_model_is_a_name_or_an_object_that_can_be_asked(model: Any) -> None:
+    assert app().prompt_agent("a", "x", activate_on=START, model=model).model is model
+
+
+# ── The application ──
+
+
+@said_by([
+    Case(lambda: Heliograph(5), "invalid_identifier", "/name", "name is 1 to 63 of a-z"),  # type: ignore[arg-type]
+    Case(lambda: Heliograph(["a"]), "invalid_identifier", "/name", "not ['a']"),  # type: ignore[arg-type]
+    Case(lambda: app(max_activations="7"), "wrong_type", "/max_activations", "a whole number, not '7'"),
+    Case(lambda: app(max_activations=True), "wrong_type", "/max_activations", "a whole number, not True"),
+    Case(lambda: app(max_activations=math.inf), "wrong_type", "/max_activations", "a whole number, not inf"),
+    Case(lambda: app(max_activations=0), "out_of_range", "/max_activations", "between 1 and 1000000, not 0"),
+    Case(lambda: app(reducers=[1]), "wrong_type", "/reducers", "a mapping of state keys to functions (old, new)"),
+    Case(lambda: app(reducers={"k": 5}), "wrong_type", "/reducers/k", "the reducer for k is a function of the old"),
+    Case(lambda: app(reducers={"k": waits}), "wrong_type", "/reducers/k", "waits for nothing"),
+    Case(lambda: app(reducers={"k": nothing}), "wrong_type", "/reducers/k", "takes only 1; add what is missing"),
+    Case(lambda: app(reducers={"a b": max}), "invalid_state_key", "/reducers", "reducers: a key of the state is"),
+    Case(lambda: app(end_when=5), "wrong_type", "/end_when", "end_when is a function of the state, not 5"),
+    Case(lambda: app(end_when=waits), "wrong_type", "/end_when", "end_when is a plain function"),
+    Case(lambda: app(end_when=Waits()), "wrong_type", "/end_when", "end_when is a plain function"),
+    Case(lambda: app(end_when=two), "wrong_type", "/end_when", "needs 2 arguments"),
+])  # fmt: skip
+def test_an_application_that_cannot_be_meant_is_refused_where_it_is_written(case: Case) -> None:
+    refused(case)
+
+
+def test_a_builtin_merges_as_well_as_any_function() -> None:
+    assert app(reducers={"k": max, "n": int.__add__, "d": dict.__or__}).name == "press"
+
+
+# ── The state ──
+
+
+class Deep(BaseModel):
+    token: SecretStr | None = None
+
+
+class HasSecret(BaseModel):
+    parts: dict[str, list[Deep]] = {}
+
+
+class HasBytes(BaseModel):
+    key: SecretBytes = SecretBytes(b"")
+
+
+class Excludes(BaseModel):
+    seen: int = Field(default=0, exclude=True)
+
+
+class DeepExcludes(BaseModel):
+    part: Excludes = Excludes()
+
+
+@dataclass
+class DataExcludes:
+    seen: Annotated[int, Field(exclude=True)] = 0
+
+
+class Unicode(BaseModel):
+    größe: int = 0  # noqa: PLC2401
+
+
+class Unknown(BaseModel):
+    parts: list["Nowhere"] = []  # type: ignore[name-defined]  # noqa: F821
+
+
+class UnknownDict(typing.TypedDict):
+    parts: "list[Nowhere]"  # type: ignore[name-defined]  # noqa: F821
+
+
+class Post(BaseModel):
+    topic: str = "none"
+
+
+class Open(BaseModel, extra="allow"):
+    topic: str = "none"
+
+
+def built(state: Any, prompt: str = "x") -> Callable[[], Any]:
+    def build() -> Any:
+        made = app(state=state)
+        made.prompt_agent("a", prompt, activate_on=START)
+        return made.workflow
+
+    return build
+
+
+NO_TYPE = "is a pydantic model, a dataclass or a TypedDict, not"
+
+
+@said_by([
+    *[Case(built(kind), "wrong_type", "/state", f"{NO_TYPE} {kind!r}") for kind in (
+        int, list, dict, "x", 5, list[int], dict[str, int], Post(), RootModel[dict[str, int]], Post | None)],
+    Case(built(Unknown), "wrong_type", "/state", "Unknown cannot be the type of a state: name 'Nowhere' is not defined"),
+    Case(built(UnknownDict), "wrong_type", "/state", "UnknownDict cannot be the type of a state"),
+    Case(built(HasSecret), "lossy_state", "/state/token", "a secret is written as stars, so it would be lost"),
+    Case(built(HasBytes), "lossy_state", "/state/key", "read it where it is used"),
+    Case(built(Excludes), "lossy_state", "/state/seen", "excluded when the state is written, so it would be lost"),
+    Case(built(DeepExcludes), "lossy_state", "/state/seen", "take exclude out"),
+    Case(built(DataExcludes), "lossy_state", "/state/seen", "take exclude out"),
+    Case(built(Unicode), "invalid_state_key", "/state", "not 'größe'"),
+    Case(built(Post, "Of {state.nix}"), "template_undefined", "/agents/a/prompt", "{state.nix}, and there is only"),
+])  # fmt: skip
+def test_a_state_that_would_not_come_back_whole_is_refused_when_the_application_is_built(case: Case) -> None:
+    refused(case)
+
+
+@pytest.mark.parametrize("kind", [None, Open])
+def test_where_any_key_will_do_a_template_may_name_any(kind: Any) -> None:
+    built(kind, "Of {state.nix}")()
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a:b", "größe", "x" * 187])
+@pytest.mark.parametrize("kind", [None, Open])
+def test_a_run_does_not_begin_with_a_key_whose_changes_have_no_name(kind: Any, key: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        built(kind)().shape.dump({key: 1})
+    assert caught.value.code == "invalid_state_key"
+
+
+def test_a_key_may_have_whatever_a_segment_of_a_name_may_have() -> None:
+    document = {"a.b-C_9": 1, "x" * 186: {"größe and all": 1}}
+    assert built(None)().shape.dump(document) == document
+
+
+class Wrapped(BaseModel):
+    number: Secret[int] = Secret(1)
+
+
+@pytest.mark.parametrize("kind", [None, Wrapped])
+def test_a_secret_that_no_type_announces_is_refused_when_it_is_written(kind: Any) -> None:
+    with pytest.raises(InvalidInput, match="a secret is written as stars"):
+        built(kind)().shape.dump({"number": SecretStr("x")} if kind is None else {})
+
+
+class Ranked(typing.TypedDict):
+    rank: Annotated[int, Field(ge=1)]
+    note: typing.NotRequired[str]
+
+
+class Strict(typing.TypedDict):
+    __pydantic_config__ = {"extra": "allow"}  # type: ignore[misc]  # noqa: RUF012
+    rank: int
+
+
+def test_a_typed_dict_of_the_standard_library_keeps_its_constraints_and_its_configuration() -> None:
+    shape = built(Ranked)().shape
+    assert shape.dump({"rank": 1}) == {"rank": 1}
+    with pytest.raises(InvalidInput, match="greater than or equal to 1"):
+        shape.dump({"rank": 0})
+    assert built(Strict)().shape.dump({"rank": 1, "more": 2}) == {"rank": 1, "more": 2}
+
+
+class Tree(typing.TypedDict):
+    parts: "list[Tree]"
+
+
+class ExtendedTree(typing_extensions.TypedDict):
+    parts: "list[ExtendedTree]"
+
+
+def test_a_state_may_contain_itself_where_pydantic_can_take_it() -> None:
+    kinds = [ExtendedTree, Tree] if sys.version_info >= (3, 12) else [ExtendedTree]
+    for kind in kinds:
+        assert built(kind)().shape.dump({"parts": [{"parts": []}]}) == {"parts": [{"parts": []}]}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes it from Python 3.12 on")
+def test_where_it_cannot_the_way_out_is_named() -> None:
+    refused(Case(built(Tree), "wrong_type", "/state", "it contains itself; take TypedDict from typing_extensions"))
+
+
+# ── What guards answer, what templates say ──
+
+
+def test_an_answer_that_is_still_to_be_awaited_is_no_answer() -> None:
+    assert decided(1) is True
+    assert decided([]) is False
+    with pytest.raises(TypeError, match="returned an awaitable"):
+        decided(waits(None))
+
+
+def test_the_values_of_a_template_are_never_templates() -> None:
+    assert substitute("{ state.a } {{x}} }", {"state.a": "{state.b}"}) == "{state.b} {x} }"
+    assert placeholders("{ state.a } {{x}} {signal.name}") == ["state.a", "signal.name"]
+    with pytest.raises(InvalidInput, match="there is only state"):
+        substitute("{state.b}", {"state.a": 1})
