@@ -158,7 +158,7 @@ def test_an_argument_with_a_default_is_not_the_agent_s_nor_the_guard_s() -> None
     Case(asking(waits), "wrong_type", "/agents/a/prompt", "waits for nothing"),
     Case(asking(lambda: "x"), "wrong_type", "/agents/a/prompt", "takes only 0"),
     Case(asking("Of {state.x"), "template_syntax", "/agents/a/prompt", "a { that no } closes, before 'state.x'"),
-    Case(asking("Of {topic}"), "template_undefined", "/agents/a/prompt", "it uses {topic}, and there is only"),
+    Case(asking("Of {topic}"), "template_undefined", "/agents/a/prompt", "the template uses {topic}, and there is only"),
     Case(asking("x", model=5), "wrong_type", "/agents/a/model", "a name such as 'openai-chat:gpt-5'"),
     Case(asking("x", model=""), "required_field", "/agents/a/model", "model is empty"),
     Case(asking("x", model=ScriptedModel), "wrong_type", "/agents/a/model", "a pydantic-ai model, a Harness"),

@@ -12,6 +12,7 @@ from heliograph.ports import Harness, ModelReply, ModelRequest, TextDelta
 from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.reaction import fold_changes
 from heliograph.reactive.state import check_size, to_json
+from heliograph.reactive.template import substitute
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed
 from heliograph.signals.model import Draft
@@ -123,32 +124,3 @@ def fill(template: str, context: Context) -> str:
     values: dict[str, Any] = {f"state.{key}": value for key, value in context.document.items()}
     values |= {"signal.name": context.signal.name, "signal.payload": context.signal.payload}
     return substitute(template, values)
-
-
-def substitute(template: str, values: dict[str, Any]) -> str:
-    """Replace each {name} by its value; {{ and }} are braces. One pass: what a value contains stays as it is."""
-    out, rest = [], template
-    while rest:
-        head, brace, rest = _cut(rest)
-        out.append(head)
-        if brace in ("{{", "}}"):
-            out.append(brace[0])
-        elif brace == "{":
-            name, closing, rest = rest.partition("}")
-            if not closing or name.strip() not in values:
-                raise InvalidInput(f"the prompt uses {{{name}}}, and there is only {', '.join(sorted(values))}",
-                                   code="template_undefined")  # fmt: skip
-            value = values[name.strip()]
-            out.append(value if isinstance(value, str) else str(value))
-        elif brace:
-            out.append(brace)
-    return "".join(out)
-
-
-def _cut(text: str) -> tuple[str, str, str]:
-    """Up to the next brace, the brace (doubled where it is), and what follows."""
-    at = min((i for i in (text.find("{"), text.find("}")) if i >= 0), default=-1)
-    if at < 0:
-        return text, "", ""
-    width = 2 if text[at : at + 2] in ("{{", "}}") else 1
-    return text[:at], text[at : at + width], text[at + width :]
