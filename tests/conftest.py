@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,10 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile("gate", deadline=None, derandomize=True, database=None, suppress_health_check=QUIET)
 settings.register_profile("explore", deadline=None, max_examples=2_000, suppress_health_check=QUIET)
 settings.load_profile("gate")
+
+
+# Started in the background by a shell, this process ignores SIGINT, and so would every process that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

