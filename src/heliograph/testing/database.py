@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -11,15 +13,20 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from heliograph.ledger.embedded import open_embedded
-from heliograph.ledger.install import install
+from heliograph.ledger.install import install, whole_sql
 
 # Nothing that a test writes needs to outlive the machine's power.
 _SETTINGS: Mapping[str, str] = {
     "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200",
     "max_wal_size": "2GB", "checkpoint_timeout": "30min",
 }  # fmt: skip
-_TEMPLATE = "heliograph_template"
 _TEMPLATE_LOCK = 0x74656D70
+
+
+@cache
+def _template() -> str:
+    """The template's name: of this schema and no other, since a server of one's own outlives its tests."""
+    return f"heliograph_template_{sha256(whole_sql().encode()).hexdigest()[:12]}"
 
 
 class TestServer:
@@ -47,7 +54,7 @@ class TestServer:
         connection = await asyncpg.connect(self._admin_url)
         try:
             await self._make_template(connection)
-            await connection.execute(f'create database "{name}" template {_TEMPLATE} strategy file_copy')
+            await connection.execute(f'create database "{name}" template {_template()} strategy file_copy')
         finally:
             await connection.close()
         return self.url(name)
@@ -68,10 +75,10 @@ class TestServer:
     async def _make_template(self, connection: Any) -> None:
         await connection.execute(f"select pg_advisory_lock({_TEMPLATE_LOCK})")  # test processes share the server
         try:
-            if await connection.fetchval("select true from pg_database where datname = $1", _TEMPLATE):
+            if await connection.fetchval("select true from pg_database where datname = $1", _template()):
                 return
-            await connection.execute(f"create database {_TEMPLATE}")
-            inside = await asyncpg.connect(self.url(_TEMPLATE))
+            await connection.execute(f"create database {_template()}")
+            inside = await asyncpg.connect(self.url(_template()))
             try:
                 await install(inside)
             finally:
