@@ -16,7 +16,7 @@ import pytest
 
 from heliograph.errors import InvalidInput, SetupError
 from heliograph.ledger import embedded, embedded_cluster, embedded_process
-from heliograph.ledger.embedded import default_home, open_embedded
+from heliograph.ledger.embedded import open_embedded
 from heliograph.ledger.embedded_cluster import NoDatabase
 from heliograph.ledger.embedded_process import Identity
 from tests.reach.embedded_kit import Holder, eventually, guard, is_gone, postmaster, query
@@ -276,13 +276,6 @@ def test_a_home_of_somebody_else_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(SetupError, match="belongs to user 65534, this is user 0"):
         open_embedded(tmp_path)
-
-
-def test_the_home_comes_from_the_environment_or_lies_in_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HELIOGRAPH_HOME", "/var/lib/helio")
-    assert default_home() == Path("/var/lib/helio")
-    monkeypatch.setenv("HELIOGRAPH_HOME", "")
-    assert default_home() == Path(".heliograph")
 
 
 # ── Paths ──────────────────────────────────────────────────────────────────────────────────────────

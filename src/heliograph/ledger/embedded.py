@@ -77,11 +77,6 @@ class EmbeddedServer:
         self.close()
 
 
-def default_home() -> Path:
-    """HELIOGRAPH_HOME, or `.heliograph` in the current folder."""
-    return Path(os.environ.get("HELIOGRAPH_HOME") or ".heliograph").expanduser()
-
-
 def open_embedded(
     home: Path,
     *,
