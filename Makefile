@@ -10,8 +10,8 @@ PYTHON ?=
 ARGS ?=
 FILE ?=
 
-.PHONY: help venv demo test check format lint floors types fix tidy model sim chaos bench docs conformance lock
-.PHONY: build clean conformance-check docs-check lock-check
+.PHONY: help venv demo test check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
+.PHONY: lock build clean conformance-check docs-check lock-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -62,11 +62,14 @@ sim: venv ## run the runtime under seeded faults: in memory, then on PostgreSQL
 	@$(PY) -m heliograph.cli.main sim run --seeds 2000 $(ARGS)
 	@$(PY) -m heliograph.cli.main sim run --backend postgres --seeds 200 $(ARGS)
 
-chaos: venv ## kill real processes in the middle of 500 turns
-	@$(PY) -m tests.journeys.chaos --runs 500 $(ARGS)
+chaos: venv ## kill, freeze, cut off and crash real processes, PostgreSQL and NATS; ARGS="--gate nightly --seed 2"
+	@$(PY) -m tests.journeys.chaos $(ARGS)
 
-bench: venv ## measure; results name the machine and the commit
+bench: venv ## measure beside the floor and, after `make bench-peers`, beside the peers; results name machine and commit
 	@$(PY) -m bench $(ARGS)
+
+bench-peers: ## make or renew .venv-bench: the systems that users would pick instead, pinned and hashed
+	@python=$$(PYTHON='$(PYTHON)' sh tools/python.sh) && "$$python" tools/bootstrap.py bench
 
 docs: venv conformance ## write the generated pages again, and what is generated within others
 	@$(PY) -m tools.docs
@@ -74,12 +77,12 @@ docs: venv conformance ## write the generated pages again, and what is generated
 conformance: venv ## docs/conformance.md: which test proves which requirement
 	@$(PY) -m tools.conformance
 
-lock: venv ## resolve requirements.lock again; ARGS=--upgrade moves every pin
+lock: venv ## resolve both locks again; ARGS=--upgrade moves every pin
 	@$(PY) -m tools.lock $(ARGS)
 
 build: venv ## wheel and sdist into dist/
 	@$(PY) -m hatchling build
 
-clean: ## remove .venv, caches and dist/; data in .heliograph/ stays
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## remove .venv, .venv-bench, caches and dist/; data in .heliograph/ stays
+	rm -rf .venv .venv-bench dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,8 @@
-"""`python -m bench`: Heliograph beside the floor, in one run on one server, as ratios.
+"""`python -m bench`: Heliograph beside the floor and beside its peers, in one run on one server, as ratios.
 
 Absolute figures move from machine to machine; the ratios within one run are what
 counts. The server is an embedded PostgreSQL 18 of its own, with fsync and
-synchronous_commit on, in a temporary folder.
+synchronous_commit on, in a temporary folder. Peers need `make bench-peers` once.
 """
 
 from __future__ import annotations
@@ -11,72 +11,99 @@ import argparse
 import asyncio
 import json
 import shutil
+import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
-from bench.floor import floor
-from bench.full import low_load, throughput
-from bench.kernel import kernel
+from bench.history import database_with_history
+from bench.machine import read_header
 from bench.place import Place, Sample
-from bench.report import Row, as_json, print_report, read_header, row_of
+from bench.plot import draw
+from bench.report import Row, as_json, print_report, row_of
+from bench.works import LOADS, PEER, Contender, contenders
 from heliograph.ledger.embedded import open_embedded
 
 RESULTS = Path(__file__).with_name("results")
-BASE = "floor, 16 clients"
-
-Measure = Callable[[Place, int, float], Awaitable[Sample]]
-ROWS: dict[str, tuple[Measure, int]] = {
-    "floor, 1 client": (floor, 1),
-    BASE: (floor, 16),
-    "kernel, one item per call, 16 lanes": (kernel, 1),
-    "kernel, 32 items per call, 16 lanes": (kernel, 32),
-    "heliograph, 1 caller": (throughput, 1),
-    "heliograph, 16 callers": (throughput, 16),
-    "heliograph, 128 callers": (throughput, 128),
-    "heliograph, one run at a time": (low_load, 1),
-}
+SERVER = {"max_wal_size": "4GB", "max_connections": "200"}
 
 
-async def measure_all(place: Place, names: Sequence[str], seconds: float, reps: int) -> list[Row]:
-    """Each row `reps` times. The repetitions go round, so that a slow minute of the machine meets every row."""
-    samples: dict[str, list[Sample]] = {name: [] for name in names}
-    for _ in range(reps):
-        for name in names:
-            measure, size = ROWS[name]
-            samples[name].append(await measure(place, size, seconds))
-    return [row_of(name, of_row) for name, of_row in samples.items()]
+async def measure_all(place: Place, lines: Sequence[Contender], seconds: float, reps: int) -> list[Row]:
+    """Each line under each load `reps` times. The repetitions go round, so that a slow minute meets every row."""
+    cells = [(line, load) for line in lines for load in LOADS if load in line.loads]
+    samples: dict[tuple[str, str, str], list[Sample]] = {}
+    problems: dict[tuple[str, str, str], str] = {}
+    for repetition in range(1, reps + 1):
+        for number, (line, load) in enumerate(cells, 1):
+            key = (line.work, line.name, load)
+            _say(f"{repetition}/{reps} {number}/{len(cells)} work {line.work}, {line.name}, {load}")
+            measure, callers = line.loads[load]
+            try:
+                samples.setdefault(key, []).append(await measure(place, callers, seconds))
+            except Exception as failed:
+                if line.kind != PEER:
+                    raise
+                problems[key] = f"{type(failed).__name__}: {failed}"  # a peer's failure is a finding, not ours to raise
+    _say("")
+    return [
+        row_of(line, load, samples[line.work, line.name, load], problems.get((line.work, line.name, load), ""))
+        for line, load in cells
+    ]
+
+
+async def run(place: Place, options: argparse.Namespace) -> tuple[dict[str, Any], list[Contender], list[Row]]:
+    async with AsyncExitStack() as stack:
+        histories = {n: await stack.enter_async_context(database_with_history(place, n)) for n in options.history}
+        lines = [line for line in contenders(histories) if _is_wanted(line, options)]
+        header = await read_header(place.url, options.seconds, options.reps)
+        return header, lines, await measure_all(place, lines, options.seconds, options.reps)
 
 
 def main() -> None:
     options = _read_options()
-    names = [name for name in ROWS if not options.only or any(part in name for part in options.only)]
     home = Path(tempfile.mkdtemp(prefix="heliograph-bench-"))
     try:
-        with open_embedded(home, version=18, settings={"max_wal_size": "4GB"}) as server:
-            place = Place(server.url, server.bin)
-            header = asyncio.run(read_header(server.url, options.seconds, options.reps))
-            rows = asyncio.run(measure_all(place, names, options.seconds, options.reps))
+        with open_embedded(home, version=18, settings=SERVER) as server:
+            header, lines, rows = asyncio.run(run(Place(server.url, server.bin), options))
         server.wait_stopped(30)
     finally:
         shutil.rmtree(home, ignore_errors=True)
-    print_report(header, rows, BASE)
-    kept = RESULTS / (
-        "reference.json" if options.keep else f"{header['at'][:16].replace(' ', '-').replace(':', '')}.json"
-    )
-    kept.write_text(json.dumps(as_json(header, rows), indent=1) + "\n", encoding="utf-8")
-    print(f"\nwritten to {kept.relative_to(RESULTS.parent.parent)}")
+    print_report(header, lines, rows)
+    name = "reference" if options.keep else header["at"][:16].replace(" ", "-").replace(":", "")
+    written = {".json": json.dumps(as_json(header, rows), indent=1) + "\n", ".svg": draw(header, rows)}
+    for ending, text in written.items():
+        (RESULTS / (name + ending)).write_text(text, encoding="utf-8")
+    print(f"\nwritten to bench/results/{name}.json and .svg")
+
+
+def _is_wanted(line: Contender, options: argparse.Namespace) -> bool:
+    is_named = not options.only or any(part in line.name for part in options.only)
+    return is_named and line.work in options.work.upper()
+
+
+def _say(words: str) -> None:
+    """Where it is, for who watches: a run takes long."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
 
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each repetition of each row (default 3)")
     parser.add_argument("--reps", type=int, default=3, help="repetitions of each row; medians are shown (default 3)")
-    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose name contains one of these")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="lines whose name contains one of these")
+    parser.add_argument("--work", default="AB", help="A, B or both (default)")
     parser.add_argument(
-        "--keep", action="store_true", help="write results/reference.json, the one under version control"
+        "--history", nargs="*", type=int, metavar="TURNS", help="measure upon so many finished turns, too (100000)"
     )
-    return parser.parse_args()
+    parser.add_argument(
+        "--keep", action="store_true", help="write results/reference.json and .svg, which are under version control"
+    )
+    options = parser.parse_args()
+    options.history = [100_000] if options.history == [] else options.history or []
+    return options
 
 
 if __name__ == "__main__":

@@ -1,39 +1,55 @@
-"""The floor: three PL/pgSQL calls per item, driven by pgbench, which costs next to nothing itself."""
+"""The floor: PL/pgSQL calls, each its own commit, driven by pgbench, which costs next to nothing itself."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
 
+from bench.load import Done
 from bench.place import Place, Sample
 
 SQL = Path(__file__).with_name("sql")
 
 
-async def floor(place: Place, clients: int, seconds: float) -> Sample:
-    """Put, claim, done; each its own commit. pgbench counts in whole seconds, at least one."""
-    async with place.database(sql=(SQL / "floor.sql").read_text(encoding="utf-8")) as url:
+@dataclass(frozen=True)
+class Floor:
+    """schema: files in `sql/`, loaded in turn. script: what pgbench repeats. counted: how many items are done."""
 
-        async def work() -> tuple[int, Sequence[float]]:
-            latencies = await asyncio.to_thread(_pgbench, place.bin, url, clients, max(1, round(seconds)))
+    schema: tuple[str, ...]
+    script: str
+    counted: str
+
+
+JOB = Floor(("floor.sql",), "job.sql", "select count(*) from job where state = 2")
+TURN = Floor(("floor_turn.sql",), "turn.sql", "select count(*) from turn where state = 3")
+TURN_WITH_SIGNALS = Floor(("floor_turn.sql", "floor_signals.sql"), "turn.sql", TURN.counted)
+
+
+async def measure_floor(floor: Floor, place: Place, clients: int, seconds: float) -> Sample:
+    """Whole seconds, at least one: so pgbench counts."""
+    schema = "\n".join((SQL / name).read_text(encoding="utf-8") for name in floor.schema)
+    async with place.database(sql=schema) as url:
+
+        async def work() -> Done:
+            latencies = await asyncio.to_thread(_pgbench, place.bin, url, floor.script, clients, max(1, round(seconds)))
             connection = await asyncpg.connect(url)  # a claim may pass over a row that is just being committed
-            done = await connection.fetchval("select count(*) from job where state = 2")
+            items = await connection.fetchval(floor.counted)
             await connection.close()
-            return done, latencies
+            return Done(items, latencies)
 
         return await place.measure(work)
 
 
-def _pgbench(folder: Path, url: str, clients: int, seconds: int) -> list[float]:
+def _pgbench(folder: Path, url: str, script: str, clients: int, seconds: int) -> list[float]:
     """How long each transaction took, in seconds."""
     with tempfile.TemporaryDirectory() as logs:
         command = [
-            str(folder / "pgbench"), "--no-vacuum", "--protocol", "prepared", "--file", str(SQL / "job.sql"),
+            str(folder / "pgbench"), "--no-vacuum", "--protocol", "prepared", "--file", str(SQL / script),
             "--client", str(clients), "--jobs", str(min(2, clients)), "--time", str(seconds), "--log", url,
         ]  # fmt: skip
         done = subprocess.run(command, cwd=logs, capture_output=True, text=True, check=False)  # noqa: S603  our own

@@ -4,83 +4,87 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
 import asyncpg
 
 from bench.app import app
-from bench.place import Place, Sample, in_lanes
+from bench.load import MANY, PATIENCE_SECONDS, SINGLE, warm_up
+from bench.place import Place, Sample
 from heliograph.config import Settings
 from heliograph.runtime import Runtime, open_runtime
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE_SECONDS = 120.0
-_COUNT_SECONDS = 0.02
-_LOOK_SECONDS = 0.0005
-_PAUSE_SECONDS_MAX = 0.02
+STOP_SECONDS = 20.0
+# Work B joins with start_turn, report, count_suspended and count_finished below.
+WORKS = "A"
 
 
-async def throughput(place: Place, callers: int, seconds: float) -> Sample:
-    """So many callers start runs for `seconds`; the clock stops when the last of these runs has ended."""
-    async with place.database() as url, _worker(url), _opened(url) as (runtime, connection):
+class Runs:
+    """Heliograph under the load: see `bench.load.Contender`."""
 
-        async def one() -> int:
-            await runtime.start(app.workflow)
-            return 1
+    def __init__(self, runtime: Runtime, watch: asyncpg.Connection):
+        self._runtime = runtime
+        self._watch = watch
 
-        warm, _ = await in_lanes(callers, min(0.3, seconds), one)
-        await _ended(connection, warm)
+    async def start(self, lane: int) -> str:
+        run_id, _ = await self._runtime.start(app.workflow)
+        return run_id
 
-        async def work() -> tuple[int, Sequence[float]]:
-            started, _ = await in_lanes(callers, seconds, one)
-            await _ended(connection, warm + started)
-            return started, ()
+    async def count_ended(self, keys: Sequence[str]) -> int:
+        counted: int = await self._watch.fetchval(
+            "select count(*) from heliograph.runs where project_id = 'default' and run_id = any($1) and status = 'ended'",
+            keys,
+        )
+        return counted
 
-        return await place.measure(work)
+    async def start_turn(self, lane: int) -> str:
+        """Start a run whose one turn calls something outside and suspends. Answers the run's id."""
+        raise NotImplementedError
+
+    async def report(self, lane: int, key: str) -> None:
+        """Report the result of that call, as somebody outside does."""
+        raise NotImplementedError
+
+    async def count_suspended(self, keys: Sequence[str]) -> int:
+        raise NotImplementedError
+
+    async def count_finished(self, keys: Sequence[str]) -> int:
+        return await self.count_ended(keys)
 
 
-async def low_load(place: Place, callers: int, seconds: float) -> Sample:
-    """One run at a time, a random pause between them: from asking for it to seeing its result, from outside."""
-    assert callers == 1
-    async with place.database() as url, _worker(url), _opened(url) as (runtime, connection):
-        look = await connection.prepare("select true from heliograph.runs where run_id = $1 and status = 'ended'")
+async def measure_heliograph(
+    work: str, place: Place, callers: int, seconds: float, *, template: str | None = None, is_single: bool = False
+) -> Sample:
+    """template: the URL of a database to measure on a copy of. is_single: one item at a time, for its latency."""
+    load = (SINGLE if is_single else MANY)[work]
+    async with place.database(template=template) as url, _worker(url), _opened(url) as runs:
+        await warm_up(runs, work, callers)
+        return await place.measure(lambda: load(runs, callers, seconds))
 
-        async def one() -> float:
-            started = perf_counter()
-            run_id, _ = await runtime.start(app.workflow)
-            while not await look.fetchval(run_id):  # noqa: ASYNC110  an outside poller is what is measured
-                await asyncio.sleep(_LOOK_SECONDS)
-            return perf_counter() - started
 
-        for _ in range(3):
-            await one()
-
-        async def work() -> tuple[int, Sequence[float]]:
-            latencies: list[float] = []
-            until = perf_counter() + seconds
-            while perf_counter() < until:
-                await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS_MAX))
-                latencies.append(await one())
-            return len(latencies), latencies
-
-        return await place.measure(work)
+async def run_one(url: str) -> str:
+    """Do work A once. Answers the run's id."""
+    async with _worker(url), _opened(url) as runs:
+        run_id = await runs.start(0)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await runs.count_ended([run_id]):  # noqa: ASYNC110  looked for from outside, as always here
+                await asyncio.sleep(0.01)
+    return run_id
 
 
 @asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[tuple[Runtime, asyncpg.Connection]]:
-    connection = await asyncpg.connect(url)
+async def _opened(url: str) -> AsyncIterator[Runs]:
+    watch = await asyncpg.connect(url)
     try:
         async with open_runtime(Settings(url)) as runtime:
-            yield runtime, connection
+            yield Runs(runtime, watch)
     finally:
-        await connection.close()
+        await watch.close()
 
 
 @asynccontextmanager
@@ -97,11 +101,8 @@ async def _worker(url: str) -> AsyncIterator[None]:
     finally:
         if process.returncode is None:
             process.terminate()
-        await process.wait()
-
-
-async def _ended(connection: Any, runs: int) -> None:
-    """Wait until so many runs have ended. Raises TimeoutError."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await connection.fetchval("select count(*) from heliograph.runs where status = 'ended'") < runs:  # noqa: ASYNC110
-            await asyncio.sleep(_COUNT_SECONDS)
+        try:
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()

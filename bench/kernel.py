@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from bench.app import app
-from bench.place import Place, Sample, in_lanes
+from bench.load import Done, in_lanes
+from bench.place import Place, Sample
 from heliograph.ids import signal_id
 from heliograph.ledger.pool import Database
 from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_start
@@ -27,7 +28,7 @@ async def kernel(place: Place, batch: int, seconds: float) -> Sample:
     async with place.database() as url:
         database = await Database.open(url, size=LANES)
 
-        async def one() -> int:
+        async def one(_: int) -> int:
             runs = [starting.replace(b"@RUN@", b"%d" % n).replace(b"@TURN@", b"turn_%d" % n)
                     for n in itertools.islice(numbers, batch)]  # fmt: skip
             await database.call("start_runs", PROJECT, [msgspec.Raw(run) for run in runs])
@@ -38,7 +39,11 @@ async def kernel(place: Place, batch: int, seconds: float) -> Sample:
 
         try:
             await in_lanes(LANES, min(0.2, seconds), one)  # plans and statements are made once per connection
-            return await place.measure(lambda: in_lanes(LANES, seconds, one))
+
+            async def work() -> Done:
+                return Done(*await in_lanes(LANES, seconds, one))
+
+            return await place.measure(work)
         finally:
             await database.close()
 

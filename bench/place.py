@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -14,12 +13,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from bench.load import Done
 from heliograph.ledger.install import install
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One repetition. latencies: seconds from asking for an item to its result, where that was measured.
+    """One repetition. latencies, resumes: as in `bench.load.Done`, where they were measured.
 
     transactions: how many wrote anything; wal_bytes: what they wrote to the log of the whole server.
     """
@@ -29,6 +29,7 @@ class Sample:
     transactions: int
     wal_bytes: int
     latencies: Sequence[float] = ()
+    resumes: Sequence[float] = ()
 
     @property
     def items_per_second(self) -> float:
@@ -47,15 +48,19 @@ class Place:
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     @asynccontextmanager
-    async def database(self, *, sql: str | None = None) -> AsyncIterator[str]:
-        """The URL of an empty database with `sql` in it, or with Heliograph's schema; gone afterwards."""
+    async def database(self, *, sql: str | None = None, template: str | None = None) -> AsyncIterator[str]:
+        """The URL of a new database, gone afterwards: with `sql` in it ("": empty), or a copy of the one at the URL
+        `template`, or with Heliograph's schema."""
         name = f"bench_{os.getpid()}_{next(self._numbers)}"
         url = urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
-        await self._execute(self.url, f'drop database if exists "{name}" with (force)', f'create database "{name}"')
+        copied = f'template "{urlsplit(template).path[1:]}" strategy file_copy' if template else ""
+        await self._execute(
+            self.url, f'drop database if exists "{name}" with (force)', f'create database "{name}" {copied}'
+        )
         try:
-            if sql is not None:
+            if sql:
                 await self._execute(url, sql)
-            else:
+            elif sql is None and template is None:
                 connection = await asyncpg.connect(url)
                 await install(connection)
                 await connection.close()
@@ -64,14 +69,16 @@ class Place:
         finally:
             await self._execute(self.url, f'drop database if exists "{name}" with (force)')
 
-    async def measure(self, work: Callable[[], Awaitable[tuple[int, Sequence[float]]]]) -> Sample:
-        """Do `work`, which answers the items it finished and their latencies, between two looks at the counters."""
+    async def measure(self, work: Callable[[], Awaitable[Done]]) -> Sample:
+        """Do `work` between two looks at the counters."""
         transactions, wal = await self._counters()
         started = perf_counter()
-        items, latencies = await work()
+        done = await work()
         seconds = perf_counter() - started
         transactions_after, wal_after = await self._counters()
-        return Sample(items, seconds, transactions_after - transactions, wal_after - wal, latencies)
+        return Sample(
+            done.items, seconds, transactions_after - transactions, wal_after - wal, done.latencies, done.resumes
+        )
 
     async def _counters(self) -> tuple[int, int]:
         connection = await asyncpg.connect(self.url)
@@ -92,21 +99,3 @@ class Place:
                 await connection.execute(statement)
         finally:
             await connection.close()
-
-
-async def in_lanes(lanes: int, seconds: float, one: Callable[[], Awaitable[int]]) -> tuple[int, list[float]]:
-    """Call `one` over and over in so many lanes; it answers how many items it did. Answers their sum, and each
-    call's duration."""
-    until = perf_counter() + seconds
-    durations: list[float] = []
-    items = 0
-
-    async def lane() -> None:
-        nonlocal items
-        while (started := perf_counter()) < until:
-            done = await one()  # not `items += await one()`: the other lanes add to it meanwhile
-            items += done
-            durations.append(perf_counter() - started)
-
-    await asyncio.gather(*(lane() for _ in range(lanes)))
-    return items, durations

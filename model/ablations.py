@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from model.cases_runs import D0, D1, D7, R1, R3
+from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, S1, S3, U1
 from model.checker import Result, explore
-from model.configs import C1, C2, C3, C4, C5, R1, R3, Config, faults
-from model.locks import LockModel, Transaction, as_needed, mixed, runs_then_heads
+from model.configs import Config, faults
+from model.locks import ROWS, TURNS, LockModel, Transaction, as_needed, mixed, row_first, rows_as_met, runs_then_heads
 from model.properties import KernelModel
 
 
@@ -38,9 +40,10 @@ class LockAblation:
     order: Callable[[Transaction], tuple[str, ...]]
     expect: str
     why: str = ""
+    transactions: tuple[Transaction, ...] = TURNS
 
     def run(self) -> Result:
-        return explore(LockModel(self.order), stop_at=self.expect or None)
+        return explore(LockModel(self.order, self.transactions), stop_at=self.expect or None)
 
 
 def found(ablation: Ablation | LockAblation, result: Result) -> list[str] | None:
@@ -66,6 +69,12 @@ NEVER_WOKEN = "the run has ended, a turn was never woken"
 WOKEN_TWICE = "a turn is woken twice"
 ENDED_OPEN = "the run has ended, a turn is open"
 MISCOUNTED = "the run miscounts its open turns"
+SLEEPS = "a turn sleeps on a result"
+NOTHING_OPEN = "suspended with nothing open"
+LOST_STOP = "a stop asked for is lost"
+ORPHAN = "a child goes on, nobody waits for it"
+NO_WAIT = "resumed without a matching wait"
+LATECOMER = "a turn comes into a run that is being stopped"
 STOPS = only(R1, stop=2)
 
 ABLATIONS: tuple[Ablation | LockAblation, ...] = (
@@ -73,14 +82,18 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     Ablation("K1", C1, {"atomic_finish": False}, TWO_DELIVERABLES),
     Ablation("K1", only(C1, crash=1), {"atomic_finish": False}, "L1"),
     Ablation("K2", C1, {"gated_cards": False}, STALE_CARD),
-    Ablation("K3", C1, {"suspend_first": False}, DROPPED),
+    Ablation("K3+K28", C1, {"suspend_first": False, "early_kept": False}, DROPPED),
     Ablation("K3", C1, {"suspend_first": False}, "a stale owner starts a side effect"),
-    Ablation("K4", C3, {"report_by_wait": False}, "resumed without a matching wait"),
+    Ablation("K4", C3, {"report_by_wait": False}, NO_WAIT),
+    Ablation("K4", only(D1, dup=1), {"report_by_wait": False}, NO_WAIT),
     Ablation("K5", C5, {"report_by_call": False}, DROPPED),
     Ablation("K6", C3, {"bump_on_claim": False}, TWO_OWNERS),
     Ablation("K7", only(C3, crash=1, reap=1, amb=1), {"bump_on_recover": False}, "",
              "redundant beside K6: every new owner claims; kept, it makes a lost lease visible to `heartbeat`"),
+    Ablation("K7", only(C1, defer=1, release=1, amb=1), {"bump_on_recover": False}, "",
+             "redundant beside K6, for defer and release as well"),
     Ablation("K6+K7", C3, {"bump_on_claim": False, "bump_on_recover": False}, TWO_OWNERS),
+    Ablation("K6+K7", only(C1, release=1, amb=1), {"bump_on_claim": False, "bump_on_recover": False}, TWO_OWNERS),
     Ablation("K8", only(C1, crash=1, stop=1), {"chain_dispatch": False}, "",
              "latency only, while the sweep K10b dispatches"),
     Ablation("K8+K10b", only(C1), {"chain_dispatch": False, "sweep_dispatches": False}, "L1"),
@@ -90,6 +103,8 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     Ablation("K10", only(C1, lose=1), {"sweep_rings": False}, "L1"),
     Ablation("K10b", only(C1, crash=1, stop=1), {"sweep_dispatches": False}, "",
              "redundant beside K8 and K9; kept against a bug in either"),
+    Ablation("K10c", only(C5, dup=1), {"sweep_stuck": False}, "",
+             "redundant beside K3, K4, K16 and K30; kept against a bug in them"),
     Ablation("K11", only(C1, silent=1), {"sweep_timeouts": False}, "L1"),
     Ablation("K12", C1, {"stop_in_kernel": False}, TWO_DELIVERABLES),
     Ablation("K12", C1, {"stop_in_kernel": False}, UNDELIVERED),
@@ -99,10 +114,13 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     Ablation("K14", replace(C4, is_deduped=True), {"no_blind_retry": False}, "",
              "a tool that dedupes by call id (effect: idempotent) may be called again"),
     Ablation("K15", C2, {"resume_when_all": False}, "resumed with an open wait"),
-    Ablation("K16", C5, {"suspend_rechecks": False}, "suspended with nothing open"),
-    Ablation("K16", only(C5, dup=1), {"suspend_rechecks": False}, "L1"),
+    Ablation("K16", only(C3, early=1), {"suspend_rechecks": False}, NOTHING_OPEN),
+    Ablation("K16+K10c", only(C3, early=1), {"suspend_rechecks": False, "sweep_stuck": False}, "L1"),
+    Ablation("K16", only(C5, crash=1, dup=1), {"suspend_rechecks": False}, "",
+             "redundant beside K29 with streaming join: where nothing is open, there is a result to tell"),
+    Ablation("K16+K29", C5, {"suspend_rechecks": False, "suspend_tells": False}, NOTHING_OPEN),
     Ablation("K16", only(C2, crash=1, dup=1, reap=1), {"suspend_rechecks": False}, "",
-             "unreachable while K15 resumes only when nothing is open; needed by streaming join"),
+             "unreachable with join all, while no report is early"),
     LockAblation("K17", as_needed, "deadlock"),
     LockAblation("K17b", mixed, "deadlock"),
     LockAblation("K17b", runs_then_heads, "", "the other order is as safe, if every function takes it"),
@@ -112,6 +130,7 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     Ablation("K24b", only(R1, stop=1), {"whole_read": False}, WOKEN_TWICE),
     Ablation("K24c", STOPS, {"changes_bump": False}, "L1"),
     Ablation("K24c", only(R3), {"changes_bump": False}, ENDED_OPEN),
+    Ablation("K24c", only(R1, stop_run=1), {"changes_bump": False}, LATECOMER),
     Ablation("K25", only(R1, stop=1), {"owed_reaction": False}, "L1"),
     Ablation("K25", STOPS, {"owed_reaction": False}, NEVER_WOKEN),
     Ablation("K26", STOPS, {"end_sees_owed": False}, NEVER_WOKEN),
@@ -120,4 +139,24 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
              "redundant beside K24 and K24c: at an equal version, what was read is what is there"),
     Ablation("K27+K24c", only(R1, stop=1), {"count_locked": False, "changes_bump": False}, MISCOUNTED),
     Ablation("K27b", only(R3, stop=1), {"join_locked": False}, ENDED_OPEN),
+    Ablation("K28", only(C3, early=1), {"early_kept": False}, DROPPED),
+    Ablation("K28", only(C3, early=1), {"early_always": False}, DROPPED),
+    Ablation("K28b", only(C3, early=1, forge=1), {"early_by_token": False}, DROPPED),
+    Ablation("K28b", only(C3, early=1, forge=1), {"early_by_token": False}, "a forged result is applied"),
+    Ablation("K29", only(E3), {"suspend_tells": False}, SLEEPS),
+    Ablation("K30", only(E3), {"suspend_recounts": False}, "the head miscounts its waits"),
+    Ablation("K30b", I1, {"inline_apart": False}, "L1"),
+    Ablation("K30c", I1, {"inline_untimed": False}, DROPPED),
+    Ablation("K31", S1, {"stop_holds": False}, LOST_STOP),
+    Ablation("K31", only(C1, graceful=1), {"stop_holds": False}, LOST_STOP),
+    Ablation("K31b", only(C1, graceful=1, hang=1), {"sweep_stops": False}, "L1"),
+    Ablation("K32", only(S3), {"defer_capped": False}, "L1"),
+    Ablation("K33", only(D1), {"report_row": False}, "L1"),
+    Ablation("K33b", only(D1, stop=1), {"stop_rows": False}, ORPHAN),
+    Ablation("K33b", only(D7), {"stop_rows": False}, ORPHAN),
+    Ablation("K34", D0, {}, "L1"),
+    Ablation("K35", only(R3, stop_run=1), {"stopping_closed": False}, LATECOMER),
+    Ablation("K36", only(U1), {"action_locks": False}, "two active turns on one agent"),
+    LockAblation("K37", rows_as_met, "deadlock", transactions=ROWS),
+    LockAblation("K37", row_first, "deadlock", transactions=ROWS),
 )  # fmt: skip

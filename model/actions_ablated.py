@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from model.checker import FAULT, SYSTEM, WATCHDOG
 from model.configs import Config, Fault
-from model.kernel import (
+from model.kernel import Draft
+from model.state import (
+    ACTIVE,
     DONE,
     IDLE,
     INSERTED,
@@ -18,11 +20,9 @@ from model.kernel import (
     MANY,
     NO_HANDLER,
     NOBODY,
-    OPEN,
     QUEUED,
     SUSPENDED,
     UNBORN,
-    Draft,
     Handler,
     Head,
     State,
@@ -62,6 +62,20 @@ def join_unlocked(cfg: Config, s: State, t: int) -> Steps:
     elif s.run.status == LIVE:
         d.turns[t] = d.turns[t]._replace(status=INSERTED)
         yield d.commit(SYSTEM, f"client: join(t{t}) reads that the run is open")
+
+
+def act_unlocked(cfg: Config, s: State, t: int) -> Steps:
+    """K36 off: the head is read without a lock, and taken in a later step."""
+    a = cfg.agents[t]
+    d = Draft(cfg, s)
+    if s.turns[t].status == INSERTED:
+        d.insert_turn(t)
+        d.change_turn(t, status=ACTIVE)
+        d.ready(a, t, s.heads[a].epoch + 1)
+        yield d.commit(SYSTEM, f"client: ui_action(t{t}) takes the head")
+    elif s.heads[a].status == IDLE:
+        d.change_turn(t, status=INSERTED)
+        yield d.commit(SYSTEM, f"client: ui_action(t{t}) reads that the head is idle")
 
 
 def stop_by_message(cfg: Config, s: State, t: int) -> Steps:
@@ -143,8 +157,9 @@ def suspend_published(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     if owns(s, w):
         for k in cfg.scripts[w.turn][w.step].calls:
             c = cfg.call(w.turn, k)
-            d.calls[c] = d.calls[c]._replace(wait=OPEN)
-        d.heads[w.agent] = Head(SUSPENDED, w.turn, w.epoch)
+            d.open_wait(w.turn, k, w.epoch)
+            d.calls[c] = d.calls[c]._replace(commands=s.calls[c].commands)
+        d.heads[w.agent] = Head(SUSPENDED, w.turn, w.epoch, waits=len(d.waited(w.turn)))
         d.workers[i] = Worker("claim", w.agent, -1, -1)
     yield d.commit(SYSTEM, f"w{i}: suspends t{w.turn}")
 
@@ -184,10 +199,19 @@ def read_version_last(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     yield d.commit(SYSTEM, f"w{i}: sweep reads the version {s.run.version}, after the state")
 
 
+def tell_by_worker(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """K33 off: the worker tells the parent after its commit; it may crash before."""
+    d = Draft(cfg, s)
+    d.report(*cfg.parents[w.turn])
+    d.workers[i] = NOBODY
+    yield d.commit(SYSTEM, f"w{i}: tells the parent of t{w.turn}")
+
+
 PARTS: dict[str, Callable[[Config, State, int, Worker], Steps]] = {
     "published": suspend_published,
     "state": finish_parts,
     "event": finish_parts,
     "dispatch": finish_parts,
     "read version": read_version_last,
+    "tell parent": tell_by_worker,
 }

@@ -1,36 +1,75 @@
-"""Clients: enqueue a turn, start a run, join a turn to a run, stop a turn. Each is one transaction."""
+"""Clients: enqueue a turn, start a run, join a turn to a run, stop a turn or a run. Each is one transaction."""
 
 from __future__ import annotations
 
-from model.actions_ablated import enqueue_unlocked, join_unlocked, stop_by_message
+from model.actions_ablated import act_unlocked, enqueue_unlocked, join_unlocked, stop_by_message
 from model.checker import FAULT, SYSTEM
 from model.configs import Config, Fault
-from model.kernel import ACTIVE, DONE, ENDED, INSERTED, LIVE, NONE_YET, QUEUED, REFUSED, UNBORN, Draft, State, Steps
+from model.kernel import Draft
+from model.state import (
+    ACTIVE,
+    DONE,
+    DUE,
+    IDLE,
+    INSERTED,
+    LIVE,
+    NONE_YET,
+    QUEUED,
+    REFUSED,
+    RUNNING,
+    STOPPING,
+    UNBORN,
+    State,
+    Steps,
+)
 
 
 def client(cfg: Config, s: State) -> Steps:
     yield from start(cfg, s)
+    yield from stop_run(cfg, s)
     for t in range(len(cfg.agents)):
         status = s.turns[t].status
         if status in (UNBORN, INSERTED):
             if t in cfg.joins:
                 yield from join(cfg, s, t)
-            elif not cfg.starts:
+            elif t in cfg.actions:
+                yield from act(cfg, s, t)
+            elif not cfg.starts and t not in cfg.parents:
                 yield from enqueue(cfg, s, t)
-        elif status not in (DONE, REFUSED) and s.faults[Fault.STOP]:
-            yield from stop(cfg, s, t)
+        elif status in (QUEUED, ACTIVE):
+            if s.faults[Fault.STOP]:
+                yield from stop(cfg, s, t)
+            if s.faults[Fault.GRACEFUL]:
+                yield from stop_gracefully(cfg, s, t)
 
 
 def enqueue(cfg: Config, s: State, t: int) -> Steps:
     """K9: lock the head, insert the turn, dispatch it if the head is idle. The turns of an agent come in their order."""
     a = cfg.agents[t]
+    before = (other for other in cfg.turns_of[a] if other < t and other not in (*cfg.actions, *cfg.parents))
     if not cfg.rules.enqueue_locks:
         yield from enqueue_unlocked(cfg, s, t)
-    elif all(s.turns[before].status != UNBORN for before in cfg.turns_of[a] if before < t):
+    elif all(s.turns[other].status != UNBORN for other in before):
         d = Draft(cfg, s)
         d.insert_turn(t)
         d.dispatch(a)
         yield d.commit(SYSTEM, f"client: enqueue(t{t})")
+
+
+def act(cfg: Config, s: State, t: int) -> Steps:
+    """K36: a ui_action takes an idle head under its lock, without a queue; a busy one refuses it."""
+    a = cfg.agents[t]
+    d = Draft(cfg, s)
+    if not cfg.rules.action_locks:
+        yield from act_unlocked(cfg, s, t)
+    elif s.heads[a].status == IDLE:
+        d.insert_turn(t)
+        d.change_turn(t, status=ACTIVE)
+        d.ready(a, t, s.heads[a].epoch + 1)
+        yield d.commit(SYSTEM, f"client: ui_action(t{t}) -> dispatched")
+    else:
+        d.change_turn(t, status=REFUSED)
+        yield d.commit(SYSTEM, f"client: ui_action(t{t}) -> busy, gives up")
 
 
 def start(cfg: Config, s: State) -> Steps:
@@ -46,16 +85,16 @@ def start(cfg: Config, s: State) -> Steps:
 
 
 def join(cfg: Config, s: State, t: int) -> Steps:
-    """K27, K27b: enqueue into a run, which is locked: refused when it has ended, else open + 1."""
+    """K27, K27b, K35: enqueue into a run, which is locked: refused when it has ended or is being stopped, else open + 1."""
     if s.run.status == NONE_YET:
         return
     if not cfg.rules.join_locked:
         yield from join_unlocked(cfg, s, t)
         return
     d = Draft(cfg, s)
-    if s.run.status == ENDED:
-        d.turns[t] = d.turns[t]._replace(status=REFUSED)
-        yield d.commit(SYSTEM, f"client: join(t{t}) -> refused, the run has ended")
+    if s.run.status != LIVE and (s.run.status != STOPPING or cfg.rules.stopping_closed):
+        d.change_turn(t, status=REFUSED)
+        yield d.commit(SYSTEM, f"client: join(t{t}) -> refused, the run is over")
         return
     d.run = d.run._replace(open=d.run.open + 1, version=d.run.version + cfg.rules.changes_bump)
     d.insert_turn(t)
@@ -65,8 +104,6 @@ def join(cfg: Config, s: State, t: int) -> Steps:
 
 def stop(cfg: Config, s: State, t: int) -> Steps:
     """K12: queued or active, the turn ends here, with deliverable and event."""
-    if s.turns[t].status not in (QUEUED, ACTIVE):
-        return
     if not cfg.rules.stop_in_kernel:
         yield from stop_by_message(cfg, s, t)
         return
@@ -74,3 +111,36 @@ def stop(cfg: Config, s: State, t: int) -> Steps:
     d.spend(Fault.STOP)
     d.end_turn_by_kernel(t)
     yield d.commit(FAULT, f"client: stop(t{t})")
+
+
+def stop_gracefully(cfg: Config, s: State, t: int) -> Steps:
+    d = Draft(cfg, s)
+    d.spend(Fault.GRACEFUL)
+    what = ask_to_stop(d, t)
+    yield d.commit(FAULT, f"client: stop(t{t}, gracefully) -> {what}")
+
+
+def ask_to_stop(d: Draft, t: int) -> str:
+    """K31: a running turn is asked, and its head remembers; any other has nothing in flight and ends at once."""
+    a = d.cfg.agents[t]
+    if d.turns[t].status == DONE:
+        return "already done"
+    if d.heads[a].turn != t or d.heads[a].status != RUNNING:
+        d.end_turn_by_kernel(t)
+        return "canceled deliverable"
+    d.heads[a] = d.heads[a]._replace(stop=True)
+    d.change_turn(t, is_asked=True)
+    return "its owner is asked"
+
+
+def stop_run(cfg: Config, s: State) -> Steps:
+    """K35: nothing comes in any more; each open turn gets a stop row. A new version: reactions depend on the status."""
+    if s.run.status != LIVE or not s.faults[Fault.STOP_RUN]:
+        return
+    d = Draft(cfg, s)
+    d.spend(Fault.STOP_RUN)
+    d.run = d.run._replace(status=STOPPING, is_stopped=True, version=s.run.version + cfg.rules.changes_bump)
+    for t, turn in enumerate(s.turns):
+        if turn.status in (QUEUED, ACTIVE):
+            d.change_turn(t, stop=DUE)
+    yield d.commit(FAULT, "client: stop the run")

@@ -1,11 +1,16 @@
-"""The watchdog: bells, queued turns, overdue waits, lost leases, expired turns. One candidate per transaction (K17)."""
+"""The sweeps: bells, queued turns, overdue waits, lost leases, stops past their grace, expired turns, rows for other turns.
+
+One candidate per transaction (K17).
+"""
 
 from __future__ import annotations
 
 from model.actions_ablated import handler_steps, reap_in_parts
+from model.actions_outbox import outbox
 from model.checker import FAULT, TTL, WATCHDOG
 from model.configs import Config, Fault
-from model.kernel import ACTIVE, DISPATCHED, IDLE, OPEN, QUEUED, RUNNING, SUSPENDED, Draft, Head, State, Steps
+from model.kernel import Draft
+from model.state import ACTIVE, DISPATCHED, IDLE, OPEN, QUEUED, RUNNING, SUSPENDED, Head, State, Steps, owns
 
 
 def watchdog(cfg: Config, s: State) -> Steps:
@@ -13,7 +18,11 @@ def watchdog(cfg: Config, s: State) -> Steps:
         yield from ring(cfg, s, a, head)
         if head.status == RUNNING:
             yield from recover(cfg, s, a, head)
+            yield from force(cfg, s, head)
+        elif head.status == SUSPENDED:
+            yield from unstick(cfg, s, a, head)
     yield from time_out(cfg, s)
+    yield from outbox(cfg, s)
     yield from expire(cfg, s)
     yield from handler_steps(cfg, s)
 
@@ -37,17 +46,43 @@ def ring(cfg: Config, s: State, a: int, head: Head) -> Steps:
 
 
 def time_out(cfg: Config, s: State) -> Steps:
-    """K11: a wait past its deadline is reported, by the same function as a result. Time is a choice here."""
+    """K11: a wait past its deadline is reported, by the same function as a result. Time is a choice here.
+
+    A child that nobody waits for any more is stopped (K33b). An inline call has no deadline of the kernel's (K30c).
+    """
     if not cfg.rules.sweep_timeouts:
         return
-    for t, a in enumerate(cfg.agents):
-        if s.turns[t].status != ACTIVE or s.heads[a].status != SUSPENDED:
+    for t, turn in enumerate(s.turns):
+        if turn.status != ACTIVE:
             continue
         for k in range(cfg.calls):
-            if s.calls[cfg.call(t, k)].wait == OPEN:
-                d = Draft(cfg, s)
-                d.report(t, k)
-                yield d.commit(WATCHDOG, f"sweep: timeout(t{t}, k{k})")
+            is_untimed = (cfg.child(t, k) >= 0 and not cfg.is_child_timed) or (
+                k in cfg.inline[t] and cfg.rules.inline_untimed
+            )
+            if s.calls[cfg.call(t, k)].wait != OPEN or is_untimed:
+                continue
+            d = Draft(cfg, s)
+            if k in cfg.inline[t] and any(w.turn == t and owns(s, w) for w in s.workers):
+                d.broken.append("a result is dropped")
+            d.abandon(t, k)
+            d.report(t, k)
+            yield d.commit(WATCHDOG, f"sweep: timeout(t{t}, k{k})")
+
+
+def unstick(cfg: Config, s: State, a: int, head: Head) -> Steps:
+    """K10c: suspended although nothing is open that anybody will answer."""
+    d = Draft(cfg, s)
+    if cfg.rules.sweep_stuck and not d.waited(head.turn):
+        d.ready(a, head.turn, head.epoch)
+        yield d.commit(WATCHDOG, f"sweep: t{head.turn} waits for nothing -> dispatched")
+
+
+def force(cfg: Config, s: State, head: Head) -> Steps:
+    """K31b: a stop past its grace. Time is a choice here too."""
+    if head.stop and cfg.rules.sweep_stops:
+        d = Draft(cfg, s)
+        d.end_turn_by_kernel(head.turn)
+        yield d.commit(WATCHDOG, f"sweep: the grace of t{head.turn} is over -> canceled deliverable")
 
 
 def expire(cfg: Config, s: State) -> Steps:
@@ -77,9 +112,9 @@ def recover(cfg: Config, s: State, a: int, head: Head) -> Steps:
         d.spend(Fault.REAP)
     kind, who = (FAULT, "owner ALIVE") if is_alive else (WATCHDOG, "owner dead")
     if turn.recoveries < cfg.recoveries_max:
-        d.turns[t] = turn._replace(recoveries=turn.recoveries + 1)
-        d.ready(a, t, head.epoch + cfg.rules.bump_on_recover)
-        yield d.commit(kind, f"watchdog: lease of t{t} is over ({who}) -> dispatched, epoch {d.heads[a].epoch}")
+        d.change_turn(t, recoveries=turn.recoveries + 1)
+        what = d.leave_running(t, is_rung=True)
+        yield d.commit(kind, f"watchdog: lease of t{t} is over ({who}) -> {what}")
     elif cfg.rules.atomic_finish:
         d.end_turn_by_kernel(t)
         yield d.commit(kind, f"watchdog: attempts of t{t} are used up ({who}) -> failed deliverable")

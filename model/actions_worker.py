@@ -1,35 +1,35 @@
-"""Workers: hear a bell, claim, drive a turn, suspend or finish it, and pay the reactions that a run is owed.
+"""Workers: hear a bell, claim, drive a turn to its end, hand it back or put it off, and pay what a run is owed.
 
-A worker is a place in its program (`Worker.doing`) and what it believes; each function here is one place. Between any
-two steps everything else may happen, a crash included.
+A worker is a place in its program (`Worker.doing`) and what it believes; each function here is one place, and those of
+calls are in `actions_calls.py`. Between any two steps everything else may happen, a crash included.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from model import runs
 from model.actions_ablated import PARTS, append_ungated, publish_first, write_card_first
+from model.actions_calls import CALLS, begin_call
 from model.checker import FAULT, SYSTEM
-from model.configs import Await, Config, Fault
-from model.kernel import (
+from model.configs import Await, Config, Fault, Inline
+from model.kernel import Draft
+from model.state import (
     DISPATCHED,
     ENDED,
-    MANY,
-    NO_WAIT,
     NOBODY,
     OPEN,
     RUNNING,
-    SUSPENDED,
-    Draft,
     Head,
     State,
-    Step,
     Steps,
     Worker,
     next_step,
     owns,
     read_run,
+    resolved,
 )
+from model.worker_steps import leave, move, replies, settle
 
 
 def workers(cfg: Config, s: State) -> Steps:
@@ -44,27 +44,6 @@ def workers(cfg: Config, s: State) -> Steps:
         yield from PLACES[w.doing](cfg, s, i, w)
 
 
-def leave(cfg: Config, s: State, i: int, what: str) -> Step:
-    """An answer that ends the drive, such as `stale`: nothing is written."""
-    d = Draft(cfg, s)
-    d.workers[i] = NOBODY
-    return d.commit(SYSTEM, f"w{i}: {what}")
-
-
-def replies(s: State) -> tuple[bool, ...]:
-    """The replies a commit may have: it arrives (False), it is lost and the worker calls again (True)."""
-    return (False, True) if s.faults[Fault.AMBIGUOUS] else (False,)
-
-
-def settle(d: Draft, i: int, then: Worker, *, is_lost: bool, what: str) -> Step:
-    """Commit; go on as `then` when the reply arrives, stay where we are when it is lost."""
-    if is_lost:
-        d.spend(Fault.AMBIGUOUS)
-        return d.commit(FAULT, f"w{i}: {what} (reply lost, will call again)")
-    d.workers[i] = then
-    return d.commit(SYSTEM, f"w{i}: {what}")
-
-
 def wait_for_bell(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     for a, bell in enumerate(s.bells):
         if bell:
@@ -73,14 +52,12 @@ def wait_for_bell(cfg: Config, s: State, i: int, w: Worker) -> Steps:
             d.workers[i] = Worker("claim", a, -1, -1)
             yield d.commit(SYSTEM, f"w{i}: hears the bell of a{a}")
     if s.run.owed:
-        d = Draft(cfg, s)
-        doing = "react" if cfg.rules.whole_read else "read version"
-        d.workers[i] = Worker(doing, -1, -1, -1, -1, read_run(s))
-        yield d.commit(SYSTEM, f"w{i}: sweep reads the run at version {s.run.version}, owed {s.run.owed:b}")
+        then = Worker("react" if cfg.rules.whole_read else "read version", -1, -1, -1, seen=read_run(s))
+        yield move(cfg, s, i, then, f"sweep reads the run at version {s.run.version}, owed {s.run.owed:b}")
 
 
 def claim(cfg: Config, s: State, i: int, w: Worker) -> Steps:
-    """K6: dispatched -> running, epoch + 1. The answer carries the run as it is now."""
+    """K6: dispatched -> running, epoch + 1. The answer carries the waits and the run as they are now."""
     head = s.heads[w.agent]
     if head.status != DISPATCHED:
         yield leave(cfg, s, i, f"claim(a{w.agent}) -> nothing")
@@ -89,7 +66,7 @@ def claim(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     d = Draft(cfg, s)
     d.heads[w.agent] = Head(RUNNING, head.turn, epoch)
     seen = read_run(s) if cfg.starts else ()
-    d.workers[i] = Worker("drive", w.agent, head.turn, epoch, -1, seen)
+    d.workers[i] = Worker("drive", w.agent, head.turn, epoch, -1, resolved(cfg, s, head.turn), seen)
     run = f", run at version {s.run.version}" if cfg.starts else ""
     yield d.commit(SYSTEM, f"w{i}: claim(a{w.agent}) -> t{head.turn}, epoch {epoch}{run}")
 
@@ -98,17 +75,52 @@ def drive(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     """The model call: what the turn does next. No transaction, except that a finish or an intent follows at once."""
     if not cfg.rules.gated_cards:
         yield append_ungated(cfg, s, i, w)
-    at = next_step(cfg, s, w.turn)
+    is_owner = owns(s, w)
+    if is_owner and (cfg.is_down or s.faults[Fault.DEFER]):
+        yield from defer(cfg, s, i, w)
+    if is_owner and cfg.is_down:
+        return
+    if is_owner and s.faults[Fault.RELEASE]:
+        yield from release(cfg, s, i, w)
+    at = next_step(cfg, w)
+    if is_owner and s.heads[w.agent].stop:
+        yield from hear_of_stop(cfg, s, i, w, at)
     if at < 0:
         yield from finish(cfg, s, i, w) if cfg.rules.atomic_finish else write_card_first(cfg, s, i, w)
-    elif not isinstance(cfg.scripts[w.turn][at], Await):
+        return
+    yield from take_step(cfg, s, i, w, at)
+    step = cfg.scripts[w.turn][at]
+    if cfg.is_fickle and isinstance(step, Inline):
+        call = s.calls[cfg.call(w.turn, step.calls[0])]
+        if call.wait == OPEN and call.epoch != w.epoch:
+            yield from take_step(cfg, s, i, w, at + 1)  # another owner's model says something else
+
+
+def take_step(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
+    step = cfg.scripts[w.turn][at]
+    if not isinstance(step, Await):
         yield from begin_call(cfg, s, i, w, at)
     elif cfg.rules.suspend_first:
-        d = Draft(cfg, s)
-        d.workers[i] = w._replace(doing="suspend", step=at)
-        yield d.commit(SYSTEM, f"w{i}: decides to call tools {cfg.scripts[w.turn][at].calls} in t{w.turn}")
+        yield move(cfg, s, i, w._replace(doing="suspend", step=at), f"decides to make calls {step.calls} in t{w.turn}")
     else:
         yield publish_first(cfg, s, i, w, at)
+
+
+def hear_of_stop(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
+    """K31: the owner learns of it (renew says so) and finishes at once; or it never looks, and only keeps its lease."""
+    if at >= 0:
+        yield from finish(cfg, s, i, w)
+    if s.faults[Fault.HANG]:
+        d = Draft(cfg, s)
+        d.spend(Fault.HANG)
+        d.workers[i] = w._replace(doing="hung")
+        yield d.commit(FAULT, f"FAULT: w{i} hangs in t{w.turn}, and renews its lease")
+
+
+def hang(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """Nothing gets it out but the loss of its turn: renew answers `stale`."""
+    if not owns(s, w):
+        yield leave(cfg, s, i, f"renew(t{w.turn}) -> stale")
 
 
 def finish(cfg: Config, s: State, i: int, w: Worker) -> Steps:
@@ -120,17 +132,19 @@ def finish(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         yield leave(cfg, s, i, f"finish(t{w.turn}, epoch {w.epoch}) -> stale")
         return
     if cfg.starts and cfg.rules.version_guard and w.seen[0] != s.run.version:
-        d = Draft(cfg, s)
-        d.workers[i] = w._replace(seen=read_run(s))
-        yield d.commit(SYSTEM, f"w{i}: finish(t{w.turn}) -> conflict, reads version {s.run.version}")
+        then = w._replace(seen=read_run(s))
+        yield move(cfg, s, i, then, f"finish(t{w.turn}) -> conflict, reads version {s.run.version}")
         return
     for is_lost in replies(s):
         d = Draft(cfg, s)
         d.end_turn(w.turn)
         if cfg.starts:
-            d.react(w.seen, w.turn)
+            runs.react(d, w.seen, w.turn)
         what = f"finish(t{w.turn}, epoch {w.epoch}){told(d)}"
-        yield settle(d, i, Worker("claim", w.agent, -1, -1), is_lost=is_lost, what=what)
+        then = Worker("claim", w.agent, -1, -1)
+        if w.turn in cfg.parents and not cfg.rules.report_row:
+            then = w._replace(doing="tell parent")
+        yield settle(d, i, then, is_lost=is_lost, what=what)
 
 
 def told(d: Draft) -> str:
@@ -141,6 +155,31 @@ def told(d: Draft) -> str:
     return f": version {d.run.version}, open {d.run.open}, owed {d.run.owed:b}, woken {d.run.woken:b}{ended}"
 
 
+def release(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """The worker drains and hands the turn back: no attempt is counted."""
+    for is_lost in replies(s):
+        d = Draft(cfg, s)
+        d.spend(Fault.RELEASE)
+        what = d.leave_running(w.turn, is_rung=True)
+        yield settle(d, i, NOBODY, is_lost=is_lost, what=f"release(t{w.turn}) -> {what}")
+
+
+def defer(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """K32: not now; due later, nobody rings; past the cap the kernel ends the turn. Time is a choice: due at once too."""
+    defers = s.turns[w.turn].defers
+    for is_lost in replies(s):
+        d = Draft(cfg, s)
+        if not cfg.is_down:
+            d.spend(Fault.DEFER)
+        if defers >= cfg.defers_max and cfg.rules.defer_capped and not s.heads[w.agent].stop:
+            d.end_turn_by_kernel(w.turn)
+            what = "exhausted: failed deliverable"
+        else:
+            d.change_turn(w.turn, defers=min(defers + 1, cfg.defers_max))
+            what = d.leave_running(w.turn, is_rung=False)
+        yield settle(d, i, Worker("claim", w.agent, -1, -1), is_lost=is_lost, what=f"defer(t{w.turn}) -> {what}")
+
+
 def react(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     """K25: commit the reaction to endings by the kernel, guarded as a finish is; there is no turn to own."""
     if cfg.rules.version_guard and w.seen[0] != s.run.version:
@@ -148,78 +187,8 @@ def react(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     else:
         for is_lost in replies(s):
             d = Draft(cfg, s)
-            d.react(w.seen, -1)
+            runs.react(d, w.seen, -1)
             yield settle(d, i, NOBODY, is_lost=is_lost, what=f"react{told(d)}")
-
-
-def begin_call(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
-    """K13, K14: commit the intent before the effect; an intent that is already there ends as `unknown`."""
-    k = cfg.scripts[w.turn][at].calls[0]
-    d = Draft(cfg, s)
-    c = cfg.call(w.turn, k)
-    if not cfg.rules.intent_first:
-        d.workers[i] = w._replace(doing="effect", step=at)
-        yield d.commit(SYSTEM, f"w{i}: decides inline call k{k} of t{w.turn}, without intent")
-    elif not owns(s, w):
-        yield leave(cfg, s, i, f"begin_call(t{w.turn}, k{k}, epoch {w.epoch}) -> stale")
-    elif d.calls[c].wait == OPEN and cfg.rules.no_blind_retry and not cfg.is_deduped:
-        d.resolve_wait(w.turn, k)
-        yield d.commit(SYSTEM, f"w{i}: begin_call(t{w.turn}, k{k}) finds an old intent -> resolved as unknown")
-    else:
-        what = "finds an old intent -> executes again" if d.calls[c].wait == OPEN else "-> intent committed"
-        d.calls[c] = d.calls[c]._replace(wait=OPEN)
-        d.workers[i] = w._replace(doing="effect", step=at)
-        yield d.commit(SYSTEM, f"w{i}: begin_call(t{w.turn}, k{k}) {what}")
-
-
-def effect(cfg: Config, s: State, i: int, w: Worker) -> Steps:
-    """The side effect itself, outside of any transaction. A zombie may still make it (kernel.md, section 4)."""
-    k = cfg.scripts[w.turn][w.step].calls[0]
-    d = Draft(cfg, s)
-    c = cfg.call(w.turn, k)
-    call = d.calls[c]
-    if call.wait == NO_WAIT:
-        d.broken.append("effect without a durable intent")
-    if not (cfg.is_deduped and call.effects):
-        d.calls[c] = call._replace(effects=min(MANY, call.effects + 1))
-    d.workers[i] = w._replace(doing="record")
-    yield d.commit(SYSTEM, f"w{i}: EFFECT of t{w.turn} k{k}" + ("" if owns(s, w) else " (zombie)"))
-
-
-def record_call(cfg: Config, s: State, i: int, w: Worker) -> Steps:
-    k = cfg.scripts[w.turn][w.step].calls[0]
-    if not owns(s, w):
-        yield leave(cfg, s, i, f"record_call(t{w.turn}, k{k}) -> stale")
-        return
-    d = Draft(cfg, s)
-    d.resolve_wait(w.turn, k)
-    d.workers[i] = w._replace(doing="drive", step=-1)
-    yield d.commit(SYSTEM, f"w{i}: record_call(t{w.turn}, k{k})")
-
-
-def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
-    """K3, K16: wait rows, commands and suspension commit together; when nothing is open (any more), stay running."""
-    if not owns(s, w):
-        yield leave(cfg, s, i, f"suspend(t{w.turn}, epoch {w.epoch}) -> stale")
-        return
-    for is_lost in replies(s):
-        d = Draft(cfg, s)
-        for k in cfg.scripts[w.turn][w.step].calls:
-            c = cfg.call(w.turn, k)
-            call = d.calls[c]
-            if call.wait == NO_WAIT:
-                epoch = 0 if cfg.rules.report_by_call else w.epoch
-                d.calls[c] = call._replace(wait=OPEN, commands=min(MANY, call.commands + 1), epoch=epoch)
-        is_waiting = bool(d.open_calls(w.turn))
-        if is_waiting or not cfg.rules.suspend_rechecks:
-            d.heads[w.agent] = Head(SUSPENDED, w.turn, w.epoch)
-            then = Worker("claim", w.agent, -1, -1)
-        else:
-            then = w._replace(doing="drive", step=-1)
-        if not is_waiting and d.heads[w.agent].status == SUSPENDED:
-            d.broken.append("suspended with nothing open")
-        what = f"suspend(t{w.turn}, epoch {w.epoch}) -> {d.heads[w.agent].status}"
-        yield settle(d, i, then, is_lost=is_lost, what=what)
 
 
 Place = Callable[[Config, State, int, Worker], Steps]
@@ -227,9 +196,8 @@ PLACES: dict[str, Place] = {
     "idle": wait_for_bell,
     "claim": claim,
     "drive": drive,
-    "suspend": suspend,
-    "effect": effect,
-    "record": record_call,
+    "hung": hang,
     "react": react,
+    **CALLS,
     **PARTS,
 }

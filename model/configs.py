@@ -1,8 +1,8 @@
-"""What is explored: the shape of a configuration, and the configurations. The ablations are in `ablations.py`."""
+"""The shape of a configuration: who is there, what the turns do, which faults may happen. `cases.py` has them all."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
@@ -16,16 +16,37 @@ class Fault(IntEnum):
     LOSE = 1  # a doorbell is lost
     DUPLICATE = 2  # a command or a report arrives twice
     REAP = 3  # the lease of a live worker is taken away
-    STOP = 4  # a user stops a turn
+    STOP = 4  # a user stops a turn, at once
     AMBIGUOUS = 5  # a commit happened, its reply is lost, the caller retries
     SILENT = 6  # a tool never answers
+    GRACEFUL = 7  # a user stops a turn gracefully
+    HANG = 8  # the owner of a turn that is to stop never looks, and renews its lease
+    DEFER = 9  # an owner puts its turn off
+    RELEASE = 10  # an owner hands its turn back
+    EARLY = 11  # a result comes before the turn opens its call
+    FORGE = 12  # somebody without the token reports an early result
+    STOP_RUN = 13  # a user stops the run
 
 
 def faults(
-    crash: int = 0, lose: int = 0, dup: int = 0, reap: int = 0, stop: int = 0, amb: int = 0, silent: int = 0
+    *,
+    crash: int = 0,
+    lose: int = 0,
+    dup: int = 0,
+    reap: int = 0,
+    stop: int = 0,
+    amb: int = 0,
+    silent: int = 0,
+    graceful: int = 0,
+    hang: int = 0,
+    defer: int = 0,
+    release: int = 0,
+    early: int = 0,
+    forge: int = 0,
+    stop_run: int = 0,
 ) -> tuple[int, ...]:
     """A budget: how often each `Fault` may happen on one path."""
-    return (crash, lose, dup, reap, stop, amb, silent)
+    return (crash, lose, dup, reap, stop, amb, silent, graceful, hang, defer, release, early, forge, stop_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +69,8 @@ class Config:
 
     `agents[t]` is the agent of turn t, `scripts[t]` its steps. A run exists when `starts` is not empty: one transaction
     starts it with those turns, `wakes` are the reactions (turn, mask of the endings that it needs), `joins` are
-    turns that a client enqueues into the run later.
+    turns that a client enqueues into the run later. `children` are delegations (turn, call, turn of the child); such a
+    call has no deadline, unless `is_child_timed`. `actions` are the turns that are a ui_action.
     """
 
     name: str
@@ -58,100 +80,49 @@ class Config:
     calls: int = 0
     workers: int = 2
     recoveries_max: int = 1
+    defers_max: int = 1
     faults: tuple[int, ...] = faults()
-    is_streaming: bool = False
-    is_deduped: bool = False
+    is_streaming: bool = False  # resumed by each result
+    is_any: bool = False  # one result is enough for a step
+    is_deduped: bool = False  # the tool dedupes by call id
+    is_fickle: bool = False  # a new owner may go past an inline call that was left open
+    is_down: bool = False  # a model that is away: owners can only defer
     is_symmetric: bool = True
     starts: tuple[int, ...] = ()
     wakes: tuple[tuple[int, int], ...] = ()
     joins: tuple[int, ...] = ()
+    children: tuple[tuple[int, int, int], ...] = ()
+    is_child_timed: bool = False
+    is_stop_graceful: bool = False  # the mode of the stops that the outbox delivers
+    actions: tuple[int, ...] = ()
     rules: Rules = field(default_factory=Rules)
 
     @cached_property
     def turns_of(self) -> tuple[tuple[int, ...], ...]:
         return tuple(tuple(t for t, owner in enumerate(self.agents) if owner == a) for a in range(max(self.agents) + 1))
 
+    @cached_property
+    def parents(self) -> dict[int, tuple[int, int]]:
+        """By child: its parent, and the call that it answers."""
+        return {child: (t, k) for t, k, child in self.children}
+
+    @cached_property
+    def _children(self) -> dict[tuple[int, int], int]:
+        return {(t, k): child for t, k, child in self.children}
+
+    def child(self, t: int, k: int) -> int:
+        """The turn that call k of turn t delegates to; -1: it is a tool."""
+        return self._children.get((t, k), -1)
+
+    @cached_property
+    def inline(self) -> tuple[tuple[int, ...], ...]:
+        """By turn: the calls that its owner makes itself."""
+        return tuple(tuple(k for s in script if isinstance(s, Inline) for k in s.calls) for script in self.scripts)
+
+    @cached_property
+    def has_inline(self) -> bool:
+        return any(self.inline)
+
     def call(self, t: int, k: int) -> int:
         """The index in `State.calls` of call k of turn t."""
         return t * self.calls + k
-
-
-CALL, SECOND, BOTH, INLINE = Await((0,)), Await((1,)), Await((0, 1)), Inline((0,))
-EACH = faults(crash=1, lose=1, dup=1, reap=1, stop=1, amb=1, silent=1)
-
-C1 = Config("C1", "2 turns (call; none), every fault once", (0, 0), ((CALL,), ()), calls=1, faults=EACH)
-C2 = Config("C2", "1 turn, 2 parallel calls, every fault once", (0,), ((BOTH,),), calls=2, faults=EACH)
-C3 = Config("C3", "1 turn, 2 calls in sequence, every fault once", (0,), ((CALL, SECOND),), calls=2, faults=EACH)
-C4 = Config(
-    "C4",
-    "2 turns, an inline effect; 2 crashes, 2 premature reaps",
-    (0, 0),
-    ((INLINE,), ()),
-    calls=1,
-    recoveries_max=2,
-    faults=faults(crash=2, lose=1, reap=2, stop=1, amb=1),
-)
-C5 = replace(C2, name="C5", about="as C2, resumed by each result (streaming join)", is_streaming=True)
-C6 = Config(
-    "C6",
-    "2 agents, 3 turns (call; none | call), crash, lost bell, reap, stop",
-    (0, 0, 1),
-    ((CALL,), (), (CALL,)),
-    calls=1,
-    faults=faults(crash=1, lose=1, reap=1, stop=1),
-)
-C7 = Config(
-    "C7",
-    "3 turns (call; inline; none), 2 crashes, 2 reaps, other faults once",
-    (0, 0, 0),
-    ((CALL,), (INLINE,), ()),
-    calls=1,
-    recoveries_max=2,
-    faults=faults(crash=2, dup=1, reap=2, amb=1, silent=1),
-)
-# Two critics, and an editor that is woken when both have ended (by themselves or by the kernel).
-R1 = Config(
-    "R1",
-    "a run: 2 critics, editor when both are in; crash, lost bell, reap, lost reply",
-    agents=(0, 1, 2),
-    scripts=((), (), ()),
-    starts=(0, 1),
-    wakes=((2, 0b011),),
-    faults=faults(crash=1, lose=1, reap=1, amb=1),
-)
-R2 = replace(R1, name="R2", about="as R1; crash, 2 stops, lost reply", faults=faults(crash=1, stop=2, amb=1))
-R3 = replace(
-    R1,
-    name="R3",
-    about="as R1, a client joins a turn on the editor's agent; crash, stop",
-    agents=(0, 1, 2, 2),
-    scripts=((), (), (), ()),
-    joins=(3,),
-    faults=faults(crash=1, stop=1),
-)
-R4 = replace(R1, name="R4", about="as R1, no second attempt (a lost lease ends the turn)", recoveries_max=0)
-R5 = replace(
-    R1,
-    name="R5",
-    about="as R1, one critic suspends on a call; reap, stop, lost reply",
-    scripts=((CALL,), (), ()),
-    calls=1,
-    faults=faults(reap=1, stop=1, amb=1),
-)
-
-# C6 and C7 with smaller budgets: the long ones have 6.4 million states between them.
-C6S = replace(C6, name="C6s", about="as C6; crash, stop", faults=faults(crash=1, stop=1))
-C7S = replace(C7, name="C7s", about="as C7; 2 crashes, 1 reap, lost reply", faults=faults(crash=2, reap=1, amb=1))
-CONFIGS = (C1, C2, C3, C4, C5, C6S, C7S, R1, R2, R3, R4, R5)
-FULL = (C1, C2, C3, C4, C5, C6, C7, R1, R2, R3, R4, R5)
-QUICK = (
-    replace(
-        C1, name="C1q", about="as C1; crash, lost bell, stop, lost reply", faults=faults(crash=1, lose=1, stop=1, amb=1)
-    ),
-    replace(C3, name="C3q", about="as C3; reap, duplicate, silent tool", faults=faults(reap=1, dup=1, silent=1)),
-    replace(C4, name="C4q", about="as C4; 1 crash, 1 reap", recoveries_max=1, faults=faults(crash=1, reap=1)),
-    replace(C5, name="C5q", about="as C5; crash, duplicate", faults=faults(crash=1, dup=1)),
-    replace(R1, name="R1q", about="as R1; crash, lost reply", faults=faults(crash=1, amb=1)),
-    replace(R2, name="R2q", about="as R2; 2 stops, lost reply", faults=faults(stop=2, amb=1)),
-    replace(R3, name="R3q", about="as R3; no fault", faults=faults()),
-)

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from model.actions_client import client
 from model.actions_tools import tools
 from model.actions_watchdog import watchdog
 from model.actions_worker import workers
 from model.configs import Config
-from model.kernel import (
+from model.state import (
     ACTIVE,
     DONE,
+    DUE,
     ENDED,
     IDLE,
     INSERTED,
     LIVE,
     NO_HANDLER,
-    NO_RUN,
-    NO_WAIT,
     NOBODY,
+    OPEN,
     QUEUED,
     REFUSED,
+    RUNNING,
+    STOPPING,
+    SUSPENDED,
     UNBORN,
-    Call,
-    Head,
     State,
     Steps,
-    Turn,
+    initial,
+    key,
     owns,
 )
 
@@ -39,18 +41,10 @@ class KernelModel:
         self.cfg = cfg
 
     def initial(self) -> State:
-        cfg = self.cfg
-        agents, turns = len(cfg.turns_of), len(cfg.agents)
-        return State(
-            (Head(IDLE, -1, 0),) * agents,
-            (Turn(UNBORN, 0, 0, 0),) * turns,
-            (Call(NO_WAIT, 0, 0, 0, 0),) * (turns * cfg.calls),
-            (0,) * agents,
-            (NOBODY,) * cfg.workers,
-            NO_HANDLER,
-            NO_RUN,
-            cfg.faults,
-        )
+        return initial(self.cfg)
+
+    def key(self, state: State) -> Hashable:
+        return key(self.cfg, state)
 
     def successors(self, s: State) -> Steps:
         yield from client(self.cfg, s)
@@ -68,6 +62,7 @@ class KernelModel:
                 yield "a turn ended without exactly one deliverable and event"
             if any(head.turn >= 0 and s.turns[head.turn].status != ACTIVE for head in s.heads):
                 yield "a head holds a turn that is not active"
+        yield from self._broken_stops(s)
         if self.cfg.starts:
             yield from self._broken_run(s)
 
@@ -79,6 +74,25 @@ class KernelModel:
                 yield "two active turns on one agent"
             if sum(w.agent == a and owns(s, w) for w in s.workers) > 1:
                 yield "two workers are valid owners of one turn"
+            if head.status == SUSPENDED and head.waits != self._waits(s, head.turn):
+                yield "the head miscounts its waits"
+
+    def _waits(self, s: State, t: int) -> int:
+        cfg = self.cfg
+        return sum(s.calls[cfg.call(t, k)].wait == OPEN for k in range(cfg.calls) if k not in cfg.inline[t])
+
+    def _broken_stops(self, s: State) -> Iterator[str]:
+        for t, turn in enumerate(s.turns):
+            if turn.status not in (QUEUED, ACTIVE):
+                continue
+            head = s.heads[self.cfg.agents[t]]
+            is_stopping = head.turn == t and head.status == RUNNING and head.stop
+            if turn.is_asked and not is_stopping:
+                yield "a stop asked for is lost"
+            if t in self.cfg.parents and not is_stopping and turn.stop != DUE:
+                parent, k = self.cfg.parents[t]
+                if s.calls[self.cfg.call(parent, k)].wait != OPEN:
+                    yield "a child goes on, nobody waits for it"
 
     def _broken_run(self, s: State) -> Iterator[str]:
         run = s.run
@@ -91,21 +105,33 @@ class KernelModel:
             yield "the run has ended, a turn is open"
         if run.owed:
             yield "the run has ended, a reaction is owed"
-        if any(s.turns[t].status == UNBORN for t, _ in self.cfg.wakes):
+        if not run.is_stopped and any(s.turns[t].status == UNBORN for t, _ in self.cfg.wakes):
             yield "the run has ended, a turn was never woken"
 
     def is_quiet(self, s: State) -> bool:
-        """Every turn is delivered (or was refused), the run has ended, nobody is busy, no bell rings."""
+        """Every turn is over, the run has ended, nobody is busy, no bell rings, no row waits in the outbox."""
         return (
-            all(
-                (turn.status == DONE and turn.deliverables > 0 and turn.events > 0) or turn.status == REFUSED
-                for turn in s.turns
-            )
-            and all(head.status == IDLE for head in s.heads)
+            all(self._is_over(s, t) for t in range(len(s.turns)))
+            and self._is_still(s)
             and all(w == NOBODY for w in s.workers)
             and not any(s.bells)
-            and s.handler == NO_HANDLER
             and (not self.cfg.starts or (s.run.status == ENDED and s.run.ends == 1))
+        )
+
+    def _is_over(self, s: State, t: int) -> bool:
+        """Delivered; or refused; or never born, because its parent is over, or its run was stopped before."""
+        turn = s.turns[t]
+        if turn.status != UNBORN:
+            return turn.status == REFUSED or (turn.status == DONE and turn.deliverables > 0 and turn.events > 0)
+        if t in self.cfg.parents:
+            return self._is_over(s, self.cfg.parents[t][0])
+        return s.run.is_stopped and any(t == woken for woken, _ in self.cfg.wakes)
+
+    def _is_still(self, s: State) -> bool:
+        return (
+            all(head.status == IDLE for head in s.heads)
+            and not any(DUE in (turn.report, turn.stop) for turn in s.turns)
+            and s.handler == NO_HANDLER
         )
 
     def is_abandoned(self, s: State) -> bool:
@@ -114,12 +140,7 @@ class KernelModel:
     def is_settled(self, s: State) -> bool:
         """Every turn that a client committed is delivered. A run may still owe reactions: those need a worker."""
         return (
-            all(
-                turn.status in (UNBORN, INSERTED, REFUSED)
-                or (turn.status == DONE and turn.deliverables > 0 and turn.events > 0)
-                for turn in s.turns
-            )
-            and all(head.status == IDLE for head in s.heads)
-            and s.handler == NO_HANDLER
-            and (s.run.status != LIVE or s.run.owed > 0)
+            all(turn.status in (UNBORN, INSERTED) or self._is_over(s, t) for t, turn in enumerate(s.turns))
+            and self._is_still(s)
+            and (s.run.status not in (LIVE, STOPPING) or s.run.owed > 0)
         )

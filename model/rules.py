@@ -17,7 +17,7 @@ class Rules:
     # K2: every card append carries (turn, epoch) and is refused when stale. Without: a zombie writes into the box.
     gated_cards: bool = True
     # K3: wait rows, suspension and command outbox commit together; commands leave after the commit.
-    # Without: the result comes before there is a wait for it and is dropped.
+    # Without: a stale owner starts a side effect; and without K28 a result that comes before its wait is dropped.
     suspend_first: bool = True
     # K4: a report acts only through its wait row open -> resolved; the first writer wins, the rest are duplicates.
     # Without: a late result resumes a turn that already goes on, under its running worker.
@@ -26,7 +26,7 @@ class Rules:
     report_by_call: bool = True
     # K6: each claim raises the epoch. Without: the retry of a suspended owner is valid again; two valid workers.
     bump_on_claim: bool = True
-    # K7: lease recovery raises the epoch as well. Redundant beside K6; kept because `heartbeat` then sees the loss.
+    # K7: lease recovery, defer and release raise the epoch as well. Redundant beside K6; kept because `heartbeat` then sees the loss.
     bump_on_recover: bool = True
     # K8: whoever makes a head idle dispatches the next queued turn in the same transaction.
     # Without: latency, as long as the sweep K10b is there.
@@ -49,7 +49,8 @@ class Rules:
     no_blind_retry: bool = True
     # K15: a suspended turn resumes only when no wait is open (unless it asked for each result, Config.is_streaming).
     resume_when_all: bool = True
-    # K16: suspend looks at the waits again under the lock. Without, with streaming join: suspended with nothing open.
+    # K16: suspend looks at the waits again under the lock. Without, after an early report: suspended with nothing open.
+    # With streaming join it is redundant beside K29: where nothing is open, there is a result to tell.
     suspend_rechecks: bool = True
     # K19: an expired turn is ended by the watchdog. Without: all workers dead, the turn never ends.
     ttl: bool = True
@@ -73,3 +74,43 @@ class Rules:
     count_locked: bool = True
     # K27b: an enqueue into a run looks at the run's status under that lock. Without: a turn joins a run that has ended.
     join_locked: bool = True
+    # K10c: a sweep dispatches what is suspended although nothing is open. Redundant beside K3, K4, K16 and K30; kept
+    # against a bug in them: without it and one of them the turn sleeps until it expires.
+    sweep_stuck: bool = True
+    # K28: a report for a call that is not open yet is kept while the turn is not done, whatever its head's status;
+    # the suspend that opens the call applies it. Without: the result is dropped.
+    early_kept: bool = True
+    # K28 again: also when the turn is queued, or suspended on another call.
+    early_always: bool = True
+    # K28b: an early report is kept under its token; it takes the place of no other, and the suspend compares.
+    # Without: a forged report is applied, or makes the true one a duplicate.
+    early_by_token: bool = True
+    # K29: with streaming join, suspend stays running when there is a result that its owner was not told.
+    # Without: the turn sleeps on a result, for as long as the others take.
+    suspend_tells: bool = True
+    # K30: suspend counts all waits of the turn that are open, anew. Without, with streaming join: counts those of its
+    # own calls only, and wakes too early or never.
+    suspend_recounts: bool = True
+    # K30b: inline calls are their owner's: nobody waits for them. Without: an intent that a lost owner left open, and
+    # its successor does not come back to, suspends the turn for good.
+    inline_apart: bool = True
+    # K30c: no sweep times an inline call out. Without: the owner's result is dropped.
+    inline_untimed: bool = True
+    # K31: a graceful stop is a mark on a running head, and only there: suspend is refused, recovery, release and defer
+    # end the turn. Without: the mark is lost with the status, and the turn goes on.
+    stop_holds: bool = True
+    # K31b: a sweep ends it when the grace is over. Without: an owner that never looks keeps the turn.
+    sweep_stops: bool = True
+    # K32: defers are counted; past the cap the kernel ends the turn. Without: put off for ever.
+    defer_capped: bool = True
+    # K33: the end of a child writes the row that tells its parent, in the same transaction. Without: a crash after
+    # it, or an end by the kernel, and the parent sleeps for ever.
+    report_row: bool = True
+    # K33b: a parent that ends, or whose wait times out, writes stop rows for its open children in the same
+    # transaction. Without: the child goes on, nobody waits for it.
+    stop_rows: bool = True
+    # K34 has no switch: a child has a head of its own. Without: it is queued behind the parent that waits for it.
+    # K35: nothing comes into a run that is being stopped. Without: a turn that no stop row will ever end.
+    stopping_closed: bool = True
+    # K36: a ui_action looks at the head under its lock. Without: two active turns on one agent.
+    action_locks: bool = True

@@ -182,3 +182,17 @@ def test_the_sql_lint_finds_what_it_is_there_for(body: str, problem: str) -> Non
 )
 def test_the_sql_lint_reads_the_header_too(written: str, instead: str, problem: str) -> None:
     assert problem in "\n".join(sqllint.lint(FUNCTION.format(body="null;").replace(written, instead)))
+
+
+def test_the_sql_lint_lets_a_documented_wrapper_read_the_clock_and_nothing_else_of_that_kind() -> None:
+    wrapper = """\
+-- report_result: reports now.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph.report_result(p_project text) returns text
+    language sql set search_path = pg_catalog as $$ select heliograph.report(p_project, {now}) $$;
+"""
+    assert list(sqllint.lint(wrapper.format(now="clock_timestamp()"))) == []
+    assert "calls now()" in "\n".join(sqllint.lint(wrapper.format(now="now()")))
+    other = wrapper.replace("report_result", "tell")
+    assert "calls clock_timestamp()" in "\n".join(sqllint.lint(other.format(now="clock_timestamp()")))

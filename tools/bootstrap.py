@@ -1,6 +1,7 @@
 """Make `.venv` from requirements.lock, once per content of the lock; `make` runs this before anything else.
 
-    python3.11 tools/bootstrap.py
+    python3.11 tools/bootstrap.py           .venv: the project and its tools
+    python3.11 tools/bootstrap.py bench     .venv-bench: what `make bench` measures Heliograph beside
 
 Needs nothing but Python 3.11 with `venv`. The stamp is written last: an environment without one was cut
 short and is made again, one whose stamp differs belongs to another lock, interpreter or folder. Two
@@ -16,50 +17,72 @@ import subprocess
 import sys
 import tomllib
 import venv
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-STAMP = VENV / "heliograph.stamp"
 INSTALL = ["install", "-qq", "--disable-pip-version-check", "--no-input"]
 # Wheels only: a source package would fetch build tools that no hash covers.
-LOCKED = ["--only-binary", ":all:", "--require-hashes", "--requirement", "requirements.lock"]
+LOCKED = ["--only-binary", ":all:", "--require-hashes", "--requirement"]
 OURS = ["--no-index", "--no-deps", "--no-build-isolation", "--editable", "."]
 
 
-def wanted() -> str:
-    """What the environment depends on, as one line: change any of it, and it is made again."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packaging = [project["project"], project["build-system"], project["tool"]["hatch"]]
-    parts = [(ROOT / "requirements.lock").read_text(encoding="utf-8"), json.dumps(packaging, sort_keys=True)]
-    parts += [sys.version, sys.base_prefix, str(ROOT)]  # an environment cannot be moved
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest() + "\n"
+@dataclass(frozen=True)
+class Environment:
+    """One folder of packages. has_project: whether ours is installed in it, as it stands in the tree."""
+
+    name: str
+    lock: str
+    has_project: bool
+
+    @property
+    def folder(self) -> Path:
+        return ROOT / self.name
+
+    @property
+    def stamp(self) -> Path:
+        return self.folder / "heliograph.stamp"
+
+    def wanted(self) -> str:
+        """What the environment depends on, as one line: change any of it, and it is made again."""
+        parts = [(ROOT / self.lock).read_text(encoding="utf-8")]
+        if self.has_project:
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+            packaging = [project["project"], project["build-system"], project["tool"]["hatch"]]
+            parts.append(json.dumps(packaging, sort_keys=True))
+        parts += [sys.version, sys.base_prefix, str(ROOT)]  # an environment cannot be moved
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest() + "\n"
+
+    def make(self, stamp: str, turn: int) -> None:
+        """A new folder in place of whatever is there; raises CalledProcessError when a step fails.
+
+        pip gets the locked descriptor too: should we be killed and pip live on, the next `make` waits for it.
+        """
+        print(f"Making {self.name} from {self.lock} (about a minute, once) ...", flush=True)
+        self.stamp.unlink(missing_ok=True)
+        venv.create(self.folder, clear=True, with_pip=True, symlinks=True)
+        pip = [str(self.folder / "bin" / "python"), "-m", "pip"]
+        for what in ([*LOCKED, self.lock], OURS) if self.has_project else ([*LOCKED, self.lock],):
+            subprocess.run([*pip, *INSTALL, *what], cwd=ROOT, check=True, pass_fds=[turn])
+        self.stamp.write_text(stamp, encoding="utf-8")
 
 
-def make(stamp: str, turn: int) -> None:
-    """A new `.venv` in place of whatever is there; raises CalledProcessError when a step fails.
-
-    pip gets the locked descriptor too: should we be killed and pip live on, the next `make` waits for it.
-    """
-    print("Making .venv from requirements.lock (about a minute, once) ...", flush=True)
-    STAMP.unlink(missing_ok=True)
-    venv.create(VENV, clear=True, with_pip=True, symlinks=True)
-    pip = [str(VENV / "bin" / "python"), "-m", "pip"]
-    for what in (LOCKED, OURS):
-        subprocess.run([*pip, *INSTALL, *what], cwd=ROOT, check=True, pass_fds=[turn])
-    STAMP.write_text(stamp, encoding="utf-8")
+PROJECT = Environment(".venv", "requirements.lock", has_project=True)
+BENCH = Environment(".venv-bench", "bench/requirements.lock", has_project=False)
 
 
 def main() -> int:
-    stamp = wanted()
+    environment = BENCH if sys.argv[1:] == ["bench"] else PROJECT
+    stamp = environment.wanted()
     with Path(__file__).open("rb") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        if STAMP.exists() and STAMP.read_text(encoding="utf-8") == stamp:
+        if environment.stamp.exists() and environment.stamp.read_text(encoding="utf-8") == stamp:
             return 0
         try:
-            make(stamp, turn.fileno())
+            environment.make(stamp, turn.fileno())
         except subprocess.CalledProcessError as failed:
-            print(f".venv is not complete: {' '.join(failed.cmd)} ended with {failed.returncode}.", file=sys.stderr)
+            name = environment.name
+            print(f"{name} is not complete: {' '.join(failed.cmd)} ended with {failed.returncode}.", file=sys.stderr)
             print("Next: look at pip's message above; packages come from the index pip is set to.", file=sys.stderr)
             return 1
     return 0

@@ -1,4 +1,4 @@
-"""Renew the parts of docs/ that are drawn from the code: the catalog, the error tree, the phases.
+"""Renew the parts of docs/ that are drawn from the code: the catalog, the error tree, the states, the phases.
 
     python -m tools.docs            write them again
     python -m tools.docs --check    fail when one is stale
@@ -9,12 +9,17 @@ pages need no markers and the prose around a part is free.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from pglast.parser import parse_sql_json
 
 from heliograph.errors import HeliographError
+from heliograph.ledger.install import migrations
 from heliograph.lifecycle.phases import NEXT, STOP, Phase
 from heliograph.signals.catalog import render_catalog
 
@@ -39,6 +44,30 @@ def descendants(error: type[HeliographError], depth: int = 0) -> Iterator[tuple[
             yield from descendants(below, depth + 1)
 
 
+def render_moves() -> str:
+    """The moves of an agent's status as a table: the rows that the migrations put into head_transitions."""
+    lines = ["| Move | From | To | Epoch | By | What it means |", "|---|---|---|---|---|---|"]
+    for move, before, after, step, by, note in head_transitions():
+        functions = ", ".join(f"`{function}`" for function in by.split(", "))
+        lines.append(f"| {move} | {before} | {after} | {'+ 1' if step else 'as it was'} | {functions} | {note} |")
+    return "\n".join(lines) + "\n"
+
+
+def head_transitions() -> Iterator[list[Any]]:
+    """The rows as the migrations write them: move, from, to, epoch step, by, note."""
+    for migration in migrations():
+        for entry in json.loads(parse_sql_json(migration.sql))["stmts"]:
+            insert = entry["stmt"].get("InsertStmt")
+            if insert is not None and insert["relation"]["relname"] == "head_transitions":
+                for row in insert["selectStmt"]["SelectStmt"]["valuesLists"]:
+                    yield [constant(value["A_Const"]) for value in row["List"]["items"]]
+
+
+def constant(node: dict[str, Any]) -> Any:
+    """A string or a number of a syntax tree; the tree leaves out what is zero."""
+    return node["sval"]["sval"] if "sval" in node else node["ival"].get("ival", 0)
+
+
 def render_phases() -> str:
     """The phase table as a diagram."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {Phase.INIT}"]
@@ -48,11 +77,12 @@ def render_phases() -> str:
     return "\n".join([*lines, f"    {Phase.TERMINATE} --> [*]", "```", ""])
 
 
-PARTS: dict[str, Callable[[], str]] = {
-    "signals.md": render_catalog,
-    "errors.md": render_errors,
-    "states.md": render_phases,
-}
+PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
+    ("signals.md", render_catalog),
+    ("errors.md", render_errors),
+    ("states.md", render_moves),
+    ("states.md", render_phases),
+)
 
 
 def renewed(page: str, part: str) -> str:
@@ -66,7 +96,7 @@ def renewed(page: str, part: str) -> str:
 
 def main() -> int:
     stale = []
-    for name, render in PARTS.items():
+    for name, render in PARTS:
         path = DOCS / name
         before = path.read_text(encoding="utf-8")
         after = renewed(before, render())

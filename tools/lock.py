@@ -1,10 +1,11 @@
-"""Renew requirements.lock, or check without a network that it is what we promise.
+"""Renew the locks, or check without a network that they are what we promise.
 
-    python -m tools.lock            resolve again and write the lock (needs an index)
+    python -m tools.lock            resolve again and write the locks (needs an index)
     python -m tools.lock --check    every pin is exact and hashed, no line names a host, an index or a
                                     path, and each requirement of pyproject.toml is met by a pin
 
-Which index the wheels come from is the user's own pip configuration, so the lock names none.
+requirements.lock is the project's; bench/requirements.lock is of the peers that `make bench` measures beside it.
+Which index the wheels come from is the user's own pip configuration, so the locks name none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,61 +24,90 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = ROOT / "requirements.lock"
 
 HEAD = """\
-# Every package of every extra and every group, pinned and hashed for all platforms.
+# {}, pinned and hashed for all platforms.
 # Written by `make lock`; checked by `make check`.
 """
-RESOLVE = ["uv", "pip", "compile", "pyproject.toml", "--all-extras", "--group", "test", "--group", "lint"]
-RESOLVE += ["--group", "build", "--universal", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
+RESOLVE = ["uv", "pip", "compile", "--universal", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
 
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)(?: ; [^\\]+)? \\")
 HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}(?: \\)?")
 
 
-def renew() -> None:
+@dataclass(frozen=True)
+class Lock:
+    """name: its path from the root. is_library: whether it holds what the library and its build need, too."""
+
+    name: str
+    holds: str
+    groups: tuple[str, ...]
+    is_library: bool
+
+    @property
+    def path(self) -> Path:
+        return ROOT / self.name
+
+
+LOCKS = (
+    Lock(
+        "requirements.lock", "Every package of every extra and every group but bench", ("test", "lint", "build"), True
+    ),
+    Lock("bench/requirements.lock", "What Heliograph is measured beside", ("bench",), False),
+)
+
+
+def renew(lock: Lock) -> None:
     """Resolve from the present pins, so that only what has to move moves; `--upgrade` moves all."""
-    arguments = [*RESOLVE, *sys.argv[1:], "--output-file", LOCK.name]
+    wanted = ["pyproject.toml", "--all-extras"] if lock.is_library else []
+    wanted += [part for group in lock.groups for part in ("--group", group)]
+    arguments = [*RESOLVE, *wanted, *sys.argv[1:], "--output-file", lock.name]
     subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    LOCK.write_text(HEAD + "\n" + re.sub(r"\A(?:#.*\n|\n)*", "", LOCK.read_text()))
+    lock.path.write_text(HEAD.format(lock.holds) + "\n" + re.sub(r"\A(?:#.*\n|\n)*", "", lock.path.read_text()))
 
 
-def problems(lock: str, project: dict[str, Any]) -> Iterator[str]:
+def problems(lock: Lock, text: str, project: dict[str, Any]) -> Iterator[str]:
     """What is wrong with the lock's text, measured against the parsed pyproject.toml."""
     pins: dict[str, list[Version]] = {}
-    lines = lock.splitlines()
+    lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if pin := PIN.fullmatch(line):
             pins.setdefault(canonicalize_name(pin[1]), []).append(Version(pin[2]))
             if number == len(lines) or not HASH.fullmatch(lines[number]):
-                yield f"requirements.lock:{number}: {pin[1]} has no hash"
+                yield f"{lock.name}:{number}: {pin[1]} has no hash"
         elif line and not line.startswith("#") and not HASH.fullmatch(line):
             # Whatever is neither a pin nor a hash: an index option, a URL, a path, an open range.
-            yield f"requirements.lock:{number}: neither an exact pin nor a hash: {line.strip()}"
+            yield f"{lock.name}:{number}: neither an exact pin nor a hash: {line.strip()}"
         elif "://" in line:
-            yield f"requirements.lock:{number}: names a host: {line.strip()}"
-    for requirement in required(project):
+            yield f"{lock.name}:{number}: names a host: {line.strip()}"
+    for requirement in required(lock, project):
         versions = pins.get(canonicalize_name(requirement.name))
         if versions is None:
-            yield f"{requirement} of pyproject.toml has no pin"
+            yield f"{requirement} of pyproject.toml has no pin in {lock.name}"
         elif not all(requirement.specifier.contains(version, prereleases=True) for version in versions):
-            yield f"{requirement} of pyproject.toml is not met by {', '.join(map(str, versions))}"
+            yield f"{requirement} of pyproject.toml is not met by {', '.join(map(str, versions))} in {lock.name}"
 
 
-def required(project: dict[str, Any]) -> Iterator[Requirement]:
-    """Every direct requirement: the build's, the library's, each extra's and each group's."""
-    table = project["project"]
-    extras, groups = table.get("optional-dependencies", {}), project.get("dependency-groups", {})
-    for listed in (project["build-system"]["requires"], table["dependencies"], *extras.values(), *groups.values()):
-        yield from (Requirement(line) for line in listed)
+def required(lock: Lock, project: dict[str, Any]) -> Iterator[Requirement]:
+    """Every direct requirement: the build's, the library's and each extra's, or none of these; and each group's."""
+    table, groups = project["project"], project["dependency-groups"]
+    listed = [groups[name] for name in lock.groups]
+    if lock.is_library:
+        listed += [project["build-system"]["requires"], table["dependencies"], *table["optional-dependencies"].values()]
+    yield from (Requirement(line) for lines in listed for line in lines)
 
 
 def main() -> int:
-    if "--check" not in sys.argv[1:]:
-        renew()
-    found = list(problems(LOCK.read_text(), tomllib.loads((ROOT / "pyproject.toml").read_text())))
-    print("\n".join(found) or "requirements.lock: pinned, hashed, hostless, and it meets pyproject.toml")
+    is_check = "--check" in sys.argv[1:]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    locked = {group for lock in LOCKS for group in lock.groups}
+    found = [f"group {group} of pyproject.toml is in no lock" for group in project["dependency-groups"].keys() - locked]
+    for lock in LOCKS:
+        if not is_check:
+            renew(lock)
+        found += problems(lock, lock.path.read_text(), project)
+    good = f"{' and '.join(lock.name for lock in LOCKS)}: pinned, hashed, hostless, and they meet pyproject.toml"
+    print("\n".join(found) or good)
     if found:
         print("Next: `make lock`, and commit the result.")
     return 1 if found else 0

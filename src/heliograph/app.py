@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from heliograph.errors import InvalidInput, shown
-from heliograph.reactive.agent import AgentSpec, Effect, define_agent
+from heliograph.errors import InvalidInput, NotFound, shown
+from heliograph.reactive.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
 
 if TYPE_CHECKING:
+    from heliograph.client import StopResult
     from heliograph.runtime import RunResult
     from heliograph.signals.model import Signal
 
@@ -61,13 +63,17 @@ class Heliograph:
         timeout_seconds: float = 300.0,
         ttl_seconds: float = 3600.0,
         max_attempts: int = 5,
+        retries: int = 3,
+        result_fields: Sequence[Mapping[str, Any]] = (),
+        on_request: bool = False,
     ) -> Callable[[F], F]:
         """Make a function, plain or async, an agent. It takes a `Context` and returns the agent's output.
 
         The agent has the function's name unless `name` is given, which a lambda or an object needs. activate_on: any
         of these signals wakes it; activate_when_all: it wakes when each of these has come. when: a guard of the state,
         or of state and signal. emits: its own signals, see Context.emit. updates: the state key, or keys, that take
-        its output. The rest: see AgentSpec. Raises InvalidInput naming the argument and the rule.
+        its output. on_request: nothing has to wake it, for others delegate to it or send it messages. The rest: see
+        AgentSpec. Raises InvalidInput naming the argument and the rule.
         """
         options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
         if misplaced:
@@ -129,6 +135,47 @@ class Heliograph:
         async with open_runtime() as runtime:
             return await runtime.run(workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
                                      concurrency=concurrency, lease_seconds=lease_seconds)  # fmt: skip
+
+    async def enqueue(
+        self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,
+        context_box_id: str | None = None, ui_action: bool = False,
+    ) -> str:  # fmt: skip
+        """Send an agent of a run a message: one message is one turn. Answers the turn's id.
+
+        The agent's own priority, attempts, time to live and result fields hold; the rest, and what it raises, is said
+        at `Client.enqueue`. The same turn_id with the same message is the same turn.
+        """
+        from heliograph.client import Client
+
+        spec = self.workflow.agents.get(agent)
+        if spec is None:
+            near = get_close_matches(str(agent), self.workflow.agents, 1)
+            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(self.workflow.agents))}"
+            raise NotFound(f"application {self.name} has no agent {shown(agent)}; {known}", code="unknown_agent")
+        async with Client() as client:
+            return await client.enqueue(
+                run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],
+                max_attempts=spec.max_attempts, ttl_seconds=spec.ttl_seconds, result_fields=spec.result_fields,
+                context_box_id=context_box_id, ui_action=ui_action,
+            )  # fmt: skip
+
+    async def stop(
+        self, run_id: str | None = None, *, turn: str | None = None, now: bool = False, grace_seconds: float = 10.0,
+        reason: str = "user_interrupt",
+    ) -> StopResult:  # fmt: skip
+        """End a run, or one turn, as canceled; see `Client.stop_run` and `Client.stop_turn`.
+
+        Raises InvalidInput unless exactly one of the two is named.
+        """
+        from heliograph.client import Client
+
+        if (run_id is None) == (turn is None):
+            raise InvalidInput("stop takes a run id, or turn='turn_...', one of the two", code="required_field")
+        async with Client() as client:
+            if turn is not None:
+                return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason)
+            assert run_id is not None
+            return await client.stop_run(run_id, now=now, grace_seconds=grace_seconds, reason=reason)
 
 
 def _name_of(function: Any) -> str:

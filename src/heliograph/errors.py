@@ -9,6 +9,10 @@
     ├── StoreUnavailable    PostgreSQL cannot be reached; trying again may help
     ├── AgentFailed         an agent's own code raised, or answered what it may not
     ├── HarnessError        a model, its provider or its answer went wrong
+    ├── ToolFailed          a tool or a step that an agent called has failed, told to the agent
+    │   └── ToolTimedOut    it did not answer in time
+    ├── StepInDoubt         nobody knows whether a step that may happen once has happened
+    ├── DelegationFailed    a turn that an agent waited for ended otherwise than with success
     └── TurnTimedOut        an agent ran longer than its timeout
 
 Each carries a `code` for programs (lower case for input, the specification's
@@ -18,15 +22,16 @@ next), and where it helps a `path` into the input.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 
 class HeliographError(Exception):
     """The root; `exit_code` is what the command line ends with."""
 
     default_code: ClassVar[str] = "UNKNOWN"
-    recoverable: ClassVar[bool] = False
     exit_code: ClassVar[int] = 1
+    recoverable: bool = False  # trying again may help; of a class, unless one error says otherwise
 
     def __init__(self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None):
         super().__init__(message)
@@ -92,9 +97,73 @@ class AgentFailed(HeliographError):
 
 
 class HarnessError(HeliographError):
-    """A model could not be asked, or answered what cannot be used."""
+    """A model could not be asked, or answered what cannot be used.
+
+    recoverable: the turn is put off and asks again, at most as often as the agent's `retries` say.
+    retry_after_seconds: how long the provider asked to be left alone.
+    """
 
     default_code = "ACTION_FAILED"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
+        recoverable: bool = False, retry_after_seconds: float = 0.0,
+    ):  # fmt: skip
+        super().__init__(message, code=code, path=path, hint=hint)
+        self.recoverable = recoverable
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ToolFailed(HeliographError):
+    """A call answered with an error; `error` is what the tool sent, `code` the tool's own where it gave one."""
+
+    default_code = "TOOL_ERROR"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
+        tool: str = "", call_id: str = "", error: Mapping[str, Any] | None = None,
+    ):  # fmt: skip
+        super().__init__(message, code=code, path=path, hint=hint)
+        self.tool = tool
+        self.call_id = call_id
+        self.error = dict(error or {})
+        self.recoverable = bool(self.error.get("recoverable", self.recoverable))
+
+
+class ToolTimedOut(ToolFailed):
+    """A call was not answered before its deadline; a later answer is only logged."""
+
+    default_code = "TOOL_TIMEOUT"
+
+
+class StepInDoubt(HeliographError):
+    """A step began and nobody knows whether it happened: it is not tried again blindly. Ask, verify, or give up."""
+
+    default_code = "IN_DOUBT"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
+        step: str = "", call_id: str = "",
+    ):  # fmt: skip
+        super().__init__(message, code=code, path=path, hint=hint)
+        self.step = step
+        self.call_id = call_id
+
+
+class DelegationFailed(HeliographError):
+    """A turn that was delegated failed, was canceled or timed out; `outcome` says which, `error` is its own."""
+
+    default_code = "DELEGATION_ERROR"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
+        agent: str = "", call_id: str = "", outcome: str = "failed", error: Mapping[str, Any] | None = None,
+    ):  # fmt: skip
+        super().__init__(message, code=code, path=path, hint=hint)
+        self.agent = agent
+        self.call_id = call_id
+        self.outcome = outcome
+        self.error = dict(error or {})
 
 
 class TurnTimedOut(HeliographError):

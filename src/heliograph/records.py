@@ -8,6 +8,8 @@ import msgspec
 
 RunStatus = Literal["running", "terminating", "ended"]
 Outcome = Literal["success", "failed", "canceled", "timeout", "partial"]
+CallKind = Literal["tool", "inline", "child", "timer", "human"]
+CallStatus = Literal["success", "failed", "timeout", "unknown", "canceled"]
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -37,8 +39,32 @@ class InboxRow(msgspec.Struct, frozen=True):
     correlation_id: str
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """A call that a turn has opened. `content` is that of its result's card, once it is resolved.
+
+    resolved_position: its place in the order in which the turn's results came, from 1.
+    """
+
+    call_id: str
+    tool: str
+    kind: CallKind
+    state: Literal["open", "resolved", "closed"]
+    epoch: int
+    step_id: str | None = None
+    effect: str = "once"
+    status: CallStatus | None = None
+    card_id: str | None = None
+    content: Any = None
+    resolved_position: int | None = None
+    after_execution: Literal["suspend", "terminate"] = "suspend"
+    may_override: bool = False
+
+
 class Claimed(msgspec.Struct, frozen=True):
-    """One head taken by `claim`, with all that hydration needs. `epoch` is the fencing token."""
+    """One head taken by `claim`, with all that hydration needs. `epoch` is the fencing token.
+
+    waits: the turn's calls in the order in which they were opened. defers: how often it was put off.
+    """
 
     agent_id: str
     agent: str
@@ -56,16 +82,62 @@ class Claimed(msgspec.Struct, frozen=True):
     cause: Cause
     inbox: list[InboxRow]
     run: RunView
+    waits: list[Wait] = []
+    defers: int = 0
+    result_fields: list[dict[str, Any]] | None = None
+    parent_turn_id: str | None = None
+    message_type: Literal["turn", "ui_action"] = "turn"
+
+
+class StopOrder(msgspec.Struct, frozen=True):
+    """A graceful stop that waits for the owner: end the turn as canceled, before the kernel does."""
+
+    reason: str | None = None
 
 
 class Written(msgspec.Struct, frozen=True):
-    """The answer to append, renew and finish for one turn; `run` comes with a conflict."""
+    """The answer to a gated call for one turn.
+
+    run: as it is now, with a conflict. stop: with a renewed lease, where somebody wants the turn stopped. waits: all of
+    them, when nothing that the turn would have waited for was open any more. code, message: why it was refused.
+    """
 
     turn_id: str
-    outcome: Literal["ok", "stale", "conflict", "duplicate"]
+    outcome: Literal[
+        "ok", "stale", "conflict", "duplicate", "refused", "stopped", "suspended", "resolved", "deferred", "exhausted",
+    ]  # fmt: skip
     targets: list[str] = []
     first_seq: int | None = None
     run: RunView | None = None
+    stop: StopOrder | None = None
+    waits: list[Wait] = []
+    code: str = ""
+    message: str = ""
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """The answer to begin_call: whether the effect may happen now, or what is known of it."""
+
+    outcome: Literal["fresh", "again", "done", "in_doubt", "stale", "refused"]
+    status: CallStatus | None = None
+    content: Any = None
+    code: str = ""
+    message: str = ""
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """The answer to one report."""
+
+    turn_id: str
+    call_id: str
+    outcome: Literal[
+        "applied", "early", "duplicate", "late", "turn_done", "unknown_turn", "unknown_call", "bad_token", "invalid",
+        "refused",
+    ]  # fmt: skip
+    resumed: bool = False
+    targets: list[str] = []
+    code: str = ""
+    message: str = ""
 
 
 class OwedSignal(msgspec.Struct, frozen=True):
@@ -85,9 +157,13 @@ class OwedRun(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A task event in the outbox: pointers only (L0-86)."""
+    """A row of the outbox for the wire: a task event, pointers only (L0-86), or a command to a tool (L0-51)."""
 
     outbox_id: int
     key: str
     subject: str
     body: dict[str, Any]
+
+    @property
+    def is_command(self) -> bool:
+        return self.key.startswith("cmd:")

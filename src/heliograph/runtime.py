@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ from heliograph.errors import InvalidInput, Refused, StoreUnavailable, shown
 from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
-from heliograph.ledger.pool import Database
+from heliograph.ledger.pool import Database, explain
 from heliograph.ledger.reader import Reader
 from heliograph.reactive.function import check_function
 from heliograph.reactive.reaction import react_to_start
@@ -72,16 +72,23 @@ class Runtime:
         lease_seconds: float = 30.0,
         label: str | None = None,
         run_id: str | None = None,
+        projects: Sequence[str] = (),
     ) -> Worker:
         """A worker for these applications, under a name of its own that begins with `label`, else with the host.
 
-        run_id: serve that run only.
+        run_id: serve that run only. projects: serve these projects, each with its fair share of the turns at a time;
+        none means the runtime's own.
         Raises InvalidInput (`out_of_range`, `wrong_type`).
         """
         _check_service(concurrency, lease_seconds)
-        kit = Kit(self.world, self.ledger, {w.name: w for w in workflows}, self.harnesses, run_id)
+        served = {w.name: w for w in workflows}
+        ledgers = [Ledger(self.world, project) for project in dict.fromkeys(projects)] or [self.ledger]
+        kits = [
+            Kit(self.world, ledger, served, self.harnesses, run_id, sends_commands=self.settings.nats_url is not None)
+            for ledger in ledgers
+        ]
         name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
-        return Worker(kit, name, concurrency=concurrency, lease_seconds=lease_seconds)
+        return Worker(kits, name, concurrency=concurrency, lease_seconds=lease_seconds)
 
     async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
         """Run `worker` until `stopping` is set; its turns in hand get `grace_seconds`, then they are handed back.
@@ -112,8 +119,10 @@ class Runtime:
         [answer] = await self.ledger.start_runs([{
             "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, workflow.shape.as_given(given)),
             "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
-            "reaction": reaction.to_item(),
+            "reaction": reaction.to_item(), "hears_reports": bool(workflow.wakes.match("tool:result")),
         }])  # fmt: skip
+        if answer["outcome"] == "refused":
+            raise InvalidInput(f"run {name} cannot start: {answer['message']}", code=answer["code"], path="/state")
         if answer["outcome"] == "conflict":
             raise Refused(f"run {name} exists and was started with another state or application; choose another run id",
                           code="id_conflict")  # fmt: skip
@@ -187,11 +196,11 @@ class Runtime:
 
 
 async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
-    """Leave nothing behind: hand back what still runs, publish what is in the outbox."""
+    """Leave nothing behind: hand back what still runs, deliver what is in the outbox."""
     worker.stop()
-    with suppress(StoreUnavailable):  # then the leases run out, and another worker publishes
+    with suppress(StoreUnavailable):  # then the leases run out, and another worker delivers
         await worker.hand_back()
-        await worker.watchdog.relay()
+        await worker.watchdog.settle()
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 
@@ -263,13 +272,16 @@ def _bells(settings: Settings, database: Database, on_ring: Callable[[list[str]]
 
 
 async def _check_schema(database: Database, *, installs: bool) -> None:
-    connection = await database.acquire()
     try:
-        if installs:
-            await install(connection)
-        check(await read_state(connection))
-    finally:
-        await database.release(connection)
+        connection = await database.acquire()
+        try:
+            if installs:
+                await install(connection)
+            check(await read_state(connection))
+        finally:
+            await database.release(connection)
+    except Exception as error:  # a connection that breaks in between is an outage like any other
+        raise explain(error, "the look at the schema") from error
 
 
 def _check_service(concurrency: int, lease_seconds: float) -> None:

@@ -29,6 +29,9 @@ class Doorbell(Protocol):
     @property
     def is_up(self) -> bool: ...
 
+    @property
+    def carries_commands(self) -> bool: ...
+
     def ring(self, keys: Iterable[str]) -> None: ...
 
     async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None: ...
@@ -45,6 +48,23 @@ def _settle(future: concurrent.futures.Future[T], function: Callable[..., T], *a
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+async def within(seconds: float | None, work: Awaitable[T]) -> T:
+    """`World.within`, on whatever event loop runs it: real worlds and simulated ones mean the same by it."""
+    scope = asyncio.timeout(seconds)
+    try:
+        async with scope:
+            return await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and not task.cancelling():  # nobody cancelled us: the work let one of its own escape
+            raise RuntimeError("it was cancelled from within") from None
+        raise
+    except TimeoutError:
+        if scope.expired():  # ours; one that the work itself raised stays a TimeoutError
+            raise TurnTimedOut(f"not done within {seconds} s") from None
+        raise
 
 
 class _Ear:
@@ -105,19 +125,7 @@ class RealWorld:
         return task
 
     async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
-        scope = asyncio.timeout(seconds)
-        try:
-            async with scope:
-                return await work
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and not task.cancelling():  # nobody cancelled us: the work let one of its own escape
-                raise RuntimeError("it was cancelled from within") from None
-            raise
-        except TimeoutError:
-            if scope.expired():  # ours; one that the work itself raised stays a TimeoutError
-                raise TurnTimedOut(f"not done within {seconds} s") from None
-            raise
+        return await within(seconds, work)
 
     async def run_sync(self, function: Callable[..., T], *args: object) -> T:
         """In a thread of its own: a pool would let functions that outlive their timeout starve all others, and its
@@ -148,9 +156,11 @@ class RealWorld:
                 ear.bell.set()
 
     async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
+        is_command = subject.startswith("cmd.")
         try:
             for wire in self.wires:  # on all of them, or it stays in the outbox
-                await wire.publish(subject, key, body)
+                if wire.carries_commands or not is_command:
+                    await wire.publish(subject, key, body)
         except OSError as error:
             raise StoreUnavailable(f"event {key} is not published yet: {error}") from error
 

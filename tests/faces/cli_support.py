@@ -16,8 +16,8 @@ from typing import Any
 HELIO = Path(sys.executable).with_name("helio")
 SECONDS = 30
 
-# writer: says something, and on its first attempt does what the state wants: `stall` for ever, or `hold` until a file
-# is there. critic: a plain function that hears of the draft.
+# writer: says something, and does what the state wants: when it first runs `stall` for ever, or `hold` until a file is
+# there. critic: a plain function that hears of the draft.
 PRESS = """
 import asyncio
 from pathlib import Path
@@ -29,7 +29,9 @@ app = Heliograph("press")
 @app.agent(activate_on=["workflow:start"], emits=["draft:ready"], updates="draft")
 async def writer(c):
     c.progress(0.5, "half way")
-    if c.attempt == 1 and c.document.get("stall"):
+    stalled = Path(f"stalled-{c.run_id}")
+    if c.document.get("stall") and not stalled.exists():
+        stalled.touch()
         await asyncio.Event().wait()
     while "hold" in c.document and not Path(c.document["hold"]).exists():
         await asyncio.sleep(0.01)

@@ -38,7 +38,7 @@ TIME  reflection_complete  writer  {"decision":"goal_achieved","confidence":1.0}
 TIME  terminated  writer  {"status":"success","outputs":["writer"]}
 TIME  agent:completed  writer  the draft
 TIME  state:draft:changed  writer  {"value":"the draft"}
-TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_turn_ID_2"}
+TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_turn_ID_end"}
 TIME  agent:activated  critic
 """
 
@@ -71,7 +71,7 @@ def test_a_run_that_fails_ends_with_1_and_shows_the_cause_without_a_traceback(sh
     assert done.returncode == 1
     assert "ACTION_FAILED: ValueError: no ink" in done.stdout
     assert "outcome  failed" in done.stdout
-    assert "(press.py:17)" in done.stderr
+    assert "(press.py:19)" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from heliograph.testing.database import TestServer
+from heliograph.testing.transitions import guard_transitions
 from tests.kernel.kit import Connect, Kernel, connect, new_project
 
 VERSIONS = (18,) if os.environ.get("HELIOGRAPH_TEST_DATABASE_URL") else (18, 16)  # that server is the one it is
@@ -28,10 +29,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def shared_url(postgres: TestServer) -> Iterator[str]:
-    """A database with the schema, for all tests of one server."""
+    """A database with the schema, for all tests of one server. It refuses moves that no agent may make."""
     url = asyncio.run(postgres.create())
+    asyncio.run(_guard(url))
     yield url
     asyncio.run(postgres.drop(url))
+
+
+async def _guard(url: str) -> None:
+    connection = await connect(url)
+    await guard_transitions(connection)
+    await connection.close()
 
 
 @pytest_asyncio.fixture

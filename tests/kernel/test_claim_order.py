@@ -30,7 +30,8 @@ async def test_a_claim_answers_all_that_the_turn_needs(kernel: Kernel) -> None:
     kernel.wait(10)
     assert await kernel.claim_one() == {
         "agent_id": "run_a/writer", "agent": "writer", "run_id": "run_a", "target": TARGET, "turn_id": "turn_1",
-        "epoch": 2, "priority": 1, "attempts": 0, "max_attempts": 3, "ttl_seconds": 590, "context_box_id": None,
+        "epoch": 2, "priority": 1, "phase": "init", "attempts": 0, "max_attempts": 3, "defers": 0, "ttl_seconds": 590,
+        "context_box_id": None,
         "output_box_id": "box_turn_1", "activation_id": "sig_run_a_2",
         "cause": {"id": "sig_run_a_1", "name": "workflow:start", "payload": {"state": {}}, "agent": None},
         "inbox": [{"message_type": "turn", "correlation_id": "sig_run_a_1"}],
@@ -43,7 +44,7 @@ async def test_a_claim_answers_all_that_the_turn_needs(kernel: Kernel) -> None:
 async def test_a_claim_takes_the_inbox_rows_of_the_turn_under_its_epoch(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
-    mine, waiting = await kernel.rows("agent_inbox")
+    mine, waiting = await kernel.rows("agent_inbox", "inbox_id, status, turn_epoch")
     assert (mine["status"], mine["turn_epoch"]) == ("processing", claimed["epoch"])
     assert (waiting["status"], waiting["turn_epoch"]) == ("queued", None)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
 from heliograph.ledger import pool
-from tests.kernel.kit import TARGET, Item, Kernel, draft, ending, run_item, saying
+from tests.kernel.kit import START, TARGET, Item, Kernel, draft, ending, run_item, saying
 
 
 class Counted:
@@ -69,12 +70,16 @@ async def test_looking_where_nothing_is_due_writes_nothing(kernel: Kernel) -> No
     await kernel.running()
     counted = Counted(kernel)
     assert await counted(kernel.claim()) == []
-    for kind in ("leases", "expired", "queued"):
+    for kind in ("leases", "expired", "queued", "waits", "reports", "stops"):
         await counted(kernel.sweep(kind))
     for function, args in (
+        ("sweep_stuck", (10, "")),
         ("sweep_bells", (0.0,)),
         ("sweep_owed", ([TARGET], 10)),
         ("read_outbox", (10,)),
+        ("read_box", ("box_turn_a", 0, 10)),
+        ("prune", (START - timedelta(days=1), 10)),
+        ("liveness", ()),
         ("doctor", (True,)),
     ):
         await counted(kernel.call(function, *args))

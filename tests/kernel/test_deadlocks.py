@@ -6,14 +6,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from tests.kernel.kit import START, TARGET, Connect, Item, Kernel, draft, ending, message, run_item, saying, woken
+from tests.kernel.kit import (
+    START,
+    TARGET,
+    Connect,
+    Item,
+    Kernel,
+    draft,
+    ending,
+    message,
+    run_item,
+    saying,
+    stopping,
+    woken,
+)
+from tests.kernel.waits import TOKEN, activated, child, command, result, timer
 
 CLIENTS = 6
 CALLS_EACH = 150
@@ -36,7 +48,8 @@ class Client:
     async def work(self) -> None:
         moves = [
             self.start, self.enqueue, self.enqueue, self.claim, self.claim, self.append, self.renew, self.finish, self.finish,
-            self.sweep, self.pay, self.relay,
+            self.suspend, self.suspend, self.report, self.report, self.give_back, self.stop, self.sweep, self.sweep, self.pay,
+            self.relay, self.prune,
         ]  # fmt: skip
         for _ in range(CALLS_EACH):
             await self.random.choice(moves)()
@@ -90,8 +103,41 @@ class Client:
         if self.random.random() < 0.3:  # as after a lost reply
             await self.call("finish", items)
 
+    async def suspend(self) -> None:
+        items = []
+        for each in self.some(self.held):
+            turn = f"turn_{next(self.turns)}"
+            calls = self.some([command("c1"), command("c2"), timer("c3", 1.0),
+                               child("c4", self.random.choice(AGENTS), turn, instance=turn)])  # fmt: skip
+            join = self.random.choice(["all", "each"])
+            items.append(saying(each, *activated("critic"), said=self.random.randint(0, 2), calls=calls, join=join))
+            self.held.remove(each)
+        await self.call("suspend", items)
+
+    async def report(self) -> None:
+        waits = await self.kernel.rows("turn_waiting_tools", "agent_turn_id, tool_call_id", "state = 'open'")
+        asked = [result(row["agent_turn_id"], row["tool_call_id"], token=TOKEN) for row in self.some(waits)]
+        await self.call("report", [*asked, *asked[:1]])
+
+    async def give_back(self) -> None:
+        items = [saying(each, delay_seconds=self.random.choice([0, 0.05])) for each in self.some(self.held)]
+        await self.call(self.random.choice(["release", "defer"]), items)
+
+    async def stop(self) -> None:
+        mode, grace = self.random.choice(["force", "graceful"]), self.random.choice([0, 0.5])
+        turns = [f"turn_{self.random.randint(1, 200)}" for _ in range(self.random.randint(0, 3))]
+        await self.call("stop", [stopping(turn, mode, grace_seconds=grace) for turn in turns])
+        if self.random.random() < 0.1:
+            await self.call("stop_runs", [stopping(run, mode, grace_seconds=grace) for run in self.some(RUNS)])
+
     async def sweep(self) -> None:
-        await self.call(self.random.choice(["sweep_leases", "sweep_expired", "sweep_queued"]), 10)
+        kinds = ["leases", "expired", "queued", "waits", "reports", "stops", "stuck"]
+        kind = self.random.choice(kinds)
+        answer = await self.call(f"sweep_{kind}", 10, *([""] * (kind == "stuck")))
+        assert answer["failed"] == []
+
+    async def prune(self) -> None:
+        await self.call("prune", START + timedelta(milliseconds=10 * next(self.clock) - 500), 5)
 
     async def pay(self) -> None:
         items = []
@@ -104,37 +150,12 @@ class Client:
         await self.call("react", items)
 
     async def relay(self) -> None:
-        ids = [event["outbox_id"] for event in await self.kernel.call("read_outbox", 20)]
-        self.random.shuffle(ids)
-        await self.call("mark_published", ids)
+        keys = [event["key"] for event in await self.kernel.call("read_outbox", 20)]
+        self.random.shuffle(keys)
+        await self.call("mark_published", keys)
 
 
-# kernel.md section 3, as far as no tool is involved; every one of them raises the epoch by one
-LEGAL = {
-    ("idle", "dispatched"), ("dispatched", "running"), ("running", "dispatched"), ("running", "idle"), ("dispatched", "idle"),
-}  # fmt: skip
-WATCH = """
-create schema watched;
-create table watched.moves (project text, old text, new text, raised bigint);
-create function watched.note() returns trigger language plpgsql as $$
-begin
-    insert into watched.moves values (new.project_id, old.status, new.status, new.turn_epoch - old.turn_epoch);
-    return null;
-end $$;
-create trigger watched after update on heliograph.agent_state_head for each row execute function watched.note();
-"""
-
-
-@pytest_asyncio.fixture
-async def watched(kernel: Kernel) -> AsyncIterator[None]:
-    """Each update of a head is noted in watched.moves."""
-    await kernel.connection.execute(WATCH)
-    yield
-    await kernel.connection.execute("drop trigger watched on heliograph.agent_state_head; drop schema watched cascade")
-
-
-@pytest.mark.usefixtures("watched")
-@pytest.mark.proves("K17", "L0-01", "L0-14", "L0-10", "L0-11", "L0-12", "K6", "K7", "K24", "K25", "K27")
+@pytest.mark.proves("K17", "L0-01", "L0-14", "K6", "K7", "K12", "K24", "K25", "K27")
 async def test_random_batches_over_many_connections_never_deadlock_and_leave_a_sound_ledger(
     kernel: Kernel, beside: Connect
 ) -> None:
@@ -145,13 +166,6 @@ async def test_random_batches_over_many_connections_never_deadlock_and_leave_a_s
         "R6"
     }  # runs that nobody will move: all their turns ended, and nothing was woken
     kernel.is_corrupted = True
-    moves = await kernel.connection.fetch(
-        "select distinct old, new, raised from watched.moves where project = $1", kernel.project
-    )
-    assert {tuple(move) for move in moves if move["old"] == move["new"]} <= {
-        (status, status, 0) for status in ("running", "idle")
-    }
-    # which of them come is up to the machine and its load; that every edge and every outcome does is the simulator's claim
-    assert {tuple(move) for move in moves if move["old"] != move["new"]} <= {(*move, 1) for move in LEGAL}
+    # which outcomes come is up to the machine and its load; that every edge and every outcome does is the simulator's claim
     seen = set().union(*(client.seen for client in clients))
     assert seen >= {("start_runs", "started"), ("enqueue", "queued"), ("append", "ok"), ("finish", "ok")}

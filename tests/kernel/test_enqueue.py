@@ -46,8 +46,8 @@ async def test_a_message_enters_the_log_and_the_activation_follows_it(kernel: Ke
 async def test_a_message_may_name_its_cause(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1", cause="sig_run_a_2")
-    (came,) = await kernel.rows("signals", "*", "seq = 3")
-    assert came["parent_id"] == "sig_run_a_2"
+    (came,) = await kernel.rows("signal_log", "*", "seq = 3")
+    assert came["parent"] == "sig_run_a_2"
 
 
 @pytest.mark.proves("L0-06", "L0-48")
@@ -107,11 +107,14 @@ async def test_an_agent_that_does_not_exist_is_said_to_be_unknown(kernel: Kernel
     assert await kernel.everything() == before
 
 
-async def test_an_agent_is_found_in_its_own_run_only_however_the_ids_are_spelled(kernel: Kernel) -> None:
-    await kernel.start("run_a/b", ["c"], {"turn_1": "c"})
-    await kernel.start("run_a", ["d"], {"turn_2": "d"})
+@pytest.mark.proves("S1")
+@pytest.mark.parametrize("run_id", ["run_a/b", "/", "", "r" * 201])
+async def test_a_run_id_that_could_be_taken_for_an_agents_is_refused(kernel: Kernel, run_id: str) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id has 1 to 200 characters and no slash"):
+        await kernel.start(run_id, ["c"], {"turn_1": "c"})
+    await kernel.start("run_a", ["b"], {"turn_2": "b"})
     assert (await kernel.enqueue("run_a", "b/c", "turn_3"))["outcome"] == "unknown_agent"
-    assert (await kernel.enqueue("run_a/b", "c", "turn_3"))["outcome"] == "queued"
+    assert (await kernel.enqueue("run_a", "b", "turn_3", instance="c"))["outcome"] == "unknown_agent"
 
 
 async def test_a_run_that_is_over_takes_no_message(kernel: Kernel) -> None:

@@ -107,14 +107,14 @@ async def test_an_append_that_says_nothing_moves_the_phase_alone(kernel: Kernel)
 async def test_a_draft_names_an_earlier_draft_of_its_call_as_parent(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.append(claimed, draft("tool:call", claimed["activation_id"]), draft("tool:result", 0))
-    rows = await kernel.rows("signals", "seq, parent_id, agent_turn_id", "seq > 2")
+    rows = await kernel.rows("signal_log", "seq, parent, turn_id", "seq > 2")
     assert [tuple(row) for row in rows] == [(3, "sig_run_a_2", "turn_a"), (4, "sig_run_a_3", "turn_a")]
 
 
 @pytest.mark.proves("L0-70", "K1")
 async def test_only_an_ending_writes_a_deliverable(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="deliverable"):
+    with pytest.raises(asyncpg.CheckViolationError, match="cards_check"):
         await kernel.append(claimed, cards=[NOTE, NOTE | {"card_id": "card_end", "kind": DELIVERABLE}])
     assert await kernel.rows("cards") == []
 
@@ -160,11 +160,11 @@ async def test_a_finish_whose_reply_was_lost_is_a_duplicate_and_changes_nothing(
 
 
 @pytest.mark.proves("L0-110")
-async def test_another_deliverable_for_a_finished_turn_is_stale(kernel: Kernel) -> None:
-    claimed = await kernel.running()
-    await kernel.finish(claimed, wakes={"turn_c": "critic"})
+async def test_another_owners_deliverable_for_a_finished_turn_is_stale(kernel: Kernel) -> None:
+    late = await lose(kernel)
+    await kernel.finish(await kernel.claim_one(), wakes={"turn_c": "critic"})
     before = await kernel.everything()
-    (answer,) = await kernel.call("finish", [ending(claimed) | {"card_id": "card_other"}])
+    (answer,) = await kernel.call("finish", [ending(late)])
     assert answer["outcome"] == "stale"
     assert await kernel.everything() == before
 

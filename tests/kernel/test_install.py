@@ -15,7 +15,8 @@ from heliograph.ledger import install as installer
 from heliograph.ledger.embedded_cluster import find_binaries
 from heliograph.ledger.install import SchemaState, check, install, migrations, read_state, whole_sql
 from heliograph.testing.database import TestServer
-from tests.kernel.kit import Kernel, connect, fill
+from tests.kernel.filled import fill
+from tests.kernel.kit import Kernel, connect
 
 NEWEST = migrations()[-1].version
 _numbers = itertools.count(1)

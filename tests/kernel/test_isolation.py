@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from tests.kernel.kit import TARGET, Connect, Item, Kernel, draft, ending, run_item
+from tests.kernel.waits import command, suspended
 
 
 async def when_blocked(waiting: Kernel, call: Awaitable[Any], watcher: Kernel) -> asyncio.Task[Any]:
@@ -189,7 +190,7 @@ async def test_a_sweep_leaves_alone_the_turn_that_is_just_ending_or_renewing(ker
         await kernel.finish(claimed, ends="success")
         watchdog.wait(60)
         assert (await watchdog.sweep("leases"))["recovered"] == []
-    assert await watchdog.sweep("leases") == {"recovered": [], "ended": [], "targets": []}
+    assert await watchdog.sweep("leases") == {"recovered": [], "ended": [], "failed": [], "targets": []}
 
 
 @pytest.mark.proves("L0-02", "L0-110", "L0-111")
@@ -276,16 +277,33 @@ def _mail(run_id: str, turn_id: str) -> Item:
 
 
 @pytest.mark.proves("G-61")
-async def test_two_relays_that_mark_the_same_events_do_not_deadlock(kernel: Kernel, beside: Connect) -> None:
-    other, watcher = await beside(), await beside()
+async def test_two_relays_that_mark_the_same_events_do_not_wait_for_each_other(kernel: Kernel, beside: Connect) -> None:
+    other = await beside()
     for name in "ab":
         await kernel.finish(await kernel.running(f"run_{name}", f"turn_{name}"), ends="success")
-    first, second = [event["outbox_id"] for event in await kernel.call("read_outbox", 10)]
+    first, second = [event["key"] for event in await kernel.call("read_outbox", 10)]
     async with opened(kernel):
-        await kernel.call("mark_published", [first])
-        task = await when_blocked(other, other.call("mark_published", [second, first]), watcher)
-        await kernel.call("mark_published", [second])  # would wait for the other for ever, had it taken this one first
-    assert await task == 0
+        assert await kernel.call("mark_published", [first]) == 1
+        assert await other.call("mark_published", [second, first]) == 1
+        assert await kernel.call("mark_published", [second]) == 0
+    assert await kernel.call("read_outbox", 10) == []
+
+
+@pytest.mark.proves("K17", "K18")
+async def test_a_relay_does_not_wait_for_those_who_resolve_the_commands_that_it_marks(
+    kernel: Kernel, beside: Connect
+) -> None:
+    relay = await beside()
+    for name in "ab":
+        await suspended(kernel, command("c1"), run_id=f"run_{name}", turn_id=f"turn_{name}", limits={"ttl_seconds": 10})
+    keys = ["cmd:turn_a:c1", "cmd:turn_b:c1"]
+    async with opened(kernel):
+        await kernel.stop(
+            "turn_b"
+        )  # the second one first: whoever waited here in the order of the keys could wait for ever
+        assert await relay.call("mark_published", keys) == 1
+        assert (await kernel.stop("turn_a"))["outcome"] == "stopped"
+    assert await kernel.rows("outbox", "*", "kind = 'cmd' and published_at is null") == []
 
 
 async def test_calls_of_different_runs_do_not_wait_for_each_other(kernel: Kernel, beside: Connect) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from tests.kernel.kit import TARGET, Kernel, activation, draft
+from tests.kernel.kit import TARGET, Item, Kernel, activation, draft
 
 
 async def ended_by_kernel(kernel: Kernel) -> None:
@@ -126,20 +126,75 @@ async def test_a_run_that_has_ended_neither_ends_again_nor_comes_back(kernel: Ke
     await kernel.finish(await kernel.running(), ends="success")
     before = await kernel.everything()
     version = (await kernel.run("run_a"))["version"]
-    with pytest.raises(asyncpg.CheckViolationError):
-        await kernel.react("run_a", version, draft("workflow:end", "sig_run_a_1"), **reaction)
-    assert await kernel.everything() == before
+    answer = await kernel.react("run_a", version, draft("workflow:end", "sig_run_a_1"), **reaction)
+    assert (answer["outcome"], answer["code"], answer["targets"]) == ("refused", "23514", [])
+    assert await kernel.everything() == counted(before, "run_a")
 
 
-async def test_a_reaction_that_wakes_an_agent_which_the_run_lacks_pays_nothing(kernel: Kernel) -> None:
+def counted(rows: dict[str, list[Item]], run_id: str) -> dict[str, list[Item]]:
+    """The rows with one more refusal of this run, and nothing else changed."""
+    runs = [run | {"refusals": run["refusals"] + (run["run_id"] == run_id)} for run in rows["runs"]]
+    return rows | {"runs": sorted(runs, key=repr)}
+
+
+REFUSED = [
+    ("nobody", {"cause": {"seq": 3}}, "23503"), ("critic", {"cause": "nonsense"}, "22023"), ("critic", {"priority": 9}, "22023"),
+    ("critic", {"turn_id": "turn_a", "cause": {"seq": 3}}, "23505"),
+]  # fmt: skip
+
+
+@pytest.mark.proves("K23")
+@pytest.mark.parametrize(("agent", "fields", "code"), REFUSED)
+async def test_a_reaction_that_no_table_takes_pays_nothing_and_is_counted(
+    kernel: Kernel, agent: str, fields: Item, code: str
+) -> None:
     await ended_by_kernel(kernel)
     (owed,) = await kernel.owed()
     before = await kernel.everything()
-    with pytest.raises(asyncpg.ForeignKeyViolationError):
-        await kernel.react("run_a", owed["run"]["version"], draft("agent:activated", "sig_run_a_3"),
-                           activations=[activation("nobody", "turn_c", 0, cause={"seq": 3})])  # fmt: skip
-    assert await kernel.everything() == before
-    assert len(await kernel.owed()) == 1
+    wakes = [activation(agent, "turn_c", 0) | fields]
+    answer = await kernel.react(
+        "run_a", owed["run"]["version"], draft("agent:activated", "sig_run_a_3"), activations=wakes
+    )
+    assert (answer["outcome"], answer["code"]) == ("refused", code)
+    assert await kernel.everything() == counted(before, "run_a")
+    (owed,) = await kernel.owed()
+    assert owed["refusals"] == 1
+
+
+@pytest.mark.proves("K23", "K25")
+async def test_runs_whose_reaction_is_refused_hold_up_nobody(kernel: Kernel) -> None:
+    for name in "abc":
+        await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
+    kernel.wait(10)
+    await kernel.sweep("expired")
+    for turn_of in ("run_a", "run_b", "run_c", "run_a", "run_b"):
+        (owed,) = await kernel.owed(limit=1)
+        assert owed["run"]["run_id"] == turn_of
+        await kernel.react(turn_of, owed["run"]["version"], status="asleep")
+    assert [(each["run"]["run_id"], each["refusals"]) for each in await kernel.owed()] == [
+        ("run_c", 1), ("run_a", 2), ("run_b", 2),
+    ]  # fmt: skip
+    (owed,) = await kernel.owed(limit=1)
+    end = draft("workflow:end", "sig_run_c_3")
+    assert (await kernel.react("run_c", owed["run"]["version"], end, status="ended", outcome="failed"))[
+        "outcome"
+    ] == "ok"
+    assert (await kernel.run("run_c"))["refusals"] == 0
+
+
+@pytest.mark.proves("K23")
+async def test_one_refused_reaction_does_not_disturb_the_others_of_its_call(kernel: Kernel) -> None:
+    for name in "abc":
+        await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
+    kernel.wait(10)
+    await kernel.sweep("expired")
+    items = [
+        {"run_id": each["run"]["run_id"], "signals": [draft("workflow:end", f"sig_{each['run']['run_id']}_3")],
+         "reaction": {"version": each["run"]["version"], "status": "ended", "outcome": outcome}}
+        for each, outcome in zip(await kernel.owed(), ("failed", "excellent", "failed"), strict=True)
+    ]  # fmt: skip
+    assert [each["outcome"] for each in await kernel.call("react", items)] == ["ok", "refused", "ok"]
+    assert [each["run"]["run_id"] for each in await kernel.owed()] == ["run_b"]
 
 
 async def test_runs_of_other_pools_are_not_shown(kernel: Kernel) -> None:

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from tests.kernel.kit import DELIVERABLE, START, TARGET, Connect, Kernel
+from tests.kernel.kit import DELIVERABLE, START, TARGET, Connect, Item, Kernel
 
 
 @pytest.mark.proves("L0-111", "G-62", "K7", "K22", "L0-05")
 async def test_a_turn_whose_worker_died_is_dispatched_again_under_the_next_epoch(kernel: Kernel) -> None:
     claimed = await kernel.running()
     kernel.wait(30)
-    assert await kernel.sweep("leases") == {"recovered": ["turn_a"], "ended": [], "targets": [TARGET]}
+    assert await kernel.sweep("leases") == {"recovered": ["turn_a"], "ended": [], "failed": [], "targets": [TARGET]}
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["active_agent_turn_id"], head["owner"]) == ("dispatched", "turn_a", None)
     assert (head["turn_epoch"], head["ready_at"], head["moved_at"]) == (claimed["epoch"] + 1, START, kernel.now)
@@ -26,7 +26,7 @@ async def test_a_turn_whose_worker_died_is_dispatched_again_under_the_next_epoch
 async def test_a_lease_that_still_runs_is_left_alone(kernel: Kernel) -> None:
     await kernel.running()
     kernel.wait(29.999)
-    assert await kernel.sweep("leases") == {"recovered": [], "ended": [], "targets": []}
+    assert await kernel.sweep("leases") == {"recovered": [], "ended": [], "failed": [], "targets": []}
 
 
 @pytest.mark.proves("K19", "G-62", "L0-80", "L0-87", "K25")
@@ -50,7 +50,7 @@ async def test_an_ending_by_the_kernel_dispatches_the_next_turn_too(kernel: Kern
     await kernel.running(max_attempts=1)
     await kernel.enqueue("run_a", "writer", "turn_2")
     kernel.wait(30)
-    assert await kernel.sweep("leases") == {"recovered": [], "ended": ["turn_a"], "targets": [TARGET]}
+    assert await kernel.sweep("leases") == {"recovered": [], "ended": ["turn_a"], "failed": [], "targets": [TARGET]}
     assert (await kernel.claim_one())["turn_id"] == "turn_2"
 
 
@@ -78,12 +78,12 @@ async def test_a_queued_turn_expires_behind_the_active_one_which_goes_on(kernel:
     await kernel.enqueue("run_a", "writer", "turn_long")
     kernel.wait(5)
     before = await kernel.head("run_a/writer")
-    assert await kernel.sweep("expired") == {"ended": ["turn_short"], "targets": []}
+    assert await kernel.sweep("expired") == {"ended": ["turn_short"], "failed": [], "targets": []}
     assert await kernel.head("run_a/writer") == before
     (row,) = await kernel.rows("agent_inbox", "*", "agent_turn_id = $2", "turn_short")
     assert row["status"] == "canceled"
-    (event,) = await kernel.rows("outbox")
-    assert (event["agent_turn_id"], event["body"]["status"]) == ("turn_short", "timeout")
+    (event,) = await kernel.call("read_outbox", 10)
+    assert (event["key"], event["body"]["status"]) == ("evt:turn_short", "timeout")
     assert (await kernel.finish(claimed, version=4))["outcome"] == "ok"
     assert (await kernel.claim_one())["turn_id"] == "turn_long"
 
@@ -114,18 +114,17 @@ async def test_a_queued_turn_on_an_idle_agent_is_dispatched(kernel: Kernel) -> N
     await kernel.enqueue("run_a", "critic", "turn_1")
     await kernel.enqueue("run_a", "critic", "turn_2")
     # as a broken chain would leave it: no function of the kernel does
-    await kernel.connection.execute(
-        "update heliograph.agent_state_head set status = 'idle', active_agent_turn_id = null"
-        " where project_id = $1 and agent_id = 'run_a/critic'", kernel.project
-    )  # fmt: skip
-    await kernel.connection.execute(
-        "update heliograph.agent_turns set state = 'queued' where project_id = $1 and agent_turn_id = 'turn_1'", kernel.project
-    )  # fmt: skip
-    assert await kernel.sweep("queued", 0) == {"targets": []}
-    assert await kernel.sweep("queued") == {"targets": [TARGET]}
+    await kernel.harm(
+        "update agent_state_head set status = 'idle', active_agent_turn_id = null"
+        " where project_id = $1 and agent_id = 'run_a/critic'",
+        "update agent_turns set state = 'queued' where project_id = $1 and agent_turn_id = 'turn_1'",
+    )
+    nothing: Item = {"dispatched": [], "failed": [], "targets": []}
+    assert await kernel.sweep("queued", 0) == nothing
+    assert await kernel.sweep("queued") == {"dispatched": ["turn_1"], "failed": [], "targets": [TARGET]}
     head = await kernel.head("run_a/critic")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 2)
-    assert await kernel.sweep("queued") == {"targets": []}
+    assert await kernel.sweep("queued") == nothing
 
 
 @pytest.mark.proves("K10", "K20", "L0-08")
@@ -180,7 +179,7 @@ async def test_a_queued_turn_whose_agent_is_held_is_skipped_by_the_sweep_of_queu
     holder = await beside()
     async with holder.connection.transaction():
         await holder.finish(claimed, version=2)
-        assert await kernel.sweep("queued") == {"targets": []}
+        assert (await kernel.sweep("queued"))["dispatched"] == []
     assert (await kernel.head("run_a/writer"))["active_agent_turn_id"] == "turn_2"
 
 

@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from heliograph.ledger.kernel import KERNEL
-from tests.kernel.kit import TARGET, Connect, Item, Kernel, draft, ending, fill, message, run_item, saying
+from tests.kernel.filled import fill
+from tests.kernel.kit import TARGET, Connect, Item, Kernel, draft, ending, message, run_item, saying, stopping
+from tests.kernel.waits import TOKEN, activated, child, command, result, timer
 
 LATER_SECONDS = 10_000.0
+NOT_CALLED = {"report_result", "read_log"}  # for other languages, and read like a view
 
 
 async def live(kernel: Kernel, seen: list[Any]) -> None:
@@ -20,9 +23,19 @@ async def live(kernel: Kernel, seen: list[Any]) -> None:
     seen.append(await kernel.enqueue("run_a", "critic", "turn_d"))
     seen.append(await kernel.finish(yielded))
     seen.append(await kernel.finish(yielded, version=(await kernel.run("run_a"))["version"]))
+    seen.append(await kernel.call("put_boxes", [{"box_id": "context", "cards": [{"kind": "note", "content": 1}]}]))
+    critic = await kernel.claim_one()
+    calls = [command("c1"), timer("c2", 10), child("c3", "writer", "turn_e")]
+    seen.append(await kernel.call("suspend", [saying(critic, *activated("writer"), calls=calls)]))
+    seen.append(await kernel.call("report", [result("turn_c", "c1", token=TOKEN)]))
+    seen.append(await kernel.stop("turn_e", actor="somebody"))
+    kernel.wait(20)
+    seen += [await kernel.sweep(kind) for kind in ("waits", "reports", "stops", "stuck", "leases", "queued")]
     kernel.wait(200)
     seen.append(await kernel.sweep("expired"))
+    seen.append(await kernel.stop("run_a", "graceful"))
     seen.append(await kernel.owed())
+    seen.append([card | {"position": 0} for card in await kernel.call("read_box", "context", 0, 10)])
     seen.append(await kernel.call("sweep_bells", 1.0))
     seen.append([event["key"] for event in await kernel.call("read_outbox", 10)])
 
@@ -45,26 +58,51 @@ async def calls_with(owner: Kernel, claimed: Item) -> list[tuple[str, tuple[Any,
     """Every function with ids of `owner`'s project, and what it answers to a project that has none of these."""
     run, turn = claimed["run_id"], claimed["turn_id"]
     version = (await owner.run(run))["version"]
-    outbox_ids = [row["outbox_id"] for row in await owner.rows("outbox")]
+    keys = [row["key"] for row in await owner.rows("outbox", "key")]
     note = draft("note", claimed["activation_id"])
-    swept: Item = {"ended": [], "targets": []}
+    stale: Item = {"turn_id": turn, "outcome": "stale"}
+    quiet: Item = {"failed": [], "targets": []}
+    resolving: Item = {"resolved": [], "resumed": [], **quiet}
+    fork = {"box_id": "fork_new", "base_box_id": "context_1"}
     return [
         ("enqueue", ([message(run, "critic", "turn_new")],),
          [{"turn_id": "turn_new", "outcome": "unknown_agent", "targets": []}]),
         ("claim", ([TARGET], "thief", 1000, 30.0), []),
-        ("renew", ([saying(claimed)], 30.0), [{"turn_id": turn, "outcome": "stale"}]),
-        ("append", ([saying(claimed, note)],), [{"turn_id": turn, "outcome": "stale"}]),
-        ("finish", ([ending(claimed, version=version)],), [{"turn_id": turn, "outcome": "stale", "targets": []}]),
+        ("renew", ([saying(claimed)], 30.0), [stale]),
+        ("append", ([saying(claimed, note)],), [stale]),
+        ("begin_call", ([saying(claimed, call_id="c1", tool="x")],), [stale | {"call_id": "c1"}]),
+        ("record_call", ([saying(claimed, call_id="c1", status="success")],), [stale | {"call_id": "c1"}]),
+        ("suspend", ([saying(claimed, calls=[command("c9")])],), [stale | {"targets": []}]),
+        ("defer", ([saying(claimed, delay_seconds=1)],), [stale | {"targets": []}]),
+        ("release", ([saying(claimed)],), [stale | {"targets": []}]),
+        ("finish", ([ending(claimed, version=version)],), [stale | {"targets": []}]),
+        ("stop", ([stopping(turn)],), [{"turn_id": turn, "outcome": "unknown_turn", "targets": []}]),
+        ("stop_runs", ([stopping(run)],), [{"run_id": run, "outcome": "unknown_run"}]),
+        ("report", ([result("turn_c", "c2", token=TOKEN)],),
+         [{"turn_id": "turn_c", "call_id": "c2", "outcome": "unknown_turn", "targets": [], "resumed": False}]),
+        ("take_commands", (["search"], 1000, 1.0), []),
         ("react", ([{"run_id": run, "signals": [], "reaction": {"version": version}}],),
          [{"run_id": run, "outcome": "conflict", "targets": []}]),
-        ("sweep_leases", (1000,), {"recovered": [], **swept}),
-        ("sweep_expired", (1000,), swept),
-        ("sweep_queued", (1000,), {"targets": []}),
+        ("sweep_leases", (1000,), {"recovered": [], "ended": [], **quiet}),
+        ("sweep_expired", (1000,), {"ended": [], **quiet}),
+        ("sweep_queued", (1000,), {"dispatched": [], **quiet}),
+        ("sweep_waits", (1000,), resolving),
+        ("sweep_reports", (1000,), resolving),
+        ("sweep_stuck", (1000, ""), {"resumed": [], "after": None, **quiet}),
+        ("sweep_stops", (1000,), {"stopped": [], "stopping": [], "owners": [], **quiet}),
         ("sweep_bells", (0.0,), []),
         ("sweep_owed", ([TARGET], 1000), []),
         ("read_outbox", (1000,), []),
-        ("mark_published", (outbox_ids,), 0),
+        ("mark_published", (keys,), 0),
+        ("fork_boxes", ([fork],), [{"box_id": "fork_new", "outcome": "unknown_box"}]),
+        ("replace_boxes", ([saying(claimed, context_box_id="context_1")],), [stale]),
+        ("read_box", ("context_1", 0, 1000), []),
+        ("prune", (owner.now, 1000), {"turns": 0, "runs": 0, "signals": 0, "cards": 0, "boxes": 0, "blobs": 0,
+                                      "tombstones": 0, "more": False}),
+        ("liveness", (), []),
         ("doctor", (True,), []),
+        ("put_boxes", ([{"box_id": "context_1", "cards": []}],), [{"box_id": "context_1", "outcome": "put"}]),
+        ("set_limits", ({"card_bytes_max": 7},), ...),
         ("start_runs", ([run_item(run, ["stranger"], {turn: "stranger"})],),
          [{"run_id": run, "outcome": "started", "targets": [TARGET]}]),
     ]  # fmt: skip
@@ -83,7 +121,8 @@ async def test_no_function_reaches_into_another_project_by_its_ids(kernel: Kerne
     before = await kernel.everything()
     kernel.wait(LATER_SECONDS)  # all that kernel has would be due by now
     for function, args, expected in asked:
-        assert await kernel.call(function, *args, project=f"{kernel.project} stranger") == expected, function
+        answer = await kernel.call(function, *args, project=f"{kernel.project} stranger")
+        assert expected is ... or answer == expected, function
     assert await kernel.everything() == before
     kernel.is_corrupted = False
 
@@ -94,10 +133,9 @@ async def test_every_public_function_takes_the_project_first_and_pins_its_search
         "select proname, proargnames[1] as first, proargtypes[0]::regtype::text as type, proconfig, prosecdef from pg_proc"
         " where pronamespace = 'heliograph'::regnamespace and proname !~ '^_' order by proname"
     )
-    assert {row["proname"] for row in rows} == set(KERNEL)
+    assert {row["proname"] for row in rows} == set(KERNEL) | NOT_CALLED
     assert [row["proname"] for row in rows if (row["first"], row["type"]) != ("p_project", "text")] == []
-    assert [row["proname"] for row in rows if "search_path=pg_catalog" not in row["proconfig"]] == []
-    assert [row["proname"] for row in rows if row["prosecdef"]] == []
+    assert [row["proname"] for row in rows if not row["proconfig"][0].startswith("search_path=pg_catalog")] == []
 
 
 @pytest.mark.proves("S1")
@@ -105,7 +143,7 @@ async def test_every_view_shows_the_project_of_its_rows(kernel: Kernel) -> None:
     await fill(kernel)
     views = await kernel.connection.fetch("select viewname from pg_views where schemaname = 'heliograph' order by 1")
     for (view,) in views:
-        assert await kernel.rows(view) != []
+        assert await kernel.rows(view) != [], view
         stranger = f"select count(*) from heliograph.{view} where project_id = $1"
         assert await kernel.connection.fetchval(stranger, "nobody's") == 0
 
@@ -116,6 +154,8 @@ async def test_python_and_sql_agree_on_the_arguments_of_each_function(kernel: Ke
             "select array(select format_type(t, null) from unnest(proargtypes) with ordinality a (t, n) order by n)"
             "  from pg_proc where oid = $1::text::regproc", f"heliograph.{name}"
         )  # fmt: skip
-        spelled = {"float8": "double precision"}
-        times = ["timestamp with time zone"] * function.takes_now
-        assert types == [spelled.get(cast, cast) for cast in function.casts] + times
+        spelled = {"float8": "double precision", "timestamptz": "timestamp with time zone"}
+        expected = [spelled.get(cast, cast) for cast in function.casts]
+        if function.takes_now:
+            expected.insert(len(expected) if function.now_at is None else function.now_at, "timestamp with time zone")
+        assert types == expected

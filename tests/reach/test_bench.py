@@ -1,16 +1,78 @@
-"""The benchmark runs: every row is there and counted something. What it counts is for a quiet machine to say."""
+"""The benchmark runs: every line is there and counted something. What it counts is for a quiet machine to say."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
+import asyncpg
 import pytest
 
-from bench.__main__ import BASE, RESULTS, ROWS, measure_all
-from bench.place import Place, in_lanes
-from bench.report import as_json, print_report, read_header
+from bench import beside
+from bench.__main__ import RESULTS, measure_all
+from bench.beside import measure_peer
+from bench.history import database_with_history
+from bench.load import Done, in_lanes, jobs, single_turns, turns
+from bench.machine import read_header
+from bench.peers.catalog import CATALOG
+from bench.place import Place, Sample
+from bench.plot import draw
+from bench.report import Row, as_json, print_report, ratios, row_of
+from bench.works import (
+    BASES,
+    FLOOR,
+    HELIOGRAPH,
+    LOADS,
+    MANY,
+    PEER,
+    SINGLE,
+    SIXTEEN,
+    Contender,
+    contenders,
+)
 from heliograph.ledger.embedded_cluster import find_binaries
 from heliograph.testing.database import TestServer
+
+HEADER = {
+    "at": "2030-01-01 00:00 UTC", "commit": "abc1234", "machine": "2 cores", "load_before": 0.1, "python": "3.11",
+    "packages": {"asyncpg": "1"}, "peers": {}, "seconds": 1.0, "repetitions": 1,
+    "postgresql": {"server_version": "18.4", "fsync": "on", "synchronous_commit": "on"},
+}  # fmt: skip
+
+
+class Instant:
+    """A contender that has done everything by the time it is asked, and remembers what that was."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def start(self, lane: int) -> int:
+        return self._note("start")
+
+    async def start_turn(self, lane: int) -> int:
+        return self._note("start_turn")
+
+    async def report(self, lane: int, key: int) -> None:
+        self._note(f"report {key}")
+
+    async def count_ended(self, keys: Sequence[int]) -> int:
+        return len(keys)
+
+    async def count_suspended(self, keys: Sequence[int]) -> int:
+        self._note("suspended")
+        return len(keys)
+
+    async def count_finished(self, keys: Sequence[int]) -> int:
+        self._note("finished")
+        return len(keys)
+
+    def _note(self, what: str) -> int:
+        self.asked.append(what)
+        return len(self.asked)
 
 
 @pytest.fixture
@@ -18,28 +80,101 @@ def place(postgres: TestServer) -> Place:
     return Place(postgres.url("postgres"), find_binaries(18))
 
 
-async def test_every_row_is_measured_and_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = await measure_all(place, list(ROWS), seconds=0.1, reps=1)
+async def test_every_line_that_needs_no_peer_is_measured_and_shown(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line for line in contenders() if line.kind != PEER]
+    rows = await measure_all(place, lines, seconds=0.1, reps=1)
     header = await read_header(place.url, 0.1, 1)
-    print_report(header, rows, BASE)
+    print_report(header, lines, rows)
     shown = capsys.readouterr().out
-    assert [row.name for row in rows] == list(ROWS)
+    assert [(row.name, row.load) for row in rows] == [
+        (o.name, load) for o in lines for load in LOADS if load in o.loads
+    ]
     for row in rows:
         assert row.name in shown
-        assert row.items_per_second > 0
-        assert row.transactions_per_item > 0
-        assert row.wal_bytes_per_item > 0
-    assert {row.name for row in rows if row.p50_ms is None} == {name for name in ROWS if "caller" in name}
+        for figure in (row.items_per_second, row.transactions_per_item, row.wal_bytes_per_item):
+            assert figure is not None
+            assert figure > 0
+        assert row.p50_ms is not None or row.load != SINGLE
     document = json.loads(json.dumps(as_json(header, rows)))
     assert document["header"]["postgresql"]["server_version"].startswith("18")
+
+
+def test_each_peer_has_its_line_in_both_works_with_the_reason_where_it_has_no_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(beside, "VENV", tmp_path)
+    lines = [line for line in contenders() if line.kind == PEER]
+    assert len(lines) == 2 * len(CATALOG)
+    assert not any(line.loads for line in lines)
+    print_report(HEADER, lines, [])
+    shown = capsys.readouterr().out
+    for entry in CATALOG:
+        assert shown.count(f"{entry.title}: not installed: make bench-peers") == len(entry.works)
+        assert shown.count(f"{entry.title}: no suspend") == 2 - len(entry.works)
+
+
+async def test_a_peer_that_fails_is_reported_and_stops_no_other(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fails(place: Place, callers: int, seconds: float) -> Sample:
+        raise RuntimeError("no such schema")
+
+    async def works(place: Place, callers: int, seconds: float) -> Sample:
+        return Sample(10, 1.0, 30, 1000)
+
+    lines = [
+        Contender("A", "broken", PEER, {SIXTEEN: (fails, 16)}),
+        Contender("A", "sound", PEER, {SIXTEEN: (works, 16)}),
+    ]
+    rows = await measure_all(place, lines, 0.1, 2)
+    print_report(HEADER, lines, rows)
+    assert "failed: work A, broken, 16 callers: RuntimeError: no such schema" in capsys.readouterr().out
+    assert [row.items_per_second for row in rows] == [None, 10.0]
+
+
+def test_a_ratio_to_the_best_peer_leaves_out_those_that_keep_no_result() -> None:
+    def line(name: str, kind: str, rate: int, *, is_whole: bool = True) -> tuple[Contender, Row]:
+        contender = Contender("A", name, kind, is_whole=is_whole)
+        return contender, row_of(contender, SIXTEEN, [Sample(rate, 1.0, 1, 1)])
+
+    made = [
+        line(BASES["A"], FLOOR, 1000),
+        line("ours", HELIOGRAPH, 3000),
+        line("slow", PEER, 100),
+        line("fast", PEER, 300),
+        line("forgetful", PEER, 2000, is_whole=False),
+    ]
+    found = ratios([row for _, row in made], [contender for contender, _ in made], "A")
+    assert found["ours", SIXTEEN] == (3.0, 10.0)
+    assert found["forgetful", SIXTEEN] == (2.0, 2000 / 300)
+
+
+def test_the_picture_has_a_bar_for_each_rate_and_its_length_follows_the_logarithm() -> None:
+    rows = [
+        Row("A", "<ours>", HELIOGRAPH, SIXTEEN, items_per_second=10_000.0),
+        Row("A", "<ours>", HELIOGRAPH, MANY, items_per_second=100_000.0),
+        Row("A", "theirs", PEER, SIXTEEN, items_per_second=100.0),
+        Row("A", "theirs", PEER, MANY, problem="failed"),
+    ]
+    picture = ElementTree.fromstring(draw(HEADER, rows))  # noqa: S314  our own
+    space = "{http://www.w3.org/2000/svg}"
+    words = ["".join(each.itertext()) for each in picture.iter(f"{space}text")]
+    assert {"<ours>", "theirs", "10,000", "Work A: one durable job"} <= set(words)
+    assert any("abc1234" in each for each in words)
+    lengths = [float(each.attrib["width"]) for each in picture.iter(f"{space}rect")][-3:]
+    decade = lengths[1] - lengths[0]
+    assert lengths[2] == pytest.approx(lengths[0] - 2 * decade, abs=0.2)
 
 
 async def test_lanes_count_what_each_of_them_did() -> None:
     asked = 0
 
-    async def one() -> int:
+    async def one(_: int) -> int:
         nonlocal asked
         asked += 1
+        await asyncio.sleep(0)
         return 3
 
     items, durations = await in_lanes(4, 0.01, one)
@@ -47,8 +182,69 @@ async def test_lanes_count_what_each_of_them_did() -> None:
     assert len(durations) == asked
 
 
-def test_the_kept_result_names_its_machine_and_commit_and_has_every_row() -> None:
+async def test_the_load_of_jobs_counts_each_one_started() -> None:
+    contender = Instant()
+    done = await jobs(contender, 4, 0.001)
+    assert done.items == contender.asked.count("start") > 0
+
+
+async def test_the_load_of_turns_reports_each_one_once_and_only_when_all_are_suspended() -> None:
+    contender = Instant()
+    done = await turns(contender, 4, 0.001)
+    reports = [what for what in contender.asked if what.startswith("report")]
+    assert done.items == len(reports) == len(set(reports)) == contender.asked.count("start_turn")
+    assert contender.asked.index("suspended") < contender.asked.index(reports[0])
+    assert contender.asked[-1] == "finished"
+
+
+async def test_a_single_turn_has_its_latency_and_the_part_after_the_report() -> None:
+    done = await single_turns(Instant(), 1, 0.001)
+    assert done.items == len(done.latencies) == len(done.resumes)
+    assert all(0 < resume < whole for whole, resume in zip(done.latencies, done.resumes, strict=True))
+
+
+async def test_what_is_measured_is_counted_between_two_looks_at_the_server(place: Place) -> None:
+    async with place.database(sql="create table t (n integer)") as url:
+        connection = await asyncpg.connect(url)
+
+        async def work() -> Done:
+            for n in range(5):
+                await connection.execute("insert into t values ($1)", n)
+            return Done(5)
+
+        sample = await place.measure(work)
+        await connection.close()
+    assert sample.transactions >= 5
+    assert sample.wal_bytes > 0
+
+
+async def test_a_copied_past_is_as_long_as_asked_for_and_breaks_no_rule(place: Place) -> None:
+    async with database_with_history(place, 20) as url, place.database(template=url) as copy:
+        connection = await asyncpg.connect(copy)
+        ended = await connection.fetchval("select count(*) from heliograph.runs where status = 'ended'")
+        turns_done = await connection.fetchval("select count(*) from heliograph.agent_turns where state = 'done'")
+        broken: Any = json.loads(await connection.fetchval("select heliograph.doctor('default', true)"))
+        await connection.close()
+    assert (ended, turns_done, broken) == (21, 21, [])
+
+
+@pytest.mark.skipif(not beside.are_installed(), reason="the peers are not installed: make bench-peers")
+@pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.key)
+async def test_an_installed_peer_does_each_of_its_works(entry: Any, place: Place) -> None:
+    for work in entry.works:
+        sample = await measure_peer(entry, work, place, 1, 0.1)
+        assert sample.items == len(sample.latencies) > 0
+        assert len(sample.resumes) == (sample.items if work == "B" else 0)
+
+
+def test_the_kept_result_names_its_machine_and_commit_and_has_every_line() -> None:
     kept = json.loads((RESULTS / "reference.json").read_text(encoding="utf-8"))
     assert kept["header"]["commit"]
     assert kept["header"]["machine"]
-    assert [row["name"] for row in kept["rows"]] == list(ROWS)
+    ours = {(line.work, line.name, load) for line in contenders() if line.kind != PEER for load in line.loads}
+    theirs = {
+        (work, entry.title, load) for entry in CATALOG for work in entry.works for load in (SIXTEEN, MANY, SINGLE)
+    }
+    assert {(row["work"], row["name"], row["load"]) for row in kept["rows"]} == ours | theirs
+    assert kept["header"]["peers"]
+    assert (RESULTS / "reference.svg").exists()

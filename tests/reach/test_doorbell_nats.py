@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from nats.aio.client import Client
 
+from heliograph import Client as HeliographClient
 from heliograph import Context, Heliograph
 from heliograph.config import Settings
 from heliograph.doorbell.nats import NatsDoorbell, key_of, safe_subject, subject_of
@@ -185,17 +186,61 @@ async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
     async with opened(database_url, server.url) as runtime:
         await finishes(runtime, two_steps())
         rows = await runtime.database.fetch(
-            "select key, subject, body::text as body from heliograph.outbox order by outbox_id"
+            "select key, agent_id from heliograph.outbox o join heliograph.agent_turns t using (project_id, agent_turn_id)"
+            " order by outbox_id"
         )
     told: dict[str, Event] = {}
     while len(told) < 2:  # at least once: a second copy has the same key
         event = await events.get()
         told[event[1]] = event
-    assert list(told.values()) == [(safe_subject(r["subject"]), r["key"], json.loads(r["body"])) for r in rows]
+    assert [event[:2] for event in told.values()] == [
+        (safe_subject(f"evt.agent.{row['agent_id']}.task"), row["key"]) for row in rows
+    ]
     for subject, _, body in told.values():
         assert subject.startswith("evt.agent.run_")
         assert subject.count(".") == 3
         assert set(body) == {"agent_turn_id", "status", "output_box_id", "deliverable_card_id"}
+
+
+@pytest.mark.proves("L0-51", "K18")
+async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_until_it_is_answered(
+    database_url: str, server: NatsServer, ground: NatsGround
+) -> None:
+    commands: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def heard(message: Any) -> None:
+        commands.put_nowait((message.subject, message.headers["Nats-Msg-Id"], json.loads(message.data)))
+
+    tool = await ground.connect()
+    await tool.subscribe("cmd.tool.*", cb=heard)
+    await tool.flush()
+    app = Heliograph("asks")
+    arguments = {"text": "x" * 20_000}  # more than a NOTIFY takes
+
+    @app.agent(activate_on=["workflow:start"], updates="seen")
+    async def asker(ctx: Context) -> Any:
+        return await ctx.call("search", arguments)
+
+    async with opened(database_url, server.url) as runtime:
+        worker = runtime.worker(app.workflow)
+        worker.watchdog.interval_seconds = 3600.0  # the first time nobody waits for a sweep
+        working = asyncio.create_task(worker.run())
+        run_id, _ = await runtime.start(app.workflow, {})
+        subject, key, command = await asyncio.wait_for(commands.get(), 30)
+        assert (subject, key) == ("cmd.tool.search", f"cmd:{command['agent_turn_id']}:c1")
+        assert (command["tool_name"], command["arguments"], command["tool_call_id"]) == ("search", arguments, "c1")
+        await runtime.database.fetch("update heliograph.outbox set due_at = now() where kind = 'cmd'")
+        await worker.watchdog.relay()
+        assert await asyncio.wait_for(commands.get(), 30) == (subject, key, command)
+        client = HeliographClient.on(runtime)
+        assert await client.report(command["agent_turn_id"], "c1", token=command["token"], result=5) == "applied"
+        signals = [signal async for signal in runtime.follow(run_id)]
+        await worker.watchdog.relay()
+        worker.stop()
+        await working
+    end: Any = signals[-1].payload
+    assert end["state"] == {"seen": 5}
+    assert commands.empty()
 
 
 @pytest.mark.proves("L0-32", "L0-04")

@@ -79,10 +79,10 @@ class Run:
         (found,) = [turn for turn in self.open.values() if turn.agent == name]
         return found
 
-    def end_by_kernel(self, turn: Turn) -> None:
+    def end_by_kernel(self, turn: Turn, outcome: Outcome = "timeout") -> None:
         """As `_end_by_kernel` in 50_endings.sql: agent:failed, and a reaction owed."""
-        error = {"code": "TIMEOUT", "message": "too long", "recoverable": False}
-        payload = {"agent": turn.agent, "outcome": "timeout", "error": error, "deliverable_card_id": "card_a"}
+        error = {"code": outcome.upper(), "message": "too long", "recoverable": False}
+        payload = {"agent": turn.agent, "outcome": outcome, "error": error, "deliverable_card_id": "card_a"}
         del self.open[turn.turn_id]
         self._owe(turn, "agent:failed", payload)
 
@@ -92,6 +92,17 @@ class Run:
             self._owe(turn, name, payload)
         else:
             self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
+
+    def stop(self, reason: str) -> None:
+        """As `_stop_run` in 52_stop.sql: the run wakes nobody any more, and remembers why."""
+        self._log([Draft("workflow:terminating", {"reason": reason}, None, signal_id(self.run_id, 1))], None)
+        memory = self.view.memory
+        if "stopped_by" not in memory:
+            memory = memory | {"stopped_by": reason, "is_canceled": True}
+        self.view = RunView(
+            self.run_id, "terminating", self.view.version + 1, self.view.state, memory, len(self.open), len(self.owed),
+            self.view.activations,
+        )  # fmt: skip
 
     def pay(self) -> Reaction:
         """As the watchdog: the reaction to all that is owed."""

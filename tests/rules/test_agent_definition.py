@@ -39,6 +39,9 @@ def test_an_agent_has_what_its_author_wrote_and_defaults_that_are_safe_for_the_r
         ({"activate_on": START, "timeout_seconds": "5"}, "out_of_range", "/agents/a/timeout_seconds"),
         ({"activate_on": START, "ttl_seconds": -1}, "out_of_range", "/agents/a/ttl_seconds"),
         ({"activate_on": START, "max_attempts": 0}, "out_of_range", "/agents/a/max_attempts"),
+        ({"activate_on": START, "retries": -1}, "out_of_range", "/agents/a/retries"),
+        ({"activate_on": START, "retries": 1.5}, "wrong_type", "/agents/a/retries"),
+        ({"on_request": "yes"}, "required_field", "/agents/a/activate_on"),
         ({"activate_on": START, "max_attempts": True}, "out_of_range", "/agents/a/max_attempts"),
     ],
 )
@@ -47,6 +50,10 @@ def test_what_cannot_be_meant_is_refused_with_its_place(options: dict[str, Any],
         define_agent("a", **{"run": nothing, **options})
     assert (caught.value.code, caught.value.path) == (code, path)
     assert "agent a" in caught.value.message
+
+
+def test_an_agent_that_others_ask_needs_no_signal_to_wake_it() -> None:
+    assert define_agent("a", run=nothing, on_request=True).patterns == ()
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65, "a b", "a/b", "ä", "a:b", "a\0", 5, None])

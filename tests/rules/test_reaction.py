@@ -310,6 +310,51 @@ def test_a_run_does_not_end_while_a_reaction_is_owed() -> None:
     assert run.status == "ended"
 
 
+# ── Stopped from outside ──
+
+
+@pytest.mark.proves("K12", "K26", "L0-87")
+def test_a_run_that_was_stopped_wakes_nobody_more_and_ends_as_canceled_with_the_reason() -> None:
+    run = Run(workflow(agent("a", START, emits=["a:done"]), agent("b", ["a:done", "agent:failed"]), agent("c", START)))
+    run.stop("enough")
+    run.end_by_kernel(run.turn_of("c"), "canceled")
+    run.end("a", outcome="canceled")
+    assert (run.awake(), run.status) == ([], "terminating")
+    run.pay()
+    assert (run.status, run.end_payload["outcome"], run.end_payload["reason"]) == ("ended", "canceled", "enough")
+    assert run.end_payload["metrics"]["failed"] == 0
+
+
+def test_a_run_that_owes_when_it_is_stopped_ends_with_what_it_pays() -> None:
+    run = Run(workflow(agent("a", START), agent("medic", ["agent:failed"])))
+    run.end_by_kernel(run.turn_of("a"))
+    run.stop("enough")
+    run.pay()
+    assert (run.awake(), run.end_payload["outcome"]) == ([], "canceled")
+
+
+def test_a_goal_that_was_met_before_the_run_was_stopped_stays_met() -> None:
+    run = Run(workflow(agent("a", START, updates="done"), agent("b", START), end_when=lambda state: state["done"]),
+              {"done": False})  # fmt: skip
+    run.end("a", True)
+    run.stop("enough")
+    run.end_by_kernel(run.turn_of("b"), "canceled")
+    run.pay()
+    assert (run.end_payload["outcome"], run.end_payload["reason"]) == ("success", "end_when")
+
+
+def test_a_turn_that_was_stopped_is_no_failure_whoever_ended_it() -> None:
+    for by_kernel in (True, False):
+        run = Run(workflow(agent("a", START), agent("b", START)))
+        if by_kernel:
+            run.end_by_kernel(run.turn_of("a"), "canceled")
+            run.pay()
+        else:
+            run.end("a", outcome="canceled")
+        run.end("b")
+        assert (run.end_payload["outcome"], run.end_payload["metrics"]["failed"]) == ("success", 0)
+
+
 # ── Versions ──
 
 

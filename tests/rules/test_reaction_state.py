@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel
 
 from heliograph.errors import AgentFailed
-from heliograph.reactive.reaction import OUTPUT_IN_SIGNAL_BYTES_MAX
 from heliograph.signals.model import Draft
+from heliograph.signals.payload import CARRIED_BYTES_MAX, check_payload
 from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
 
 # ── State ──
@@ -138,10 +138,22 @@ def test_an_agent_that_emits_itself_emits_that_and_nothing_more() -> None:
 @pytest.mark.proves("S11")
 def test_an_output_too_large_for_a_signal_is_left_to_its_card() -> None:
     run = Run(workflow(agent("a", START, emits=["x:one"])))
-    run.end("a", "x" * (OUTPUT_IN_SIGNAL_BYTES_MAX + 1))
+    run.end("a", "x" * CARRIED_BYTES_MAX)
     for name in ("agent:completed", "x:one"):
         payload: Any = run.named(name)[0].payload
         assert (payload["output"], payload["deliverable_card_id"]) == (None, "card_a")
+
+
+@pytest.mark.proves("S11")
+@pytest.mark.parametrize("letter", ["x", "ä", "\n"])
+def test_an_output_that_a_signal_carries_leaves_room_for_what_stands_beside_it(letter: str) -> None:
+    run = Run(workflow(agent("a" * 64, START, emits=["x:one"])))
+    text = letter * ((CARRIED_BYTES_MAX - 2) // (1 if letter == "x" else 2))
+    run.end("a" * 64, text)
+    for name in ("agent:completed", "x:one"):
+        payload: Any = run.named(name)[0].payload
+        assert payload["output"] == text
+        check_payload(payload)
 
 
 @pytest.mark.proves("SIG-43")

@@ -8,14 +8,37 @@ from hypothesis import strategies as st
 from heliograph.lifecycle.machine import BadTransition
 from heliograph.lifecycle.phases import Phase
 from heliograph.signals.catalog import check_standard
-from heliograph.turn.events import Act, Acted, Deliver, Effect, Emit, Event, Hydrated, Raised
+from heliograph.turn.calls import Asked, CallResult
+from heliograph.turn.events import (
+    Act,
+    Acted,
+    Deliver,
+    Effect,
+    Emit,
+    Event,
+    Hydrated,
+    Postpone,
+    PutOff,
+    Raised,
+    Resolved,
+    Stopped,
+    Suspend,
+    Waiting,
+)
 from heliograph.turn.machine import Turn, advance
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 FRESH = Turn("writer", "1", "sig_a_2")
 BEGIN = Hydrated(recoveries=0, may_run_again=True, is_run_over=False)
+CALL = Asked("c1", "s1", "search", "tool")
+ANSWER = CallResult("c1", "success", "found")
+ANSWERS = st.none() | st.sampled_from([ANSWER, CallResult("c1", "failed", None, {"code": "X", "message": "no"})])
 EVENTS: st.SearchStrategy[Event] = (
-    st.builds(Hydrated, st.integers(0, 3), st.booleans(), st.booleans())
+    st.builds(Hydrated, st.integers(0, 3), st.booleans(), st.booleans(), st.booleans(), ANSWERS)
+    | st.builds(Waiting, st.just((CALL,)), st.sampled_from(["all", "each"]))
+    | st.builds(Resolved, ANSWERS)
+    | st.builds(PutOff, st.text(), st.floats(0, 10))
+    | st.builds(Stopped, st.text())
     | st.builds(Acted, st.sampled_from([None, "text", {"a": 1}]))
     | st.builds(Raised, st.sampled_from(["failed", "timeout"]), st.just("ACTION_FAILED"), st.text(), st.booleans())
 )
@@ -92,8 +115,89 @@ def test_a_turn_of_a_run_that_is_over_is_canceled_without_running(recoveries: in
     assert delivery(effects).outcome == "canceled"
 
 
+# ── Waiting, and going on ──
+
+
+@pytest.mark.proves("L0-55", "LC-02")
+def test_a_turn_that_waits_suspends_in_act_and_says_nothing_of_phases() -> None:
+    turn, effects = played(BEGIN, Waiting((CALL,), "each"))
+    assert turn.phase is Phase.ACT
+    assert said(effects) == ["ready", "plan_ready"]
+    assert effects[-1] == Suspend((CALL,), "each")
+
+
+@pytest.mark.proves("L0-63", "LC-02")
+def test_a_turn_that_is_resumed_acts_at_once_and_says_the_signal_of_each_phase_once_in_its_life() -> None:
+    turn, effects = played(Hydrated(0, may_run_again=False, is_run_over=False, is_resumed=True), Acted("done"))
+    assert said(effects) == ["action_complete", "reflection_complete", "terminated"]
+    assert delivery(effects).content == {"text": "done"}
+    assert turn.phase is Phase.TERMINATE
+
+
+@pytest.mark.proves("K16")
+def test_a_turn_whose_results_are_all_there_acts_again_without_having_slept() -> None:
+    _, effects = played(BEGIN, Waiting((CALL,), "all"), Resolved())
+    assert effects[-1] == Act()
+
+
+@pytest.mark.proves("L0-56")
+@pytest.mark.parametrize("resumes", [True, False])
+def test_the_result_of_a_call_that_ends_its_turn_is_delivered_and_nothing_runs(resumes: bool) -> None:
+    events: tuple[Event, ...] = (Hydrated(0, True, False, is_resumed=True, answer=ANSWER),)
+    if not resumes:
+        events = (BEGIN, Waiting((CALL,), "all"), Resolved(ANSWER))
+    effects = played(*events)[1]
+    assert delivery(effects) == Deliver("success", {"text": "found"}, "found")
+    assert effects.count(Act()) == (not resumes)
+
+
+@pytest.mark.proves("L0-56")
+@pytest.mark.parametrize(
+    ("status", "error", "outcome", "code"),
+    [
+        ("failed", {"code": "NO_SUCH_CITY", "message": "no"}, "failed", "NO_SUCH_CITY"),
+        ("failed", {"message": "no"}, "failed", "TOOL_ERROR"),
+        ("timeout", {"message": "too late"}, "timeout", "TOOL_TIMEOUT"),
+    ],
+)
+def test_a_call_that_was_to_end_its_turn_and_failed_fails_it(status: Any, error: Any, outcome: str, code: str) -> None:
+    answer = CallResult("c1", status, None, error)
+    _, effects = played(Hydrated(0, may_run_again=True, is_run_over=False, is_resumed=True, answer=answer))
+    assert delivery(effects).outcome == outcome
+    assert (delivery(effects).error or {})["code"] == code
+
+
+@pytest.mark.proves("L0-64")
+def test_a_turn_that_is_put_off_is_given_back_with_its_reason() -> None:
+    turn, effects = played(BEGIN, PutOff("busy", 5.0, 3))
+    assert effects[-1] == Postpone("busy", 5.0, 3)
+    assert turn.phase is Phase.ACT
+
+
+@pytest.mark.proves("LC-65", "L0-80")
+@pytest.mark.parametrize("events", [(), (BEGIN,)])
+def test_a_turn_that_is_stopped_goes_to_terminate_and_is_delivered_as_canceled(events: tuple[Event, ...]) -> None:
+    turn, effects = played(*events, Stopped("user_interrupt"))
+    assert turn.phase is Phase.TERMINATE
+    assert said(effects)[-1] == "terminated"
+    assert delivery(effects).outcome == "canceled"
+    assert delivery(effects).error == {"code": "CANCELED", "message": "user_interrupt", "recoverable": False}
+
+
+@pytest.mark.proves("K14")
+def test_a_once_agent_that_lost_its_worker_after_it_had_waited_ends_in_doubt_too() -> None:
+    _, effects = played(Hydrated(recoveries=1, may_run_again=False, is_run_over=False, is_resumed=True))
+    assert (delivery(effects).error or {})["code"] == "IN_DOUBT"
+
+
 @pytest.mark.proves("LC-66")
-@pytest.mark.parametrize("events", [(Acted(1),), (BEGIN, BEGIN), (BEGIN, Acted(1), Acted(1))])
+@pytest.mark.parametrize(
+    "events",
+    [
+        (Acted(1),), (BEGIN, BEGIN), (BEGIN, Acted(1), Acted(1)), (Waiting((CALL,), "all"),), (Resolved(),),
+        (PutOff("busy", 1.0),), (BEGIN, Stopped("no"), Stopped("no")),
+    ],
+)  # fmt: skip
 def test_an_event_that_cannot_come_in_this_phase_is_refused(events: tuple[Event, ...]) -> None:
     with pytest.raises(BadTransition):
         played(*events)
@@ -110,4 +214,5 @@ def test_in_any_order_of_events_a_turn_delivers_once_and_that_ends_it(events: li
             continue
         delivered += sum(isinstance(effect, Deliver) for effect in effects)
         assert delivered == (turn.phase is Phase.TERMINATE)
-        assert (Act() in effects) == (turn.phase is Phase.ACT)
+        given_back = any(isinstance(effect, Suspend | Postpone) for effect in effects)
+        assert (Act() in effects or given_back) == (turn.phase is Phase.ACT)

@@ -9,7 +9,8 @@ from typing import Any
 
 import asyncpg
 
-from heliograph import Heliograph, RunResult, Runtime, Signal, StoreUnavailable
+from heliograph import Call, Client, Command, Context, Heliograph, RunResult, Runtime, Signal, StoreUnavailable
+from heliograph.ledger.reader import TurnRow
 from heliograph.records import Claimed
 from heliograph.signals.catalog import check_standard
 from heliograph.signals.trace import check_trace
@@ -26,6 +27,7 @@ class Rig:
         self.runtime = runtime
         self.url = url
         self.is_left_open = False
+        self.client = Client.on(runtime)
 
     async def run(self, app: Heliograph, state: Any = None, **options: Any) -> RunResult:
         async with asyncio.timeout(SOON_SECONDS):
@@ -47,6 +49,28 @@ class Rig:
                 if signal.name == name:
                     return signal
         raise AssertionError(f"{run_id} ended without {name}")
+
+    async def taken(self, *tools: str, count: int = 1) -> list[Command]:
+        """So many calls of these tools, as the tools would take them, as soon as they are there."""
+        commands: list[Command] = []
+
+        async def is_enough() -> bool:
+            commands.extend(await self.client.take_commands(tools, count - len(commands)))
+            return len(commands) == count
+
+        await until(is_enough)
+        return commands
+
+    async def turn_of(self, agent: str, status: str | None = None) -> TurnRow:
+        """The newest turn of an agent, as soon as there is one that has this status."""
+        found: list[TurnRow] = []
+
+        async def is_there() -> bool:
+            found[:] = [turn for turn in await self.runtime.reader.turns() if turn.agent == agent]
+            return bool(found) and status in (None, found[0].status)
+
+        await until(is_there)
+        return found[0]
 
     @asynccontextmanager
     async def serving(
@@ -110,6 +134,26 @@ def one(signals: list[Signal], name: str) -> Any:
     """The payload of the only signal of this name."""
     (found,) = [signal for signal in signals if signal.name == name]
     return found.payload
+
+
+def asking(*calls: Call, **options: Any) -> Heliograph:
+    """An application whose agent makes these calls at once, and updates `seen` with what came of them."""
+    app = Heliograph("asking")
+
+    @app.agent(activate_on=START, updates="seen", **options)
+    async def asker(ctx: Context) -> list[Any]:
+        return [[r.call_id, r.status, r.output if r.error is None else r.error] for r in await ctx.calls(calls)]
+
+    return app
+
+
+async def seen(rig: Rig, run_id: str) -> Any:
+    """What a run's agent has updated `seen` with, once the run has ended."""
+    return one(await rig.ended(run_id), "workflow:end")["state"]["seen"]
+
+
+async def is_resolved(rig: Rig, turn_id: str, call_id: str) -> bool:
+    return any(w.call_id == call_id and w.state == "resolved" for w in await rig.runtime.reader.waits(turn_id))
 
 
 async def until(is_so: Callable[[], Awaitable[bool]] | Callable[[], bool]) -> None:

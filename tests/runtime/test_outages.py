@@ -162,15 +162,15 @@ async def test_a_sweep_that_fails_is_tried_again_and_ends_no_watchdog(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     failures: list[Exception] = []
-    sweep = Ledger.sweep_leases
+    sweep = Ledger.sweep
 
-    async def fails_twice(self: Ledger, limit: int = 100) -> Any:
-        if len(failures) < 2:
+    async def fails_twice(self: Ledger, name: str, *more: object, limit: int = 100) -> Any:
+        if name == "leases" and len(failures) < 2:
             failures.append(error)
             raise error
-        return await sweep(self, limit)
+        return await sweep(self, name, *more, limit=limit)
 
-    monkeypatch.setattr(Ledger, "sweep_leases", fails_twice)
+    monkeypatch.setattr(Ledger, "sweep", fails_twice)
     app = Heliograph("swept")
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
     run_id = await rig.start(app)

@@ -81,14 +81,26 @@ async def test_the_order_of_the_specification_s_example_holds(rig: Rig) -> None:
 
 
 @pytest.mark.proves("L0-03", "L0-07", "L0-82", "L0-107")
-async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that_points_at_it(rig: Rig) -> None:
+async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that_points_at_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[tuple[str, str, dict[str, Any]]] = []
+    publish = rig.runtime.world.publish
+
+    async def recorded(subject: str, key: str, body: dict[str, Any]) -> None:
+        published.append((subject, key, body))
+        await publish(subject, key, body)
+
+    monkeypatch.setattr(rig.runtime.world, "publish", recorded)
     result = await rig.run(newsroom(), {"text": "one two three"})
     for turn in await rig.runtime.reader.turns(run_id=result.run_id):
         (card,) = await rig.runtime.reader.cards(turn.turn_id)
         assert (card.kind, card.card_id) == ("task.deliverable", turn.deliverable_card_id)
-        (event,) = await rig.fetch("select * from heliograph.outbox where agent_turn_id = $1", turn.turn_id)
-        assert event["published_at"] is not None
-        assert turn.deliverable_card_id in event["body"]
+        ((subject, key, body),) = [event for event in published if event[2]["agent_turn_id"] == turn.turn_id]
+        assert (subject, key) == (f"evt.agent.{result.run_id}/{turn.agent}.task", f"evt:{turn.turn_id}")
+        assert body == {"agent_turn_id": turn.turn_id, "status": turn.outcome, "output_box_id": turn.output_box_id,
+                        "deliverable_card_id": turn.deliverable_card_id}  # fmt: skip
+        assert card.turn_id == turn.turn_id
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -112,7 +124,7 @@ async def test_agents_that_one_signal_woke_run_at_the_same_time(rig: Rig, is_asy
 
 
 @pytest.mark.proves("SIG-01")
-async def test_an_agent_is_given_nothing_by_which_it_could_call_another(rig: Rig) -> None:
+async def test_an_agent_reaches_others_by_signals_and_by_turns_that_are_delegated_and_in_no_other_way(rig: Rig) -> None:
     offered: list[str] = []
     app = Heliograph("alone")
 
@@ -124,8 +136,11 @@ async def test_an_agent_is_given_nothing_by_which_it_could_call_another(rig: Rig
     def other(_ctx: Context) -> None: ...
 
     await rig.run(app)
-    assert offered == ["activation_id", "agent", "attempt", "document", "emit", "emitted", "idempotency_key", "progress",
-                       "run_id", "signal", "sleep", "state", "turn_id"]  # fmt: skip
+    assert offered == [
+        "activation_id", "agent", "as_completed", "attempt", "call", "calls", "defer", "deferrals", "delegate", "delegates",
+        "document", "emit", "emitted", "idempotency_key", "is_replaying", "pause", "progress", "run_id", "signal", "sleep",
+        "state", "step", "task", "turn_id",
+    ]  # fmt: skip
 
 
 async def test_a_context_tells_the_agent_who_it_is_and_what_woke_it(rig: Rig) -> None:

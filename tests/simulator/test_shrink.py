@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from heliograph.testing.mutants import MUTANTS, hunt
-from heliograph.testing.scenario import Size
+from heliograph.testing.scenario_cast import Size
 from heliograph.testing.shrink import Shrinker, minimize
 from heliograph.testing.sim_cli import read_case
 from heliograph.testing.simulate import Case, simulate

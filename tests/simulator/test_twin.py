@@ -10,7 +10,7 @@ import pytest
 from heliograph.errors import KernelRefused
 from heliograph.testing.backend import Backend, PostgresBackend
 from heliograph.testing.twin import Twin
-from tests.simulator.kernel_calls import Caller
+from tests.simulator.caller import Caller
 
 _TIME_FORMATS = ("(22007)", "(22008)")  # which of the two a text is depends on PostgreSQL's own parser of times
 

@@ -58,6 +58,23 @@ def read_state(argument: str) -> JsonObject:
     return value
 
 
+def read_result(text: str | None, path: str | None) -> Json:
+    """The result that `--result` or `--result-file` gives, as JSON. Raises InvalidInput, NotFound."""
+    try:
+        if path is None:
+            return parse_json((text or "").encode("utf-8", "surrogateescape"))
+        return parse_json(read_file(Path(path)))
+    except InvalidInput as error:
+        where = "--result" if path is None else shown(path, 300)
+        code, hint = error.code, error.hint
+        if code in ("file_too_large", "encoding"):
+            hint = "upload it, and report where it is"
+            code = "payload_too_large" if code == "file_too_large" else code
+        elif code == "invalid_json":
+            hint = "a result is JSON; a text is written in quotes: '\"done\"'"
+        raise InvalidInput(f"{where}: {error.message}", code=code, path=error.path or where, hint=hint) from None
+
+
 def _parse(text: bytes, source: str, argument: str) -> Json:
     try:
         return parse_json(text)

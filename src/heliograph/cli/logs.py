@@ -63,6 +63,9 @@ def show_logs(level: int, json_to: TextIO | None = None) -> None:
     ours = logging.getLogger("heliograph")
     ours.handlers, ours.propagate = [handler], False
     ours.setLevel(level)
+    driver = logging.getLogger("asyncpg")  # says with a traceback what we say in a line, when the store is away
+    driver.handlers, driver.propagate = [handler], False
+    driver.setLevel(logging.CRITICAL)
 
 
 def _named(error: BaseException) -> str:

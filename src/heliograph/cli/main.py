@@ -18,7 +18,7 @@ from heliograph.cli.errors import INTERRUPTED, NothingYet, report
 from heliograph.cli.interrupts import leave_threads_behind
 from heliograph.cli.output import OutputClosed, abandon, flush, line, note, open_closed_streams, speak_utf8
 from heliograph.cli.parser import Parser
-from heliograph.errors import shown
+from heliograph.errors import InvalidInput, shown
 
 TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
 _ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted"
@@ -53,9 +53,14 @@ def _dispatch(arguments: list[str]) -> int:
     except SystemExit as end:  # --help and --version have answered
         return int(end.code or 0)
     # one way for settings to come in: what an option says is what the environment says from here on
-    for option, variable in (("database_url", "HELIOGRAPH_DATABASE_URL"), ("project", "HELIOGRAPH_PROJECT")):
-        if hasattr(options, option):
-            os.environ[variable] = getattr(options, option)
+    if hasattr(options, "database_url"):
+        os.environ["HELIOGRAPH_DATABASE_URL"] = options.database_url
+    if hasattr(options, "project"):
+        if len(options.project) > 1 and options.call != "worker:work":
+            raise InvalidInput(
+                "--project is given once; only helio worker serves several", code="usage", path="--project"
+            )
+        os.environ["HELIOGRAPH_PROJECT"] = options.project[0]
     if options.call == "sim:main":  # its options are its own, --help among them
         return _call(options.call, rest)
     if rest:
@@ -99,10 +104,11 @@ def _parser() -> Parser:
         return made.add_subparsers(metavar="COMMAND", required=True)
 
     _add_run(command(nouns, "run", "run:run", "run an application to its end, or take a run up again"))
-    runs = command(nouns, "runs", "runs:list_runs", "list runs, the newest first")
-    runs.add_argument("--limit", type=integer("--limit", 1, 1000), default=20, metavar="N", help="at most N (20)")
+    _add_runs(command(nouns, "runs", "runs:list_runs", "list runs, the newest first; or stop one"), command)
     _add_worker(command(nouns, "worker", "worker:work", "serve applications until told to stop"))
-    _add_turns(noun("turn", "look at turns: one run of one agent each"), command)
+    _add_turns(noun("turn", "look at turns, one run of one agent each; or stop one"), command)
+    _add_calls(command(nouns, "calls", "calls:list_calls", "list the calls that turns wait for, or take some"))
+    _add_report(command(nouns, "report", "calls:report", "report the result of a call"))
     _add_signals(noun("signal", "look at the log of signals"), command)
     _add_database(noun("db", "install, print or examine the database"), command)
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults; helio sim --help", add_help=False)
@@ -114,7 +120,8 @@ def _everywhere() -> Parser:
     """Options that may stand before or after the command; absent ones leave no trace, so neither place wins."""
     options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     options.add_argument("--database-url", metavar="URL", help="the database, before HELIOGRAPH_DATABASE_URL")
-    options.add_argument("--project", metavar="NAME", type=identifier("--project"), help="before HELIOGRAPH_PROJECT")
+    options.add_argument("--project", metavar="NAME", type=identifier("--project"), action="append",
+                         help="before HELIOGRAPH_PROJECT; helio worker takes several")  # fmt: skip
     options.add_argument("--json", action="store_true", help="one JSON object per line, errors too")
     return options
 
@@ -126,6 +133,21 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help="names the run; one that exists goes on, one that has ended is shown")  # fmt: skip
     run.add_argument("--no-worker", action="store_true", help="start and watch; leave the turns to other workers")
     _add_serving(run)
+
+
+def _add_runs(runs: argparse.ArgumentParser, command: Any) -> None:
+    runs.add_argument("--limit", type=integer("--limit", 1, 1000), default=20, metavar="N", help="at most N (20)")
+    stop = command(runs.add_subparsers(metavar="COMMAND"), "stop", "stop:stop_run", "end a run as canceled")
+    stop.add_argument("run", metavar="RUN", type=identifier("RUN"))
+    _add_stopping(stop)
+
+
+def _add_stopping(to: argparse.ArgumentParser) -> None:
+    how = to.add_mutually_exclusive_group()
+    how.add_argument("--now", action="store_true", help="give nobody time to wind up")
+    how.add_argument("--grace", type=seconds("--grace", 0, 86400), default=10.0, metavar="SECONDS",
+                     help="how long what runs may take to wind up (10)")  # fmt: skip
+    to.add_argument("--reason", metavar="TEXT", default="user_interrupt", help="what the log says (user_interrupt)")
 
 
 def _add_worker(worker: argparse.ArgumentParser) -> None:
@@ -148,8 +170,28 @@ def _add_turns(verbs: Any, command: Any) -> None:
     turns.add_argument("--run", metavar="RUN", type=identifier("--run"), help="of this run only")
     turns.add_argument("--status", metavar="STATUS", choices=TURN_STATUSES, help=", ".join(TURN_STATUSES))
     turns.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
-    show = command(verbs, "show", "turn:show_turn", "show one turn: its owners, its cards, what woke it")
+    show = command(verbs, "show", "turn:show_turn", "show one turn: its owners, its calls, its cards, what woke it")
     show.add_argument("turn", metavar="TURN", type=identifier("TURN"))
+    stop = command(verbs, "stop", "stop:stop_turn", "end a turn as canceled")
+    stop.add_argument("turn", metavar="TURN", type=identifier("TURN"))
+    _add_stopping(stop)
+
+
+def _add_calls(calls: argparse.ArgumentParser) -> None:
+    calls.add_argument("--tool", metavar="TOOL", type=identifier("--tool"), help="of this tool only")
+    calls.add_argument("--take", type=integer("--take", 1, 1000), metavar="N",
+                       help="take up to N as the tool itself would, with what it takes to report them")  # fmt: skip
+    calls.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
+    report.add_argument("turn", metavar="TURN", type=identifier("TURN"))
+    report.add_argument("call_id", metavar="CALL", type=identifier("CALL"))
+    report.add_argument("--token", metavar="TOKEN", help="the capability that came with the call")
+    what = report.add_mutually_exclusive_group(required=True)
+    what.add_argument("--result", metavar="JSON", help="the result")
+    what.add_argument("--result-file", metavar="FILE", help="a file that holds the result as JSON")
+    what.add_argument("--error", metavar="TEXT", help="why there is none")
 
 
 def _add_signals(verbs: Any, command: Any) -> None:

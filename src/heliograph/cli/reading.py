@@ -1,4 +1,4 @@
-"""The database for commands that only look: they never make one.
+"""The database for commands that look, report or stop: they never make one.
 
 Without a URL the embedded database lies under a folder that is named relative to the current one. A new and empty
 one, made because somebody looked from the wrong folder, would read as if all runs were lost.
@@ -11,12 +11,16 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from heliograph.cli.errors import NothingYet
 from heliograph.config import Settings, read_settings
 from heliograph.errors import NotFound
 from heliograph.ledger.reader import Reader
 from heliograph.runtime import open_reader
+
+if TYPE_CHECKING:
+    from heliograph.client import Client
 
 _DATA = re.compile(r"pg([0-9]+)")  # the data folder of a cluster, and what else begins so has a dot in it
 
@@ -36,6 +40,18 @@ async def open_existing(wanted: str | None = None) -> AsyncIterator[Reader]:
         raise NotFound(f"no {wanted}: {lacking}", code="no_data")
     async with open_reader(settings) as reader:
         yield reader
+
+
+@asynccontextmanager
+async def open_client(wanted: str) -> AsyncIterator[Client]:
+    """A client of the database, if that exists. Raises NotFound (`no_data`), and what `open_runtime` raises."""
+    from heliograph.client import Client  # slow: what only reads does without
+
+    lacking = what_is_lacking(read_settings(os.environ))
+    if lacking is not None:
+        raise NotFound(f"no {wanted}: {lacking}", code="no_data")
+    async with Client() as client:
+        yield client
 
 
 def what_is_lacking(settings: Settings) -> str | None:

@@ -176,6 +176,7 @@ class _Watch:
                 self.view.see_turns(turns)
                 if is_first or self._is_quiet():
                     self._tell_of_others(turn for turn in turns if turn.owner not in (None, own))
+                    self._tell_of_calls(turns)
                 is_first = False
             await asyncio.sleep(POLL_SECONDS)
 
@@ -202,11 +203,20 @@ class _Watch:
                 f"its lease ends at {clock(turn.lease_until)}, in {left}, and the turn goes on"
             )
 
+    def _tell_of_calls(self, turns: Iterable[TurnRow]) -> None:
+        """Turns that wait for somebody outside, once each time they wait."""
+        for turn in turns:
+            if turn.activity != "awaiting_tool_result" or (turn.turn_id, turn.turn_epoch) in self._told:
+                continue
+            self._told.add((turn.turn_id, turn.turn_epoch))
+            self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {turn.waiting_tool_count} calls: helio turn show "
+                           f"{turn.turn_id} shows them, helio calls lists those that are to be reported")  # fmt: skip
+
 
 def _again(options: Namespace, run_id: str) -> str:
     parts = ["helio", "run", options.app, "--run-id", run_id]
     if hasattr(options, "project"):
-        parts += ["--project", options.project]
+        parts += ["--project", options.project[0]]
     return f"take it up again with: {shlex.join(parts)}"
 
 

@@ -12,7 +12,7 @@ import msgspec
 from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.reading import open_existing
 from heliograph.errors import shown
-from heliograph.ledger.reader import CardRow, LeaseRow, TurnRow
+from heliograph.ledger.reader import CardRow, LeaseRow, TurnRow, WaitRow
 from heliograph.signals.model import Signal
 
 _CONTENT_WIDTH = 100
@@ -32,13 +32,16 @@ def list_turns(options: Namespace) -> int:
 
 
 def show_turn(options: Namespace) -> int:
-    turn, leases, cards, cause = asyncio.run(_show(options.turn))
+    turn, leases, waits, cards, cause = asyncio.run(_show(options.turn))
     if options.json:
-        json_line({**msgspec.to_builtins(turn), "cause": cause, "leases": leases, "cards": cards})
+        json_line({**msgspec.to_builtins(turn), "cause": cause, "leases": leases, "calls": waits, "cards": cards})
         return 0
     fields(_facts(turn, cause))
     line()
     _print_leases(turn, leases)
+    if waits:
+        line()
+        table(("CALL", "TOOL", "KIND", "STATE", "OPENED", "TOOK", "DEADLINE"), [_call_cells(wait) for wait in waits])
     line()
     _print_cards(turn, cards)
     return 0
@@ -51,12 +54,13 @@ async def _list(options: Namespace) -> list[TurnRow]:
         return await reader.turns(run_id=options.run, status=options.status, limit=options.limit)
 
 
-async def _show(turn_id: str) -> tuple[TurnRow, list[LeaseRow], list[CardRow], dict[str, Any]]:
+async def _show(turn_id: str) -> tuple[TurnRow, list[LeaseRow], list[WaitRow], list[CardRow], dict[str, Any]]:
     async with open_existing(f"turn {turn_id}") as reader:
         turn = await reader.turn(turn_id)
         seq = int(turn.cause_id.rpartition("_")[2])
         [cause] = await reader.signals(turn.run_id, seq - 1, limit=1)
-        return turn, await reader.leases(turn_id), await reader.cards(turn_id), _cause(cause)
+        waits = await reader.waits(turn_id)
+        return turn, await reader.leases(turn_id), waits, await reader.cards(turn_id), _cause(cause)
 
 
 def _cause(signal: Signal) -> dict[str, Any]:
@@ -85,12 +89,40 @@ def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
         "status": f"{turn.status}, {turn.outcome}" if turn.outcome else turn.status,
         "phase": turn.phase,
         "owner": f"{turn.owner}, lease until {clock(turn.lease_until)}" if turn.owner and turn.lease_until else None,
+        "doing": _activity(turn),
+        "stopping": f"since {clock(turn.stop_requested_at)}" if turn.stop_requested_at else None,
         "recovered": f"{turn.attempts} of at most {turn.max_attempts} times" if turn.attempts else None,
+        "put off": _deferrals(turn),
+        "asked by": f"call {turn.parent_call_id} of {turn.parent_turn_id}" if turn.parent_turn_id else None,
         "woken by": f"{cause['name']}{by} ({cause['id']})",
         "activation": turn.activation_id,
         "started": moment(turn.created_at),
         "took" if turn.finished_at else "for": _took(turn),
     }
+
+
+def _activity(turn: TurnRow) -> str | None:
+    """What the turn is at, for people who wait (L0-16 to L0-18)."""
+    match turn.activity:
+        case "awaiting_tool_result":
+            until = f", the first deadline at {clock(turn.resume_deadline)}" if turn.resume_deadline else ""
+            return f"waits for {turn.waiting_tool_count} calls{until}"
+        case "executing_tool":
+            return f"step {turn.current_tool}"
+        case _:
+            return turn.activity
+
+
+def _deferrals(turn: TurnRow) -> str | None:
+    if not turn.defers:
+        return None
+    return f"{turn.defers} times" + (f", until {moment(turn.due_at)}" if turn.due_at else "")
+
+
+def _call_cells(wait: WaitRow) -> tuple[str, ...]:
+    took = duration((wait.resolved_at or datetime.now(UTC)) - wait.opened_at)
+    state = wait.status or wait.state
+    return (wait.call_id, wait.tool, wait.kind, state, moment(wait.opened_at), took, moment(wait.deadline))
 
 
 def _print_leases(turn: TurnRow, leases: list[LeaseRow]) -> None:

@@ -44,8 +44,9 @@ def _load(references: list[str]) -> list[Workflow]:
 async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
     async with open_runtime() as runtime:
         worker = runtime.worker(
-            *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name
-        )
+            *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name,
+            projects=getattr(options, "project", ()),
+        )  # fmt: skip
         caught = []
 
         def told(number: int) -> None:
@@ -54,9 +55,10 @@ async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
                      signal.Signals(number).name, options.grace)  # fmt: skip
 
         with graceful(told) as stopping:
-            log.info("worker %s started: serves %s in project %s, %d turns at a time, leases of %g s", worker.name,
-                     ", ".join(sorted(w.name for w in workflows)), runtime.settings.project, options.concurrency,
-                     options.lease)  # fmt: skip
+            projects = [kit.project for kit in worker.kits]
+            log.info("worker %s started: serves %s in project%s %s, %d turns at a time, leases of %g s", worker.name,
+                     ", ".join(sorted(w.name for w in workflows)), "s"[: len(projects) - 1], ", ".join(projects),
+                     options.concurrency, options.lease)  # fmt: skip
             for workflow in workflows:
                 for warning in workflow.warnings:
                     log.warning("application %s: %s", workflow.name, warning)

@@ -27,6 +27,8 @@ class Bell(ABC):
     An implementation gives the five hooks below, which raise OSError and nothing else when the wire is away.
     """
 
+    carries_commands = False  # to tools, with their arguments: as large as these may be, and to whoever subscribes
+
     def __init__(self, on_ring: Callable[[list[str]], None]):
         self._on_ring = on_ring
         self._due: set[str] = set()

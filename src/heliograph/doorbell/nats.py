@@ -3,6 +3,7 @@
     work:<target>      cmd.agent.<target>.wakeup         L0-32; the target is a pool of workers (G-72)
     <kind>:<name>      heliograph.bell.<kind>.<name>     what a process asks of others: log, owed
     a task event       evt.agent.<agent id>.task         L0-71, L0-107; its header Nats-Msg-Id is the outbox row's key
+    a command          cmd.tool.<tool>                   L0-51; as above, again and again until the call is answered
 
 A name is one token of a subject. Letters, digits, '_' and '-' stand for themselves, every other byte is
 percent-encoded: agent `run_7f/critic` publishes on `evt.agent.run_7f%2Fcritic.task`, so that `evt.agent.*.task` hears
@@ -42,6 +43,8 @@ _PING_SECONDS = 10  # a server that vanished without a word is missed after two 
 
 class NatsDoorbell(Bell):
     """Rings all processes on one NATS server or cluster."""
+
+    carries_commands = True
 
     def __init__(self, url: str, on_ring: Callable[[list[str]], None]):
         """`url`: one or more, divided by commas. Raises SetupError for one that no server can have."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pydantic
 from pydantic_ai import direct
-from pydantic_ai.exceptions import AgentRunError, ModelAPIError, UserError
+from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError, UserError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
@@ -31,6 +31,7 @@ from heliograph.errors import HarnessError, SetupError
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 
 _OUTPUT_TOOL = "final_result"
+_PASSING = (408, 409, 425, 429)
 
 
 class PydanticHarness:
@@ -69,10 +70,19 @@ class PydanticHarness:
                         yield chunk
                 response = events.get()
         except ModelAPIError as error:
-            raise HarnessError(f"{self.model}: {error}") from error
+            raise HarnessError(f"{self.model}: {error}", recoverable=_is_passing(error),
+                               retry_after_seconds=error.retry_after or 0.0) from error  # fmt: skip
         except (AgentRunError, UserError) as error:
             raise HarnessError(f"{self.model} answered what cannot be used: {error}") from error
         yield _reply(response, request)
+
+
+def _is_passing(error: ModelAPIError) -> bool:
+    """Whether the same request may well succeed later: the provider is busy or away, and does not object to it."""
+    if not isinstance(error, ModelHTTPError):
+        return True  # it could not be reached, or broke off
+    hint = error.provider_retry_hint
+    return error.status_code in _PASSING or error.status_code >= 500 if hint is None else hint
 
 
 def _without_hidden_retries(model: Model) -> Model:

@@ -3,19 +3,23 @@
 Every method is one kernel call; those that a turn or a caller waits for share it
 with others of their kind (`coalesce.py`). A call whose reply was lost is tried again as
 long as the kernel answers the second one harmlessly (kernel.md section 3, the
-retry table); `claim` is not tried again: the lease gives back what it took.
+retry table); `claim` and `take_commands` are not tried again: the lease, or the
+time for which a command is hidden, gives back what they took. To a second call
+the kernel says `duplicate` of a report and of a recorded call, `already_done` of
+a stop, `fresh` of a call begun under the same epoch, and `stale` of whatever
+gave the turn back: the caller leaves it, as it would have after the first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.coalesce import Coalescer
-from heliograph.records import Claimed, Event, OwedRun, Written
+from heliograph.records import Begun, Claimed, Event, OwedRun, Reported, Written
 from heliograph.world import World
 
 T = TypeVar("T")
@@ -35,6 +39,10 @@ class Ledger:
         self._starts = Coalescer(world, "start_runs", self._start)
         self._appends = Coalescer(world, "append", self._append)
         self._endings = Coalescer(world, "finish", self._finish)
+        self._suspensions = Coalescer(world, "suspend", self._suspend)
+        self._beginnings = Coalescer(world, "begin_call", self._begin)
+        self._records = Coalescer(world, "record_call", self._record)
+        self._reports = Coalescer(world, "report", self._report)
 
     async def start_runs(self, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """See start_runs in 31_start.sql; answers in the order of `runs`, and rings what it woke."""
@@ -55,25 +63,63 @@ class Ledger:
         rows = await self._retried("renew", list(items), lease_seconds)
         return msgspec.convert(rows, list[Written])
 
+    async def release(self, items: Sequence[dict[str, Any]]) -> list[Written]:
+        """Give turns back as they are; rings, so that another worker goes on with them."""
+        return msgspec.convert(await self._write("release", list(items)), list[Written])
+
     async def append(self, item: dict[str, Any]) -> Written:
         return await self._appends.call(item)
+
+    async def begin_call(self, item: dict[str, Any]) -> Begun:
+        """The intent of an effect, before it (K13)."""
+        return await self._beginnings.call(item)
+
+    async def record_call(self, item: dict[str, Any]) -> Written:
+        """What came of an effect that begin_call announced."""
+        return await self._records.call(item)
+
+    async def suspend(self, item: dict[str, Any]) -> Written:
+        return await self._suspensions.call(item)
+
+    async def defer(self, item: dict[str, Any]) -> Written:
+        [row] = await self._write("defer", [item], _PATIENT_RETRIES)
+        return msgspec.convert(row, Written)
 
     async def finish(self, item: dict[str, Any]) -> Written:
         return await self._endings.call(item)
 
-    async def react(self, item: dict[str, Any]) -> str:
-        """Answers 'ok' or 'conflict'."""
-        rows = await self._write("react", [item])
-        return str(rows[0]["outcome"])
+    async def report(self, item: dict[str, Any]) -> Reported:
+        """The result of a call, from whoever carried it out: see report in 61_report.sql."""
+        return await self._reports.call(item)
 
-    async def sweep_leases(self, limit: int = 100) -> dict[str, Any]:
-        return await self._swept("sweep_leases", limit)
+    async def take_commands(self, tools: Sequence[str], limit: int, visible_seconds: float) -> list[dict[str, Any]]:
+        """Commands that nobody has answered yet, hidden from others for `visible_seconds`."""
+        rows: list[dict[str, Any]] = await self.world.call(
+            "take_commands", self.project, list(tools), limit, visible_seconds
+        )
+        return rows
 
-    async def sweep_expired(self, limit: int = 100) -> dict[str, Any]:
-        return await self._swept("sweep_expired", limit)
+    async def stop(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Stop turns; rings the workers that are to wind one up, or that have just lost it."""
+        rows = await self._write("stop", list(items))
+        self._tell(row["owner"] for row in rows if row.get("owner"))
+        return rows
 
-    async def sweep_queued(self, limit: int = 100) -> dict[str, Any]:
-        return await self._swept("sweep_queued", limit)
+    async def stop_runs(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Stop whole runs; their turns are stopped by the next sweep."""
+        return await self._write("stop_runs", list(items))
+
+    async def react(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Answers the outcome: 'ok', 'conflict', or 'refused' with code and message."""
+        [row] = await self._write("react", [item])
+        return row
+
+    async def sweep(self, name: str, *more: object, limit: int = 100) -> dict[str, Any]:
+        """One of the sweeps that end or move turns, by its name without sweep_; rings what it made ready."""
+        answer: dict[str, Any] = await self.world.call(f"sweep_{name}", self.project, limit, *more)
+        self._ring(answer.get("targets", ()))
+        self._tell(answer.get("owners", ()))
+        return answer
 
     async def sweep_bells(self, older_seconds: float) -> None:
         self._ring(await self.world.call("sweep_bells", self.project, older_seconds))
@@ -86,8 +132,8 @@ class Ledger:
         rows = await self.world.call("read_outbox", self.project, limit)
         return msgspec.convert(rows, list[Event])
 
-    async def mark_published(self, outbox_ids: Sequence[int]) -> None:
-        await self.world.call("mark_published", self.project, list(outbox_ids))
+    async def mark_published(self, keys: Sequence[str]) -> None:
+        await self.world.call("mark_published", self.project, list(keys))
 
     async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: dict[str, list[dict[str, Any]]] = {}
@@ -101,14 +147,21 @@ class Ledger:
     async def _finish(self, items: list[dict[str, Any]]) -> list[Written]:
         return msgspec.convert(await self._write("finish", items, _PATIENT_RETRIES), list[Written])
 
+    async def _suspend(self, items: list[dict[str, Any]]) -> list[Written]:
+        return msgspec.convert(await self._write("suspend", items, _PATIENT_RETRIES), list[Written])
+
+    async def _begin(self, items: list[dict[str, Any]]) -> list[Begun]:
+        return msgspec.convert(await self._retried("begin_call", items, retries=_PATIENT_RETRIES), list[Begun])
+
+    async def _record(self, items: list[dict[str, Any]]) -> list[Written]:
+        return msgspec.convert(await self._write("record_call", items, _PATIENT_RETRIES), list[Written])
+
+    async def _report(self, items: list[dict[str, Any]]) -> list[Reported]:
+        return msgspec.convert(await self._write("report", items), list[Reported])
+
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
         self._ring(target for row in answer for target in row.get("targets", ()))
-        return answer
-
-    async def _swept(self, function: str, limit: int) -> dict[str, Any]:
-        answer: dict[str, Any] = await self.world.call(function, self.project, limit)
-        self._ring(answer["targets"])
         return answer
 
     async def _retried(self, function: str, *args: object, retries: int = _RETRIES) -> Any:
@@ -119,8 +172,12 @@ class Ledger:
                 await self.world.sleep(min(_FIRST_DELAY_SECONDS * 2**attempt, _DELAY_SECONDS_MAX))
         return await self.world.call(function, self.project, *args)
 
-    def _ring(self, targets: Any) -> None:
+    def _ring(self, targets: Iterable[str]) -> None:
         # after the commit, never inside it: NOTIFY in a transaction holds a lock over the flush (kernel.md section 6)
-        keys = sorted({f"work:{target}" for target in targets})
-        if keys:
+        if keys := sorted({f"work:{target}" for target in targets}):
+            self.world.ring(keys)
+
+    def _tell(self, owners: Iterable[str]) -> None:
+        """Ring the workers that are to wind a turn up, or have just lost one."""
+        if keys := sorted({f"stop:{owner}" for owner in owners}):
             self.world.ring(keys)

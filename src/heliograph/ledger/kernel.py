@@ -12,15 +12,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KernelFunction:
+    """takes_now: it has p_now, after the first `now_at` of the arguments in `casts`; None: after all of them."""
+
     name: str
     casts: tuple[str, ...]
     takes_now: bool = True
+    now_at: int | None = None
 
     def statement(self, now: str = "clock_timestamp()") -> str:
         """`select heliograph.name($1::.., ..)`; `now` is the expression given for p_now."""
         arguments = [f"${n}::{cast}" for n, cast in enumerate(self.casts, 1)]
         if self.takes_now:
-            arguments.append(now)
+            arguments.insert(len(arguments) if self.now_at is None else self.now_at, now)
         return f"select heliograph.{self.name}({', '.join(arguments)})"
 
 
@@ -29,16 +32,36 @@ _FUNCTIONS = (
     KernelFunction("enqueue", ("text", "jsonb")),
     KernelFunction("claim", ("text", "jsonb", "text", "integer", "float8")),
     KernelFunction("renew", ("text", "jsonb", "float8")),
+    KernelFunction("release", ("text", "jsonb")),
     KernelFunction("append", ("text", "jsonb")),
+    KernelFunction("begin_call", ("text", "jsonb")),
+    KernelFunction("record_call", ("text", "jsonb")),
+    KernelFunction("suspend", ("text", "jsonb")),
+    KernelFunction("defer", ("text", "jsonb")),
     KernelFunction("finish", ("text", "jsonb")),
+    KernelFunction("stop", ("text", "jsonb")),
+    KernelFunction("stop_runs", ("text", "jsonb")),
     KernelFunction("react", ("text", "jsonb")),
+    KernelFunction("report", ("text", "jsonb")),
+    KernelFunction("take_commands", ("text", "jsonb", "integer", "float8")),
     KernelFunction("sweep_leases", ("text", "integer")),
     KernelFunction("sweep_expired", ("text", "integer")),
+    KernelFunction("sweep_waits", ("text", "integer")),
+    KernelFunction("sweep_stops", ("text", "integer")),
+    KernelFunction("sweep_reports", ("text", "integer")),
+    KernelFunction("sweep_stuck", ("text", "integer", "text"), now_at=2),
     KernelFunction("sweep_queued", ("text", "integer")),
     KernelFunction("sweep_bells", ("text", "float8")),
     KernelFunction("sweep_owed", ("text", "jsonb", "integer"), takes_now=False),
-    KernelFunction("read_outbox", ("text", "integer"), takes_now=False),
+    KernelFunction("read_outbox", ("text", "integer")),
     KernelFunction("mark_published", ("text", "jsonb")),
+    KernelFunction("put_boxes", ("text", "jsonb")),
+    KernelFunction("fork_boxes", ("text", "jsonb")),
+    KernelFunction("replace_boxes", ("text", "jsonb")),
+    KernelFunction("read_box", ("text", "text", "bigint", "integer"), takes_now=False),
+    KernelFunction("set_limits", ("text", "jsonb"), takes_now=False),
+    KernelFunction("prune", ("text", "timestamptz", "integer")),
+    KernelFunction("liveness", ("text",)),
     KernelFunction("doctor", ("text", "boolean"), takes_now=False),
 )
 KERNEL: dict[str, KernelFunction] = {function.name: function for function in _FUNCTIONS}

@@ -14,7 +14,9 @@ from heliograph.ledger.kernel import KERNEL
 _JSONB_VERSION = b"\x01"
 # SQLSTATE classes after which the same call may well succeed (kernel.md section 7, rule 10)
 _RETRYABLE = ("08", "40001", "40P01", "53", "55P03", "57P0", "57014")
-_COMMAND_TIMEOUT_SECONDS = 30.0
+_COMMAND_TIMEOUT_SECONDS = (
+    10.0  # of a call that takes milliseconds: a connection that has vanished is missed by this alone
+)
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc, type-arg, unused-ignore]

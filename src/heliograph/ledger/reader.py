@@ -30,7 +30,10 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 class TurnRow(msgspec.Struct, frozen=True):
-    """A turn with its head's status while it is active; `owner` and `lease_until` only while it runs."""
+    """A turn with its head's status while it is active; `owner` and `lease_until` only while it runs.
+
+    activity: thinking, executing_tool or awaiting_tool_result, to be shown (L0-16).
+    """
 
     turn_id: str
     agent: str
@@ -50,6 +53,17 @@ class TurnRow(msgspec.Struct, frozen=True):
     finished_at: datetime | None
     cause_id: str
     activation_id: str
+    message_type: str = "turn"
+    depth: int = 0
+    parent_turn_id: str | None = None
+    parent_call_id: str | None = None
+    defers: int = 0
+    due_at: datetime | None = None
+    waiting_tool_count: int | None = None
+    resume_deadline: datetime | None = None
+    activity: str | None = None
+    current_tool: str | None = None
+    stop_requested_at: datetime | None = None
 
 
 class CardRow(msgspec.Struct, frozen=True):
@@ -59,6 +73,29 @@ class CardRow(msgspec.Struct, frozen=True):
     kind: str
     content: Any
     created_at: datetime
+
+
+class WaitRow(msgspec.Struct, frozen=True):
+    """A call of a turn. `state` is open, resolved or closed; `status` how it was resolved."""
+
+    turn_id: str
+    call_id: str
+    agent_id: str
+    run_id: str
+    step_id: str | None
+    tool: str
+    kind: str
+    effect: str
+    state: str
+    status: str | None
+    deadline: datetime | None
+    after_execution: str
+    child_turn_id: str | None
+    result_card_id: str | None
+    resolved_position: int | None
+    duplicates: int
+    opened_at: datetime
+    resolved_at: datetime | None
 
 
 class LeaseRow(msgspec.Struct, frozen=True):
@@ -111,6 +148,18 @@ class Reader:
         """In the order they were written."""
         return await self._rows(CardRow, "card_overview", "turn_id = $2", turn_id, order="position")
 
+    async def waits(self, turn_id: str) -> list[WaitRow]:
+        """The calls of a turn, in the order in which they were opened."""
+        return await self._rows(WaitRow, "wait_overview", "turn_id = $2", turn_id, order="position")
+
+    async def open_calls(self, tool: str | None = None, limit: int = 50) -> list[WaitRow]:
+        """Calls of tools that nobody has answered, the oldest first."""
+        return await self._rows(
+            WaitRow, "wait_overview",
+            "state = 'open' and kind in ('tool', 'human') and ($2::text is null or tool = $2)", tool,
+            order="opened_at, position", limit=limit,
+        )  # fmt: skip
+
     async def leases(self, turn_id: str) -> list[LeaseRow]:
         """Who owned the turn, oldest first."""
         return await self._rows(LeaseRow, "lease_overview", "turn_id = $2", turn_id, order="turn_epoch")
@@ -118,9 +167,8 @@ class Reader:
     async def signals(self, run_id: str, after: int = 0, limit: int = 1000) -> list[Signal]:
         """The run's log after position `after`, in order, at most `limit`."""
         rows = await self._database.fetch(
-            "select * from heliograph.signal_log where project_id = $1 and run_id = $2 and seq > $3 order by seq limit $4",
-            self._project, run_id, after, limit,
-        )  # fmt: skip
+            "select * from heliograph.read_log($1, $2, $3, $4)", self._project, run_id, after, limit
+        )
         return [_signal(row) for row in rows]
 
     async def all_signals(self, run_id: str) -> list[Signal]:
@@ -137,9 +185,10 @@ class Reader:
             parts is not None
             and parts[1] < 2**63
             and await self._database.fetch(
-                "select 1 from heliograph.signal_log where project_id = $1 and run_id = $2 and seq = $3",
+                "select 1 from heliograph.read_log($1, $2, $3, 1) where seq = $3 + 1",
                 self._project,
-                *parts,
+                parts[0],
+                parts[1] - 1,
             )
         ):
             return parts[0]

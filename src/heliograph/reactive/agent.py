@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypeVar
 
 from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.fields import check_fields
 from heliograph.reactive.function import check_function, naming
 from heliograph.reactive.state import check_key
 from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.pattern import Pattern, check_agent_pattern
+from heliograph.types import JsonObject
 
 Effect = Literal["idempotent", "once"]
 PRIORITIES = ("low", "normal", "high", "critical")
@@ -34,7 +36,8 @@ class AgentSpec:
     the context that returns one) is set. `updates` names the state key that takes the output, or several keys of an
     output that is an object. `effect` says what a second run after a crash may do: `idempotent` agents are run again
     from the start, `once` agents are not: their turn ends as failed with code IN_DOUBT. `timeout_seconds` bounds one
-    run, `ttl_seconds` the turn's whole life, queueing and recoveries included.
+    run, `ttl_seconds` the turn's whole life, queueing, waiting and recoveries included. `retries` is how often a turn is
+    put off when its model fails in a way that may pass. `result_fields` are what its deliverable must have (L0-85).
     """
 
     name: str
@@ -54,8 +57,18 @@ class AgentSpec:
     timeout_seconds: float = 300.0
     ttl_seconds: float = 3600.0
     max_attempts: int = 5
+    retries: int = 3
+    result_fields: tuple[JsonObject, ...] = ()
     version: str = "1"
     when_arity: int = field(default=1)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What the kernel is told of each of its turns."""
+        told: dict[str, Any] = {
+            "priority": self.priority, "max_attempts": self.max_attempts, "ttl_seconds": self.ttl_seconds,
+        }  # fmt: skip
+        return {**told, "result_fields": list(self.result_fields)} if self.result_fields else told
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
@@ -80,11 +93,15 @@ def define_agent(
     timeout_seconds: float = 300.0,
     ttl_seconds: float = 3600.0,
     max_attempts: int = 5,
+    retries: int = 3,
+    result_fields: Sequence[Mapping[str, Any]] = (),
+    on_request: bool = False,
     version: str = "1",
     **unknown: Any,
 ) -> AgentSpec:
     """An agent from what its author wrote; everything is checked here, before anything runs.
 
+    on_request: it may do without a signal that wakes it, for others delegate to it or send it messages.
     Raises InvalidInput naming the agent, the argument and the rule; Refused for a reserved signal name.
     """
     _check_name(name)
@@ -95,10 +112,10 @@ def define_agent(
     changed = _each(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key)
     _check_once(name, "emits", said)
     _check_once(name, "updates", changed)
-    if not any_of and not all_of:
+    if not any_of and not all_of and on_request is not True:
         raise InvalidInput(
-            f"agent {name} would never wake: give activate_on or activate_when_all, such as ['workflow:start']",
-            code="required_field", path=f"/agents/{name}/activate_on",
+            f"agent {name} would never wake: give activate_on or activate_when_all, such as ['workflow:start'], or "
+            "on_request=True where others delegate to it", code="required_field", path=f"/agents/{name}/activate_on",
         )  # fmt: skip
     if (run is None) == (prompt is None):
         raise InvalidInput(f"agent {name} needs either a function or a prompt, and not both", code="required_field",
@@ -113,13 +130,17 @@ def define_agent(
     _check_number(name, "timeout_seconds", timeout_seconds, 0.001, 31_622_400)
     _check_number(name, "ttl_seconds", ttl_seconds, 0.001, 31_622_400)
     _check_number(name, "max_attempts", max_attempts, 1, 1000, whole=True)
+    _check_number(name, "retries", retries, 0, 1000, whole=True)
     _check_text(name, "version", version)
+    with naming(f"agent {name}", f"/agents/{name}/result_fields"):
+        wanted = check_fields(result_fields)
     return AgentSpec(
         name=name, run=run, prompt=prompt, model=model, output=output, system=system,
         activate_on=any_of, activate_when_all=all_of, emits=said,
         when=when, when_arity=_arity(name, when), updates=changed, updates_one=isinstance(updates, str),
         priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
-        ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, version=version,
+        ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, retries=retries, result_fields=tuple(wanted),
+        version=version,
     )  # fmt: skip
 
 

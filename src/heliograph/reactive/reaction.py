@@ -22,9 +22,8 @@ from heliograph.reactive.agent import AgentSpec, decided
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Outcome, OwedRun, RunStatus, RunView
 from heliograph.signals.model import Draft
+from heliograph.signals.payload import carried
 from heliograph.types import Json, JsonObject
-
-OUTPUT_IN_SIGNAL_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,8 @@ def react_to_owed(
     for signal in owed.signals:
         if signal.name == "agent:failed":
             builder.memory["turns"] += 1
-            builder.memory["failed"] += 1
+            is_canceled = isinstance(signal.payload, dict) and signal.payload.get("outcome") == "canceled"
+            builder.memory["failed"] += not is_canceled
         parent = signal_id(owed.run.run_id, signal.seq)
         builder.heard.append((parent, {"seq": signal.seq}, signal.name, signal.payload, signal.agent))
     return builder.finished()
@@ -293,7 +293,7 @@ class _Builder:
         activation = self.say(Draft("agent:activated", {"agent": agent.name}, agent.name, parent, self.now))
         self.reaction.activations.append({
             "agent": agent.name, "turn_id": self.new_id("turn"), "cause": cause, "activation": activation,
-            "priority": agent.priority, "max_attempts": agent.max_attempts, "ttl_seconds": agent.ttl_seconds,
+            **agent.limits,
         })  # fmt: skip
 
     def _last_parent(self) -> int | str:
@@ -303,7 +303,9 @@ class _Builder:
     def _end(self) -> None:
         stopped_by = self.memory.get("stopped_by")
         outcome: Outcome
-        if stopped_by not in (None, "end_when"):
+        if self.memory.get("is_canceled"):  # the kernel's word: somebody stopped the run
+            outcome = "canceled"
+        elif stopped_by not in (None, "end_when"):
             outcome = "failed"
         elif stopped_by == "end_when":
             outcome = "success"
@@ -346,5 +348,4 @@ def _completed(ending: Ending, now: datetime) -> Draft:
 
 def _carried(ending: Ending) -> JsonObject:
     """The output as a signal carries it: itself, or, where it is too large for a log, only the card that has it."""
-    is_large = ending.output is not None and len(repr(ending.output)) > OUTPUT_IN_SIGNAL_BYTES_MAX
-    return {"output": None if is_large else ending.output, "deliverable_card_id": ending.card_id}
+    return {"output": carried(ending.output), "deliverable_card_id": ending.card_id}

@@ -21,7 +21,7 @@ _RUNTIME_NAMES = (
     "workflow:start", "agent:activated", "agent:skipped", "agent:completed",
     "agent:failed", "agent:progress", "harness:start", "harness:end", "harness:error", "text:delta", "text:complete",
     "thinking:delta", "thinking:complete", "tool:call", "tool:result", "ready", "plan_ready", "action_complete",
-    "reflection_complete", "terminated", "error",
+    "reflection_complete", "terminated", "error", "delegation", "halt",
 )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ RESERVED_NAMES = frozenset(
         "error",
         "halt",
         "heartbeat",
+        "delegation",
     },
 )
 

@@ -21,6 +21,7 @@ DEPTH_MAX = 64  # containers inside each other: [[1]] has two
 DIGITS_MAX = 4300
 VALUES_MAX = 1_000_000
 PAYLOAD_BYTES_MAX = 64 * 1024
+CARRIED_BYTES_MAX = PAYLOAD_BYTES_MAX - 2048  # of one value in a payload that the runtime makes
 
 _INTEGER_END = 10**DIGITS_MAX
 _CONTAINERS = frozenset({dict, list})
@@ -78,6 +79,11 @@ def check_payload(value: object, path: str = "") -> Json:
             path=path or None,
         )
     return checked
+
+
+def carried(value: Json) -> Json:
+    """`value` as a signal carries it beside a few short fields: itself, or None where it is too large for a log."""
+    return None if value is not None and len(msgspec.json.encode(value)) > CARRIED_BYTES_MAX else value
 
 
 def _check_containers(top: Any, path: str) -> None:

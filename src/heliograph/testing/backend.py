@@ -17,17 +17,30 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from heliograph.ledger.install import _DROP_KERNEL, install, kernel_sql
-from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.kernel import KERNEL, KernelFunction
 from heliograph.ledger.pool import Database, explain
+from heliograph.testing.transitions import guard_transitions
 from heliograph.testing.twin_json import decode
 from heliograph.testing.twin_tables import Row, microseconds
 
 T = TypeVar("T")
 
-TABLES = {  # and the order of their rows in a dump
-    "runs": "run_id", "agent_state_head": "agent_id", "agent_turns": "agent_turn_id", "agent_inbox": "inbox_id",
-    "execution_edges": "edge_id", "cards": "card_id", "box_cards": "box_id, position",
-    "leases": "agent_id, turn_epoch", "outbox": "outbox_id", "signals": "run_id, seq",
+# What the runtime never calls, but whoever runs it does.
+FUNCTIONS: dict[str, KernelFunction] = {**KERNEL, **{f.name: f for f in (
+    KernelFunction("set_limits", ("text", "jsonb"), takes_now=False),
+    KernelFunction("put_boxes", ("text", "jsonb")),
+    KernelFunction("fork_boxes", ("text", "jsonb")),
+    KernelFunction("replace_boxes", ("text", "jsonb")),
+    KernelFunction("read_box", ("text", "text", "bigint", "integer"), takes_now=False),
+    KernelFunction("prune", ("text", "timestamptz", "integer")),
+    KernelFunction("liveness", ("text",)),
+)}}  # fmt: skip
+TABLES = {  # and the order of their rows in a dump: by primary key
+    "runs": "run_id", "agent_state_head": "agent_id", "agent_turns": "agent_turn_id",
+    "agent_inbox": "agent_turn_id, inbox_id", "execution_edges": "agent_turn_id, edge_id", "cards": "card_id",
+    "blobs": "blob_id", "boxes": "box_id", "leases": "agent_id, turn_epoch",
+    "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
+    "project_limits": "project_id", "pruned": "id",
 }  # fmt: skip
 
 
@@ -77,11 +90,11 @@ class PostgresBackend:
         self._wait(self._connection.execute(f"truncate {tables} restart identity"))
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
-        definition = KERNEL[function]
+        definition = FUNCTIONS[function]
         values = [msgspec.json.encode(a) if c == "jsonb" else a for a, c in zip(args, definition.casts, strict=True)]
+        statement = definition.statement(f"${len(values) + 1}::timestamptz")
         if definition.takes_now:
             values.append(now)
-        statement = definition.statement(f"${len(values)}::timestamptz")
         try:
             raw = self._wait(self._connection.fetchval(statement, *values))
         except Exception as error:
@@ -90,7 +103,7 @@ class PostgresBackend:
 
     def heads(self, project: str) -> list[Row]:
         rows = self._fetch(
-            "select agent_id, status, active_agent_turn_id, turn_epoch, priority, ready_at, target"
+            "select agent_id, status, active_agent_turn_id, turn_epoch, priority, ready_at, due_at, target"
             " from heliograph.agent_state_head where project_id = $1 order by agent_id", project,
         )  # fmt: skip
         return [_timed(dict(row)) for row in rows]
@@ -118,7 +131,9 @@ class PostgresBackend:
     async def _install(self, sql: str | None) -> None:
         await install(self._connection)
         await self._connection.execute("set jit = off; set timezone = 'UTC'")
-        if sql is not None and sql != kernel_sql():
+        if sql is None or sql == kernel_sql():
+            await guard_transitions(self._connection)
+        else:  # a mutant does what it does; the oracles are to notice
             await self._connection.execute(_DROP_KERNEL)
             await self._connection.execute(sql)
 
@@ -130,5 +145,5 @@ def _timed(row: Row) -> Row:
         if isinstance(value, datetime):
             row[column] = microseconds(value)
         elif isinstance(value, bytes):
-            row[column] = decode(value)
+            row[column] = value.hex() if column == "token_hash" else decode(value)
     return row

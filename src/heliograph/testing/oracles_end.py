@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.oracles import Oracles
+from heliograph.testing.twin_doctor_runs import signals_of
 from heliograph.testing.twin_tables import Row
 
 # Sent ahead in batches: a batch that is logged twice shows as the same signal said at the same time.
@@ -21,18 +21,24 @@ def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: 
         oracles.blame(row["check"].partition(" ")[0], f"{row['check']}: {row['subject']}")
     tables = backend.dump(project)
     logs: dict[str, list[Row]] = {}
-    for signal in tables["signals"]:
-        logs.setdefault(signal["run_id"], []).append(signal)
+    for row in tables["signals"]:
+        logs.setdefault(row["run_id"], []).extend(signals_of(row))
     for run in tables["runs"]:
-        log, workflow = logs.get(run["run_id"], []), workflows[run["target"]]
-        oracles.counters[f"run {run['outcome']}"] += 1
-        _check_state(oracles, run, log, workflow)
-        _check_said(oracles, log)
-        if is_quiet:
-            _check_turns(oracles, log, workflow)
-            _check_woken(oracles, run, log, workflow)
+        oracles.count(f"run {run['outcome']}")
+        if not run["pruned_seq"]:
+            _check_log(oracles, run, logs.get(run["run_id"], []), workflows[run["target"]], is_quiet=is_quiet)
     if is_quiet:
         _check_outside(oracles, tables)
+
+
+def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *, is_quiet: bool) -> None:
+    """A log that is whole."""
+    _check_state(oracles, run, log, workflow)
+    _check_said(oracles, log)
+    if is_quiet:
+        _check_turns(oracles, log, workflow)
+        _check_results(oracles, log)
+        _check_woken(oracles, run, log, workflow)
 
 
 def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
@@ -88,6 +94,18 @@ def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:
             oracles.blame("turn_end_in_log", f"{turn.turn_id} ends {ends[turn.turn_id]} times in the log")
 
 
+def _check_results(oracles: Oracles, log: list[Row]) -> None:
+    """Every call that was resolved says so in the log, once; and no other."""
+    run_id = log[0]["run_id"]
+    told = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if s["name"] == "tool:result")
+    resolved = Counter(
+        (turn.turn_id, wait.call_id) for turn in oracles.books.turns.values() if turn.run_id == run_id
+        for wait in turn.waits.values() if wait.state == "resolved"
+    )  # fmt: skip
+    for call in sorted((told - resolved) + (resolved - told)):
+        oracles.blame("result_in_log", f"{call} was resolved {resolved[call]} times and is told {told[call]} times")
+
+
 def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
     """Every signal woke or skipped each agent that waits for it, once; a run that was stopped may leave some asleep."""
     if "stopped_by" in run["memory"]:
@@ -115,18 +133,22 @@ def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
 def _check_outside(oracles: Oracles, tables: Mapping[str, list[Row]]) -> None:
     """What others saw: events on the wire, acknowledged messages, effects."""
     books = oracles.books
-    expected = {f"evt:{turn['agent_turn_id']}" for turn in tables["agent_turns"]}
-    if set(books.published) != expected:
+    gone = {row["id"] for row in tables["pruned"]}
+    turns = {t["agent_turn_id"] for t in tables["agent_turns"]} | {i[5:] for i in gone if i.startswith("turn:")}
+    runs = {r["run_id"] for r in tables["runs"]} | {i[4:] for i in gone if i.startswith("run:")}
+    if set(books.published) != (expected := {f"evt:{turn_id}" for turn_id in turns}):
         oracles.blame(
             "events", f"{sorted(expected ^ set(books.published))} are on the wire or in the ledger, not in both"
         )
-    if {t["agent_turn_id"] for t in tables["agent_turns"]} != set(books.turns):
-        oracles.blame("turns", "the ledger's turns are not those that were acknowledged")
-    if {r["run_id"] for r in tables["runs"]} != set(books.runs):
-        oracles.blame("runs", "the ledger's runs are not those that were acknowledged")
-    signals = {(s["run_id"], s["seq"]): s for s in tables["signals"]}
-    turns = {t["agent_turn_id"]: t for t in tables["agent_turns"]}
-    for turn_id, message in books.messages.items():
-        cause: Any = signals[message["run_id"], turns[turn_id]["cause_seq"]]
-        if (cause["name"], cause["payload"]) != (message["name"], message["payload"]):
-            oracles.blame("message", f"{turn_id} was sent as {message['name']} and is logged as {cause['name']}")
+    if turns != set(books.turns):
+        oracles.blame("turns", f"{sorted(turns ^ set(books.turns))} are in the ledger or were acknowledged, not both")
+    if runs != set(books.runs):
+        oracles.blame("runs", f"{sorted(runs ^ set(books.runs))} are in the ledger or were acknowledged, not both")
+    signals = {(s["run_id"], s["seq"]): s for row in tables["signals"] for s in signals_of(row)}
+    for turn in tables["agent_turns"]:
+        message = books.messages.get(turn["agent_turn_id"])
+        cause = signals.get((turn["run_id"], turn["cause_seq"]))
+        if message is not None and (
+            cause is None or (cause["name"], cause["payload"]) != (message["name"], message["payload"])
+        ):
+            oracles.blame("message", f"{turn['agent_turn_id']} was sent as {message['name']} and is logged as {cause}")

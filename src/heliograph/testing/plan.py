@@ -32,7 +32,7 @@ class Plan:
         self.fired: list[str] = []
         self.deviated: list[int] = []
         self._rates = rates
-        self._horizon_seconds = horizon_seconds
+        self.horizon_seconds = horizon_seconds
         self._faults = None if faults is None else frozenset(faults)
         self._deviations = None if deviations is None else frozenset(deviations)
         self._asked: dict[str, int] = {}
@@ -42,6 +42,10 @@ class Plan:
     def draw(self, site: str) -> float:
         """A number from 0 up to 1, for the next question at `site`."""
         return self._draw(site)[1]
+
+    def fixed(self, site: str) -> float:
+        """A number from 0 up to 1, the same whenever it is asked for: for what runs again and has to do the same."""
+        return self._number(site, "fixed")
 
     def between(self, site: str, low: float, high: float) -> float:
         return low + (high - low) * self.draw(site)
@@ -58,7 +62,7 @@ class Plan:
         """Which of `kinds`, if any, happens at `site` this time."""
         ordinal, number = self._draw(site)
         for kind in kinds:
-            if now > self._horizon_seconds and kind not in LASTING:
+            if now > self.horizon_seconds and kind not in LASTING:
                 continue
             number -= self._rates.get(kind, 0.0)
             if number < 0:
@@ -81,5 +85,8 @@ class Plan:
     def _draw(self, site: str) -> tuple[int, float]:
         ordinal = self._asked.get(site, 0)
         self._asked[site] = ordinal + 1
+        return ordinal, self._number(site, ordinal)
+
+    def _number(self, site: str, ordinal: int | str) -> float:
         digest = hashlib.blake2b(f"{self.seed}/{site}/{ordinal}".encode(), digest_size=8).digest()
-        return ordinal, int.from_bytes(digest, "big") / 2**64
+        return int.from_bytes(digest, "big") / 2**64

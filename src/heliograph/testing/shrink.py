@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
-from heliograph.testing.scenario import Size
+from heliograph.testing.scenario_cast import Size
 from heliograph.testing.simulate import Case, Result
 
 T = TypeVar("T")

@@ -15,25 +15,33 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
-from heliograph.errors import KernelRefused, StoreUnavailable, TurnTimedOut
+from heliograph.errors import KernelRefused, StoreUnavailable
 from heliograph.testing.backend import Backend
 from heliograph.testing.loop import Process, SimLoop
+from heliograph.testing.oracle_books import Books
 from heliograph.testing.plan import Plan
 from heliograph.testing.twin_json import encode
+from heliograph.testing.twin_tables import microseconds
+from heliograph.world_real import within
 
 T = TypeVar("T")
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+_BEGINNING = microseconds(BEGINNING)
 
 BEFORE_CALL = ("crash", "freeze", "cut", "lost", "slow")
 AFTER_CALL = ("crash", "freeze", "cut_reply", "lost_reply", "cut_for_long")
 _PATIENCE_SECONDS = 32.0  # longer than any call of the ledger is tried again
+EARLY = ("early_report",)
 AT_POINT = ("crash_at_point", "freeze_at_point")
 IN_SLEEP = ("crash_in_sleep", "freeze_in_sleep")
 
 
 class Judge(Protocol):
-    """Who is told what happened; see `oracles.Oracles`."""
+    """Who is told what happened, and keeps books of it; see `oracles.Oracles`."""
+
+    @property
+    def books(self) -> Books: ...
 
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None: ...
 
@@ -55,6 +63,7 @@ class Stage:
         self.backend = backend
         self.judge = judge
         self.lease_seconds = lease_seconds
+        self.sends_commands = False  # workers put commands on the wire
         self.polls = True  # False: no worker looks for work unless a bell rings
         self.calls = 0
         self.faults: Counter[str] = Counter()
@@ -62,11 +71,22 @@ class Stage:
         self._keeps_trace = keeps_trace
         self._hash = blake2b(digest_size=16)
         self.ears: dict[str, list[SimEar]] = {}
+        self.commands: list[dict[str, Any]] = []  # on the wire, for tools that listen there
 
     @property
     def micros(self) -> int:
         """Virtual time in whole microseconds, PostgreSQL's resolution."""
         return round(self.loop.time() * 1_000_000)
+
+    @property
+    def micros_of_date(self) -> int:
+        """The same since 1970, as the kernel knows it."""
+        return _BEGINNING + self.micros
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing goes wrong any more: everything may come to its end."""
+        return self.loop.time() > self.plan.horizon_seconds
 
     @property
     def trace_hash(self) -> str:
@@ -99,7 +119,7 @@ class Stage:
             self.judge.refused(who, function, error)
             raise KernelRefused(f"{function} refused {state}") from error
         self.record(who, f"{function} {encode(args).decode()} -> {encode(answer).decode()}")
-        self.judge.called(who, function, args, answer, self.micros)
+        self.judge.called(who, function, args, answer, self.micros_of_date)
         return answer
 
 
@@ -164,14 +184,7 @@ class SimWorld:
         return task
 
     async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
-        scope = asyncio.timeout(seconds)
-        try:
-            async with scope:
-                return await work
-        except TimeoutError:
-            if scope.expired():
-                raise TurnTimedOut(f"not done within {seconds} s") from None
-            raise
+        return await within(seconds, work)
 
     async def run_sync(self, function: Callable[..., T], *args: object) -> T:
         await self.sleep(0.001)
@@ -183,10 +196,22 @@ class SimWorld:
         await self._suffer(f"{function}/before", BEFORE_CALL if self.is_mortal else ("lost",))
         if self.stage.loop.time() < self._cut_until:
             raise StoreUnavailable("the simulator cut this process off")
+        if function == "suspend" and self.is_mortal:
+            self._answer_early(args)
         answer = self.stage.execute(self.process.name, function, args)
         await self._suffer(f"{function}/after", AFTER_CALL if self.is_mortal else ("lost_reply",))
         await self._travel(site)
         return answer
+
+    def _answer_early(self, args: tuple[Any, ...]) -> None:
+        """Somebody who knows a command before it is on its way reports its result before its turn suspends."""
+        project, items = args
+        for item in items:
+            for call in item["calls"]:
+                if call["kind"] == "tool" and self.stage.fault(self.slot, f"{self.slot}/early", EARLY) is not None:
+                    report = {"turn_id": item["turn_id"], "call_id": call["call_id"], "token": call["token"],
+                              "status": "success", "result": 1}  # fmt: skip
+                    self.stage.execute("early", "report", (project, [report]))
 
     def hear(self, keys: Iterable[str]) -> SimEar:
         return SimEar(self, tuple(keys))
@@ -207,6 +232,8 @@ class SimWorld:
             raise StoreUnavailable(f"the simulator lost event {key}")
         self.stage.record(self.process.name, f"published {subject} {key} {encode(body).decode()}")
         self.stage.judge.published(subject, key, body)
+        if subject.startswith("cmd."):
+            self.stage.commands.append(body)
 
     async def point(self, name: str) -> None:
         if self.is_mortal:

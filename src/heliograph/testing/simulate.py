@@ -6,33 +6,38 @@ import asyncio
 import gc
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.backend import Backend
 from heliograph.testing.loop import SimDeadlock, SimLoop
-from heliograph.testing.oracles import Oracles, Violation
+from heliograph.testing.oracle_books import Violation
+from heliograph.testing.oracles import Oracles
 from heliograph.testing.oracles_end import check_end
 from heliograph.testing.plan import Plan
-from heliograph.testing.scenario import Cast, Size, make_harness, make_workflows, visit
+from heliograph.testing.scenario import make_harness, make_workflows
+from heliograph.testing.scenario_cast import Cast, Size
+from heliograph.testing.scenario_clerk import err, prune_things, set_limits
+from heliograph.testing.scenario_people import answer_ahead, serve_tools, stop_things, visit
 from heliograph.testing.sim_world import SimWorld, Stage
 from heliograph.worker.kit import Kit
 from heliograph.worker.loop import Worker
 
 PROJECT = "simulated"
 LEASE_SECONDS = 4.0
-SWEEP_SECONDS = 1.5
-HORIZON_SECONDS = 25.0
+SWEEP_SECONDS = 2.5
+HORIZON_SECONDS = 20.0
 SETTLE_SECONDS = 160.0
 
 # by kind, at each place where it may happen; a few of each in an ordinary seed
 RATES: Mapping[str, float] = {
     "crash": 0.004, "freeze": 0.004, "cut": 0.003, "lost": 0.01, "slow": 0.006, "cut_reply": 0.004, "cut_for_long": 0.001, "lost_reply": 0.012,
     "crash_at_point": 0.02, "freeze_at_point": 0.02, "crash_in_sleep": 0.006, "freeze_in_sleep": 0.006,
-    "bell_lost": 0.2, "bell_lost_often": 0.8, "wire_down": 0.05, "retire": 0.3,
+    "bell_lost": 0.2, "bell_lost_often": 0.8, "wire_down": 0.05, "retire": 0.3, "early_report": 0.05,
 }  # fmt: skip
 
 
@@ -121,7 +126,7 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
     keeper = loop.open_process("keeper")
     for slot in range(case.size.workers):
         loop.spawn(keeper, f"keeper of w{slot}", _keep(stage, f"w{slot}", workflows))
-    visits = []
+    visits = _surround(stage)
     for n in range(1 + plan.index("runs", case.size.runs)):
         process = loop.open_process(f"c{n}")
         world = SimWorld(stage, process, f"c{n}", is_mortal=False)
@@ -129,7 +134,7 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
         visits.append(world.spawn(f"c{n}", visit(world, Ledger(world, PROJECT), workflow, case.size.messages)))
     while loop.time() < HORIZON_SECONDS + SETTLE_SECONDS:
         await asyncio.sleep(0.5)
-        oracles.check_overdue(stage.micros)
+        oracles.check_overdue(stage.micros_of_date)
         if oracles.violations:
             return False
         if all(v.done() for v in visits) and _is_quiet(stage, oracles):
@@ -138,13 +143,32 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
     return False
 
 
+def _surround(stage: Stage) -> list[asyncio.Task[None]]:
+    """Everybody but the clients and the workers. Answers those that come to an end."""
+
+    def enter(name: str, visit: Callable[[SimWorld, Ledger], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        world = SimWorld(stage, stage.loop.open_process(name), name, is_mortal=False)
+        return world.spawn(name, visit(world, Ledger(world, PROJECT)))
+
+    plan = stage.plan
+    stage.sends_commands = plan.draw("wire") < 0.3
+    enter("tools", lambda world, ledger: serve_tools(world, ledger, takes=not stage.sends_commands))
+    enter("janitor", lambda world, _ledger: prune_things(world, PROJECT))
+    ending = [enter("admin", lambda world, _ledger: set_limits(world, PROJECT))]
+    for name, share, calls in (("prophet", 0.5, answer_ahead), ("boss", 0.5, stop_things)):
+        if plan.draw(name) < share:
+            ending.append(enter(name, calls))
+    if plan.draw("clerk") < 0.3:
+        ending.append(enter("clerk", lambda world, _ledger: err(world, PROJECT)))
+    return ending
+
+
 def _is_quiet(stage: Stage, oracles: Oracles) -> bool:
+    """Everything is over, and nothing is on its way any more."""
     books = oracles.books
-    if any(status != "ended" for status in books.runs.values()):
+    if any(status != "ended" for status in books.runs.values()) or any(True for _ in books.open_turns()):
         return False
-    if any(turn.ended_by is None for turn in books.turns.values()):
-        return False
-    return not stage.backend.call("read_outbox", (PROJECT, 1))
+    return not any(row["check"].startswith("I8") for row in stage.backend.call("doctor", (PROJECT, True)))
 
 
 def _whats_left(oracles: Oracles) -> str:
@@ -159,8 +183,8 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
     while True:
         process = stage.loop.open_process(f"{slot}.{generation}")
         world = SimWorld(stage, process, slot, is_mortal=True)
-        kit = Kit(world, Ledger(world, PROJECT), workflows, make_harness(world))
-        worker = Worker(kit, process.name, concurrency=1 + plan.index(f"{slot}/concurrency", 6),
+        kit = Kit(world, Ledger(world, PROJECT), workflows, make_harness(world), sends_commands=stage.sends_commands)
+        worker = Worker([kit], process.name, concurrency=1 + plan.index(f"{slot}/concurrency", 6),
                         lease_seconds=stage.lease_seconds)  # fmt: skip
         worker.watchdog.interval_seconds = SWEEP_SECONDS
         world.spawn(process.name, worker.run())

@@ -1,9 +1,8 @@
 """The kernel in memory: the functions of `heliograph.ledger.kernel`, the same JSON in and out as their SQL.
 
-`twin_runs`, `twin_turns`, `twin_sweeps` and `twin_doctor` mirror the SQL files
-function by function; what PostgreSQL would refuse is refused here with the same
-SQLSTATE, and leaves nothing behind. `bugs` re-opens single rules: the mutants
-that the simulator has to find.
+The modules twin_* mirror the SQL files function by function; what PostgreSQL
+would refuse is refused here with the same SQLSTATE, and leaves nothing behind.
+`bugs` re-opens single rules: the mutants that the simulator has to find.
 """
 
 from __future__ import annotations
@@ -13,20 +12,32 @@ from datetime import datetime
 from typing import Any
 
 from heliograph.errors import KernelRefused
-from heliograph.ledger.kernel import KERNEL
-from heliograph.testing import twin_runs, twin_sweeps, twin_turns
-from heliograph.testing.twin_doctor import doctor
+from heliograph.testing import (
+    twin_boxes,
+    twin_calls,
+    twin_doctor,
+    twin_endings,
+    twin_limits,
+    twin_outbox,
+    twin_prune,
+    twin_reports,
+    twin_runs,
+    twin_stops,
+    twin_suspend,
+    twin_sweeps,
+    twin_turns,
+)
+from heliograph.testing.backend import FUNCTIONS
 from heliograph.testing.twin_json import Refusal, decode, encode
 from heliograph.testing.twin_tables import Project, Row, Transaction, microseconds
 
+_MODULES = (
+    twin_runs, twin_turns, twin_calls, twin_suspend, twin_endings, twin_reports, twin_stops, twin_sweeps, twin_outbox, twin_limits,
+    twin_boxes, twin_prune, twin_doctor,
+)  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "start_runs": twin_runs.start_runs, "enqueue": twin_runs.enqueue, "react": twin_runs.react,
-    "claim": twin_turns.claim, "renew": twin_turns.renew, "append": twin_turns.append, "finish": twin_turns.finish,
-    "sweep_leases": twin_sweeps.sweep_leases, "sweep_expired": twin_sweeps.sweep_expired,
-    "sweep_queued": twin_sweeps.sweep_queued, "sweep_bells": twin_sweeps.sweep_bells,
-    "sweep_owed": twin_sweeps.sweep_owed, "read_outbox": twin_sweeps.read_outbox,
-    "mark_published": twin_sweeps.mark_published, "doctor": doctor,
-}  # fmt: skip
+    name: getattr(module, name) for name in FUNCTIONS for module in _MODULES if hasattr(module, name)
+}
 _BEGINNING = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
@@ -48,7 +59,7 @@ class Twin:
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
         """One kernel function: all of it, or KernelRefused and nothing. `args` as `Database.call` takes them."""
-        definition = KERNEL[function]
+        definition = FUNCTIONS[function]
         values = [_read(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         tables = self._tables(values[0])
         tx = Transaction(tables, microseconds(now or _BEGINNING), self.bugs, self._counters)
@@ -64,13 +75,9 @@ class Twin:
 
     def dump(self, project: str) -> dict[str, list[Row]]:
         """Every table's rows, by primary key; times in microseconds."""
-        tables = self._tables(project)
-        by_name = {
-            "runs": tables.runs, "agent_state_head": tables.heads, "agent_turns": tables.turns,
-            "agent_inbox": tables.inbox, "execution_edges": tables.edges, "cards": tables.cards,
-            "box_cards": tables.boxes, "leases": tables.leases, "outbox": tables.outbox, "signals": tables.signals,
-        }  # fmt: skip
-        return {name: decode(encode([row for _, row in sorted(table.items())])) for name, table in by_name.items()}
+        return {
+            table.name: decode(encode([row for _, row in sorted(table.items())])) for table in self._tables(project)
+        }
 
     def _tables(self, project: str) -> Project:
         if project not in self._projects:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from heliograph.ids import signal_id
+from heliograph.testing.twin_doctor_runs import check_boxes, check_orphans, check_runs
+from heliograph.testing.twin_doctor_waits import check_waits
 from heliograph.testing.twin_tables import DELIVERABLE, INBOX_OPEN, Project, Row, Transaction
 
 Found = Iterator[tuple[str, str]]
 
 
 def doctor(tx: Transaction, is_quiescent: bool) -> list[Row]:
-    checks: list[Callable[[Project, bool], Found]] = [_heads, _deliverables, _events, _rest, _leases, _runs]
-    found = sorted(pair for check in checks for pair in check(tx.tables, is_quiescent))
-    return [{"check": name, "subject": subject} for name, subject in found]
+    checks: list[Callable[[Project], Found]] = [
+        _active, _deliverables, _events, _order, _inbox, _leases, _epochs, check_runs, check_waits, check_boxes, check_orphans,
+    ]  # fmt: skip
+    found = [pair for check in checks for pair in check(tx.tables)]
+    found += _rest(tx.tables) if is_quiescent else ()
+    return [{"check": name, "subject": subject} for name, subject in sorted(found)]
 
 
-def _heads(tables: Project, is_quiescent: bool) -> Found:
+def _active(tables: Project) -> Found:
     active = [t for t in tables.turns.values() if t["state"] == "active"]
     for agent_id, count in Counter(t["agent_id"] for t in active).items():
         if count > 1:
@@ -31,115 +34,116 @@ def _heads(tables: Project, is_quiescent: bool) -> Found:
     for turn in active:
         if turn["agent_turn_id"] not in held:
             yield "I2 an active turn has its head", turn["agent_turn_id"]
-    for turn in tables.turns.values() if is_quiescent else ():
+
+
+def _rest(tables: Project) -> Found:
+    """What may not be under way any more."""
+    for row in tables.outbox.values():
+        if row["published_at"] is None:
+            yield "I8 nothing is left in the outbox", row["key"]
+    for turn in tables.turns.values():
         if turn["state"] != "done":
             yield "I9 nothing is left open", turn["agent_turn_id"]
-    for head in tables.heads.values() if is_quiescent else ():
+    for head in tables.heads.values():
         if head["status"] != "idle":
             yield "I9 no agent is busy", head["agent_id"]
+    for run_id, run in tables.runs.items():
+        if run["status"] != "ended":
+            yield "R7 every run has ended", run_id
 
 
-def _deliverables(tables: Project, is_quiescent: bool) -> Found:
-    boxed = {(b["box_id"], b["card_id"]) for b in tables.boxes.values()}
+def _deliverables(tables: Project) -> Found:
     of_turn: dict[str, list[Row]] = {}
     for card in tables.cards.values():
         if card["kind"] == DELIVERABLE:
             of_turn.setdefault(card["agent_turn_id"], []).append(card)
+    newest: dict[str, int] = {}
+    for lease in tables.leases.values():
+        newest[lease["agent_turn_id"]] = max(lease["turn_epoch"], newest.get(lease["agent_turn_id"], 0))
     for turn_id, turn in tables.turns.items():
         cards, is_done = of_turn.get(turn_id, []), turn["state"] == "done"
         if is_done and len(cards) != 1:
             yield "I3 a finished turn has exactly one deliverable", turn_id
-        pointed = [c for c in cards if c["card_id"] == turn["deliverable_card_id"]]
-        if is_done and not any((turn["output_box_id"], c["card_id"]) in boxed for c in pointed):
+        if is_done and not any(
+            (c["card_id"], c["box_id"]) == (turn["deliverable_card_id"], turn["output_box_id"]) for c in cards
+        ):
             yield "I4 the deliverable is the one pointed at, in the output box", turn_id
         if not is_done:
             yield from (("I5 no deliverable before the end", turn_id) for _ in cards)
-        epochs = [le["turn_epoch"] for le in tables.leases.values() if le["agent_turn_id"] == turn_id]
-        for card in cards if turn["outcome"] == "success" and epochs else ():
-            if card["turn_epoch"] != max(epochs):
+        for card in cards if turn["outcome"] == "success" and turn_id in newest else ():
+            if card["turn_epoch"] != newest[turn_id]:
                 yield "I18 the deliverable is the last owner's", turn_id
-    position = {b["card_id"]: b["position"] for b in tables.boxes.values()}
     for card in tables.cards.values():
         for end in of_turn.get(card["agent_turn_id"], []) if card["kind"] != DELIVERABLE else ():
-            if card["turn_epoch"] > end["turn_epoch"] or position[card["card_id"]] > position[end["card_id"]]:
+            if card["turn_epoch"] > end["turn_epoch"] or card["position"] > end["position"]:
                 yield "I12 no card after the deliverable", card["agent_turn_id"]
 
 
-def _events(tables: Project, is_quiescent: bool) -> Found:
-    events = Counter(o["agent_turn_id"] for o in tables.outbox.values())
+def _events(tables: Project) -> Found:
+    events = Counter(o["agent_turn_id"] for o in tables.outbox.values() if o["kind"] == "task_event")
     for turn_id, turn in tables.turns.items():
         if turn["state"] == "done" and events[turn_id] != 1:
             yield "I6 a finished turn has exactly one task event", turn_id
         if turn["state"] != "done":
             yield from (("I7 no task event before the end", turn_id) for _ in range(events[turn_id]))
-    for event in tables.outbox.values() if is_quiescent else ():
-        if event["published_at"] is None:
-            yield "I8 every task event is published", event["agent_turn_id"]
 
 
-def _rest(tables: Project, is_quiescent: bool) -> Found:
-    for row in tables.inbox.values():
-        if row["status"] in INBOX_OPEN and tables.turns[row["agent_turn_id"]]["state"] == "done":
-            yield "I11 a finished turn owes nothing in the inbox", row["agent_turn_id"]
-    owed = {row["agent_turn_id"] for row in tables.inbox.values() if row["status"] in INBOX_OPEN}
-    yield from (
-        ("I10 an open turn is owed in the inbox", turn_id)
-        for turn_id, turn in tables.turns.items()
-        if turn["state"] != "done" and turn_id not in owed
-    )
-    edges = Counter(e["agent_turn_id"] for e in tables.edges.values() if e["primitive"] == "enqueue")
+def _order(tables: Project) -> Found:
     before: dict[str, int | None] = {}
-    for turn_id, turn in tables.turns.items():
-        if edges[turn_id] != 1:
+    for turn_id, turn in sorted(tables.turns.items(), key=lambda pair: int(pair[1]["queue_seq"])):
+        if len([e for e in tables.edges.of(turn_id) if e["primitive"] == "enqueue"]) != 1:
             yield "I14 exactly one enqueue edge per turn", turn_id
         if turn["attempts"] >= turn["max_attempts"]:
             yield "I15 attempts are bounded", turn_id
-        if turn["outcome"] != "timeout":
+        if turn["outcome"] not in ("timeout", "canceled"):
             earlier, finished_at = before.get(turn["agent_id"]), turn["finished_at"]
             if earlier is not None and finished_at is not None and finished_at < earlier:
                 yield "I13 turns of an agent finish in order", turn_id
             before[turn["agent_id"]] = finished_at
 
 
-def _leases(tables: Project, is_quiescent: bool) -> Found:
+def _inbox(tables: Project) -> Found:
+    suspended = {h["active_agent_turn_id"] for h in tables.heads.values() if h["status"] == "suspended"}
+    for turn_id, turn in tables.turns.items():
+        owed = [row for row in tables.inbox.of(turn_id) if row["status"] in INBOX_OPEN]
+        if turn["state"] == "done":
+            yield from (("I11 a finished turn owes nothing in the inbox", turn_id) for _ in owed)
+        elif turn_id not in suspended and not any(row["agent_id"] == turn["agent_id"] for row in owed):
+            yield "I10 an open turn is owed in the inbox, unless it is suspended", turn_id
+
+
+def _leases(tables: Project) -> Found:
     for card in tables.cards.values():
-        turn = tables.turns[card["agent_turn_id"]]
+        turn = tables.turns.get(card["agent_turn_id"])
+        if turn is None or card["kind"] in (DELIVERABLE, "tool.result"):
+            continue
         lease = tables.leases.get((turn["agent_id"], card["turn_epoch"]))
-        if card["kind"] != DELIVERABLE and (
+        if (
             lease is None or card["created_at"] < lease["started_at"] or lease["agent_turn_id"] != card["agent_turn_id"]
             or (lease["ended_at"] is not None and card["created_at"] > lease["ended_at"])
         ):  # fmt: skip
             yield "I16 no card outside its writer's lease", card["card_id"]
     before: Row | None = None
-    for _, lease in sorted(tables.leases.items()):
-        earlier = None if before is None or before["agent_id"] != lease["agent_id"] else before
+    for (agent_id, epoch), lease in sorted(tables.leases.items()):
+        earlier = None if before is None or before["agent_id"] != agent_id else before
         if earlier is not None and (earlier["ended_at"] is None or lease["started_at"] < earlier["ended_at"]):
-            yield "I17 leases of an agent never overlap", lease["agent_id"]
-        before = lease
+            yield "I17 leases of an agent never overlap", agent_id
+        before, head = lease, tables.heads.get(agent_id)
+        is_held = head is not None and head["turn_epoch"] == epoch and head["status"] == "running"
+        if lease["ended_at"] is None and not is_held:
+            yield "H2 a lease is open only while its head runs", agent_id
+        if head is not None and head["turn_epoch"] < epoch:
+            yield "H3 no lease is newer than its head", agent_id
 
 
-def _runs(tables: Project, is_quiescent: bool) -> Found:
-    open_turns = Counter(t["run_id"] for t in tables.turns.values() if t["state"] != "done")
-    logs: dict[str, list[Row]] = {}
-    for signal in tables.signals.values():
-        logs.setdefault(signal["run_id"], []).append(signal)
-    for run_id, run in tables.runs.items():
-        log = logs.get(run_id, [])
-        known = {str(s["seq"]) for s in log}
-        is_ended = run["status"] == "ended"
-        if run["open_turns"] != open_turns[run_id]:
-            yield "R1 open turns are counted right", run_id
-        if run["owed"] != sum(s["owed"] for s in log):
-            yield "R2 owed reactions are counted right", run_id
-        if run["signal_seq"] != len(log) or run["signal_seq"] != max((s["seq"] for s in log), default=0):
-            yield "R3 the log is gapless", run_id
-        if is_ended != sum(s["name"] == "workflow:end" for s in log):
-            yield "R4 an ended run has one workflow:end, and no other has one", run_id
-        for signal in log:
-            parent = re.fullmatch(re.escape(signal_id(run_id, 0)[:-1]) + "([0-9]+)", signal["parent_id"] or "")
-            if parent is not None and not (parent[1] in known and int(parent[1]) < signal["seq"]):
-                yield "R5 a parent comes before its child", run_id
-        if not is_ended and run["open_turns"] == 0 and run["owed"] == 0:
-            yield "R6 nothing waits for ever", run_id
-        if is_quiescent and not is_ended:
-            yield "R7 every run has ended", run_id
+def _epochs(tables: Project) -> Found:
+    for agent_id, head in tables.heads.items():
+        lease = tables.leases.get((agent_id, head["turn_epoch"]))
+        if head["status"] == "running" and (
+            lease is None or lease["ended_at"] is not None or lease["agent_turn_id"] != head["active_agent_turn_id"]
+        ):
+            yield "H1 a running head has the open lease of its epoch", agent_id
+        # dispatched: under a new epoch, or, resumed, under the last owner's
+        fits = {"idle": lease is None, "running": lease is not None, "suspended": lease is not None, "dispatched": True}
+        if head["turn_epoch"] > 0 and not fits[head["status"]]:
+            yield "H3 the epoch of a head is of its status", agent_id

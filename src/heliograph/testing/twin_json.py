@@ -1,4 +1,4 @@
-"""jsonb in Python: what `->`, `->>`, the casts and jsonb_array_elements answer, for the in-memory kernel.
+"""jsonb in Python: what its operators, casts and functions answer, for the in-memory kernel.
 
 SQL NULL and JSON null are two things to PostgreSQL: here `ABSENT` is the first
 where JSON is expected, and `None` the second. Where text or a number is
@@ -8,6 +8,8 @@ expected there is only one nothing, and it is `None`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -61,16 +63,18 @@ def text(value: Any) -> str | None:
     """What `->>` answers for a value that `->` answered."""
     if value is None or value is ABSENT:
         return None
-    return value if isinstance(value, str) else _written(value)
+    return value if isinstance(value, str) else written(value)
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """As jsonb is written: shorter keys first, a space after each comma and colon."""
     if isinstance(value, list):
-        return f"[{', '.join(_written(item) for item in value)}]"
+        return f"[{', '.join(written(item) for item in value)}]"
     if isinstance(value, dict):
         keys = sorted(value, key=lambda key: (len(key.encode()), key))
-        return f"{{{', '.join(f'{_written(key)}: {_written(value[key])}' for key in keys)}}}"
+        return f"{{{', '.join(f'{written(key)}: {written(value[key])}' for key in keys)}}}"
+    if isinstance(value, float):
+        return format(Decimal(repr(value)), "f")
     return msgspec.json.encode(value).decode()
 
 
@@ -86,6 +90,42 @@ def elements(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise Refusal("22023", "cannot extract elements from what is not an array")
     return value
+
+
+def length(value: Any) -> int:
+    """jsonb_array_length, and 0 of SQL NULL. Raises 22023 for anything that is no array."""
+    if value is ABSENT:
+        return 0
+    if not isinstance(value, list):
+        raise Refusal("22023", "cannot get array length of what is not an array")
+    return len(value)
+
+
+def has(value: Any, key: str | None) -> bool:
+    """`value ? key`."""
+    return key is not None and (
+        key == value if isinstance(value, str) else isinstance(value, list | dict) and key in value
+    )
+
+
+def joined(value: Any, added: Mapping[str, Any]) -> Any:
+    """`value || added`: what is no object becomes an array with one more item."""
+    if isinstance(value, dict):
+        return {**value, **added}
+    return [*(value if isinstance(value, list) else [value]), dict(added)]
+
+
+def octets(value: Any) -> int:
+    """octet_length(value::text)."""
+    return len(written(value).encode())
+
+
+def records(value: Any) -> list[dict[str, Any]]:
+    """jsonb_to_recordset, its columns still as JSON; a null in JSON is SQL NULL there. Raises 22023."""
+    rows = elements(value)
+    if not all(isinstance(row, dict) for row in rows):
+        raise Refusal("22023", "argument of jsonb_to_recordset must be an array of objects")
+    return [{key: item for key, item in row.items() if item is not None} for row in rows]
 
 
 def texts(value: Any) -> list[str | None]:

@@ -1,83 +1,31 @@
-"""The twin of 10_log, 20_head, 30_runs, 31_start, 32_enqueue and 60_react.sql: functions of the same names.
-
-Locks are not mirrored: the twin runs one call at a time. Each function says only
-where it has a bug to re-open; what it does is said in the SQL.
-"""
+"""The twin of 30_runs, 31_start, 32_enqueue and 60_react.sql: functions of the same names, without the underscore."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_head import (
+    activate,
+    distinct,
+    insert_signals,
+    payload_of,
+    rounds,
+    run_of,
+    signal_at,
+)
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
-from heliograph.testing.twin_tables import Row, Transaction, interval, microseconds
+from heliograph.testing.twin_limits import limits, refuse_activations, refuse_large_signals, refused
+from heliograph.testing.twin_tables import Row, Transaction, interval
 
 _TTL_MIN, _TTL_MAX = 1e-6, 31_622_400
+_NO_HEAD = Refusal("23503", "a turn was asked for an agent that its run does not have")
 
 
-def write_signals(tx: Transaction, run_id: str, base: int, turn_id: str | None, drafts: Any) -> int:
-    items = j.elements(drafts)
-    for n, draft in enumerate(items, 1):
-        parent = get(draft, "parent")
-        is_index = isinstance(parent, int | float) and not isinstance(parent, bool)
-        payload = get(draft, "payload")
-        tx.insert(tx.tables.signals, (run_id, base + n), {
-            "run_id": run_id, "seq": base + n, "name": get_text(draft, "name"),
-            "payload": {} if payload is ABSENT else payload, "at": _at(tx, draft), "agent": get_text(draft, "agent"),
-            "parent_id": signal_id(run_id, base + 1 + (j.whole(parent) or 0)) if is_index else j.text(parent),
-            "agent_turn_id": turn_id, "owed": bool(j.parse_boolean(get_text(draft, "owed"))),
-        })  # fmt: skip
-    return len(items)
-
-
-def _at(tx: Transaction, draft: Any) -> int:
-    said = get_text(draft, "at")
-    try:
-        return tx.now if said is None else microseconds(datetime.fromisoformat(said))
-    except ValueError:
-        raise Refusal("22007", f"invalid input syntax for type timestamp with time zone: {said!r}") from None
-
-
-def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
-    """Bug: dispatch_lifo."""
-    tables, targets = tx.tables, set()
-    for agent_id in sorted(set(agent_ids)):
-        head = tables.heads.get(agent_id)
-        queued = tables.queued(agent_id) if head is not None and head["status"] == "idle" else []
-        if head is None or not queued:
-            continue
-        turn = queued[-1 if "dispatch_lifo" in tx.bugs else 0]
-        tx.update(
-            tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] + 1,
-            active_agent_turn_id=turn["agent_turn_id"], priority=turn["priority"], ready_at=tx.now,
-            trace_id=turn["run_id"], parent_step_id=signal_id(turn["run_id"], turn["activation_seq"]), moved_at=max(tx.now, head["moved_at"]),
-        )  # fmt: skip
-        if any(t["agent_id"] == agent_id and t["state"] == "active" for t in tables.turns.values()):
-            raise Refusal("23505", f"{agent_id} has an active turn already")
-        tx.set(turn, state="active")
-        for row in tables.inbox.values():
-            if row["agent_turn_id"] == turn["agent_turn_id"] and row["status"] == "queued":
-                tx.set(row, status="pending", turn_epoch=head["turn_epoch"], next_retry_at=tx.now)
-        targets.add(head["target"])
-    return sorted(targets)
-
-
-def owns(tx: Transaction, agent_id: str | None, turn_id: str | None, epoch: int | None) -> bool:
-    head = tx.tables.heads.get(agent_id)
-    return (
-        head is not None and head["status"] == "running" and turn_id is not None
-        and head["active_agent_turn_id"] == turn_id and head["turn_epoch"] == epoch
-    )  # fmt: skip
-
-
-def run_view(tx: Transaction, run_id: str) -> Row | None:
+def run_view(tx: Transaction, run: Row) -> Row:
     """Bug: ends_with_open_turns (the view shows one open turn at most)."""
-    run = tx.tables.runs.get(run_id)
-    if run is None:
-        return None
     keys = ("run_id", "status", "version", "state", "memory", "open_turns", "owed", "activations")
     view = {key: run[key] for key in keys}
     if "ends_with_open_turns" in tx.bugs:
@@ -85,153 +33,23 @@ def run_view(tx: Transaction, run_id: str) -> Row | None:
     return view
 
 
-def enqueue_turns(tx: Transaction, run_id: str, activations: list[Row]) -> None:
-    """`_enqueue`: `activations` as `place` answers them."""
-    tables = tx.tables
+# ---- turns ----
+
+
+def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
+    """`_enqueue`: each activation has run_id and base, and target where its agent may be new."""
     for item in activations:
         check_limits(item)
-    for item in activations:
-        _insert_turn(tx, run_id, item)
-    for item in activations:
-        if f"{run_id}/{get_text(item, 'agent')}" not in tables.heads:
-            raise Refusal("23503", f"run {run_id} has no agent {get_text(item, 'agent')}")
-    for item in activations:
-        turn = tables.turns[get_text(item, "turn_id")]
-        inbox_id = tx.next("inbox_id")
-        tx.insert(tables.inbox, inbox_id, {
-            "inbox_id": inbox_id, "agent_id": turn["agent_id"], "agent_turn_id": turn["agent_turn_id"],
-            "message_type": "turn", "status": "queued", "turn_epoch": None,
-            "correlation_id": signal_id(run_id, turn["cause_seq"]), "payload_box_id": turn["context_box_id"],
-            "next_retry_at": tx.now, "retry_count": 0, "defer_reason": None, "created_at": tx.now, "consumed_at": None,
-        })  # fmt: skip
-    for item in activations:
-        edge_id = tx.next("edge_id")
-        tx.insert(tables.edges, edge_id, {
-            "edge_id": edge_id, "primitive": "enqueue", "edge_phase": "request", "run_id": run_id,
-            "agent_id": f"{run_id}/{get_text(item, 'agent')}", "agent_turn_id": get_text(item, "turn_id"),
-            "cause_id": signal_id(run_id, item["cause"]), "created_at": tx.now,
-        })  # fmt: skip
-
-
-def _insert_turn(tx: Transaction, run_id: str, item: Row) -> None:
-    agent, turn_id = get_text(item, "agent"), get_text(item, "turn_id")
-    priority = j.parse_integer(get_text(item, "priority"))
-    ttl = j.parse_float(get_text(item, "ttl_seconds"))
-    tx.insert(tx.tables.turns, turn_id, {
-        "agent_turn_id": turn_id, "agent_id": None if agent is None else f"{run_id}/{agent}", "run_id": run_id,
-        "queue_seq": tx.next("queue_seq"), "state": "queued", "outcome": None,
-        "priority": 1 if priority is None else priority, "attempts": 0,
-        "max_attempts": j.parse_integer(get_text(item, "max_attempts")), "cause_seq": item["cause"],
-        "activation_seq": item["activation"], "context_box_id": get_text(item, "context_box_id"),
-        "output_box_id": None if turn_id is None else f"box_{turn_id}",
-        "deliverable_card_id": None, "created_at": tx.now, "expires_at": None if ttl is None else tx.now + interval(ttl),
-        "finished_at": None,
-    })  # fmt: skip
-
-
-def place(activations: Any, base: int) -> list[Row]:
-    placed = []
-    for item in j.elements(activations):
-        if not isinstance(item, dict):
-            raise Refusal("22023", "an activation is an object")
-        cause = j.get_whole(get(item, "cause"), "seq")
-        if cause is None and (index := j.get_whole(item, "cause")) is not None:
-            cause = base + 1 + index
-        activation = j.get_whole(item, "activation")
-        placed.append({**item, "cause": cause, "activation": None if activation is None else base + 1 + activation})
-    return placed
-
-
-def react_to(
-    tx: Transaction, run_id: str, turn_id: str | None, closed: int, signals: Any, reaction: Any
-) -> list[str]:  # fmt: skip
-    """`_react`."""
-    run = tx.tables.runs[run_id]
-    is_over = run["status"] == "ended"
-    activations = get(reaction, "activations")
-    activations = [] if activations is ABSENT else activations
-    base = run["signal_seq"]
-    written = write_signals(tx, run_id, base, turn_id, signals)
-    count, owed = len(j.elements(activations)), count_owed(signals)
-    if is_over:
-        raise Refusal("23514", f"run {run_id} has ended, and ends only once")
-    state, memory = get(reaction, "state"), get(reaction, "memory")
-    status = get_text(reaction, "status")
-    tx.update(
-        tx.tables.runs, run, signal_seq=base + written, version=run["version"] + 1,
-        open_turns=run["open_turns"] - closed + count, activations=run["activations"] + count,
-        owed=run["owed"] + owed,
-        state=run["state"] if state is ABSENT else state, memory=run["memory"] if memory is ABSENT else memory,
-        status=run["status"] if status is None else status, outcome=get_text(reaction, "outcome"),
-        ended_at=tx.now if status == "ended" else None, updated_at=tx.now,
-    )  # fmt: skip
-    if not activations:
-        return []
-    enqueue_turns(tx, run_id, place(activations, base))
-    return dispatch_next(tx, [f"{run_id}/{get_text(item, 'agent')}" for item in activations])
-
-
-def count_owed(drafts: Any) -> int:
-    return sum(bool(j.parse_boolean(get_text(draft, "owed"))) for draft in j.elements(drafts))
-
-
-def start_runs(tx: Transaction, runs: Any) -> list[Row]:
-    answer = []
-    for item in sorted(j.elements(runs), key=lambda item: get_text(item, "run_id") or "\U0010ffff"):
-        run_id, request = get_text(item, "run_id"), get_text(item, "request_hash")
-        targets: list[str] = []
-        known = tx.tables.runs.get(run_id)
-        if known is None:
-            targets = _start(tx, item)
-            outcome = "started"
-        else:
-            outcome = "duplicate" if known["request_hash"] == request else "conflict"
-        answer.append({"run_id": run_id, "outcome": outcome, "targets": targets})
-    return answer
-
-
-def _start(tx: Transaction, item: Any) -> list[str]:
-    run_id, target = get_text(item, "run_id"), get_text(item, "target")
-    tx.insert(tx.tables.runs, run_id, {
-        "run_id": run_id, "target": target, "status": "running", "outcome": None,
-        "request_hash": get_text(item, "request_hash"), "state": {}, "memory": {}, "version": 0, "signal_seq": 0,
-        "open_turns": 0, "activations": 0, "owed": 0, "created_at": tx.now, "updated_at": tx.now, "ended_at": None,
-    })  # fmt: skip
-    assert run_id is not None
-    for name in sorted(j.texts(get(item, "agents")), key=lambda name: name or "\U0010ffff"):
-        agent_id = None if name is None else f"{run_id}/{name}"
-        tx.insert(tx.tables.heads, agent_id, {
-            "agent_id": agent_id, "run_id": run_id, "agent_name": name, "target": target, "status": "idle",
-            "phase": None, "active_agent_turn_id": None, "turn_epoch": 0, "owner": None, "lease_until": None,
-            "priority": 1, "ready_at": None, "trace_id": None, "parent_step_id": None, "moved_at": tx.now,
-        })  # fmt: skip
-    return react_to(tx, run_id, None, 0, get(item, "signals"), get(item, "reaction"))
-
-
-def enqueue(tx: Transaction, messages: Any) -> list[Row]:
-    answer = []
-    for message in j.elements(messages):
-        outcome, targets = _enqueue_one(tx, message)
-        answer.append({"turn_id": get_text(message, "turn_id"), "outcome": outcome, "targets": targets})
-    return answer
-
-
-def _enqueue_one(tx: Transaction, message: Any) -> tuple[str | None, list[str]]:
-    """Bug: enqueue_no_dedup."""
-    run_id, agent, turn_id = (get_text(message, key) for key in ("run_id", "agent", "turn_id"))
-    head = tx.tables.heads.get(f"{run_id}/{agent}")
-    if head is None or run_id is None or head["run_id"] != run_id:
-        return "unknown_agent", []
-    if turn_id in tx.tables.turns and "enqueue_no_dedup" not in tx.bugs:
-        return _same_message(tx, message), []
-    if tx.tables.runs[run_id]["status"] != "running":
-        return "ended", []
-    cause, payload = get_text(message, "cause"), get(message, "payload")
-    said = {"name": get_text(message, "name"), "parent": signal_id(run_id, 1) if cause is None else cause,
-            "payload": {} if payload is ABSENT else payload}  # fmt: skip
-    woken = {"name": "agent:activated", "parent": 0, "agent": agent, "payload": {"agent": agent}}
-    activation = {**message, "cause": 0, "activation": 1}
-    return "queued", react_to(tx, run_id, None, 0, [said, woken], {"activations": [activation]})
+    placed = _place(tx, j.records(activations))
+    for item in placed:
+        _insert_turn(tx, item)
+    targets = set()
+    for item in placed:
+        if item["is_next"]:
+            targets.add(_dispatch(tx, item))
+    if len(placed) < len(activations):
+        raise _NO_HEAD
+    return sorted(targets)
 
 
 def check_limits(item: Any) -> None:
@@ -244,38 +62,325 @@ def check_limits(item: Any) -> None:
     priority = j.parse_integer(get_text(item, "priority"))
     if priority is not None and not 0 <= priority <= 3:
         raise Refusal("22023", "priority must be between 0 (low) and 3 (critical)")
+    if len((get_text(item, "turn_id") or "").encode()) > 200:
+        raise Refusal("22023", "a turn id has at most 200 bytes")
 
 
-def _same_message(tx: Transaction, message: Any) -> str | None:
-    turn = tx.tables.turns[get_text(message, "turn_id")]
-    cause = tx.tables.signals.get((turn["run_id"], turn["cause_seq"]))
-    if cause is None:
-        return None
-    payload = get(message, "payload")
-    is_same = (
-        turn["agent_id"] == f"{get_text(message, 'run_id')}/{get_text(message, 'agent')}"
-        and cause["name"] == get_text(message, "name")
-        and cause["payload"] == ({} if payload is ABSENT else payload)
-    )
-    return "duplicate" if is_same else "conflict"
+def _place(tx: Transaction, items: list[Row]) -> list[Row]:
+    """Where each turn goes: its agent, its signals' positions, whether it is dispatched at once."""
+    placed, seen = [], set[str]()
+    for item in items:
+        agent_id = agent_of(item)
+        head, cause, base = tx.tables.heads.get(agent_id), get(item, "cause"), j.get_whole(item, "base")
+        if isinstance(cause, dict):
+            cause_seq = j.get_whole(cause, "seq")
+        else:
+            index = j.whole(cause)
+            cause_seq = None if index is None or base is None else base + 1 + index
+        activation = j.get_whole(item, "activation")
+        row = {
+            "item": item, "agent_id": agent_id, "head": head, "cause_seq": cause_seq,
+            "activation_seq": None if activation is None or base is None else base + 1 + activation,
+            "depth": j.parse_integer(get_text(item, "depth"), bits=16) or 0,
+            "priority": 1 if (priority := j.parse_integer(get_text(item, "priority"))) is None else priority,
+        }  # fmt: skip
+        if head is None and get_text(item, "target") is None:
+            continue
+        is_first = agent_id not in seen and not tx.tables.queued(agent_id)
+        row["is_next"] = is_first and (head is None or head["status"] == "idle")
+        row["epoch"] = (0 if head is None else head["turn_epoch"]) + 1
+        seen.add(agent_id)
+        placed.append(row)
+    return placed
+
+
+def agent_of(item: Any) -> str:
+    """concat_ws('/', run_id, agent, instance)."""
+    parts = (get_text(item, key) for key in ("run_id", "agent", "instance"))
+    return "/".join(part for part in parts if part is not None)
+
+
+def _insert_turn(tx: Transaction, placed: Row) -> None:
+    item, agent_id, is_next = placed["item"], placed["agent_id"], placed["is_next"]
+    told = {key: get_text(item, key) for key in (
+        "run_id", "turn_id", "message_type", "parent_turn_id", "parent_call_id", "context_box_id", "actor")}  # fmt: skip
+    turn_id, run_id, message_type = told["turn_id"], told["run_id"], told["message_type"] or "turn"
+    ttl, attempts = j.parse_float(get_text(item, "ttl_seconds")), j.parse_integer(get_text(item, "max_attempts"))
+    assert ttl is not None
+    fields = get(item, "result_fields")
+    turn = tx.insert(tx.tables.turns, turn_id, {
+        "agent_turn_id": turn_id, "agent_id": agent_id, "run_id": run_id, "queue_seq": tx.next("queue_seq"),
+        "state": "queued", "message_type": message_type, "outcome": None, "priority": placed["priority"], "attempts": 0,
+        "max_attempts": attempts, "defers": 0, "card_count": 0, "depth": placed["depth"],
+        "parent_turn_id": told["parent_turn_id"], "parent_call_id": told["parent_call_id"],
+        "cause_seq": placed["cause_seq"], "activation_seq": placed["activation_seq"],
+        "context_box_id": told["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
+        "result_fields": None if fields is ABSENT else fields, "actor": told["actor"], "deliverable_card_id": None,
+        "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None,
+    })  # fmt: skip
+    if is_next:
+        activate(tx, turn)
+    assert run_id is not None
+    cause_id = signal_id(run_id, placed["cause_seq"])
+    inbox_id, edge_id = tx.next("inbox_id"), tx.next("edge_id")
+    tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
+        tx, turn, inbox_id, message_type, "pending" if is_next else "queued", cause_id,
+        turn_epoch=placed["epoch"] if is_next else None, payload_box_id=told["context_box_id"], actor=told["actor"],
+    ))  # fmt: skip
+    tx.insert(tx.tables.edges, (turn_id, edge_id), {
+        "edge_id": edge_id, "primitive": "enqueue", "edge_phase": "request", "run_id": run_id, "agent_id": agent_id,
+        "agent_turn_id": turn_id, "call_id": None, "other_turn_id": told["parent_turn_id"], "cause_id": cause_id,
+        "created_at": tx.now,
+    })  # fmt: skip
+
+
+def inbox_row(
+    tx: Transaction, turn: Row, inbox_id: int, message_type: str, status: str, correlation_id: str, **more: Any
+) -> Row:  # fmt: skip
+    row = {
+        "inbox_id": inbox_id, "agent_turn_id": turn["agent_turn_id"], "agent_id": turn["agent_id"],
+        "message_type": message_type, "status": status, "turn_epoch": None, "correlation_id": correlation_id,
+        "applied": False, "report_status": None, "payload_box_id": None, "payload_card_id": None, "payload": None,
+        "actor": None, "next_retry_at": tx.now, "retry_count": 0, "defer_reason": None, "created_at": tx.now,
+        "consumed_at": None,
+    }  # fmt: skip
+    assert more.keys() <= row.keys()
+    return row | more
+
+
+def _dispatch(tx: Transaction, placed: Row) -> str:
+    """The turn's head, which may be new, is dispatched at once."""
+    item, head = placed["item"], placed["head"]
+    turn_id, run_id = get_text(item, "turn_id"), get_text(item, "run_id")
+    assert run_id is not None
+    if head is None:
+        head = insert_head(tx, run_id, get_text(item, "agent"), placed["agent_id"], get_text(item, "target"))
+        expecting = None
+    else:
+        expecting = turn_id if get_text(item, "message_type") == "ui_action" else None
+    tx.update(
+        tx.tables.heads, head, status="dispatched", turn_epoch=placed["epoch"], active_agent_turn_id=turn_id,
+        priority=placed["priority"], ready_at=tx.now, trace_id=run_id,
+        parent_step_id=signal_id(run_id, placed["activation_seq"]), expecting_correlation_id=expecting,
+        moved_at=max(tx.now, head["moved_at"]),
+    )  # fmt: skip
+    return str(head["target"])
+
+
+def insert_head(tx: Transaction, run_id: str, name: str | None, agent_id: str | None, target: str | None) -> Row:
+    """An idle one, unless it is there already."""
+    row = {
+        "agent_id": agent_id, "run_id": run_id, "agent_name": name, "target": target, "status": "idle", "phase": None,
+        "active_agent_turn_id": None, "turn_epoch": 0, "owner": None, "lease_until": None, "priority": 1,
+        "ready_at": None, "due_at": None, "waiting_tool_count": 0, "resume_deadline": None, "resumes_on": None,
+        "expecting_correlation_id": None, "stop_requested_at": None, "force_at": None, "stop_reason": None,
+        "refusals": 0, "trace_id": None, "parent_step_id": None, "moved_at": tx.now,
+    }  # fmt: skip
+    tx.offer(tx.tables.heads, agent_id, row)
+    return tx.tables.heads[agent_id]
+
+
+# ---- reactions ----
+
+
+def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list[str]:
+    """Of runs that do not repeat. Bug: open_turns_miscounted."""
+    reacting, activations = [], list[Row]()
+    listed = j.records(list(items))
+    for item in listed:
+        run_id = get_text(item, "run_id")
+        run = tx.tables.runs.get(run_of(get_text(item, "agent_id")) if run_id is None else run_id)
+        if run is not None and run["status"] != "ended":
+            reacting.append((run, item))
+    for run, item in reacting:
+        signals, reaction, base = get(item, "signals"), get(item, "reaction"), run["signal_seq"]
+        written, woken = j.length(signals), get(reaction, "activations")
+        if written:
+            insert_signals(tx, run["run_id"], base + 1, get_text(item, "turn_id"), signals)
+        count = j.length(woken)
+        state, memory, status = get(reaction, "state"), get(reaction, "memory"), get_text(reaction, "status")
+        tx.update(
+            tx.tables.runs, run, signal_seq=base + written, version=run["version"] + 1,
+            open_turns=run["open_turns"] - closed + count, activations=run["activations"] + count,
+            state=run["state"] if state is ABSENT else state, memory=run["memory"] if memory is ABSENT else memory,
+            status=run["status"] if status is None else status, outcome=get_text(reaction, "outcome"),
+            ended_at=tx.now if status == "ended" else None, updated_at=tx.now,
+        )  # fmt: skip
+        if count:
+            activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
+    if len(reacting) < len(listed):
+        raise Refusal("23514", "the run has ended, and ends only once")
+    activations.sort(key=lambda a: str(get(a, "run_id")))
+    return enqueue_turns(tx, activations) if activations else []
+
+
+def activated(items: Any) -> None:
+    """`_activated`: read before anything else, to lock the heads. Raises 22023."""
+    for item in j.elements(items):
+        j.elements(get(get(item, "reaction"), "activations"))
 
 
 def react(tx: Transaction, items: Any) -> list[Row]:
     """Bug: react_unguarded."""
-    answer = []
-    for item in j.elements(items):
-        j.elements(get(get(item, "reaction"), "activations"))  # read before anything else, to lock their heads
+    activated(items)
+    limited, answer = limits(tx), []
     for item in j.elements(items):
         run_id = get_text(item, "run_id")
         run = tx.tables.runs.get(run_id)
-        outcome, targets = "conflict", list[str]()
+        verdict, targets = {"outcome": "conflict"}, list[str]()
         version = j.get_whole(get(item, "reaction"), "version")
         if run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
-            for signal in tx.tables.log(run_id):
-                if signal["owed"]:
-                    tx.set(signal, owed=False)
-            tx.update(tx.tables.runs, run, owed=0)
-            targets = react_to(tx, run_id, None, 0, get(item, "signals"), get(item, "reaction"))
-            outcome = "ok"
-        answer.append({"run_id": run_id, "outcome": outcome, "targets": targets})
+            woken = get(get(item, "reaction"), "activations")
+            verdict = (
+                refuse_large_signals(item, limited, get(item, "signals"))
+                or refuse_activations(tx, run_id, [] if woken is ABSENT else woken, limited)
+                or {"outcome": "ok"}
+            )
+            if verdict["outcome"] == "ok":
+                verdict, targets = _pay(tx, run, item)
+            if verdict["outcome"] == "refused":
+                tx.set(run, refusals=run["refusals"] + 1)
+        answer.append({"run_id": run_id, "targets": targets, **verdict})
     return answer
+
+
+def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:
+    """In a savepoint: what is refused leaves nothing of itself."""
+    savepoint = tx.savepoint()
+    try:
+        for row in tx.tables.signals.of(run["run_id"]):
+            if row["owed"]:
+                tx.set(row, owed=False)
+        tx.update(tx.tables.runs, run, owed=0, refusals=0)
+        return {"outcome": "ok"}, commit_reactions(tx, [item], 0)
+    except Refusal as refusal:
+        tx.rollback(savepoint)
+        return refused(refusal.state, refusal.message), []
+
+
+# ---- start ----
+
+
+def start_runs(tx: Transaction, runs: Any) -> list[Row]:
+    limited, items = limits(tx), j.elements(runs)
+    ids = [get_text(item, "run_id") for item in items]
+    if not all(run_id is not None and 1 <= len(run_id) <= 200 and "/" not in run_id for run_id in ids):
+        raise Refusal("22023", "a run id has 1 to 200 characters and no slash")
+    answers: list[Row] = [{"run_id": run_id} for run_id in ids]
+    targets: list[str] = []
+    for places in rounds(ids):
+        begun = [n for n in sorted(places, key=lambda n: str(ids[n])) if _begin(tx, items[n], answers[n], limited)]
+        targets += _populate(tx, [items[n] for n in begun])
+    for item, row in zip(items, answers, strict=True):
+        if row.get("outcome") is None:
+            known = tx.tables.runs[row["run_id"]]["request_hash"]
+            row["outcome"] = "duplicate" if known == get_text(item, "request_hash") else "conflict"
+        row["targets"] = distinct(targets)
+    return answers
+
+
+def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
+    """The run's row, where it is new; else why not, where that is known already."""
+    run_id, reaction, request = answer["run_id"], get(item, "reaction"), get_text(item, "request_hash")
+    woken = j.length(get(reaction, "activations"))
+    written = j.length(get(item, "signals"))
+    refusal = refuse_large_signals(item, limited, get(item, "signals"))
+    pruned = tx.tables.pruned.get(f"run:{run_id}")
+    if pruned is not None and pruned["hash"] is not None:
+        answer["outcome"] = "duplicate" if pruned["hash"] == request else "conflict"
+    if refusal is not None:
+        answer |= refusal
+    if "outcome" in answer:
+        return False
+    state, memory, status = get(reaction, "state"), get(reaction, "memory"), get_text(reaction, "status")
+    is_new = tx.offer(tx.tables.runs, run_id, {
+        "run_id": run_id, "target": get_text(item, "target"), "status": "running" if status is None else status,
+        "outcome": get_text(reaction, "outcome"), "request_hash": request, "state": {} if state is ABSENT else state,
+        "memory": {} if memory is ABSENT else memory, "version": 1, "signal_seq": written, "pruned_seq": 0,
+        "open_turns": woken, "activations": woken, "owed": 0, "refusals": 0,
+        "hears_reports": bool(j.parse_boolean(get_text(item, "hears_reports"))), "stop_reason": None,
+        "created_at": tx.now, "updated_at": tx.now, "ended_at": tx.now if status == "ended" else None,
+    })  # fmt: skip
+    if is_new:
+        answer["outcome"] = "started"
+    return is_new
+
+
+def _populate(tx: Transaction, runs: list[Any]) -> list[str]:
+    activations = []
+    for item in runs:
+        run_id, agents = str(get_text(item, "run_id")), get(item, "agents")
+        if j.length(get(item, "signals")):
+            insert_signals(tx, run_id, 1, None, get(item, "signals"))
+        for woken in j.elements(get(get(item, "reaction"), "activations")):
+            if not j.has(agents, get_text(woken, "agent")):
+                raise _NO_HEAD
+            activations.append(j.joined(woken, {"run_id": run_id, "target": get(item, "target"), "base": 0}))
+    targets = enqueue_turns(tx, activations) if activations else []
+    for item in runs:
+        run_id = str(get_text(item, "run_id"))
+        for name in sorted(j.texts(get(item, "agents")), key=lambda name: (name is None, name)):
+            insert_head(tx, run_id, name, None if name is None else f"{run_id}/{name}", get_text(item, "target"))
+    return targets
+
+
+# ---- enqueue ----
+
+
+def enqueue(tx: Transaction, messages: Any) -> list[Row]:
+    limited, answer = limits(tx), []
+    for said in j.elements(messages):
+        parent = tx.tables.turns.get(get_text(said, "parent_turn_id"))
+        message = j.joined(said, {"depth": 1 + (-1 if parent is None else parent["depth"])})
+        verdict, targets = _refuse_message(tx, message, limited), list[str]()
+        if verdict is None:
+            targets = commit_reactions(tx, [_reaction_to(message)], 0)
+        answer.append(
+            {"turn_id": get_text(message, "turn_id"), "outcome": "queued", "targets": targets, **(verdict or {})}
+        )
+    return answer
+
+
+def _reaction_to(message: Row) -> Row:
+    run_id, agent, cause = (get_text(message, key) for key in ("run_id", "agent", "cause"))
+    assert run_id is not None
+    said = {"name": get_text(message, "name"), "payload": payload_of(message),
+            "parent": signal_id(run_id, 1) if cause is None else cause}  # fmt: skip
+    woken = {"name": "agent:activated", "parent": 0, "agent": agent, "payload": {"agent": agent}}
+    activation = {key: value for key, value in message.items() if key != "parent_turn_id"}
+    return {"run_id": run_id, "signals": [said, woken],
+            "reaction": {"activations": [{**activation, "cause": 0, "activation": 1}]}}  # fmt: skip
+
+
+def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
+    """Bug: enqueue_no_dedup."""
+    run_id, turn_id = get_text(message, "run_id"), get_text(message, "turn_id")
+    if f"turn:{turn_id}" in tx.tables.pruned and turn_id is not None:
+        return {"outcome": "duplicate"}
+    if turn_id in tx.tables.turns and "enqueue_no_dedup" not in tx.bugs:
+        return {"outcome": _same_message(tx, message)}
+    run = tx.tables.runs.get(run_id)
+    head = tx.tables.heads.get(agent_of(message))
+    if head is None or run is None or run_id is None:
+        return {"outcome": "unknown_agent"}
+    if run["status"] != "running":
+        return {"outcome": "ended"}
+    if get_text(message, "message_type") == "ui_action" and head["status"] != "idle":
+        return {"outcome": "busy"}
+    if message["depth"] > limited["depth_max"]:
+        return refused("recursion_depth_exceeded",
+                       f"delegated {message['depth']} deep; at most {limited['depth_max']} are allowed")  # fmt: skip
+    return refuse_large_signals(message, limited, [message]) or refuse_activations(tx, run_id, [message], limited)
+
+
+def _same_message(tx: Transaction, message: Any) -> str | None:
+    turn = tx.tables.turns[get_text(message, "turn_id")]
+    cause = signal_at(tx, turn["run_id"], turn["cause_seq"])
+    if cause is None:
+        return None
+    is_same = (
+        turn["agent_id"] == agent_of(message)
+        and j.text(cause["name"]) == get_text(message, "name") is not None
+        and cause["payload"] == payload_of(message)
+    )
+    return "duplicate" if is_same else "conflict"

@@ -1,113 +1,247 @@
-"""The twin of 70_sweeps and 80_outbox.sql: functions of the same names."""
+"""The twin of 70_sweeps and 71_sweep_waits.sql: functions of the same names."""
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 from heliograph.testing import twin_json as j
-from heliograph.testing.twin_json import Refusal
-from heliograph.testing.twin_runs import dispatch_next, run_view
+from heliograph.testing.twin_endings import disown, end_by_kernel, end_if_stopping
+from heliograph.testing.twin_head import dispatch_next, is_owed, payload_of
+from heliograph.testing.twin_json import Refusal, get
+from heliograph.testing.twin_limits import content_of, limits
+from heliograph.testing.twin_outbox import due_again
+from heliograph.testing.twin_reports import open_waits, resolve
+from heliograph.testing.twin_runs import inbox_row, run_view
+from heliograph.testing.twin_sweeping import check_sweep, first, sweep_each
 from heliograph.testing.twin_tables import Row, Transaction, interval
-from heliograph.testing.twin_turns import after_cards, end_by_kernel
+
+_YEAR_SECONDS = 31_622_400
 
 
-def sweep_leases(tx: Transaction, limit: int) -> Row:
-    """Bugs: no_lease_sweep, attempts_unbounded, no_bump, recovery_loses_place."""
-    tables = tx.tables
-    due = [h for h in tables.heads.values() if h["status"] == "running" and h["lease_until"] <= tx.now]
-    due.sort(key=lambda h: (h["lease_until"], h["agent_id"]))
-    due = [] if "no_lease_sweep" in tx.bugs else _limited(due, limit)
-    recovered, ended, targets = list[str](), list[str](), set[str]()
-    for head in sorted(due, key=lambda h: (h["run_id"], h["agent_id"])):
-        turn = tables.turns[head["active_agent_turn_id"]]
-        turn_id, attempts = turn["agent_turn_id"], turn["attempts"] + 1
-        if attempts >= turn["max_attempts"] and "attempts_unbounded" not in tx.bugs:
-            message = f"lost its worker {attempts} times"
-            targets.update(end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", message))
-            ended.append(turn_id)
-            continue
-        _recover(tx, head, turn)
-        recovered.append(turn_id)
-        targets.add(head["target"])
-    return {"recovered": recovered, "ended": ended, "targets": sorted(targets)}
+def sweep_leases(tx: Transaction, limit: int | None) -> Row:
+    """Bug: no_lease_sweep."""
+    check_sweep(limit)
+    due = [h for h in tx.tables.heads.values() if h["status"] == "running" and h["lease_until"] <= tx.now]
+    found = first(due, lambda h: (h["refusals"], h["lease_until"], h["agent_id"]), limit)
+    turns = [] if "no_lease_sweep" in tx.bugs else [h["active_agent_turn_id"] for h in found]
+    return sweep_each(tx, turns, ("recovered", "ended"), _sweep_lease)
 
 
-def _recover(tx: Transaction, head: Row, turn: Row) -> None:
-    tx.set(turn, attempts=turn["attempts"] + 1)
-    at = max(after_cards(tx, turn["agent_turn_id"]), head["moved_at"])
-    lease = tx.tables.leases.get((head["agent_id"], head["turn_epoch"]))
-    if lease is not None:
-        tx.set(lease, ended_at=at)
-    epoch = head["turn_epoch"] + 1
-    tx.update(
-        tx.tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] if "no_bump" in tx.bugs else epoch,
-        owner=None, lease_until=None, moved_at=at,
-        ready_at=tx.now if "recovery_loses_place" in tx.bugs else head["ready_at"],
-    )  # fmt: skip
-    for row in tx.tables.inbox.values():
-        if row["agent_turn_id"] == turn["agent_turn_id"] and row["status"] == "processing":
-            tx.set(row, status="pending", turn_epoch=epoch)
+def _sweep_lease(tx: Transaction, agent_id: str, turn_id: str) -> Row:
+    """Bug: attempts_unbounded."""
+    targets = end_if_stopping(tx, agent_id)
+    if targets is None:
+        turn = tx.tables.turns[turn_id]
+        attempts = turn["attempts"] + 1
+        if attempts < turn["max_attempts"] or "attempts_unbounded" in tx.bugs:
+            tx.set(turn, attempts=attempts)
+            return {"recovered": turn_id, "targets": [disown(tx, agent_id, None)]}
+        targets = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", f"lost its worker {attempts} times")
+    return {"ended": turn_id, "targets": targets}
 
 
-def sweep_expired(tx: Transaction, limit: int) -> Row:
+def sweep_expired(tx: Transaction, limit: int | None) -> Row:
     """Bug: no_ttl_sweep."""
-    turns = tx.tables.turns
-    due = [t for t in turns.values() if t["state"] != "done" and t["expires_at"] <= tx.now]
-    due.sort(key=lambda t: (t["expires_at"], t["agent_turn_id"]))
-    due = [] if "no_ttl_sweep" in tx.bugs else _limited(due, limit)
-    ended, targets = list[str](), set[str]()
-    for turn in sorted(due, key=lambda t: (t["run_id"], t["agent_id"], t["queue_seq"])):
-        turn_id = turn["agent_turn_id"]
-        message = "not finished before its time to live ran out"
-        targets.update(end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", message))
-        ended.append(turn_id)
-    return {"ended": ended, "targets": sorted(targets)}
+    check_sweep(limit)
+    due = [t for t in tx.tables.turns.values() if t["state"] != "done" and t["expires_at"] <= tx.now]
+    found = [] if "no_ttl_sweep" in tx.bugs else _first_unrefused(
+        tx, due, lambda t: (t["expires_at"], t["agent_turn_id"]), limit)  # fmt: skip
+    return sweep_each(tx, [t["agent_turn_id"] for t in found], ("ended",), _sweep_expiry)
 
 
-def sweep_queued(tx: Transaction, limit: int) -> Row:
+def _first_unrefused(tx: Transaction, rows: list[Row], key: Any, limit: int | None) -> list[Row]:
+    """The first ones of heads on which no sweep failed; and when there are few, the others."""
+    heads = tx.tables.heads
+    found = first([r for r in rows if not heads[r["agent_id"]]["refusals"]], key, limit)
+    if limit is None or len(found) < limit:
+        refused = [r for r in rows if heads[r["agent_id"]]["refusals"]]
+        found += first(
+            refused,
+            lambda r: (heads[r["agent_id"]]["refusals"], *key(r)),
+            None if limit is None else limit - len(found),
+        )
+    return found
+
+
+def _sweep_expiry(tx: Transaction, agent_id: str, turn_id: str) -> Row:
+    if tx.tables.turns[turn_id]["state"] == "done":
+        return {}
+    message = "not finished before its time to live ran out"
+    return {"ended": turn_id, "targets": end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", message)}
+
+
+def sweep_queued(tx: Transaction, limit: int | None) -> Row:
     """Bug: no_queued_sweep."""
-    waiting = {t["agent_id"] for t in tx.tables.turns.values() if t["state"] == "queued"}
-    idle = sorted(a for a in waiting if tx.tables.heads[a]["status"] == "idle")
-    return {"targets": dispatch_next(tx, [] if "no_queued_sweep" in tx.bugs else _limited(idle, limit))}
+    check_sweep(limit)
+    heads = [tx.tables.heads[a] for a in {t["agent_id"] for t in tx.tables.turns.values() if t["state"] == "queued"}]
+    idle = first([h for h in heads if h["status"] == "idle"], lambda h: (h["refusals"], h["agent_id"]), limit)
+    turns = [] if "no_queued_sweep" in tx.bugs else [tx.tables.queued(h["agent_id"])[0]["agent_turn_id"] for h in idle]
+    return sweep_each(tx, turns, ("dispatched",), _sweep_queue)
+
+
+def _sweep_queue(tx: Transaction, agent_id: str, turn_id: str) -> Row:
+    targets = dispatch_next(tx, [agent_id])
+    return {"dispatched": turn_id, "targets": targets} if targets else {}
 
 
 def sweep_bells(tx: Transaction, older_seconds: float) -> list[str]:
     """Bug: no_bell_sweep."""
+    if not 0 <= older_seconds <= _YEAR_SECONDS:
+        raise Refusal("22023", f"seconds must be between 0 and 31622400, not {older_seconds}")
     before = tx.now - interval(older_seconds)
-    waiting = {h["target"] for h in tx.tables.heads.values() if h["status"] == "dispatched" and h["moved_at"] <= before}
-    return [] if "no_bell_sweep" in tx.bugs else sorted(waiting)
+    ready = [h for h in tx.tables.heads.values() if h["status"] == "dispatched"]
+    late = {h["target"] for h in ready if (h["moved_at"] if h["due_at"] is None else h["due_at"]) <= before}
+    return [] if "no_bell_sweep" in tx.bugs else sorted(late)
 
 
-def sweep_owed(tx: Transaction, targets: Any, limit: int) -> list[Row]:
-    wanted = j.texts(targets)
+def sweep_owed(tx: Transaction, targets: Any, limit: int | None) -> list[Row]:
+    check_sweep(limit)
+    wanted = set(j.texts(targets))
     owing = [r for r in tx.tables.runs.values() if r["owed"] > 0 and r["target"] in wanted]
     answer = []
-    for run in _limited(sorted(owing, key=lambda r: r["run_id"]), limit):
-        signals = [{"seq": s["seq"], "name": s["name"], "payload": s["payload"], "agent": s["agent"],
-                    "turn_id": s["agent_turn_id"]} for s in tx.tables.log(run["run_id"]) if s["owed"]]  # fmt: skip
-        answer.append({"target": run["target"], "run": run_view(tx, run["run_id"]), "signals": signals or None})
+    for run in first(owing, lambda r: (r["refusals"], r["run_id"]), limit):
+        signals = [
+            {"seq": row["seq"] + n, "name": _raw(entry, "name"), "payload": payload_of(entry), "agent": _raw(entry, "agent"),
+             "turn_id": row["agent_turn_id"]}
+            for row in tx.tables.signals.of(run["run_id"]) if row["owed"]
+            for n, entry in enumerate(row["entries"]) if is_owed(entry)
+        ]  # fmt: skip
+        answer.append(
+            {"target": run["target"], "run": run_view(tx, run), "refusals": run["refusals"], "signals": signals or None}
+        )
     return answer
 
 
-def read_outbox(tx: Transaction, limit: int) -> list[Row]:
-    unpublished = (o for o in tx.tables.outbox.values() if o["published_at"] is None)
-    _limited([], limit)
-    return [{key: o[key] for key in ("outbox_id", "key", "subject", "body")} for o in islice(unpublished, limit)]
+def _raw(entry: Any, key: str) -> Any:
+    value = get(entry, key)
+    return None if value is j.ABSENT else value
 
 
-def mark_published(tx: Transaction, ids: Any) -> int:
-    marked = 0
-    for item in set(j.texts(ids)):
-        row = tx.tables.outbox.get(j.parse_integer(item))
-        if row is not None and row["published_at"] is None:
-            tx.set(row, published_at=tx.now)
-            marked += 1
-    return marked
+# ---- what turns wait for ----
 
 
-def _limited(rows: list[Any], limit: int) -> list[Any]:
-    """`limit`."""
-    if limit < 0:
-        raise Refusal("2201W", "LIMIT must not be negative")
-    return rows[:limit]
+def sweep_waits(tx: Transaction, limit: int | None) -> Row:
+    """Bug: no_timeout_sweep (K11)."""
+    check_sweep(limit)
+    due = [w for w in tx.tables.waits.values() if _is_overdue(tx, w)]
+    found = [] if "no_timeout_sweep" in tx.bugs else _first_unrefused(
+        tx, due, lambda w: (w["deadline"], w["agent_turn_id"], w["tool_call_id"]), limit)  # fmt: skip
+    return sweep_each(tx, [w["agent_turn_id"] for w in found], ("resolved", "resumed"), _sweep_wait)
+
+
+def _is_overdue(tx: Transaction, wait: Row) -> bool:
+    is_open = wait["state"] == "open" and wait["kind"] != "inline"
+    return is_open and wait["deadline"] is not None and bool(wait["deadline"] <= tx.now)
+
+
+def _sweep_wait(tx: Transaction, agent_id: str, turn_id: str) -> Row:
+    due = sorted(
+        (w for w in tx.tables.waits.of(turn_id) if _is_overdue(tx, w)), key=lambda w: (w["deadline"], w["position"])
+    )
+    return _swept(tx, turn_id, [_overdue(wait) for wait in due])
+
+
+def _overdue(wait: Row) -> Row:
+    row = {"turn_id": wait["agent_turn_id"], "call_id": wait["tool_call_id"], "message_type": "timeout"}
+    if wait["kind"] == "timer":
+        return {**row, "status": "success"}
+    code = "DELEGATION_TIMEOUT" if wait["kind"] == "child" else "TOOL_TIMEOUT"
+    seconds = _rounded(wait["deadline"] - wait["opened_at"])
+    message = f"{wait['tool']} did not answer within {seconds} s"
+    return {**row, "status": "timeout", "error": {"code": code, "recoverable": True, "message": message}}
+
+
+def _rounded(micros: int) -> str:
+    """round(extract(epoch from interval), 3), as text."""
+    thousandths = (micros + 500) // 1000
+    return f"{thousandths // 1000}.{thousandths % 1000:03}"
+
+
+def _swept(tx: Transaction, turn_id: str, results: list[Row]) -> Row:
+    if not results:
+        return {}
+    resumed, targets = resolve(tx, results, limits(tx), logs=True)
+    return {"resolved": turn_id, "targets": targets, **({"resumed": turn_id} if turn_id in resumed else {})}
+
+
+def sweep_reports(tx: Transaction, limit: int | None) -> Row:
+    """Bugs: no_report_sweep, child_reported_twice."""
+    check_sweep(limit)
+    tables = tx.tables
+    due = [
+        o
+        for o in tables.outbox.values()
+        if o["kind"] == "report" and o["published_at"] is None and o["due_at"] <= tx.now
+    ]
+    rows = first(due, lambda o: (o["due_at"], o["outbox_id"]), limit)
+    held = [o["agent_turn_id"] for o in rows if o["agent_turn_id"] in tables.turns]
+    answer = sweep_each(tx, [] if "no_report_sweep" in tx.bugs else held, ("resolved", "resumed"), _sweep_report)
+    failed = {row["turn_id"] for row in answer["failed"]}
+    for row in rows if not {"no_report_sweep", "child_reported_twice"} & tx.bugs else ():
+        if row["published_at"] is None:
+            has_failed = row["agent_turn_id"] in failed
+            tx.set(row, deliveries=row["deliveries"] + 1, published_at=None if has_failed else tx.now,
+                   due_at=due_again(tx, row["deliveries"]) if has_failed else row["due_at"])  # fmt: skip
+    return answer
+
+
+def _sweep_report(tx: Transaction, agent_id: str, turn_id: str) -> Row:
+    results = []
+    keys = sorted(f"report:{w['child_turn_id']}" for w in tx.tables.waits.of(turn_id) if w["kind"] == "child")
+    told = [
+        o
+        for key in keys
+        if (o := tx.tables.outbox.get(key)) is not None and o["published_at"] is None and o["due_at"] <= tx.now
+    ]
+    for row in sorted(told, key=lambda o: int(o["outbox_id"])):
+        if "child_reported_twice" not in tx.bugs:
+            tx.set(row, published_at=tx.now, deliveries=row["deliveries"] + 1)
+        child = tx.tables.turns.get(row["body"]["child_turn_id"])
+        card = None if child is None else tx.tables.cards.get(child["deliverable_card_id"])
+        wait = tx.tables.waits.get((turn_id, row["call_id"]))
+        is_open = wait is not None and (wait["state"] == "open" or "child_reported_twice" in tx.bugs)
+        if child is not None and card is not None and is_open:
+            results.append(_ended(turn_id, row["call_id"], child, content_of(tx, card["content"])))
+    return _swept(tx, turn_id, results)
+
+
+def _ended(turn_id: str, call_id: str, child: Row, content: Any) -> Row:
+    row = {"turn_id": turn_id, "call_id": call_id, "message_type": "tool_result", "more": {
+        "child_turn_id": child["agent_turn_id"], "outcome": child["outcome"], "deliverable_card_id": child["deliverable_card_id"],
+    }}  # fmt: skip
+    if child["outcome"] in ("success", "partial"):
+        return {**row, "status": "success", "output": content}
+    error = get(content, "error")
+    if error is j.ABSENT:
+        error = {"code": "DELEGATION_ERROR", "message": _raw(content, "text")}
+    return {**row, "status": child["outcome"], "error": j.joined(error, {"child_turn_id": child["agent_turn_id"]})}
+
+
+def sweep_stuck(tx: Transaction, limit: int | None, after: str | None = "") -> Row:
+    """Bug: no_stuck_sweep."""
+    check_sweep(limit)
+    active = sorted(
+        t["agent_id"] for t in tx.tables.turns.values() if t["state"] == "active" and t["agent_id"] > (after or "")
+    )
+    seen = active if limit is None else active[: 10 * limit]
+    stuck = [h for h in (tx.tables.heads[a] for a in seen) if _is_stuck(tx, h)]
+    found = first(stuck, lambda h: (h["refusals"], h["agent_id"]), limit)
+    turns = [] if "no_stuck_sweep" in tx.bugs else [h["active_agent_turn_id"] for h in found]
+    is_full = limit is not None and seen and len(seen) == 10 * limit
+    return {**sweep_each(tx, turns, ("resumed",), _sweep_stuck), "after": seen[-1] if is_full else None}
+
+
+def _is_stuck(tx: Transaction, head: Row) -> bool:
+    return head["status"] == "suspended" and not open_waits(tx, head["active_agent_turn_id"])
+
+
+def _sweep_stuck(tx: Transaction, agent_id: str, turn_id: str) -> Row:
+    head = tx.tables.heads[agent_id]
+    if not _is_stuck(tx, head) or head["active_agent_turn_id"] != turn_id:
+        return {}
+    tx.update(tx.tables.heads, head, status="dispatched", waiting_tool_count=0, resume_deadline=None, resumes_on=None,
+              moved_at=max(tx.now, head["moved_at"]))  # fmt: skip
+    inbox_id = tx.next("inbox_id")
+    tx.insert(tx.tables.inbox, (turn_id, inbox_id),
+              inbox_row(tx, tx.tables.turns[turn_id], inbox_id, "timeout", "pending", turn_id))  # fmt: skip
+    return {"resumed": turn_id, "targets": [head["target"]]}

@@ -1,4 +1,4 @@
-"""The twin of 40_claim, 41_append and 50_endings.sql: functions of the same names."""
+"""The twin of 40_claim and 41_append.sql: functions of the same names, without the underscore."""
 
 from __future__ import annotations
 
@@ -6,74 +6,114 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_head import log, owns, run_of, signal_at
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
-from heliograph.testing.twin_runs import count_owed, dispatch_next, owns, react_to, run_view, write_signals
-from heliograph.testing.twin_tables import DELIVERABLE, INBOX_OPEN, Row, Transaction, interval
+from heliograph.testing.twin_limits import content_of, limits, put_card, refuse_content, refuse_large_signals, refused
+from heliograph.testing.twin_runs import run_view
+from heliograph.testing.twin_size import column_size
+from heliograph.testing.twin_tables import Row, Transaction, interval, timestamp
 
 
 def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds: float) -> list[Row]:
+    """Bug: running_unbounded."""
     _check_lease(lease_seconds)
     if not 1 <= limit <= 1000:
         raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
-    wanted = j.elements(targets)
-    ready = [h for h in tx.tables.heads.values() if h["status"] == "dispatched" and _is_wanted(h, wanted)]
-    ready.sort(key=lambda h: (-h["priority"], h["ready_at"], h["agent_id"]))
-    for head in ready[:limit]:
-        _take(tx, head, worker, lease_seconds)
-    return [_claimed(tx, h) for h in ready[:limit] if _cause(tx, h) is not None]
+    running_max = limits(tx)["running_max"]
+    if running_max is not None and "running_unbounded" not in tx.bugs:
+        limit = min(limit, running_max - sum(h["status"] == "running" for h in tx.tables.heads.values()))
+    ready: list[Row] = []
+    for target in _distinct_targets(targets):
+        found = [h for h in tx.tables.heads.values() if h["status"] == "dispatched" and _is_wanted(h, target)]
+        ready += _first([h for h in found if h["due_at"] is None], "ready_at", limit)
+        ready += _first([h for h in found if h["due_at"] is not None and h["due_at"] <= tx.now], "due_at", limit)
+    ready.sort(key=_place_in_line)
+    taken = {h["agent_id"]: h for h in ready[: max(limit, 0)]}
+    inbox = {agent_id: _take(tx, head, worker, lease_seconds) for agent_id, head in taken.items()}
+    return [_claimed(tx, h, inbox[h["agent_id"]]) for h in sorted(taken.values(), key=_place_in_line)]
 
 
-def _is_wanted(head: Row, targets: list[Any]) -> bool:
-    return any(
-        head["target"] == j.get_text(t, "target")
-        and (j.get(t, "agents") is None or head["agent_name"] in j.get(t, "agents"))
-        and j.get_text(t, "run_id") in (None, head["run_id"])
-        if isinstance(t, dict)
-        else head["target"] == j.text(t)
-        for t in targets
+def _place_in_line(head: Row) -> tuple[Any, ...]:
+    return -head["priority"], head["ready_at"], head["agent_id"]
+
+
+def _first(heads: list[Row], by: str, limit: int) -> list[Row]:
+    if limit < 0:
+        raise Refusal("2201W", "LIMIT must not be negative")
+    return sorted(heads, key=_place_in_line if by == "ready_at" else lambda h: (h["due_at"], h["agent_id"]))[:limit]
+
+
+def _distinct_targets(targets: Any) -> list[tuple[str | None, Any, str | None]]:
+    found: list[tuple[str | None, Any, str | None]] = []
+    for item in j.elements(targets):
+        is_object = isinstance(item, dict)
+        key = (get_text(item, "target") if is_object else j.text(item), get(item, "agents"), get_text(item, "run_id"))
+        if key not in found:
+            found.append(key)
+    return found
+
+
+def _is_wanted(head: Row, target: tuple[str | None, Any, str | None]) -> bool:
+    name, agents, run_id = target
+    return (
+        head["target"] == name
+        and (agents is ABSENT or j.has(agents, head["agent_name"]))
+        and run_id in (None, head["run_id"])
     )
 
 
-def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> None:
-    """Bug: no_bump."""
+def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> list[Row]:
+    """The inbox rows that it is owed now. Bug: no_bump."""
     bump = 0 if "no_bump" in tx.bugs else 1
     tx.update(
-        tx.tables.heads, head, status="running", turn_epoch=head["turn_epoch"] + bump, owner=worker, phase="init",
-        lease_until=tx.now + interval(lease_seconds), moved_at=max(tx.now, head["moved_at"]),
+        tx.tables.heads, head, status="running", turn_epoch=head["turn_epoch"] + bump, owner=worker,
+        phase="init" if head["phase"] is None else head["phase"], lease_until=tx.now + interval(lease_seconds), due_at=None,
+        moved_at=max(tx.now, head["moved_at"]),
     )  # fmt: skip
     agent_id, epoch = head["agent_id"], head["turn_epoch"]
     tx.insert(tx.tables.leases, (agent_id, epoch), {
         "agent_id": agent_id, "turn_epoch": epoch, "agent_turn_id": head["active_agent_turn_id"], "owner": worker,
         "started_at": head["moved_at"], "ended_at": None, "said": 0, "said_seq": None,
     })  # fmt: skip
+    taken = []
+    for row in tx.tables.inbox.of(head["active_agent_turn_id"]):
+        if row["status"] in ("pending", "deferred") and row["next_retry_at"] <= head["moved_at"]:
+            tx.set(row, status="processing", turn_epoch=epoch)
+            taken.append(row)
+    taken.sort(key=lambda row: (row["next_retry_at"], row["created_at"], row["inbox_id"]))
+    return [{key: row[key] for key in ("message_type", "correlation_id")} for row in taken]
 
 
-def _cause(tx: Transaction, head: Row) -> Row | None:
-    turn = tx.tables.turns[head["active_agent_turn_id"]]
-    return tx.tables.signals.get((turn["run_id"], turn["cause_seq"]))
-
-
-def _claimed(tx: Transaction, head: Row) -> Row:
-    turn, cause = tx.tables.turns[head["active_agent_turn_id"]], _cause(tx, head)
-    assert cause is not None
-    run_id = head["run_id"]
-    inbox = []
-    for row in tx.tables.inbox.values():
-        is_due = row["status"] in ("pending", "deferred") and row["next_retry_at"] <= head["moved_at"]
-        if is_due and row["agent_turn_id"] == turn["agent_turn_id"] and row["agent_id"] == head["agent_id"]:
-            tx.set(row, status="processing", turn_epoch=head["turn_epoch"])
-            inbox.append({"message_type": row["message_type"], "correlation_id": row["correlation_id"]})
-    return {
+def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
+    run_id, turn = head["run_id"], tx.tables.turns[head["active_agent_turn_id"]]
+    row = {
         "agent_id": head["agent_id"], "agent": head["agent_name"], "run_id": run_id, "target": head["target"],
         "turn_id": turn["agent_turn_id"], "epoch": head["turn_epoch"], "priority": head["priority"],
-        "attempts": turn["attempts"], "max_attempts": turn["max_attempts"],
-        "ttl_seconds": (turn["expires_at"] - tx.now) / 1_000_000,
+        "phase": head["phase"], "attempts": turn["attempts"], "max_attempts": turn["max_attempts"],
+        "defers": turn["defers"], "ttl_seconds": (turn["expires_at"] - tx.now) / 1_000_000,
         "context_box_id": turn["context_box_id"], "output_box_id": turn["output_box_id"],
-        "activation_id": signal_id(run_id, turn["activation_seq"]),
-        "cause": {"id": signal_id(run_id, turn["cause_seq"]), "name": cause["name"], "payload": cause["payload"],
-                  "agent": cause["agent"]},
-        "inbox": inbox, "run": run_view(tx, run_id),
+        "activation_id": signal_id(run_id, turn["activation_seq"]), "cause": signal_at(tx, run_id, turn["cause_seq"]),
+        "inbox": inbox, "run": run_view(tx, tx.tables.runs[run_id]),
     }  # fmt: skip
+    if tx.tables.waits.of(turn["agent_turn_id"]):
+        row["waits"] = waits_of(tx, turn["agent_turn_id"])
+    if turn["result_fields"] is not None or turn["parent_turn_id"] is not None or turn["message_type"] != "turn":
+        row |= {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
+    return row
+
+
+def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
+    """`_waits`."""
+    found = []
+    for wait in sorted(tx.tables.waits.of(turn_id), key=lambda w: int(w["position"])):
+        card = tx.tables.cards.get(wait["result_card_id"])
+        found.append({
+            "call_id": wait["tool_call_id"], "card_id": wait["result_card_id"],
+            "content": None if card is None else content_of(tx, card["content"]),
+            **{key: wait[key] for key in ("step_id", "tool", "kind", "effect", "state", "status", "resolved_position",
+                                          "after_execution", "may_override", "epoch")},
+        })  # fmt: skip
+    return found or None
 
 
 def _check_lease(lease_seconds: float) -> None:
@@ -82,202 +122,87 @@ def _check_lease(lease_seconds: float) -> None:
 
 
 def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
+    """Bug: stop_not_told."""
     _check_lease(lease_seconds)
-    answer, renewed = [], set()
-    listed = [(item, get_text(item, "agent_id"), j.get_whole(item, "epoch")) for item in j.elements(items)]
-    for item, agent_id, epoch in listed:
-        if (agent_id, epoch, get_text(item, "turn_id")) in renewed or not owns(
-            tx, agent_id, get_text(item, "turn_id"), epoch
-        ):
-            continue
-        head = tx.tables.heads[agent_id]
-        phase = get_text(item, "phase")
-        tx.update(tx.tables.heads, head, lease_until=tx.now + interval(lease_seconds),
-                  phase=head["phase"] if phase is None else phase)  # fmt: skip
-        renewed.add((agent_id, epoch, get_text(item, "turn_id")))
-    for item, agent_id, epoch in listed:
-        turn_id = get_text(item, "turn_id")
-        answer.append({"turn_id": turn_id, "outcome": "ok" if (agent_id, epoch, turn_id) in renewed else "stale"})
+    listed, answer = j.elements(items), []
+    for item in listed:
+        j.get_whole(item, "epoch")
+    for item in listed:
+        row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
+        if owns(tx, item):
+            head, phase = tx.tables.heads[get_text(item, "agent_id")], get_text(item, "phase")
+            tx.update(
+                tx.tables.heads,
+                head,
+                lease_until=tx.now + interval(lease_seconds),
+                phase=head["phase"] if phase is None else phase,
+            )
+            row["outcome"] = "ok"
+            if head["stop_requested_at"] is not None and "stop_not_told" not in tx.bugs:
+                row["stop"] = {"reason": head["stop_reason"], "requested_at": timestamp(head["stop_requested_at"])}
+        answer.append(row)
     return answer
 
 
 def append(tx: Transaction, items: Any) -> list[Row]:
     """Bug: ungated_append."""
-    answer: list[Row] = []
+    limited, answer = limits(tx), []
     for item in j.elements(items):
-        agent_id, turn_id, epoch = _token(item)
-        if not owns(tx, agent_id, turn_id, epoch) and "ungated_append" not in tx.bugs:
-            answer.append({"turn_id": turn_id, "outcome": "stale"})
-            continue
-        head, phase = tx.tables.heads[agent_id], get_text(item, "phase")
-        if phase is not None and head["phase"] is not None:
-            tx.update(tx.tables.heads, head, phase=phase)
-        cards = get(item, "cards")
-        _put_cards(tx, turn_id, epoch, [] if cards is ABSENT else cards)
-        answer.append({"turn_id": turn_id, "outcome": "ok", "first_seq": _say(tx, item)})
-    return answer
-
-
-def _token(item: Any) -> tuple[str | None, str | None, int | None]:
-    return get_text(item, "agent_id"), get_text(item, "turn_id"), j.get_whole(item, "epoch")
-
-
-def _say(tx: Transaction, item: Any) -> int | None:
-    """Bug: append_repeats."""
-    agent_id, turn_id, epoch = _token(item)
-    drafts = get(item, "signals")
-    drafts = [] if drafts is ABSENT else drafts
-    owed = count_owed(drafts)
-    lease = tx.tables.leases.get((agent_id, epoch))
-    said = j.parse_integer(get_text(item, "said"))
-    is_repeat = lease is not None and said is not None and lease["said"] > said
-    if not drafts or (is_repeat and "append_repeats" not in tx.bugs):
-        return None if lease is None else lease["said_seq"]
-    run = tx.tables.runs[tx.tables.turns[turn_id]["run_id"]]
-    first = run["signal_seq"] + 1
-    write_signals(tx, run["run_id"], run["signal_seq"], turn_id, drafts)
-    if lease is not None:
-        tx.set(lease, said=lease["said"] + len(drafts), said_seq=first)
-    tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + len(drafts), owed=run["owed"] + owed,
-              version=run["version"] + (1 if owed else 0), updated_at=tx.now)  # fmt: skip
-    return int(first)
-
-
-def _put_cards(tx: Transaction, turn_id: str | None, epoch: int | None, cards: Any) -> None:
-    for card in j.elements(cards):
-        if get_text(card, "kind") == DELIVERABLE:
-            raise Refusal("22023", "a deliverable is written by finish, and by nothing else")
-        card_id = get_text(card, "card_id")
-        row = _card(tx, card_id, turn_id, epoch, get_text(card, "kind"), get(card, "content"))
-        if card_id not in tx.tables.cards:
-            tx.insert(tx.tables.cards, card_id, row)
-            _box(tx, tx.tables.turns[turn_id]["output_box_id"], card_id)
-
-
-def _card(
-    tx: Transaction, card_id: str | None, turn_id: str | None, epoch: int | None, kind: str | None, content: Any
-) -> Row:  # fmt: skip
-    if content is ABSENT:
-        raise Refusal("23502", "null value in column content of cards")
-    row = {"card_id": card_id, "agent_turn_id": turn_id, "turn_epoch": epoch, "kind": kind, "content": content,
-           "created_at": tx.now}  # fmt: skip
-    tx.tables.cards.check(row)
-    return row
-
-
-def _box(tx: Transaction, box_id: str, card_id: str | None) -> None:
-    position = tx.next("position")
-    tx.insert(tx.tables.boxes, (box_id, position), {"box_id": box_id, "position": position, "card_id": card_id})
-
-
-def terminal(
-    tx: Transaction, turn_id: str, epoch: int | None, card_id: str | None, content: Any, outcome: str | None
-) -> None:
-    """Bugs: finish_splits_event, kernel_end_without_event."""
-    tables = tx.tables
-    turn = tables.turns[turn_id]
-    head = tables.heads[turn["agent_id"]]
-    row = _card(tx, card_id, turn_id, head["turn_epoch"] if epoch is None else epoch, DELIVERABLE, content)
-    if any(c["agent_turn_id"] == turn_id and c["kind"] == DELIVERABLE for c in tables.cards.values()):
-        raise Refusal("23505", f"{turn_id} has a deliverable already")
-    tx.insert(tables.cards, card_id, row)
-    _box(tx, turn["output_box_id"], card_id)
-    tx.update(tables.turns, turn, state="done", outcome=outcome, deliverable_card_id=card_id, finished_at=tx.now)
-    for inbox in tables.inbox.values():
-        is_own = inbox["agent_turn_id"] == turn_id and inbox["agent_id"] == turn["agent_id"]
-        if is_own and inbox["status"] in INBOX_OPEN:
-            tx.set(inbox, status="canceled" if inbox["status"] == "queued" else "consumed", consumed_at=tx.now)
-    bug = "kernel_end_without_event" if str(card_id).endswith("_end") else "finish_splits_event"
-    if bug in tx.bugs:
-        tx.next("outbox_id")  # as in the mutant of the SQL, which deletes what was inserted
-    else:
-        _task_event(tx, turn, card_id, outcome)
-    if head["active_agent_turn_id"] == turn_id:
-        lease = tables.leases.get((head["agent_id"], head["turn_epoch"]))
-        if lease is not None and lease["ended_at"] is None:
-            tx.set(lease, ended_at=max(tx.now, head["moved_at"]))
-        tx.update(
-            tables.heads, head, status="idle", turn_epoch=head["turn_epoch"] + 1, active_agent_turn_id=None, phase=None,
-            owner=None, lease_until=None, ready_at=None, trace_id=None, parent_step_id=None,
-            moved_at=max(tx.now, head["moved_at"]),
-        )  # fmt: skip
-
-
-def _task_event(tx: Transaction, turn: Row, card_id: str | None, outcome: str | None) -> None:
-    outbox_id, turn_id = tx.next("outbox_id"), turn["agent_turn_id"]
-    key = f"evt:{turn_id}"
-    if any(o["key"] == key for o in tx.tables.outbox.values()):
-        raise Refusal("23505", f"the outbox has {key} already")
-    tx.insert(tx.tables.outbox, outbox_id, {
-        "outbox_id": outbox_id, "kind": "task_event", "key": key, "subject": f"evt.agent.{turn['agent_id']}.task",
-        "agent_turn_id": turn_id, "created_at": tx.now, "published_at": None,
-        "body": {"agent_turn_id": turn_id, "status": outcome, "output_box_id": turn["output_box_id"],
-                 "deliverable_card_id": card_id},
-    })  # fmt: skip
-
-
-def finish(tx: Transaction, items: Any) -> list[Row]:
-    answer = []
-    for item in j.elements(items):
-        if get_text(item, "turn_id") in tx.tables.turns:
-            j.elements(get(get(item, "reaction"), "activations"))  # read before anything else, to lock their heads
-    for item in j.elements(items):
-        turn = tx.tables.turns.get(get_text(item, "turn_id"))
-        outcome, targets = _finish_one(tx, item, turn)
-        row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": outcome, "targets": targets}
-        if outcome == "conflict" and turn is not None:
-            row["run"] = run_view(tx, turn["run_id"])
+        row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
+        if owns(tx, item) or "ungated_append" in tx.bugs:
+            refusal = refuse_said(tx, item, limited)
+            row |= {"outcome": "ok", "first_seq": say(tx, item, limited)} if refusal is None else refusal
         answer.append(row)
     return answer
 
 
-def _finish_one(tx: Transaction, item: Any, turn: Row | None) -> tuple[str, list[str]]:
-    """Bugs: finish_no_gate, no_version_guard, no_chain."""
-    agent_id, turn_id, epoch = _token(item)
-    head = tx.tables.heads.get(agent_id)
-    is_owner = owns(tx, agent_id, turn_id, epoch)
-    if "finish_no_gate" in tx.bugs:
-        is_owner = head is not None and turn_id is not None and head["active_agent_turn_id"] == turn_id
-    if not is_owner or turn is None or agent_id is None or turn_id is None:
-        card_id = get_text(item, "card_id")
-        is_mine = turn is not None and card_id is not None and turn["deliverable_card_id"] == card_id
-        return "duplicate" if is_mine else "stale", []
-    version = j.get_whole(get(item, "reaction"), "version")
-    run = tx.tables.runs[turn["run_id"]]
-    if run["version"] != version and "no_version_guard" not in tx.bugs:
-        return "conflict", []
-    terminal(
-        tx,
-        turn_id,
-        j.get_whole(item, "epoch"),
-        get_text(item, "card_id"),
-        get(item, "content"),
-        get_text(item, "outcome"),
-    )
-    targets = [] if "no_chain" in tx.bugs else dispatch_next(tx, [agent_id])
-    return "ok", targets + react_to(tx, turn["run_id"], turn_id, 1, get(item, "signals"), get(item, "reaction"))
+def refuse_said(tx: Transaction, item: Any, limited: Row) -> Row | None:
+    """Bug: cards_unbounded."""
+    if refusal := refuse_large_signals(item, limited, get(item, "signals")):
+        return refusal
+    cards = get(item, "cards")
+    if column_size(item) > limited["blob_bytes_max"] // 2:
+        for card in j.elements(cards):
+            if refusal := refuse_content(get(card, "content"), limited):
+                return refusal
+    count, turn = j.length(cards), tx.tables.turns.get(get_text(item, "turn_id"))
+    if (
+        count
+        and turn is not None
+        and turn["card_count"] + count > limited["cards_max"]
+        and "cards_unbounded" not in tx.bugs
+    ):
+        return refused("too_many_cards",
+                       f"the turn has {turn['card_count']} cards; at most {limited['cards_max']} are allowed")  # fmt: skip
+    return None
 
 
-def end_by_kernel(tx: Transaction, turn_id: str, outcome: str, code: str, message: str) -> list[str]:
-    """Bugs: no_chain, no_owed, open_turns_miscounted."""
+def say(tx: Transaction, item: Any, limited: Row) -> int | None:
+    """Bug: append_repeats."""
+    agent_id, turn_id, epoch = get_text(item, "agent_id"), get_text(item, "turn_id"), j.get_whole(item, "epoch")
+    head, phase = tx.tables.heads.get(agent_id), get_text(item, "phase")
+    if head is not None and phase is not None and head["phase"] is not None and head["phase"] != phase:
+        tx.update(tx.tables.heads, head, phase=phase)
+    if j.length(get(item, "cards")):
+        _put_cards(tx, str(turn_id), epoch, get(item, "cards"), limited)
+    drafts = get(item, "signals")
+    if drafts is ABSENT or drafts == []:
+        return None
+    lease, said = tx.tables.leases.get((agent_id, epoch)), j.parse_integer(get_text(item, "said"))
+    if lease is not None and said is not None and lease["said"] > said and "append_repeats" not in tx.bugs:
+        return None if lease["said_seq"] is None else int(lease["said_seq"])
+    first = log(tx, str(run_of(agent_id)), turn_id, j.elements(drafts))
+    if lease is not None:
+        tx.set(lease, said=lease["said"] + len(drafts), said_seq=first)
+    return first
+
+
+def _put_cards(tx: Transaction, turn_id: str, epoch: int | None, cards: Any, limited: Row) -> None:
     turn = tx.tables.turns[turn_id]
-    tx = tx.at(after_cards(tx, turn_id))
-    run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
-    card_id = f"card_{turn_id}_end"
-    error = {"code": code, "message": message, "recoverable": False}
-    terminal(tx, turn_id, None, card_id, {"text": message, "error": error}, outcome)
-    owed = 0 if "no_owed" in tx.bugs else 1
-    payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": card_id}
-    write_signals(tx, run["run_id"], run["signal_seq"], turn_id, [{
-        "name": "agent:failed", "agent": head["agent_name"], "owed": bool(owed), "payload": payload,
-        "parent": signal_id(run["run_id"], turn["activation_seq"]),
-    }])  # fmt: skip
-    closed = 0 if "open_turns_miscounted" in tx.bugs else 1
-    tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + 1, owed=run["owed"] + owed,
-              open_turns=run["open_turns"] - closed, version=run["version"] + 1, updated_at=tx.now)  # fmt: skip
-    return [] if "no_chain" in tx.bugs else dispatch_next(tx, [turn["agent_id"]])
-
-
-def after_cards(tx: Transaction, turn_id: str) -> int:
-    written: list[int] = [c["created_at"] for c in tx.tables.cards.values() if c["agent_turn_id"] == turn_id]
-    return max([tx.now, *written])
+    new = sum(
+        put_card(tx, get_text(card, "card_id"), turn["output_box_id"], turn_id, epoch, get_text(card, "kind"),
+                 content=get(card, "content"), limit=limited["card_bytes_max"])
+        for card in j.elements(cards)
+    )  # fmt: skip
+    if new:
+        tx.set(turn, card_count=turn["card_count"] + new)

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
+from heliograph.turn.calls import Asked, CallResult, Join
 from heliograph.types import Json, JsonObject
 
 # ---- events: the world tells the turn ----
@@ -14,11 +15,17 @@ from heliograph.types import Json, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Hydrated:
-    """The turn was claimed and everything it needs is at hand. `recoveries`: how often it lost its worker before."""
+    """The turn was claimed and everything it needs is at hand. `recoveries`: how often it lost its worker before.
+
+    is_resumed: it has been at work before and was suspended or put off: it is in act, and has said so.
+    answer: the result that ends it, where one of its calls was made so (L0-56).
+    """
 
     recoveries: int
     may_run_again: bool
     is_run_over: bool
+    is_resumed: bool = False
+    answer: CallResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,38 @@ class Raised:
     is_recoverable: bool = False
 
 
-Event: TypeAlias = Hydrated | Acted | Raised
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The agent waits for calls; `calls` are those that are new. `join`: for all that are open, or for each (K15)."""
+
+    calls: tuple[Asked, ...]
+    join: Join
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Nothing is open any more: every result was there before the turn could suspend (K16). The agent goes on."""
+
+    answer: CallResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """The agent cannot go on now and wants to be run again later (L0-64). at_most: deferrals; None for the limit."""
+
+    reason: str
+    seconds: float
+    at_most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Somebody wants the turn to end, and its work has been cancelled."""
+
+    reason: str
+
+
+Event: TypeAlias = Hydrated | Acted | Raised | Waiting | Resolved | PutOff | Stopped
 
 # ---- effects: the turn wants something of the world ----
 
@@ -65,4 +103,21 @@ class Deliver:
     error: JsonObject | None = None
 
 
-Effect: TypeAlias = Emit | Act | Deliver
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Open these calls and give the turn back until there is a result; answer with Resolved if there is one already."""
+
+    calls: tuple[Asked, ...]
+    join: Join
+
+
+@dataclass(frozen=True, slots=True)
+class Postpone:
+    """Give the turn back for a while."""
+
+    reason: str
+    seconds: float
+    at_most: int | None
+
+
+Effect: TypeAlias = Emit | Act | Deliver | Suspend | Postpone

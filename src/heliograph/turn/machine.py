@@ -3,10 +3,15 @@
     Hydrated ── ready, plan_ready ──▶ Act
     Acted    ── action_complete, reflection_complete, terminated ──▶ Deliver(success)
     Raised   ── error, terminated ──▶ Deliver(failed | timeout)
+    Stopped  ── terminated ──▶ Deliver(canceled); whoever stopped it has said halt
+    Waiting  ──▶ Suspend, and if everything is there already: Resolved ──▶ Act
+    PutOff   ──▶ Postpone
 
 Every turn goes through the five phases (LC-01); a phase that has nothing to do
 costs no commit: its signal rides in the next one (decision 8). A turn that may
 not run again after a crash, or whose run is over, goes straight to terminate.
+One that waited is in act all the while (LC-02): claimed again it goes on there,
+or, where the result of a call is to end it, delivers that result (L0-56).
 """
 
 from __future__ import annotations
@@ -15,16 +20,34 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
-from heliograph.lifecycle.machine import step
+from heliograph.lifecycle.machine import BadTransition, step
 from heliograph.lifecycle.phases import Phase
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
+from heliograph.turn.calls import CallResult
 from heliograph.turn.deliverable import deliverable_of, deliverable_of_error
-from heliograph.turn.events import Act, Acted, Deliver, Effect, Emit, Event, Hydrated, Raised
-from heliograph.types import JsonObject
+from heliograph.turn.events import (
+    Act,
+    Acted,
+    Deliver,
+    Effect,
+    Emit,
+    Event,
+    Hydrated,
+    Postpone,
+    PutOff,
+    Raised,
+    Resolved,
+    Stopped,
+    Suspend,
+    Waiting,
+)
+from heliograph.types import Json, JsonObject
 
 IN_DOUBT = "IN_DOUBT"
 CANCELED = "CANCELED"
+TOOL_ERROR = "TOOL_ERROR"
+TOOL_TIMEOUT = "TOOL_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +69,18 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
         case Hydrated():
             return _hydrated(turn, event, now)
         case Acted():
-            turn, drafts = _through(turn, now, [
-                ("action_complete", {"steps_executed": 1, "success": True}, "action_complete"),
-                ("reflection_complete", {"decision": "goal_achieved", "confidence": 1.0}, "goal_achieved"),
-            ])  # fmt: skip
-            drafts.append(_draft(turn, "terminated", {"status": "success", "outputs": [turn.agent]}, now))
-            return turn, [Emit(tuple(drafts)), Deliver("success", deliverable_of(event.output), event.output)]
+            return _succeed(turn, event.output, now)
         case Raised():
             return _end(turn, event.outcome, event.code, event.message, now, is_recoverable=event.is_recoverable)
+        case Stopped():
+            return _halt(turn, event.reason, now)
+        case Waiting():
+            return _in_act(turn, event), [Suspend(event.calls, event.join)]
+        case PutOff():
+            return _in_act(turn, event), [Postpone(event.reason, event.seconds, event.at_most)]
+        case Resolved():
+            turn = _in_act(turn, event)
+            return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
         case _:
             assert_never(event)
 
@@ -64,11 +91,46 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
     if event.recoveries and not event.may_run_again:
         message = f"lost its worker {event.recoveries} times; whether its effect happened is not known, and it may not run twice"
         return _end(turn, "failed", IN_DOUBT, message, now)
+    if event.is_resumed:
+        turn = replace(turn, phase=Phase.ACT)
+        return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
     turn, drafts = _through(turn, now, [
         ("ready", {"capabilities": [turn.agent], "version": turn.version}, "ready"),
         ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"),
     ])  # fmt: skip
     return turn, [Emit(tuple(drafts)), Act()]
+
+
+def _in_act(turn: Turn, event: Event) -> Turn:
+    if turn.phase is not Phase.ACT:
+        raise BadTransition(f"{type(event).__name__} means nothing in phase {turn.phase}: only what acts can wait")
+    return turn
+
+
+def _succeed(turn: Turn, output: Json, now: datetime) -> tuple[Turn, list[Effect]]:
+    turn, drafts = _through(turn, now, [
+        ("action_complete", {"steps_executed": 1, "success": True}, "action_complete"),
+        ("reflection_complete", {"decision": "goal_achieved", "confidence": 1.0}, "goal_achieved"),
+    ])  # fmt: skip
+    drafts.append(_draft(turn, "terminated", {"status": "success", "outputs": [turn.agent]}, now))
+    return turn, [Emit(tuple(drafts)), Deliver("success", deliverable_of(output), output)]
+
+
+def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:
+    """The end of a turn by the result of a call that was made with after="terminate"."""
+    if answer.status == "success":
+        return _succeed(turn, answer.output, now)
+    error = answer.error or {}
+    code = str(error.get("code") or (TOOL_TIMEOUT if answer.status == "timeout" else TOOL_ERROR))
+    return _end(turn, "timeout" if answer.status == "timeout" else "failed", code,
+                f"call {answer.call_id} was to end the turn and was not answered: {error.get('message')}", now)  # fmt: skip
+
+
+def _halt(turn: Turn, reason: str, now: datetime) -> tuple[Turn, list[Effect]]:
+    turn = replace(turn, phase=step(turn.phase, "halt"))
+    error: JsonObject = {"code": CANCELED, "message": reason, "recoverable": False}
+    said = _draft(turn, "terminated", {"status": "canceled", "outputs": []}, now)
+    return turn, [Emit((said,)), Deliver("canceled", deliverable_of_error(error), error=error)]
 
 
 def _through(turn: Turn, now: datetime, steps: list[tuple[str, JsonObject, str]]) -> tuple[Turn, list[Draft]]:

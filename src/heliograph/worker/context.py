@@ -1,4 +1,4 @@
-"""What an agent's function is given: the state, the signal that woke it, and a way to speak."""
+"""What an agent's function is given: the state, the signal that woke it, a way to speak, and a way to wait."""
 
 from __future__ import annotations
 
@@ -6,42 +6,55 @@ import copy
 from typing import Any
 
 from heliograph.errors import InvalidInput
-from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.state import to_json
-from heliograph.reactive.workflow import Workflow
-from heliograph.records import Cause, Claimed
+from heliograph.records import Cause
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_payload
+from heliograph.turn.calls import DELEGATION, Journal
 from heliograph.types import Json, JsonObject
-from heliograph.worker.voice import Voice
-from heliograph.world import World
+from heliograph.worker.calls import Calls
+from heliograph.worker.held import Held
 
 
-class Context:
+class Context(Calls):
     """One turn, as its agent sees it.
 
     state: the run's state when this turn was claimed, as the application's type; a copy, changed only by `updates`.
     document: the same state as the JSON object it was.
     signal: what woke the agent: `.name`, `.payload`, `.agent`, `.id`.
+    task: what the agent is to do: what was delegated to it, else the payload of `signal`.
     idempotency_key: the same for every attempt of this turn and for no other turn; hand it to whatever must not
         happen twice.
     attempt: 1, and one more for each time the turn lost its worker.
+    deferrals: how often the turn was put off.
     """
 
-    def __init__(self, claimed: Claimed, spec: AgentSpec, workflow: Workflow, voice: Voice, world: World):
-        self._spec = spec
-        self._voice = voice
-        self._world = world
+    def __init__(self, held: Held, journal: Journal):
+        super().__init__(held, journal)
+        claimed, document = held.claimed, held.claimed.run.state
+        self._spec = held.spec
+        self._voice = held.voice
+        self._world = held.kit.world
         self.activation_id = claimed.activation_id
-        self.document: JsonObject = copy.deepcopy(claimed.run.state)
-        self.state: Any = workflow.shape.load(claimed.run.state)
+        self.document: JsonObject = copy.deepcopy(document)
+        self.state: Any = held.workflow.shape.load(document)
         self.signal: Cause = claimed.cause
+        payload = claimed.cause.payload
+        self.task: Any = (
+            payload.get("task") if claimed.cause.name == DELEGATION and isinstance(payload, dict) else payload
+        )
         self.agent: str = claimed.agent
         self.run_id: str = claimed.run_id
         self.turn_id: str = claimed.turn_id
         self.idempotency_key: str = claimed.turn_id
         self.attempt: int = claimed.attempts + 1
+        self.deferrals: int = claimed.defers
         self.emitted: list[tuple[str, Json]] = []
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the function is still in a part that it has run before; its progress is not told again."""
+        return self._journal.is_replaying
 
     def emit(self, name: str, payload: Any = None) -> None:
         """Emit one of the agent's declared signals, with this turn's commit.
@@ -61,8 +74,9 @@ class Context:
             raise InvalidInput(f"progress is a number from 0 to 1, not {fraction!r}", code="out_of_range")
         payload: Json = {"agent": self.agent, "fraction": float(fraction), "message": str(message)}
         check_payload(payload)
-        self._voice.say_now(Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now()))
+        if not self.is_replaying:
+            self._voice.say_now(Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now()))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; under the simulator, in its time."""
+        """Wait in this worker, which holds the turn meanwhile; under the simulator, in its time. See `pause`."""
         await self._world.sleep(seconds)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from heliograph.errors import AgentFailed
 from heliograph.reactive.reaction import Ending, react_to_ending
 from heliograph.records import Claimed, RunView
-from heliograph.worker.kit import Kit, owned
+from heliograph.worker.kit import Kit, gate_of, owned
 from heliograph.worker.voice import draft_item
 
 
 def card_id(claimed: Claimed) -> str:
-    """Derived from turn and epoch, so that a retry names the same card (K2)."""
-    return f"card_{claimed.turn_id}_{claimed.epoch}"
+    """A turn has one deliverable, because that has one id (K21)."""
+    return f"card_{claimed.turn_id}_end"
 
 
 async def deliver(claimed: Claimed, ending: Ending, content: object, kit: Kit) -> None:
     """One gated commit (K1). Raises TurnLost when another epoch owns the turn, AgentFailed when the output does not
-    fit the state that it meets."""
+    fit the state that it meets, or what the turn says is refused."""
     async with kit.gates.enter(claimed.run_id) as gate:
         gate.view = await _commit(claimed, ending, content, kit, gate.newest(claimed.run))
     kit.world.ring([f"log:{claimed.run_id}"])
+    if claimed.parent_turn_id is not None:
+        kit.world.ring([f"report:{claimed.target}"])  # somebody waits for this turn
 
 
 async def _commit(claimed: Claimed, ending: Ending, content: object, kit: Kit, view: RunView) -> RunView:
@@ -28,10 +31,11 @@ async def _commit(claimed: Claimed, ending: Ending, content: object, kit: Kit, v
         reaction = react_to_ending(workflow, view, ending, world.now(), world.new_id)
         await world.point("before_finish")
         written = owned(await kit.ledger.finish({
-            "agent_id": claimed.agent_id, "turn_id": claimed.turn_id, "epoch": claimed.epoch,
-            "outcome": ending.outcome, "card_id": ending.card_id, "content": content,
+            **gate_of(claimed), "outcome": ending.outcome, "content": content,
             "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
         }))  # fmt: skip
+        if written.outcome == "refused":
+            raise AgentFailed(f"the end of this turn was refused: {written.message}", code="RESOURCE_EXHAUSTED")
         if written.run is None:
             return reaction.applied_to(view, closed=1)
         view = written.run  # conflict: nothing was written, and this is what the run looks like now

@@ -1,20 +1,42 @@
-"""Run one owned turn until it delivers, or turns out to be another worker's by now. The only caller of `advance`."""
+"""Run one owned turn until it delivers, waits, or turns out to be another worker's by now. The only caller of `advance`."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from dataclasses import replace
+
+import msgspec
 
 from heliograph.errors import AgentFailed, InvalidInput, KernelRefused, shown
+from heliograph.reactive.fields import problems_of
 from heliograph.reactive.reaction import Ending
-from heliograph.records import Claimed
-from heliograph.turn.events import Act, Deliver, Emit, Event, Hydrated, Raised
+from heliograph.records import Claimed, Written
+from heliograph.turn.calls import Journal, closing_answer
+from heliograph.turn.events import (
+    Act,
+    Deliver,
+    Emit,
+    Event,
+    Hydrated,
+    Postpone,
+    PutOff,
+    Raised,
+    Resolved,
+    Stopped,
+    Suspend,
+    Waiting,
+)
 from heliograph.turn.machine import Turn, advance
 from heliograph.types import Json
 from heliograph.worker.act import act
 from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
+from heliograph.worker.held import Held
 from heliograph.worker.kit import Kit
+from heliograph.worker.suspend import postpone, suspend
 from heliograph.worker.voice import Voice
+from heliograph.world import Task
 
 log = logging.getLogger("heliograph.worker")
 
@@ -23,48 +45,75 @@ class Drive:
     """One turn in this worker's hands."""
 
     def __init__(self, claimed: Claimed, kit: Kit):
-        self.claimed = claimed
         self.kit = kit
         self.workflow = kit.workflows[claimed.target]
         self.spec = self.workflow.agents[claimed.agent]
         self.voice = Voice(claimed, self.workflow, kit)
+        self.held = Held(claimed, self.spec, self.workflow, self.voice, kit)
         self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)
+        self.task: Task | None = None  # that runs this; set by the worker
+        self.has_begun = False
+        self._is_acting = False
+        self._stop_reason: str | None = None
+
+    @property
+    def claimed(self) -> Claimed:
+        return self.held.claimed
 
     @property
     def phase(self) -> str:
         return str(self.turn.phase)
 
+    @property
+    def may_be_released(self) -> bool:
+        """Whether somebody else may go on with it as if nothing had been: an agent that may run once may not (K14)."""
+        return self.spec.effect != "once" or not self.has_begun
+
+    def stop(self, reason: str) -> None:
+        """End the turn as canceled: its work is cancelled, and what is under way with the store is finished first."""
+        if self._stop_reason is None:
+            self._stop_reason = reason
+            if self._is_acting and self.task is not None:
+                self.task.cancel()
+
     async def run(self) -> None:
         """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
         event: Event | None = self._first_event()
         while event is not None:
+            if self._stop_reason is not None and isinstance(event, Hydrated | Waiting | PutOff | Resolved):
+                event = Stopped(self._stop_reason)  # what has an outcome already is delivered all the same
             before, mark = self.turn, self.voice.mark()
             try:
                 event = await self._advance(event)
             except (AgentFailed, KernelRefused) as error:
-                if isinstance(event, Raised):
+                if isinstance(event, Raised | Stopped):
                     raise  # the failure itself is refused: the lease runs out, and in the end the kernel delivers (K23)
                 # a reducer that took the output a moment ago refuses it against the newer state, or the store refuses
                 # what was said: trying the same again would end the same, so the turn ends as failed
                 self.turn = before
                 self.voice.rewind(mark)
-                event = Raised("failed", "ACTION_FAILED", _told(self.claimed.turn_id, error))
+                event = Raised("failed", _code(error), _told(self.claimed.turn_id, error))
 
     def _first_event(self) -> Event:
         """The inbox says what is owed; a turn that it knows nothing of is refused, never made up (L0-42)."""
-        if not any(row.message_type == "turn" for row in self.claimed.inbox):
-            log.error("%s was dispatched without a message of type turn in the inbox", self.claimed.turn_id)
+        claimed = self.claimed
+        is_resumed = claimed.defers > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
+        if not is_resumed and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
+            log.error("%s was dispatched without a message of type turn in the inbox", claimed.turn_id)
             return Raised("failed", "INIT_FAILED", "protocol error: the inbox holds no message for this turn")
         return Hydrated(
-            recoveries=self.claimed.attempts,
+            recoveries=claimed.attempts,
             may_run_again=self.spec.effect != "once",
-            is_run_over=self.claimed.run.status != "running",
+            # what is at work when a run begins to end still ends its own way, and so does what it waits for
+            is_run_over=claimed.run.status != "running" and not is_resumed and claimed.parent_turn_id is None,
+            is_resumed=is_resumed,
+            answer=closing_answer(claimed.waits),
         )
 
     async def _advance(self, event: Event) -> Event | None:
-        """One step of the machine; the next event, or None when the turn has ended."""
+        """One step of the machine; the next event, or None when the turn has ended or was given back."""
         self.turn, effects = advance(self.turn, event, self.kit.world.now())
         self.voice.phase = self.phase
         for effect in effects:
@@ -74,29 +123,70 @@ class Drive:
                         self.voice.say(draft)
                 case Act():
                     return await self._act()
+                case Suspend():
+                    return self._after(await suspend(self.held, effect))
+                case Postpone():
+                    await postpone(self.held, effect)
                 case Deliver():
                     await self._deliver(effect)
         return None
 
     async def _act(self) -> Event:
+        journal = Journal(self.claimed.agent, self.claimed.waits)
         try:
-            context = Context(self.claimed, self.spec, self.workflow, self.voice, self.kit.world)
+            context = Context(self.held, journal)
         except InvalidInput as error:  # the state was written by another version of the application
             return Raised("failed", "ACTION_FAILED", shown(error.message, 2000))
         await self.kit.world.point("before_act")
-        event, self.usage = await act(
-            self.claimed, self.spec, self.workflow, self.voice, context, self.kit.world, self.kit.harness_of
-        )
+        self.has_begun = self._is_acting = True
+        try:
+            event, usage = await act(self.held, context, journal)
+        except asyncio.CancelledError:
+            if self._stop_reason is None:
+                raise
+            # this cancellation was our own: it ends the agent's work, and the turn is still ours to wind up
+            current = asyncio.current_task()
+            if current is not None and current.uncancel() > 0:
+                raise
+            return Stopped(self._stop_reason)
+        finally:
+            self._is_acting = False
+        self.usage = (self.usage[0] + usage[0], self.usage[1] + usage[1])
         self.emitted = tuple(context.emitted)
         return event
 
+    def _after(self, written: Written) -> Event | None:
+        """What follows from the answer to a suspension."""
+        if written.outcome == "refused" and written.code == "run_stopping":
+            return Raised("canceled", "CANCELED", written.message)
+        if written.outcome == "refused":
+            return Raised("failed", "RESOURCE_EXHAUSTED", f"the turn may not wait: {written.message}")
+        if written.outcome != "resolved":
+            return None
+        self.held = replace(self.held, claimed=msgspec.structs.replace(self.claimed, waits=written.waits))
+        return Resolved(closing_answer(written.waits))
+
     async def _deliver(self, effect: Deliver) -> None:
+        if effect.outcome == "success":
+            self._check_fields(effect.output)
         ending = Ending(
             agent=self.claimed.agent, turn_id=self.claimed.turn_id, activation_id=self.claimed.activation_id,
             outcome=effect.outcome, card_id=card_id(self.claimed), output=effect.output, error=effect.error,
             drafts=await self.voice.take(), emitted=self.emitted, usage=self.usage,
         )  # fmt: skip
         await deliver(self.claimed, ending, effect.content, self.kit)
+
+    def _check_fields(self, output: Json) -> None:
+        """Raises AgentFailed for an output that lacks what its task wants to be told (L0-84, L0-89)."""
+        wanted = self.claimed.result_fields or self.spec.result_fields
+        if problems := problems_of(wanted, output):
+            names = ", ".join(str(field["name"]) for field in wanted)
+            raise AgentFailed(f"agent {self.claimed.agent} is to answer with the fields {names}: {'; '.join(problems)}",
+                              code="ACTION_FAILED")  # fmt: skip
+
+
+def _code(error: AgentFailed | KernelRefused) -> str:
+    return error.code if error.code.isupper() else "ACTION_FAILED"
 
 
 def _told(turn_id: str, error: AgentFailed | KernelRefused) -> str:

@@ -9,27 +9,39 @@ from typing import Any
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Harness
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Written
+from heliograph.records import Claimed, Written
+from heliograph.turn.interruptions import Interruption
 from heliograph.worker.gates import RunGates
 from heliograph.world import World
 
 
-class TurnLost(Exception):
-    """Another epoch owns the turn. The drive ends here; whatever follows may be local only (L0-110)."""
+class TurnLost(Interruption):
+    """Another epoch owns the turn, or the store cannot be asked. The drive ends here; whatever follows may be local
+    only (L0-110). An interruption, because an agent that handles the errors of its steps must not handle this one."""
 
 
 def owned(written: Written) -> Written:
     """`written`, unless the kernel called the caller stale. Raises TurnLost."""
     if written.outcome == "stale":
-        raise TurnLost(f"{written.turn_id} is no longer this worker's; another worker owns it or it has ended")
+        raise lost(written.turn_id)
     return written
+
+
+def lost(turn_id: str) -> TurnLost:
+    return TurnLost(f"{turn_id} is no longer this worker's; another worker owns it or it has ended")
+
+
+def gate_of(claimed: Claimed) -> dict[str, Any]:
+    """The part of a kernel call's item that the owner gate looks at."""
+    return {"agent_id": claimed.agent_id, "turn_id": claimed.turn_id, "epoch": claimed.epoch}
 
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """The world, the ledger, the applications served by name, and the way to a model.
+    """The world, one project's ledger, the applications served by name, and the way to a model.
 
     run_id: the only run whose turns are claimed; None for all runs of the applications.
+    sends_commands: commands to tools are put on the wire (L0-51); otherwise tools come and take them.
     """
 
     world: World
@@ -37,7 +49,12 @@ class Kit:
     workflows: Mapping[str, Workflow]
     harness_of: Callable[[Any], Harness]
     run_id: str | None = None
+    sends_commands: bool = False
     gates: RunGates = field(default_factory=RunGates)
+
+    @property
+    def project(self) -> str:
+        return self.ledger.project
 
     @property
     def targets(self) -> list[str]:

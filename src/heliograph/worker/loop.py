@@ -7,13 +7,14 @@ run out, a sweep finds them, and another worker goes on (L0-111).
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 
 from heliograph.errors import HeliographError, StoreUnavailable
 from heliograph.records import Claimed
 from heliograph.worker.drive import Drive
-from heliograph.worker.kit import Kit, TurnLost
+from heliograph.worker.kit import Kit, TurnLost, gate_of
+from heliograph.worker.shares import shares
 from heliograph.worker.sweeps import Watchdog
-from heliograph.world import Task
 
 log = logging.getLogger("heliograph.worker")
 
@@ -22,25 +23,28 @@ _HAND_BACK_LEASE_SECONDS = 0.1
 
 
 class Worker:
-    """Runs up to `concurrency` turns of the kit's applications at a time.
+    """Runs up to `concurrency` turns of the kits' applications at a time.
 
+    kits: one for each project that it serves; their slots are shared out evenly among those that have work.
     name: unique among all workers of the database; it is written into every lease.
     lease_seconds: how long a turn stays this worker's without a sign of life; renewed three times as often.
     """
 
-    def __init__(self, kit: Kit, name: str, *, concurrency: int = 16, lease_seconds: float = 30.0):
-        self.kit = kit
+    def __init__(self, kits: Sequence[Kit], name: str, *, concurrency: int = 16, lease_seconds: float = 30.0):
+        self.kits = list(kits)
         self.name = name
         self.concurrency = concurrency
         self.lease_seconds = lease_seconds
-        self.watchdog = Watchdog(kit)
+        self.watchdog = Watchdog(self.kits)
         self.is_stopping = False
-        self._running: dict[str, tuple[Drive, Task]] = {}
+        self._world = self.kits[0].world
+        self._running: dict[tuple[str, str], Drive] = {}  # by project and turn
+        self._looks = 0
 
     async def run(self) -> None:
         """Until `stop`; then until the turns in hand are done. Cancel it to leave them to the leases."""
-        world = self.kit.world
-        ear = world.hear([f"work:{target}" for target in self.kit.targets] + [self._slot])
+        world = self._world
+        ear = world.hear([*sorted({f"work:{target}" for kit in self.kits for target in kit.targets}), self._slot])
         tasks = [world.spawn(f"{self.name} heartbeat", self._heartbeat()),
                  world.spawn(f"{self.name} watchdog", self.watchdog.run())]  # fmt: skip
         try:
@@ -56,40 +60,69 @@ class Worker:
     def stop(self) -> None:
         """Claim nothing more; `run` returns when the turns in hand are done."""
         self.is_stopping = True
-        self.kit.world.ring([self._slot])
+        self._world.ring([self._slot])
 
     async def hand_back(self) -> None:
-        """Stop the turns in hand where they are and let their leases end at once: another worker goes on with them."""
-        drives = [drive for drive, _ in self._running.values()]
-        for _, task in list(self._running.values()):
-            task.cancel()
-        if drives:
-            await self.kit.ledger.renew([_lease(d) for d in drives], _HAND_BACK_LEASE_SECONDS)
+        """Stop the turns in hand where they are and give them back: another worker goes on with them.
+
+        What may not run twice is left to its lease, which ends at once: it counts as lost, and ends in doubt (K14).
+        """
+        drives = list(self._running.values())
+        for drive in drives:
+            _cancel(drive)
+        for kit, held in self._by_kit(drives):
+            kept = [drive for drive in held if not drive.may_be_released]
+            if released := [drive for drive in held if drive.may_be_released]:
+                await kit.ledger.release([gate_of(drive.claimed) for drive in released])
+            if kept:
+                await kit.ledger.renew([_lease(drive) for drive in kept], _HAND_BACK_LEASE_SECONDS)
 
     @property
     def _slot(self) -> str:
         return f"slot:{self.name}"
 
+    @property
+    def _room(self) -> int:
+        return self.concurrency - len(self._running)
+
     async def _drain(self) -> None:
-        """Claim until there is nothing to claim, or no room. An empty claim is repeated once: SKIP LOCKED may pass
+        """Claim until there is nothing to claim, or no room. An empty look is repeated once: SKIP LOCKED may pass
         over what another claim was only looking at."""
         empty = 0
-        while empty < 2 and not self.is_stopping and len(self._running) < self.concurrency:
+        while empty < 2 and not self.is_stopping and self._room > 0:
             try:
-                room = self.concurrency - len(self._running)
-                claimed = await self.kit.ledger.claim(self.kit.claims, self.name, room, self.lease_seconds)
+                empty = 0 if await self._look() else empty + 1
             except StoreUnavailable as error:
                 log.warning("cannot claim: %s", error.message)
-                await self.kit.world.sleep(0.5)
+                await self._world.sleep(0.5)
                 return
-            empty = 0 if claimed else empty + 1
-            for turn in claimed:
-                self._start(turn)
 
-    def _start(self, claimed: Claimed) -> None:
-        drive = Drive(claimed, self.kit)
-        task = self.kit.world.spawn(f"{self.name} {claimed.turn_id}", self._work(drive))
-        self._running[claimed.turn_id] = (drive, task)
+    async def _look(self) -> bool:
+        """Offer the free slots to each project, fairly; what one of them leaves is offered to the others."""
+        self._looks += 1
+        first = self._looks % len(self.kits)
+        hungry = self.kits[first:] + self.kits[:first]
+        found = False
+        while hungry and self._room > 0 and not self.is_stopping:
+            offers = shares(self._room, [sum(drive.kit is kit for drive in self._running.values()) for kit in hungry])
+            for kit, offer in zip(list(hungry), offers, strict=True):
+                if offer == 0:
+                    continue
+                claimed = await kit.ledger.claim(kit.claims, self.name, offer, self.lease_seconds)
+                for turn in claimed:
+                    self._start(turn, kit)
+                found = found or bool(claimed)
+                if len(claimed) < offer:
+                    hungry.remove(kit)
+        return found
+
+    def _start(self, claimed: Claimed, kit: Kit) -> None:
+        if log.isEnabledFor(logging.INFO):
+            log.info("claimed %s: agent %s of run %s, epoch %d%s", claimed.turn_id, claimed.agent, claimed.run_id,
+                     claimed.epoch, _history(claimed))  # fmt: skip
+        drive = Drive(claimed, kit)
+        self._running[kit.project, claimed.turn_id] = drive
+        drive.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(drive))
 
     async def _work(self, drive: Drive) -> None:
         turn_id = drive.claimed.turn_id
@@ -102,30 +135,62 @@ class Worker:
             # kernel itself delivers the failure (K23)
             log.error("%s is given up here: %s", turn_id, error.message)
         finally:
-            current = self._running.get(turn_id)
-            if current is not None and current[0] is drive:
-                del self._running[turn_id]
-                self.kit.world.ring([self._slot])
+            if self._holds(drive):
+                del self._running[drive.kit.project, turn_id]
+                self._world.ring([self._slot])
+
+    def _holds(self, drive: Drive) -> bool:
+        return self._running.get((drive.kit.project, drive.claimed.turn_id)) is drive
 
     async def _heartbeat(self) -> None:
-        """Renew the leases of what runs; stop what is no longer ours (K7)."""
-        while True:
-            await self.kit.world.sleep(self.lease_seconds / 3)
-            drives = [drive for drive, _ in self._running.values()]
-            if not drives:
+        """Renew the leases of what runs, now and then, and at once when somebody rings to stop a turn."""
+        ear = self._world.hear([f"stop:{self.name}"])
+        try:
+            while True:
+                ear.clear()
+                for kit, drives in self._by_kit(self._running.values()):
+                    await self._renew(kit, drives)
+                await ear.wait(self.lease_seconds / 3)
+        finally:
+            ear.close()
+
+    async def _renew(self, kit: Kit, drives: list[Drive]) -> None:
+        """Keep these leases; stop what is to be stopped, and what is no longer ours (K7)."""
+        try:
+            answers = await kit.ledger.renew([_lease(drive) for drive in drives], self.lease_seconds)
+        except HeliographError as error:
+            log.warning("cannot renew: %s", error.message)
+            return
+        for drive, written in zip(drives, answers, strict=True):
+            if not self._holds(drive):
                 continue
-            try:
-                answers = await self.kit.ledger.renew([_lease(d) for d in drives], self.lease_seconds)
-            except HeliographError as error:
-                log.warning("cannot renew: %s", error.message)
-                continue
-            for drive, written in zip(drives, answers, strict=True):
-                held = self._running.get(drive.claimed.turn_id)
-                if written.outcome == "stale" and held is not None and held[0] is drive:
-                    log.info("%s was taken from this worker; stopping it here", drive.claimed.turn_id)
-                    held[1].cancel()
+            if written.outcome == "stale":
+                log.info("%s was taken from this worker; stopping it here", drive.claimed.turn_id)
+                _cancel(drive)
+            elif written.stop is not None:
+                log.info("%s is to stop: %s", drive.claimed.turn_id, written.stop.reason)
+                drive.stop(written.stop.reason or "stopped")
+
+    def _by_kit(self, drives: Iterable[Drive]) -> list[tuple[Kit, list[Drive]]]:
+        """The drives of each project that has some."""
+        every = list(drives)
+        grouped = [(kit, [drive for drive in every if drive.kit is kit]) for kit in self.kits]
+        return [(kit, held) for kit, held in grouped if held]
+
+
+def _cancel(drive: Drive) -> None:
+    if drive.task is not None:
+        drive.task.cancel()
 
 
 def _lease(drive: Drive) -> dict[str, object]:
-    return {"agent_id": drive.claimed.agent_id, "turn_id": drive.claimed.turn_id, "epoch": drive.claimed.epoch,
-            "phase": drive.phase}  # fmt: skip
+    return {**gate_of(drive.claimed), "phase": drive.phase}
+
+
+def _history(claimed: Claimed) -> str:
+    """What is worth knowing of a turn that is not at its beginning."""
+    resolved = sum(wait.state == "resolved" for wait in claimed.waits)
+    parts = [f"{len(claimed.waits)} calls, {resolved} answered"] if claimed.waits else []
+    parts += [f"put off {claimed.defers} times"] if claimed.defers else []
+    parts += [f"recovered {claimed.attempts} times"] if claimed.attempts else []
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -1,97 +1,170 @@
 """The watchdog of every worker: sweeps on a timer, the relay of the outbox, and the reactions that runs owe.
 
 Any number of workers may sweep at once (kernel.md section 1); each of these
-loops survives a database that is away, and needs no cleanup when it dies.
+loops survives a database that is away, and needs no cleanup when it dies. What a
+bell tells of is done at once: reactions that became owed, children that ended,
+commands that are to go out.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
-from heliograph.errors import StoreUnavailable
+from heliograph.errors import KernelRefused, StoreUnavailable
 from heliograph.reactive.reaction import react_to_owed
 from heliograph.records import OwedRun
 from heliograph.worker.kit import Kit
+from heliograph.worker.suspend import RELAY
 from heliograph.worker.voice import draft_item
-from heliograph.world import Ear
 
 log = logging.getLogger("heliograph.worker")
 
+# Each finds one way to be stuck. The order lets the end of a turn reach its parent and its children in one round.
+SWEEPS = ("leases", "expired", "waits", "stops", "reports", "queued")
+_CASCADE = ("stops", "reports")
+_MOVED = ("recovered", "ended", "resolved", "resumed", "stopped", "stopping")
+_ROUNDS_MAX = 20  # as deep as delegations go
 _REFUSALS_MAX = 3
 
 
 class Watchdog:
-    """Sweeps once per `interval_seconds`, and reacts at once when something became owed or was put in the outbox."""
+    """Sweeps each kit's project once per `interval_seconds`."""
 
-    def __init__(self, kit: Kit, interval_seconds: float = 1.0):
-        self.kit = kit
+    def __init__(self, kits: Sequence[Kit], interval_seconds: float = 1.0):
+        self.kits = kits
         self.interval_seconds = interval_seconds
-        self._refused: dict[str, int] = {}
         self.recovered: list[str] = []  # turns taken from dead workers by this one, for those who ask
+        self._refused: dict[tuple[str, str], int] = {}
+        self._after: dict[str, str] = {}  # by project: where sweep_stuck goes on
+        self._told: set[tuple[str, ...]] = set()
 
     async def run(self) -> None:
-        keys = [f"owed:{target}" for target in self.kit.targets]
-        ear = self.kit.world.hear(keys)
-        while True:
-            ear.clear()
-            await _survive("sweep", self.sweep)
-            await self._wait(ear)
-
-    async def _wait(self, ear: Ear) -> None:
-        """Until the next sweep; a ring for owed reactions is answered in between."""
-        until = self.kit.world.monotonic() + self.interval_seconds
-        while (left := until - self.kit.world.monotonic()) > 0:
-            if await ear.wait(left):
-                ear.clear()
-                await _survive("react", self.pay)
+        world = self.kits[0].world
+        targets = sorted({target for kit in self.kits for target in kit.targets})
+        beside = [
+            world.spawn("watchdog owed", self._answer([f"owed:{target}" for target in targets], "react", self._pay)),
+            world.spawn("watchdog report", self._answer([f"report:{target}" for target in targets], "report", self._cascade)),
+            world.spawn("watchdog relay", self._answer([RELAY], "relay", self._relay)),
+        ]  # fmt: skip
+        try:
+            while True:
+                for kit in self.kits:
+                    await _survive("sweep", partial(self._sweep, kit))
+                await world.sleep(self.interval_seconds)
+        finally:
+            for task in beside:
+                task.cancel()
 
     async def sweep(self) -> None:
-        """Every sweep once, then the relay."""
-        ledger = self.kit.ledger
-        swept = await ledger.sweep_leases()
-        self.recovered += swept["recovered"]
-        for turn_id in swept["recovered"]:
-            log.info("recovered %s: its worker let the lease run out", turn_id)
-        await ledger.sweep_expired()
-        await ledger.sweep_queued()
-        await ledger.sweep_bells(older_seconds=self.interval_seconds)
-        await self.pay()
-        await self.relay()
+        """Every sweep once, then what runs owe, then the relay."""
+        for kit in self.kits:
+            await self._sweep(kit)
 
-    async def pay(self) -> None:
-        """Commit the reactions that runs owe (K25). A conflict means that another worker did."""
-        for owed in await self.kit.ledger.sweep_owed(self.kit.targets):
-            try:
-                await self._react(owed)
-                self._refused.pop(owed.run.run_id, None)
-            except StoreUnavailable:
-                raise
-            except Exception as error:
-                self._refused[owed.run.run_id] = self._refused.get(owed.run.run_id, 0) + 1
-                log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
-
-    async def _react(self, owed: OwedRun) -> None:
-        world, run_id = self.kit.world, owed.run.run_id
-        is_hopeless = self._refused.get(run_id, 0) >= _REFUSALS_MAX
-        reaction = react_to_owed(
-            self.kit.workflows[owed.target], owed, world.now(), world.new_id,
-            "its reaction cannot be committed; the worker's log says why" if is_hopeless else None,
-        )  # fmt: skip
-        await world.point("before_react")
-        outcome = await self.kit.ledger.react({
-            "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
-        })  # fmt: skip
-        if outcome == "ok":
-            world.ring([f"log:{run_id}"])
+    async def settle(self) -> None:
+        """What a worker that closes leaves to nobody: ends that parents wait for, and what is in the outbox."""
+        for kit in self.kits:
+            await self._cascade(kit)
+            await self._relay(kit)
 
     async def relay(self) -> None:
         """Publish what is in the outbox, oldest first, then mark it: at least once, known by its key (G-61)."""
-        while events := await self.kit.ledger.read_outbox():
+        for kit in self.kits:
+            await self._relay(kit)
+
+    async def _answer(self, keys: Iterable[str], what: str, work: Callable[[Kit], Awaitable[None]]) -> None:
+        """Do `work` for each project whenever one of `keys` rings; the sweeps do it on their timer too."""
+        ear = self.kits[0].world.hear(keys)
+        try:
+            while True:
+                if not await ear.wait(3600.0):
+                    continue
+                ear.clear()
+                for kit in self.kits:
+                    await _survive(what, partial(work, kit))
+        finally:
+            ear.close()
+
+    async def _sweep(self, kit: Kit) -> None:
+        for name in SWEEPS:
+            await self._swept(kit, name)
+        await self._swept(kit, "stuck", self._after.get(kit.project, ""))
+        await self._cascade(kit)
+        await kit.ledger.sweep_bells(older_seconds=self.interval_seconds)
+        await self._pay(kit)
+        await self._relay(kit)
+
+    async def _cascade(self, kit: Kit) -> None:
+        """Stops go down to children and ends go up to parents, a level at a time, until nothing moves any more."""
+        for _ in range(_ROUNDS_MAX):
+            moved = [await self._swept(kit, name) for name in _CASCADE]
+            if not any(moved):
+                return
+
+    async def _swept(self, kit: Kit, name: str, *more: str) -> bool:
+        """One sweep; whether it moved anything. One that the kernel refuses must not end the others."""
+        try:
+            answer = await kit.ledger.sweep(name, *more)
+        except KernelRefused as error:
+            self._tell_once((kit.project, name), "sweep of %s in project %s: %s", name, kit.project, error.message)
+            return False
+        for turn_id in answer.get("recovered", ()):
+            log.info("recovered %s: its worker let the lease run out", turn_id)
+            self.recovered.append(turn_id)
+        for failed in answer.get("failed", ()):
+            self._tell_once((kit.project, name, str(failed.get("turn_id")), str(failed.get("code"))),
+                            "sweep of %s failed on %s: %s", name, failed.get("turn_id"), failed.get("message"))  # fmt: skip
+        if "after" in answer:
+            self._after[kit.project] = answer["after"] or ""
+        return any(answer.get(moved) for moved in _MOVED)
+
+    def _tell_once(self, key: tuple[str, ...], message: str, *args: Any) -> None:
+        """Log what will be met again in each round, once."""
+        if key not in self._told:
+            self._told.add(key)
+            log.error(message, *args)
+
+    async def _pay(self, kit: Kit) -> None:
+        """Commit the reactions that runs owe (K25). A conflict means that another worker did."""
+        for owed in await kit.ledger.sweep_owed(kit.targets):
+            key = (kit.project, owed.run.run_id)
+            try:
+                await self._react(kit, owed)
+                self._refused.pop(key, None)
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                self._refused[key] = self._refused.get(key, 0) + 1
+                log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
+
+    async def _react(self, kit: Kit, owed: OwedRun) -> None:
+        world, run_id = kit.world, owed.run.run_id
+        is_hopeless = self._refused.get((kit.project, run_id), 0) >= _REFUSALS_MAX
+        reaction = react_to_owed(
+            kit.workflows[owed.target], owed, world.now(), world.new_id,
+            "its reaction cannot be committed; the worker's log says why" if is_hopeless else None,
+        )  # fmt: skip
+        await world.point("before_react")
+        answer = await kit.ledger.react({
+            "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
+        })  # fmt: skip
+        if answer["outcome"] == "refused":
+            raise KernelRefused(str(answer.get("message")), code=answer.get("code"))
+        if answer["outcome"] == "ok":
+            world.ring([f"log:{run_id}"])
+
+    async def _relay(self, kit: Kit) -> None:
+        while True:
+            # a command stays in the outbox where this worker has no wire for it: another one has, or a tool takes it
+            events = [e for e in await kit.ledger.read_outbox() if kit.sends_commands or not e.is_command]
+            if not events:
+                return
             for event in events:
-                await self.kit.world.publish(event.subject, event.key, event.body)
-            await self.kit.world.point("before_mark")
-            await self.kit.ledger.mark_published([event.outbox_id for event in events])
+                await kit.world.publish(event.subject, event.key, event.body)
+            await kit.world.point("before_mark")
+            await kit.ledger.mark_published([event.key for event in events])
 
 
 async def _survive(what: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -1,35 +1,51 @@
--- The signal log: the one statement that appends to it, and the ids it gives.
+-- The signal log: one row per commit, its signals as their writer sent them. What a signal's id is, and where it is.
 
 -- _signal_id: the id of the signal at one position of a run's log (heliograph.ids.signal_id says the same).
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._signal_id(p_run_id text, p_seq bigint) returns text
     language sql immutable as $$
-    select 'sig_' || p_run_id || '_' || p_seq
+    select 'sig_' || p_run_id || '_' || p_seq::text  -- the cast: text || bigint is not immutable, and so would not be inlined
 $$;
 
--- _write_signals: append drafts to a run's log, in their order, after position p_base.
---   A draft is {name, payload, agent, parent, at, owed}; parent is a signal's id, or the index of an
---   earlier draft of the same call. Answers the number written. The caller raises runs.signal_seq.
---   raises: 23514 for a second root or a signal without a parent
+-- _run_of: the run that an agent belongs to. An agent_id is run_id/name or run_id/name/instance, and no run id has a slash.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._run_of(p_agent_id text) returns text
+    language sql immutable as $$
+    select split_part(p_agent_id, '/', 1)
+$$;
+
+-- _log: append entries to a run's log after its newest signal, and raise signal_seq and, for those owed, owed and version.
+--   For the kernel's own signals and for writers that commit no reaction. Answers the position of the first.
+--   raises: nothing
 --   locks:  nothing; the caller holds the run
-create function heliograph._write_signals(
-    p_project text, p_run_id text, p_base bigint, p_turn_id text, p_drafts jsonb, p_now timestamptz
-) returns integer language plpgsql as $$
+create function heliograph._log(p_project text, p_run_id text, p_turn_id text, p_entries jsonb, p_now timestamptz)
+    returns bigint language plpgsql as $$
 declare
-    v_written integer;
+    v_count integer := jsonb_array_length(p_entries);
+    v_owed integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);
+    v_first bigint;
 begin
-    insert into heliograph.signals
-        (project_id, run_id, seq, name, payload, at, agent, parent_id, agent_turn_id, owed)
-    select p_project, p_run_id, p_base + d.n, d.draft ->> 'name', coalesce(d.draft -> 'payload', '{}'),
-           coalesce((d.draft ->> 'at')::timestamptz, p_now), d.draft ->> 'agent',
-           case jsonb_typeof(d.draft -> 'parent')
-               when 'number' then heliograph._signal_id(p_run_id, p_base + 1 + (d.draft -> 'parent')::bigint)
-               else d.draft ->> 'parent'
-           end,
-           p_turn_id, coalesce((d.draft ->> 'owed')::boolean, false)
-      from jsonb_array_elements(p_drafts) with ordinality d (draft, n)
-     order by d.n;
-    get diagnostics v_written = row_count;
-    return v_written;
+    update heliograph.runs
+       set signal_seq = signal_seq + v_count, owed = owed + v_owed, version = version + sign(v_owed)::integer,
+           updated_at = p_now
+     where project_id = p_project and run_id = p_run_id
+    returning signal_seq - v_count + 1 into v_first;
+    insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, owed)
+    values (p_project, p_run_id, v_first, v_count, p_entries, p_turn_id, p_now, v_owed > 0);
+    return v_first;
 end $$;
+
+-- _signal_at: one signal of a run's log: {id, name, payload, agent}. Null where it is pruned.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._signal_at(p_project text, p_run_id text, p_seq bigint) returns table (signal jsonb)
+    language sql stable as $$
+    select jsonb_build_object('id', heliograph._signal_id(p_run_id, p_seq), 'name', e -> 'name',
+                              'payload', coalesce(e -> 'payload', '{}'), 'agent', e -> 'agent')
+      from (select s.entries -> (p_seq - s.seq)::integer as e from heliograph.signals s
+             where s.project_id = p_project and s.run_id = p_run_id and s.seq <= p_seq
+             order by s.seq desc limit 1) found
+     where e is not null
+$$;

@@ -1,15 +1,14 @@
--- The head: lock it, move it. Lock order everywhere: heads by agent id, then runs by run id; nothing else is locked.
+-- The head: lock it, dispatch it. Lock order everywhere: heads by agent id, then runs by run id; nothing else is locked.
 
--- _lock_heads: lock heads in ascending agent id (kernel.md section 1, Batches). Answers the ids of those locked.
+-- _lock_heads: lock heads in ascending agent id (kernel.md section 1, Batches).
 --   raises: nothing; an agent that does not exist is skipped
 --   locks:  those rows of agent_state_head
-create function heliograph._lock_heads(p_project text, p_agent_ids text[]) returns text[]
+create function heliograph._lock_heads(p_project text, p_agent_ids text[]) returns void
     language plpgsql as $$
 begin
-    return array(
-        select agent_id from heliograph.agent_state_head
-         where project_id = p_project and agent_id = any (p_agent_ids)
-         order by agent_id for update);
+    perform from heliograph.agent_state_head
+      where project_id = p_project and agent_id = any (p_agent_ids)
+      order by agent_id for update;
 end $$;
 
 -- _lock_runs: lock runs in ascending run id, after every head that the call needs.
@@ -25,8 +24,6 @@ end $$;
 
 -- _dispatch_next: give each idle head among p_agent_ids its oldest queued turn (K8, L0-34, L0-43).
 --   idle -> dispatched, epoch + 1; the turn becomes active, its inbox row pending under the new epoch.
---   Each table is asked for p_agent_ids, although the joins say the same: a plan made while the tables were empty may
---   start a join at any of them, and must not start it with all that the project has.
 --   Answers the targets to ring after the commit.
 --   raises: 23505 if an agent would have two active turns
 --   locks:  nothing; the caller holds the heads
@@ -35,36 +32,34 @@ create function heliograph._dispatch_next(p_project text, p_agent_ids text[], p_
 declare
     v_targets text[];
 begin
-    with next as (
-        select distinct on (t.agent_id) t.agent_id, t.agent_turn_id, t.priority, t.run_id, t.activation_seq
-          from heliograph.agent_state_head h
-          join heliograph.agent_turns t using (project_id, agent_id)
-         where h.project_id = p_project and h.agent_id = any (p_agent_ids)
-           and h.status = 'idle' and t.state = 'queued'
-           and t.agent_id = any (p_agent_ids)
-         order by t.agent_id, t.queue_seq
+    with next as materialized (
+        select h.at, t.at as turn_at, t.agent_turn_id, t.priority, t.run_id, t.activation_seq
+          from (select distinct a from unnest(p_agent_ids) a) u
+         cross join lateral (
+               select x.ctid as at, x.agent_id from heliograph.agent_state_head x
+                where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h
+         cross join lateral (
+               select q.ctid as at, q.agent_turn_id, q.priority, q.run_id, q.activation_seq from heliograph.agent_turns q
+                where q.project_id = p_project and q.agent_id = h.agent_id and q.state = 'queued'
+                order by q.queue_seq limit 1) t
     ), moved as (
         update heliograph.agent_state_head h
            set status = 'dispatched', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = n.agent_turn_id,
                priority = n.priority, ready_at = p_now, trace_id = n.run_id,
                parent_step_id = heliograph._signal_id(n.run_id, n.activation_seq),
                moved_at = greatest(p_now, h.moved_at)  -- time never runs backwards on one head
-          from next n
-         where h.project_id = p_project and h.agent_id = n.agent_id and h.status = 'idle'
-           and h.agent_id = any (p_agent_ids)
-        returning h.agent_id, h.target, h.turn_epoch, h.active_agent_turn_id
+          from next n where h.ctid = n.at
+        returning h.target, h.turn_epoch, h.active_agent_turn_id
     ), activated as (
-        update heliograph.agent_turns t set state = 'active'
-          from moved m
-         where t.project_id = p_project and t.agent_turn_id = m.active_agent_turn_id
-           and t.state = 'queued' and t.agent_id = any (p_agent_ids)
+        update heliograph.agent_turns t set state = 'active' from next n where t.ctid = n.turn_at
     ), pending as (
         update heliograph.agent_inbox i
-           set status = 'pending', turn_epoch = m.turn_epoch, next_retry_at = p_now
-          from moved m
-         where i.project_id = p_project and i.agent_id = m.agent_id
-           and i.agent_turn_id = m.active_agent_turn_id and i.status = 'queued'
-           and i.agent_id = any (p_agent_ids)
+           set status = 'pending', turn_epoch = found.turn_epoch, next_retry_at = p_now
+          from (select x.at, m.turn_epoch from moved m cross join lateral (
+                       select c.ctid as at from heliograph.agent_inbox c
+                        where c.project_id = p_project and c.agent_turn_id = m.active_agent_turn_id
+                          and c.status = 'queued' offset 0) x) found
+         where i.ctid = found.at
     )
     select array_agg(distinct target order by target) into v_targets from moved;
     return coalesce(v_targets, '{}');
@@ -79,4 +74,34 @@ create function heliograph._owns(p_project text, p_agent_id text, p_turn_id text
         select from heliograph.agent_state_head
          where project_id = p_project and agent_id = p_agent_id
            and status = 'running' and active_agent_turn_id = p_turn_id and turn_epoch = p_epoch)
+$$;
+
+-- _distinct: an array without repeats, in order, as JSON.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._distinct(p_values text[]) returns jsonb
+    language sql immutable as $$
+    select coalesce(jsonb_agg(distinct v order by v), '[]') from unnest(p_values) v
+$$;
+
+-- _rounds: a batch in rounds: the n-th item of each key, for every n. Items of one round do not meet, so a round can be
+--   done at once, and the rounds together are what the items would be one after another.
+--   Answers, per round, the places of its items in the batch, from 1, ascending.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._rounds(p_keys text[]) returns table (places integer[])
+    language sql immutable as $$
+    select array_agg(n::integer order by n)
+      from (select k.n, row_number() over (partition by k.key order by k.n) as round
+              from unnest(p_keys) with ordinality k (key, n)) numbered
+     group by round order by round
+$$;
+
+-- _picked: the items at these places of a batch; the batch itself where that is all of it.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._picked(p_items jsonb, p_places integer[]) returns jsonb
+    language sql immutable as $$
+    select case when cardinality(p_places) = jsonb_array_length(p_items) then p_items
+                else (select jsonb_agg(p_items -> (n - 1) order by n) from unnest(p_places) n) end
 $$;

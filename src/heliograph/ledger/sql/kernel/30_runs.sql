@@ -3,104 +3,173 @@
 -- _run_view: what a reaction is computed from; its version guards the commit (K24).
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._run_view(p_project text, p_run_id text) returns jsonb
+create function heliograph._run_view(p_run heliograph.runs) returns jsonb
     language sql stable as $$
-    select jsonb_build_object('run_id', run_id, 'status', status, 'version', version, 'state', state,
-                              'memory', memory, 'open_turns', open_turns, 'owed', owed, 'activations', activations)
-      from heliograph.runs where project_id = p_project and run_id = p_run_id
+    select jsonb_build_object('run_id', p_run.run_id, 'status', p_run.status, 'version', p_run.version,
+                              'state', p_run.state, 'memory', p_run.memory, 'open_turns', p_run.open_turns,
+                              'owed', p_run.owed, 'activations', p_run.activations)
 $$;
 
--- _enqueue: one turn for each activation {agent, turn_id, cause, activation, priority, max_attempts, ttl_seconds}
---   of a run: turn row, inbox row 'queued', edge (L0-30, L0-31, L0-33). cause and activation are positions in
---   the run's log. Dispatches nothing. The caller raises open_turns.
+-- _enqueue: one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
+--   max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor}:
+--   turn row, inbox row, edge (L0-30, L0-31, L0-33). cause and activation are indexes into the drafts that were logged
+--   after position base, or cause is {"seq": n} for a signal that was in the log before.
+--   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
+--   An activation that names a target may be for an agent that has no head yet: it gets one.
+--   Answers the targets to ring.
 --   raises: 22023 for a priority, a ttl or a limit out of range, 23503 for an agent that the run does not have,
 --           23505 for a turn id used before
---   locks:  nothing; the caller holds the heads (K9) and the run
-create function heliograph._enqueue(
-    p_project text, p_run_id text, p_activations jsonb, p_now timestamptz
-) returns void language plpgsql as $$
-begin
-    -- refused here, where it is written: later it would be refused to the turn whose end dispatches this one
-    perform heliograph._check_limits(a.item) from jsonb_array_elements(p_activations) a (item);
-    insert into heliograph.agent_turns
-        (project_id, agent_turn_id, agent_id, run_id, state, priority, max_attempts, cause_seq, activation_seq,
-         context_box_id, output_box_id, created_at, expires_at)
-    select p_project, a.turn_id, p_run_id || '/' || a.agent, p_run_id, 'queued', coalesce(a.priority, 1),
-           a.max_attempts, a.cause, a.activation, a.context_box_id, 'box_' || a.turn_id,
-           p_now, p_now + make_interval(secs => a.ttl_seconds)
-      from rows from (jsonb_to_recordset(p_activations) as
-           (agent text, turn_id text, priority smallint, max_attempts integer, cause bigint, activation bigint,
-            context_box_id text, ttl_seconds float8)) with ordinality
-           a (agent, turn_id, priority, max_attempts, cause, activation, context_box_id, ttl_seconds, n)
-     order by a.n;
-    insert into heliograph.agent_inbox
-        (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, payload_box_id, next_retry_at,
-         created_at)
-    select p_project, t.agent_id, t.agent_turn_id, 'turn', 'queued', heliograph._signal_id(p_run_id, t.cause_seq),
-           t.context_box_id, p_now, p_now
-      from jsonb_array_elements(p_activations) with ordinality a (item, n)
-      join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = a.item ->> 'turn_id'
-     order by a.n;
-    insert into heliograph.execution_edges
-        (project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, cause_id, created_at)
-    select p_project, 'enqueue', 'request', p_run_id, p_run_id || '/' || (a.item ->> 'agent'), a.item ->> 'turn_id',
-           heliograph._signal_id(p_run_id, (a.item ->> 'cause')::bigint), p_now
-      from jsonb_array_elements(p_activations) with ordinality a (item, n)
-     order by a.n;
-end $$;
-
--- _place: activations with the log positions of their drafts. cause and activation arrive as an index into the
---   drafts of the same call, or cause as {"seq": n} for a signal that was already in the log.
---   raises: nothing
---   locks:  nothing
-create function heliograph._place(p_activations jsonb, p_base bigint) returns jsonb
-    language sql immutable as $$
-    select coalesce(jsonb_agg(a.item || jsonb_build_object(
-               'cause', coalesce((a.item #>> '{cause,seq}')::bigint, p_base + 1 + (a.item ->> 'cause')::bigint),
-               'activation', p_base + 1 + (a.item ->> 'activation')::bigint) order by a.n), '[]')
-      from jsonb_array_elements(p_activations) with ordinality a (item, n)
-$$;
-
--- _react: commit a reaction {version, state, memory, status, outcome, activations} with its signals.
---   p_closed turns of this run ended in the same transaction. state and memory may be absent: unchanged.
---   Answers the targets to ring. The caller has compared the version.
---   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
---   locks:  nothing; the caller holds the heads of the activated agents and the run
-create function heliograph._react(
-    p_project text, p_run_id text, p_turn_id text, p_closed integer, p_signals jsonb, p_reaction jsonb,
-    p_now timestamptz
-) returns text[] language plpgsql as $$
+--   locks:  nothing; the caller holds the heads (K9) and the runs
+create function heliograph._enqueue(p_project text, p_activations jsonb, p_now timestamptz) returns text[]
+    language plpgsql as $$
 declare
-    v_activations jsonb := coalesce(p_reaction -> 'activations', '[]');
-    v_base bigint;
-    v_written integer;
+    v_targets text[];
+    v_count integer;
 begin
-    select signal_seq into v_base from heliograph.runs where project_id = p_project and run_id = p_run_id;
-    v_written := heliograph._write_signals(p_project, p_run_id, v_base, p_turn_id, p_signals, p_now);
-    update heliograph.runs
-       set signal_seq = v_base + v_written, version = version + 1,
-           open_turns = open_turns - p_closed + jsonb_array_length(v_activations),
-           activations = activations + jsonb_array_length(v_activations),
-           owed = owed + (select count(*) from jsonb_array_elements(p_signals) d where (d ->> 'owed')::boolean),
-           state = coalesce(p_reaction -> 'state', state), memory = coalesce(p_reaction -> 'memory', memory),
-           status = coalesce(p_reaction ->> 'status', status), outcome = p_reaction ->> 'outcome',
-           ended_at = case when p_reaction ->> 'status' = 'ended' then p_now end, updated_at = p_now
-     where project_id = p_project and run_id = p_run_id and status <> 'ended';
-    if not found then
-        raise exception using errcode = '23514', message = format('run "%s" has ended, and ends only once', p_run_id);
+    perform heliograph._check_limits(a) from jsonb_array_elements(p_activations) a;
+    with asked as (
+        select a.*, concat_ws('/', a.run_id, a.agent, a.instance) as agent_id,
+               case jsonb_typeof(a.cause) when 'object' then (a.cause ->> 'seq')::bigint
+                                          else a.base + 1 + a.cause::bigint end as cause_seq,
+               a.base + 1 + a.activation as activation_seq
+          from rows from (jsonb_to_recordset(p_activations) as
+               (run_id text, base bigint, agent text, instance text, turn_id text, cause jsonb, activation bigint,
+                priority smallint, max_attempts integer, ttl_seconds float8, context_box_id text, result_fields jsonb,
+                message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text))
+               with ordinality a (run_id, base, agent, instance, turn_id, cause, activation, priority, max_attempts,
+                ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor, target, n)
+    ), placed as materialized (
+        select a.*, h.at, coalesce(h.turn_epoch, 0) + 1 as epoch, h.at is null as is_new,
+               coalesce(h.status, 'idle') = 'idle' and row_number() over (partition by a.agent_id order by a.n) = 1
+               and not exists (select from heliograph.agent_turns q
+                                where q.project_id = p_project and q.agent_id = a.agent_id and q.state = 'queued') as is_next
+          from asked a
+          left join lateral (
+               select x.ctid as at, x.turn_epoch, x.status from heliograph.agent_state_head x
+                where x.project_id = p_project and x.agent_id = a.agent_id offset 0) h on true
+         where h.at is not null or a.target is not null
+    ), turn as (
+        insert into heliograph.agent_turns
+            (project_id, agent_turn_id, agent_id, run_id, state, message_type, priority, max_attempts, depth,
+             parent_turn_id, parent_call_id, cause_seq, activation_seq, context_box_id, output_box_id, result_fields,
+             actor, created_at, expires_at)
+        select p_project, p.turn_id, p.agent_id, p.run_id, case when p.is_next then 'active' else 'queued' end,
+               coalesce(p.message_type, 'turn'), coalesce(p.priority, 1), p.max_attempts, coalesce(p.depth, 0),
+               p.parent_turn_id, p.parent_call_id, p.cause_seq, p.activation_seq, p.context_box_id,
+               'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds)
+          from placed p order by p.n
+    ), message as (
+        insert into heliograph.agent_inbox
+            (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch, correlation_id, payload_box_id,
+             actor, next_retry_at, created_at)
+        select p_project, p.turn_id, p.agent_id, coalesce(p.message_type, 'turn'),
+               case when p.is_next then 'pending' else 'queued' end, case when p.is_next then p.epoch end,
+               heliograph._signal_id(p.run_id, p.cause_seq), p.context_box_id, p.actor, p_now, p_now
+          from placed p order by p.n
+    ), edge as (
+        insert into heliograph.execution_edges
+            (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, other_turn_id, cause_id, created_at)
+        select p_project, p.turn_id, 'enqueue', 'request', p.run_id, p.agent_id, p.parent_turn_id,
+               heliograph._signal_id(p.run_id, p.cause_seq), p_now
+          from placed p order by p.n
+    ), created as (
+        insert into heliograph.agent_state_head
+            (project_id, agent_id, run_id, agent_name, target, status, turn_epoch, active_agent_turn_id, priority,
+             ready_at, trace_id, parent_step_id, moved_at)
+        select p_project, p.agent_id, p.run_id, p.agent, p.target, 'dispatched', p.epoch, p.turn_id,
+               coalesce(p.priority, 1), p_now, p.run_id, heliograph._signal_id(p.run_id, p.activation_seq), p_now
+          from placed p where p.is_new and p.is_next order by p.agent_id
+        returning target
+    ), dispatched as (
+        update heliograph.agent_state_head h
+           set status = 'dispatched', turn_epoch = p.epoch, active_agent_turn_id = p.turn_id,
+               priority = coalesce(p.priority, 1), ready_at = p_now, trace_id = p.run_id,
+               parent_step_id = heliograph._signal_id(p.run_id, p.activation_seq),
+               expecting_correlation_id = case when p.message_type = 'ui_action' then p.turn_id end,
+               moved_at = greatest(p_now, h.moved_at)
+          from placed p
+         where h.ctid = p.at and p.is_next
+        returning h.target
+    )
+    select (select array_agg(distinct target order by target)
+              from (select target from created union all select target from dispatched) t), (select count(*) from placed)
+      into v_targets, v_count;
+    if v_count < jsonb_array_length(p_activations) then
+        raise exception using errcode = '23503', message = 'a turn was asked for an agent that its run does not have';
     end if;
-    if v_activations = '[]' then
-        return '{}';
-    end if;
-    perform heliograph._enqueue(p_project, p_run_id, heliograph._place(v_activations, v_base), p_now);
-    return heliograph._dispatch_next(p_project, heliograph._agent_ids(p_run_id, v_activations), p_now);
+    return coalesce(v_targets, '{}');
 end $$;
 
--- _agent_ids: the heads that activations of a run concern.
+-- _check_limits: refuse numbers that no turn may have, here, where they are written: later they would be refused to the
+--   turn whose end dispatches this one.
+--   raises: 22023 naming the field
+--   locks:  nothing
+create function heliograph._check_limits(p_item jsonb) returns void
+    language plpgsql immutable as $$
+begin
+    if not coalesce((p_item ->> 'ttl_seconds')::float8 between 1e-6 and 31622400, false) then
+        raise exception using errcode = '22023', message = 'ttl_seconds must be above 0 and at most 366 days';
+    elsif not coalesce((p_item ->> 'max_attempts')::integer between 1 and 1000, false) then
+        raise exception using errcode = '22023', message = 'max_attempts must be between 1 and 1000';
+    elsif not coalesce((p_item ->> 'priority')::integer, 1) between 0 and 3 then
+        raise exception using errcode = '22023', message = 'priority must be between 0 (low) and 3 (critical)';
+    elsif octet_length(p_item ->> 'turn_id') > 200 then
+        raise exception using errcode = '22023', message = 'a turn id has at most 200 bytes';
+    end if;
+end $$;
+
+-- _commit_reactions: reactions {version, state, memory, status, outcome, activations} with their signals, of runs that do
+--   not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how many turns each ended in this transaction.
+--   state and memory may be absent: unchanged. Answers the targets to ring. The caller has compared the versions.
+--   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
+--   locks:  nothing; the caller holds the heads of the activated agents and the runs
+create function heliograph._commit_reactions(p_project text, p_items jsonb, p_closed integer, p_now timestamptz)
+    returns text[] language plpgsql as $$
+declare
+    v_activations jsonb;
+    v_count integer;
+begin
+    with reaction as materialized (
+        select r.at, r.run_id, i.turn_id, i.signals, i.reaction, r.signal_seq as base,
+               coalesce(jsonb_array_length(i.signals), 0) as written,
+               coalesce(jsonb_array_length(i.reaction -> 'activations'), 0) as more
+          from jsonb_to_recordset(p_items) as i (run_id text, agent_id text, turn_id text, signals jsonb, reaction jsonb)
+         cross join lateral (
+               select x.ctid as at, x.run_id, x.signal_seq from heliograph.runs x
+                where x.project_id = p_project and x.run_id = coalesce(i.run_id, heliograph._run_of(i.agent_id))
+                  and x.status <> 'ended' offset 0) r
+    ), logged as (
+        insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at)
+        select p_project, run_id, base + 1, written, signals, turn_id, p_now from reaction
+         where written > 0
+    ), changed as (
+        update heliograph.runs r
+           set signal_seq = n.base + n.written, version = r.version + 1,
+               open_turns = r.open_turns - p_closed + n.more, activations = r.activations + n.more,
+               state = coalesce(n.reaction -> 'state', r.state), memory = coalesce(n.reaction -> 'memory', r.memory),
+               status = coalesce(n.reaction ->> 'status', r.status), outcome = n.reaction ->> 'outcome',
+               ended_at = case when n.reaction ->> 'status' = 'ended' then p_now end, updated_at = p_now
+          from reaction n
+         where r.ctid = n.at
+        returning r.run_id
+    )
+    select (select count(*) from changed),
+           (select jsonb_agg(a.item || jsonb_build_object('run_id', n.run_id, 'base', n.base) order by n.run_id, a.n)
+              from reaction n
+             cross join lateral jsonb_array_elements(n.reaction -> 'activations') with ordinality a (item, n)
+             where n.more > 0)
+      into v_count, v_activations;
+    if v_count < jsonb_array_length(p_items) then
+        raise exception using errcode = '23514', message = 'the run has ended, and ends only once';
+    end if;
+    return case when v_activations is null then '{}' else heliograph._enqueue(p_project, v_activations, p_now) end;
+end $$;
+
+-- _activated: the heads that the reactions of p_items wake.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._agent_ids(p_run_id text, p_activations jsonb) returns text[]
+create function heliograph._activated(p_items jsonb) returns text[]
     language sql immutable as $$
-    select coalesce(array_agg(distinct p_run_id || '/' || (a ->> 'agent')), '{}')
-      from jsonb_array_elements(p_activations) a
+    select coalesce(array_agg(distinct coalesce(i ->> 'run_id', heliograph._run_of(i ->> 'agent_id')) || '/' || (a ->> 'agent')), '{}')
+      from jsonb_array_elements(p_items) i, jsonb_array_elements(i #> '{reaction,activations}') a
 $$;

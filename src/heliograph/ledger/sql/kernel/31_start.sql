@@ -1,38 +1,102 @@
 -- start_runs: begin runs. Run, heads of all its agents, workflow:start and what it wakes: one transaction.
---   p_runs: [{run_id, target, request_hash, agents: [name], signals: [draft], reaction}], see _react.
---   Answers [{run_id, outcome, targets}]: 'started'; 'duplicate' for the same request again, which changes nothing;
---   'conflict' for a run id that another request has taken.
---   raises: 23514 for a reaction that the tables refuse, 23503 for one that wakes an agent which the run lacks
---   locks:  the new runs in ascending id, then their new heads: nobody else can know them yet
+--   p_runs: [{run_id, target, request_hash, agents: [name], hears_reports, signals: [draft], reaction}], see _commit_reactions.
+--   Answers [{run_id, outcome, targets}] in the order of p_runs: 'started'; 'duplicate' for the same request again, which
+--   changes nothing, also when the run is pruned by now; 'conflict' for a run id that another request has taken;
+--   'refused' with code and message. targets: what to ring, of the whole call.
+--   raises: 22023 for a run id that is no id, 23514 for a reaction that the tables refuse, 23503 for one that wakes an
+--           agent which the run lacks
+--   locks:  the new runs in ascending id; nobody else can know their heads yet
 create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
 declare
-    v_run jsonb;
-    v_targets text[];
-    v_answer jsonb := '[]';
-    v_outcome text;
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_runs text[] := array(select r.item ->> 'run_id' from jsonb_array_elements(p_runs) with ordinality r (item, n) order by n);
+    v_places integer[];
+    v_part jsonb;
+    v_new integer[];
+    v_targets text[] := '{}';
+    v_answers jsonb := '[]';
 begin
-    for v_run in select item from jsonb_array_elements(p_runs) with ordinality r (item, n) order by item ->> 'run_id', n loop
-        insert into heliograph.runs (project_id, run_id, target, status, request_hash, state, memory, created_at, updated_at)
-        values (p_project, v_run ->> 'run_id', v_run ->> 'target', 'running', v_run ->> 'request_hash', '{}', '{}',
-                p_now, p_now)
-        on conflict do nothing;
-        v_targets := '{}';
-        if found then
-            insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, moved_at)
-            select p_project, (v_run ->> 'run_id') || '/' || name, v_run ->> 'run_id', name, v_run ->> 'target', p_now
-              from jsonb_array_elements_text(v_run -> 'agents') a (name)
-             order by name;
-            v_targets := heliograph._react(p_project, v_run ->> 'run_id', null, 0, v_run -> 'signals',
-                                           v_run -> 'reaction', p_now);
-            v_outcome := 'started';
-        else
-            select case when request_hash = v_run ->> 'request_hash' then 'duplicate' else 'conflict' end
-              into v_outcome
-              from heliograph.runs where project_id = p_project and run_id = v_run ->> 'run_id';
+    if exists (select from unnest(v_runs) r where not coalesce(length(r) between 1 and 200 and strpos(r, '/') = 0, false)) then
+        raise exception using errcode = '22023', message = 'a run id has 1 to 200 characters and no slash';
+    end if;
+    for v_places in select places from heliograph._rounds(v_runs) loop
+        with item as materialized (
+            select n, p_runs -> (n - 1) as item, v_runs[n] as run_id from unnest(v_places) n
+        ), judged as materialized (
+            select i.*, i.item -> 'reaction' as reaction, i.item ->> 'request_hash' as hash, p.hash as pruned_hash,
+                   coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
+                   coalesce(jsonb_array_length(i.item #> '{reaction,activations}'), 0) as more,
+                   case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
+                        then heliograph._refuse_signals(i.item -> 'signals', v_limits) end as refusal
+              from item i
+              left join lateral (select x.hash from heliograph.pruned x
+                                  where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true
+        ), begun as (
+            insert into heliograph.runs
+                (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
+                 activations, hears_reports, outcome, ended_at, created_at, updated_at)
+            select p_project, run_id, item ->> 'target', coalesce(reaction ->> 'status', 'running'), hash,
+                   coalesce(reaction -> 'state', '{}'), coalesce(reaction -> 'memory', '{}'), 1, written, more, more,
+                   coalesce((item ->> 'hears_reports')::boolean, false), reaction ->> 'outcome',
+                   case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now
+              from judged where pruned_hash is null and refusal is null order by run_id
+            on conflict do nothing
+            returning run_id
+        )
+        select jsonb_agg(jsonb_build_object('n', j.n, 'run_id', j.run_id, 'outcome',
+                   case when j.is_new then 'started'
+                        when j.pruned_hash is not null then case when j.pruned_hash = j.hash then 'duplicate' else 'conflict' end end)
+                   || coalesce(j.refusal, '{}') order by j.n),
+               array_agg(j.n order by j.n) filter (where j.is_new)
+          into v_part, v_new
+          from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;
+        if v_new is not null then
+            v_targets := v_targets || heliograph._populate(p_project, heliograph._picked(p_runs, v_new), p_now);
         end if;
-        v_answer := v_answer || jsonb_build_object('run_id', v_run ->> 'run_id', 'outcome', v_outcome,
-                                                   'targets', to_jsonb(v_targets));
+        v_answers := v_answers || v_part;
     end loop;
-    return v_answer;
+    v_part := jsonb_build_object('targets', heliograph._distinct(v_targets));
+    return coalesce((
+        select jsonb_agg(a - 'n' || v_part || case when a ->> 'outcome' is null then jsonb_build_object('outcome', (
+                   select case when r.request_hash = p_runs -> ((a ->> 'n')::integer - 1) ->> 'request_hash' then 'duplicate'
+                               else 'conflict' end
+                     from heliograph.runs r where r.project_id = p_project and r.run_id = a ->> 'run_id')) else '{}' end
+                         order by (a ->> 'n')::integer)
+          from jsonb_array_elements(v_answers) a), '[]');
+end $$;
+
+-- _populate: the log, the heads and the first turns of runs that were just begun. Answers the targets to ring.
+--   raises: see start_runs
+--   locks:  nothing; the caller has made the runs
+create function heliograph._populate(p_project text, p_runs jsonb, p_now timestamptz) returns text[]
+    language plpgsql as $$
+declare
+    v_activations jsonb;
+    v_targets text[] := '{}';
+begin
+    insert into heliograph.signals (project_id, run_id, seq, count, entries, at)
+    select p_project, r ->> 'run_id', 1, jsonb_array_length(r -> 'signals'), r -> 'signals', p_now
+      from jsonb_array_elements(p_runs) r
+     where jsonb_array_length(r -> 'signals') > 0 order by r ->> 'run_id';
+    select jsonb_agg(a.item || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target', 'base', 0)
+                     order by r ->> 'run_id', a.n)
+      into v_activations
+      from jsonb_array_elements(p_runs) r
+     cross join lateral jsonb_array_elements(r #> '{reaction,activations}') with ordinality a (item, n)
+     where r -> 'agents' ? (a.item ->> 'agent');
+    if (select sum(jsonb_array_length(r #> '{reaction,activations}')) from jsonb_array_elements(p_runs) r)
+       > coalesce(jsonb_array_length(v_activations), 0) then
+        raise exception using errcode = '23503', message = 'a turn was asked for an agent that its run does not have';
+    end if;
+    if v_activations is not null then
+        v_targets := heliograph._enqueue(p_project, v_activations, p_now);
+    end if;
+    insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, moved_at)
+    select p_project, (r ->> 'run_id') || '/' || name, r ->> 'run_id', name, r ->> 'target', p_now
+      from jsonb_array_elements(p_runs) r
+     cross join lateral jsonb_array_elements_text(r -> 'agents') a (name)
+     order by r ->> 'run_id', name
+    on conflict do nothing;
+    return v_targets;
 end $$;

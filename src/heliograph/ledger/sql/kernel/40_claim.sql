@@ -1,7 +1,8 @@
 -- claim: take up to p_limit dispatched heads and all that hydration needs (L0-40, L0-45, K6, K22).
 --   p_targets: [name], or [{target, agents, run_id}] for a worker that has only these agents, or serves only that run;
 --   what it cannot run it does not take. dispatched -> running, epoch + 1: the epoch answered is the fencing token, given once (leases).
---   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped.
+--   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped, and so is a
+--   deferred one before its time.
 --   Answers one object per head; an empty answer may mean that others were claiming: look once more before parking.
 --   raises: 22023 for a lease that is not between 0.1 s and a day, or a limit that is not between 1 and 1000
 --   locks:  the heads taken; of several targets, up to p_limit of each
@@ -10,11 +11,17 @@ create function heliograph.claim(
 ) returns jsonb language plpgsql set search_path = pg_catalog as $$
 declare
     v_agent_ids text[];
+    v_limit integer := p_limit;
+    v_running_max integer := (select running_max from heliograph.project_limits where project_id = p_project);
     v_answer jsonb;
 begin
     perform heliograph._check_lease(p_lease_seconds);
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
+    end if;
+    if v_running_max is not null then
+        v_limit := least(p_limit, v_running_max - (select count(*) from heliograph.agent_state_head
+                                                    where project_id = p_project and status = 'running'));
     end if;
     -- two statements: the second has a snapshot that is newer than the locks
     -- each target by itself, so that the index gives the first ones in order however many are waiting
@@ -24,19 +31,27 @@ begin
                                 e -> 'agents' as agents, e ->> 'run_id' as run_id
                   from jsonb_array_elements(p_targets) e) t
          cross join lateral (
-               select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
-                where h.project_id = p_project and h.status = 'dispatched' and h.target = t.name
-                  and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
-                order by h.priority desc, h.ready_at, h.agent_id
-                limit p_limit for update skip locked) ready
-         order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked;
+               select * from (
+                select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
+                 where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null and h.target = t.name
+                   and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
+                 order by h.priority desc, h.ready_at, h.agent_id
+                 limit v_limit for update skip locked) at_once
+               union all
+               select * from (
+                select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
+                 where h.project_id = p_project and h.status = 'dispatched' and h.due_at <= p_now and h.target = t.name
+                   and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
+                 order by h.due_at, h.agent_id
+                 limit v_limit for update skip locked) deferred) ready
+         order by ready.priority desc, ready.ready_at, ready.agent_id limit greatest(v_limit, 0)) picked;
     if v_agent_ids is null then
         return '[]';
     end if;
     with moved as (
         update heliograph.agent_state_head h
-           set status = 'running', turn_epoch = h.turn_epoch + 1, owner = p_worker, phase = 'init',
-               lease_until = p_now + make_interval(secs => p_lease_seconds),
+           set status = 'running', turn_epoch = h.turn_epoch + 1, owner = p_worker, phase = coalesce(h.phase, 'init'),
+               lease_until = p_now + make_interval(secs => p_lease_seconds), due_at = null,
                moved_at = greatest(p_now, h.moved_at)  -- it may have been dispatched after p_now was read
          where h.project_id = p_project and h.agent_id = any (v_agent_ids)
         returning h.*
@@ -44,35 +59,56 @@ begin
         insert into heliograph.leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at)
         select project_id, agent_id, turn_epoch, active_agent_turn_id, p_worker, moved_at from moved
     ), taken as (
-        update heliograph.agent_inbox i set status = 'processing', turn_epoch = m.turn_epoch
-          from moved m
-         where i.project_id = p_project and i.agent_id = m.agent_id and i.agent_turn_id = m.active_agent_turn_id
-           and i.status in ('pending', 'deferred') and i.next_retry_at <= m.moved_at
-           and i.agent_id = any (v_agent_ids)  -- or the plan may start with every message that waits in the project
-        returning i.agent_id, i.inbox_id, i.message_type, i.correlation_id
+        update heliograph.agent_inbox i set status = 'processing', turn_epoch = found.turn_epoch
+          from (select x.at, m.turn_epoch from moved m cross join lateral (
+                       select c.ctid as at from heliograph.agent_inbox c
+                        where c.project_id = p_project and c.agent_turn_id = m.active_agent_turn_id
+                          and c.status in ('pending', 'deferred') and c.next_retry_at <= m.moved_at offset 0) x) found
+         where i.ctid = found.at
+        returning i.agent_turn_id, i.inbox_id, i.message_type, i.correlation_id, i.next_retry_at, i.created_at
     )
     select jsonb_agg(jsonb_build_object(
                'agent_id', m.agent_id, 'agent', m.agent_name, 'run_id', m.run_id, 'target', m.target,
-               'turn_id', m.active_agent_turn_id, 'epoch', m.turn_epoch, 'priority', m.priority,
-               'attempts', t.attempts, 'max_attempts', t.max_attempts,
+               'turn_id', m.active_agent_turn_id, 'epoch', m.turn_epoch, 'priority', m.priority, 'phase', m.phase,
+               'attempts', t.attempts, 'max_attempts', t.max_attempts, 'defers', t.defers,
                'ttl_seconds', extract(epoch from t.expires_at - p_now)::float8,
                'context_box_id', t.context_box_id, 'output_box_id', t.output_box_id,
                'activation_id', heliograph._signal_id(m.run_id, t.activation_seq),
-               'cause', jsonb_build_object('id', heliograph._signal_id(m.run_id, t.cause_seq), 'name', s.name,
-                                           'payload', s.payload, 'agent', s.agent),
+               'cause', cause.signal,
                'inbox', coalesce((select jsonb_agg(jsonb_build_object('message_type', i.message_type,
-                                      'correlation_id', i.correlation_id) order by i.inbox_id)
-                                    from taken i where i.agent_id = m.agent_id), '[]'),
-               'run', heliograph._run_view(p_project, m.run_id))
+                                      'correlation_id', i.correlation_id) order by i.next_retry_at, i.created_at, i.inbox_id)
+                                    from taken i where i.agent_turn_id = m.active_agent_turn_id), '[]'),
+               'run', heliograph._run_view(r))
+               || case when w.waits is null then '{}' else jsonb_build_object('waits', w.waits) end
+               || case when t.result_fields is null and t.parent_turn_id is null and t.message_type = 'turn' then '{}'
+                       else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
+                                               'depth', t.depth, 'message_type', t.message_type) end
                order by m.priority desc, m.ready_at, m.agent_id)
       into v_answer
       from moved m
-      join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = m.active_agent_turn_id
-     cross join lateral (  -- looked up by its whole key, never by way of the run's other signals
-           select c.name, c.payload, c.agent from heliograph.signals c
-            where c.project_id = p_project and c.run_id = m.run_id and c.seq = t.cause_seq offset 0) s;
+     cross join lateral (select * from heliograph.agent_turns x
+                          where x.project_id = p_project and x.agent_turn_id = m.active_agent_turn_id offset 0) t
+     cross join lateral (select * from heliograph.runs x where x.project_id = p_project and x.run_id = m.run_id offset 0) r
+     cross join lateral heliograph._waits(p_project, m.active_agent_turn_id) w
+      left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true;
     return coalesce(v_answer, '[]');
 end $$;
+
+-- _waits: the calls of a turn, in the order in which they were opened, with the results that are in; null for none.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._waits(p_project text, p_turn_id text) returns table (waits jsonb)
+    language sql stable as $$
+    select jsonb_agg(jsonb_build_object(
+               'call_id', w.tool_call_id, 'step_id', w.step_id, 'tool', w.tool, 'kind', w.kind, 'effect', w.effect,
+               'state', w.state, 'status', w.status, 'card_id', w.result_card_id,
+               'content', coalesce(b.content, c.content), 'resolved_position', w.resolved_position,
+               'after_execution', w.after_execution, 'may_override', w.may_override, 'epoch', w.epoch) order by w.position)
+      from heliograph.turn_waiting_tools w
+      left join heliograph.cards c on c.project_id = p_project and c.card_id = w.result_card_id
+      left join heliograph.blobs b on b.project_id = p_project and b.blob_id = c.content ->> '$blob'
+     where w.project_id = p_project and w.agent_turn_id = p_turn_id
+$$;
 
 -- _check_lease: refuse a lease that would expire at once or never.
 --   raises: 22023
@@ -87,7 +123,8 @@ begin
 end $$;
 
 -- renew: keep leases (L0-111 the other way round). p_items: [{agent_id, turn_id, epoch, phase}].
---   Answers [{turn_id, outcome}]: 'ok', or 'stale' when the turn is no longer the caller's: stop working on it.
+--   Answers [{turn_id, outcome, stop}]: 'ok', or 'stale' when the turn is no longer the caller's: stop working on it.
+--   stop, where there is one: {reason, requested_at}: end the turn as canceled, before sweep_stops does.
 --   raises: 22023 for a lease out of range
 --   locks:  the heads
 create function heliograph.renew(p_project text, p_items jsonb, p_lease_seconds float8, p_now timestamptz)
@@ -107,10 +144,12 @@ begin
           from item i
          where h.project_id = p_project and h.agent_id = i.agent_id and h.status = 'running'
            and h.active_agent_turn_id = i.turn_id and h.turn_epoch = i.epoch
-        returning h.agent_id, h.turn_epoch, h.active_agent_turn_id as turn_id
+        returning h.agent_id, h.turn_epoch, h.active_agent_turn_id as turn_id, h.stop_requested_at, h.stop_reason
     )
     select jsonb_agg(jsonb_build_object('turn_id', i.turn_id,
-               'outcome', case when r.agent_id is null then 'stale' else 'ok' end) order by i.n)
+               'outcome', case when r.agent_id is null then 'stale' else 'ok' end)
+               || case when r.stop_requested_at is null then '{}' else jsonb_build_object('stop', jsonb_build_object(
+                           'reason', r.stop_reason, 'requested_at', r.stop_requested_at)) end order by i.n)
       into v_answer
       from item i
       left join renewed r on r.agent_id = i.agent_id and r.turn_epoch = i.epoch and r.turn_id = i.turn_id;

@@ -1,102 +1,100 @@
 -- Endings. Every way a turn can end goes through _terminal: deliverable, state, task event, all in one commit
 -- (K1, L0-03, L0-07, L0-80). The caller dispatches the next queued turn in the same transaction (K8).
 
--- _terminal: end one turn. Active or queued, under the head's lock. p_epoch: the writer's, null for the kernel itself.
---   The deliverable card goes to the output box (L0-82); open inbox rows are consumed (canceled, if the turn
---   never ran); the task event goes to the outbox, pointers only (L0-81, L0-86, L0-107); an active turn's head
---   becomes idle under the next epoch, its lease is closed (L0-72, K7).
---   raises: 23505 if the turn had a deliverable already
---   locks:  nothing; the caller holds the head
-create function heliograph._terminal(
-    p_project text, p_turn_id text, p_epoch bigint, p_card_id text, p_content jsonb, p_outcome text, p_now timestamptz
-) returns void language plpgsql as $$
+-- _terminal: end turns, active or queued, under the locks of their heads; no two of one agent.
+--   p_endings: [{turn_id, epoch, outcome, content}]; epoch is the writer's, null for the kernel itself: the epoch that the
+--   end begins, so that no owner takes the deliverable for its own.
+--   The deliverable card goes to the output box (L0-82); open inbox rows are consumed (canceled, if the turn never ran);
+--   open waits are closed, their commands acknowledged, their children told to stop; the task event goes to the outbox
+--   (L0-81, L0-107), and for a turn that another one waits for, a report; an active turn's head becomes idle under
+--   the next epoch, its lease is closed (L0-72, K7).
+--   raises: 23505 if a turn had a deliverable already
+--   locks:  nothing; the caller holds the heads
+create function heliograph._terminal(p_project text, p_endings jsonb, p_now timestamptz) returns void
+    language plpgsql as $$
 declare
-    v_turn heliograph.agent_turns;
-    v_head heliograph.agent_state_head;
+    v_card_bytes integer;
 begin
-    select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
-    select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = v_turn.agent_id;
-    insert into heliograph.cards (project_id, card_id, agent_turn_id, turn_epoch, kind, content, created_at)
-    values (p_project, p_card_id, p_turn_id, coalesce(p_epoch, v_head.turn_epoch), 'task.deliverable', p_content, p_now);
-    insert into heliograph.box_cards (project_id, box_id, card_id) values (p_project, v_turn.output_box_id, p_card_id);
-    update heliograph.agent_turns
-       set state = 'done', outcome = p_outcome, deliverable_card_id = p_card_id, finished_at = p_now
-     where project_id = p_project and agent_turn_id = p_turn_id;
-    update heliograph.agent_inbox
-       set status = case when status = 'queued' then 'canceled' else 'consumed' end, consumed_at = p_now
-     where project_id = p_project and agent_id = v_turn.agent_id and agent_turn_id = p_turn_id
-       and status in ('queued', 'pending', 'processing', 'deferred');
-    insert into heliograph.outbox (project_id, kind, key, subject, agent_turn_id, body, created_at)
-    values (p_project, 'task_event', 'evt:' || p_turn_id, 'evt.agent.' || v_turn.agent_id || '.task', p_turn_id,
-            jsonb_build_object('agent_turn_id', p_turn_id, 'status', p_outcome, 'output_box_id', v_turn.output_box_id,
-                               'deliverable_card_id', p_card_id), p_now);
-    if v_head.active_agent_turn_id = p_turn_id then
-        update heliograph.leases set ended_at = greatest(p_now, v_head.moved_at)
-         where project_id = p_project and agent_id = v_head.agent_id and turn_epoch = v_head.turn_epoch
-           and ended_at is null;
-        update heliograph.agent_state_head
-           set status = 'idle', turn_epoch = turn_epoch + 1, active_agent_turn_id = null, phase = null, owner = null,
-               lease_until = null, ready_at = null, trace_id = null, parent_step_id = null,
-               moved_at = greatest(p_now, moved_at)
-         where project_id = p_project and agent_id = v_head.agent_id;
-    end if;
+    select l.card_bytes_max into v_card_bytes from heliograph._limits(p_project) l;
+    -- Rows are found once, each by its whole key, and changed where they were found: no plan can do it another way,
+    -- whatever it believes about the tables. They cannot move meanwhile: the caller holds the heads.
+    with ending as materialized (
+        select e.turn_id, e.outcome, e.content, coalesce(e.epoch, h.turn_epoch + 1) as writer_epoch, t.at as turn_at,
+               t.output_box_id, t.parent_turn_id, t.parent_call_id, h.at as head_at, h.agent_id, h.turn_epoch, h.moved_at,
+               coalesce(h.active_agent_turn_id = e.turn_id, false) as is_active
+          from jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint, outcome text, content jsonb)
+         cross join lateral (
+               select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id from heliograph.agent_turns x
+                where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
+         cross join lateral (
+               select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id from heliograph.agent_state_head x
+                where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
+    ), card as (
+        insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
+        select p_project, 'card_' || turn_id || '_end', output_box_id, turn_id, writer_epoch, 'task.deliverable',
+               case when pg_column_size(content) <= v_card_bytes then content
+                    else heliograph._stored(p_project, content, v_card_bytes, p_now) end, p_now
+          from ending
+    ), turn as (
+        update heliograph.agent_turns t
+           set state = 'done', outcome = e.outcome, deliverable_card_id = 'card_' || e.turn_id || '_end', finished_at = p_now
+          from ending e where t.ctid = e.turn_at
+    ), message as (
+        update heliograph.agent_inbox i
+           set status = case when i.status = 'queued' then 'canceled' else 'consumed' end, consumed_at = p_now
+          from (select x.at from ending e cross join lateral (
+                       select m.ctid as at from heliograph.agent_inbox m
+                        where m.project_id = p_project and m.agent_turn_id = e.turn_id
+                          and m.status in ('queued', 'pending', 'processing', 'deferred') offset 0) x) found
+         where i.ctid = found.at
+    ), wait as (
+        update heliograph.turn_waiting_tools w set state = 'closed', resolved_at = p_now
+          from (select x.at from ending e cross join lateral (
+                       select c.ctid as at from heliograph.turn_waiting_tools c
+                        where c.project_id = p_project and c.agent_turn_id = e.turn_id and c.state = 'open' offset 0) x) found
+         where w.ctid = found.at
+        returning w.agent_turn_id, w.tool_call_id, w.child_turn_id
+    ), acknowledged as (
+        -- by key, in order: a relay that marks them holds no head, so they may move, and may be waited for
+        update heliograph.outbox o set published_at = p_now, body = o.body - 'token'
+          from (select c.key from heliograph.outbox c
+                 where c.project_id = p_project
+                   and c.key = any (array(select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from wait w))
+                   and coalesce(c.published_at, 'infinity') = 'infinity'  -- so said, it cannot lead by way of all that is unpublished
+                 order by c.key for update) found
+         where o.project_id = p_project and o.key = found.key
+    ), told as (
+        insert into heliograph.outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)
+        select p_project, 'evt:' || turn_id, 'task_event', turn_id, null, null::jsonb, p_now, p_now from ending
+        union all
+        select p_project, 'report:' || turn_id, 'report', parent_turn_id, parent_call_id,
+               jsonb_build_object('child_turn_id', turn_id), p_now, p_now from ending where parent_turn_id is not null
+        union all
+        select p_project, 'stop:' || child_turn_id, 'stop', child_turn_id, null,
+               '{"reason": "parent_termination", "mode": "force"}'::jsonb, p_now, p_now
+          from wait where child_turn_id is not null
+        on conflict (project_id, key) do update  -- a gentler stop may have been on its way before
+           set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
+         where outbox.kind = 'stop' and outbox.body ->> 'mode' <> 'force'
+    ), lease as (
+        update heliograph.leases l set ended_at = greatest(p_now, found.moved_at)
+          from (select x.at, e.moved_at from ending e cross join lateral (
+                       select c.ctid as at from heliograph.leases c
+                        where c.project_id = p_project and c.agent_id = e.agent_id and c.turn_epoch = e.turn_epoch
+                          and c.ended_at is null offset 0) x
+                 where e.is_active) found
+         where l.ctid = found.at
+    )
+    update heliograph.agent_state_head h
+       set status = 'idle', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = null, phase = null, owner = null,
+           lease_until = null, ready_at = null, due_at = null, waiting_tool_count = 0, resume_deadline = null,
+           resumes_on = null, expecting_correlation_id = null, stop_requested_at = null, force_at = null,
+           stop_reason = null, refusals = 0, trace_id = null, parent_step_id = null, moved_at = greatest(p_now, h.moved_at)
+      from ending e
+     where h.ctid = e.head_at and e.is_active;
 end $$;
 
--- finish: the owner's ending: deliverable, signals, the run's new state and the turns these signals wake (K1, K24).
---   p_items: [{agent_id, turn_id, epoch, outcome, card_id, content, signals: [draft], reaction}], see _react.
---   Answers [{turn_id, outcome, targets, run}] in the order of p_items. outcome: 'ok'; 'conflict' when the run moved
---   on since the reaction was computed: nothing was written, run is the new view, compute again; 'duplicate' when
---   this very card is the turn's deliverable already (a retry after a lost reply); 'stale': another owner, stop.
---   raises: 23514 for a run that may not end yet
---   locks:  the heads of the turns and of the agents activated, then the runs
-create function heliograph.finish(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
-declare
-    v_item jsonb;
-    v_run_id text;
-    v_outcome text;
-    v_targets text[];
-    v_answer jsonb := '[]';
-begin
-    perform heliograph._lock_heads(p_project, (
-        select array_agg(i ->> 'agent_id') || coalesce(array_agg(t.run_id || '/' || (a ->> 'agent'))
-                                                       filter (where a is not null), '{}')
-          from jsonb_array_elements(p_items) i
-          join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = i ->> 'turn_id'
-          left join jsonb_array_elements(i #> '{reaction,activations}') a on true));
-    perform heliograph._lock_runs(p_project, (
-        select array_agg(t.run_id) from jsonb_array_elements(p_items) i
-          join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = i ->> 'turn_id'));
-    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
-        v_targets := '{}';
-        select run_id into v_run_id from heliograph.agent_turns
-         where project_id = p_project and agent_turn_id = v_item ->> 'turn_id';
-        if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id',
-                                (v_item ->> 'epoch')::bigint) then
-            v_outcome := case when exists (
-                select from heliograph.agent_turns
-                 where project_id = p_project and agent_turn_id = v_item ->> 'turn_id'
-                   and deliverable_card_id = v_item ->> 'card_id') then 'duplicate' else 'stale' end;
-        elsif (select version from heliograph.runs where project_id = p_project and run_id = v_run_id)
-              is distinct from (v_item #>> '{reaction,version}')::bigint then  -- no version is no match
-            v_outcome := 'conflict';
-        else
-            perform heliograph._terminal(p_project, v_item ->> 'turn_id', (v_item -> 'epoch')::bigint, v_item ->> 'card_id', v_item -> 'content',
-                                         v_item ->> 'outcome', p_now);
-            v_targets := heliograph._dispatch_next(p_project, array[v_item ->> 'agent_id'], p_now)
-                || heliograph._react(p_project, v_run_id, v_item ->> 'turn_id', 1, v_item -> 'signals',
-                                     v_item -> 'reaction', p_now);
-            v_outcome := 'ok';
-        end if;
-        v_answer := v_answer || (
-            jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', v_outcome, 'targets', to_jsonb(v_targets))
-            || case when v_outcome = 'conflict'
-                    then jsonb_build_object('run', heliograph._run_view(p_project, v_run_id)) else '{}' end);
-    end loop;
-    return v_answer;
-end $$;
-
--- _end_by_kernel: end a turn that has no owner to end it: attempts exhausted, or past its TTL (K19, L0-87).
+-- _end_by_kernel: end a turn that has no owner to end it: attempts exhausted, past its TTL, stopped (K12, K19, L0-87).
 --   Deliverable, agent:failed in the log, and the reaction owed by the run (K25). Answers the targets to ring.
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  the run; the caller holds the head
@@ -106,26 +104,21 @@ create function heliograph._end_by_kernel(
 declare
     v_now timestamptz := heliograph._after_cards(p_project, p_turn_id, p_now);
     v_turn heliograph.agent_turns;
-    v_card_id text := 'card_' || p_turn_id || '_end';
     v_error jsonb := jsonb_build_object('code', p_code, 'message', p_message, 'recoverable', false);
 begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);
-    perform heliograph._terminal(p_project, p_turn_id, null, v_card_id,
-                                 jsonb_build_object('text', p_message, 'error', v_error), p_outcome, v_now);
-    perform heliograph._write_signals(p_project, v_turn.run_id, r.signal_seq, p_turn_id,
-        jsonb_build_array(jsonb_build_object(
+    perform heliograph._terminal(p_project, jsonb_build_array(jsonb_build_object(
+        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', jsonb_build_object('text', p_message, 'error', v_error))), v_now);
+    update heliograph.runs set open_turns = open_turns - 1
+     where project_id = p_project and run_id = v_turn.run_id;
+    perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(
             'name', 'agent:failed', 'agent', h.agent_name, 'owed', true,
             'parent', heliograph._signal_id(v_turn.run_id, v_turn.activation_seq),
             'payload', jsonb_build_object('agent', h.agent_name, 'outcome', p_outcome, 'error', v_error,
-                                          'deliverable_card_id', v_card_id))), v_now)
-       from heliograph.runs r, heliograph.agent_state_head h
-      where r.project_id = p_project and r.run_id = v_turn.run_id
-        and h.project_id = p_project and h.agent_id = v_turn.agent_id;
-    update heliograph.runs
-       set signal_seq = signal_seq + 1, owed = owed + 1, open_turns = open_turns - 1, version = version + 1,
-           updated_at = v_now
-     where project_id = p_project and run_id = v_turn.run_id;
+                                          'deliverable_card_id', 'card_' || p_turn_id || '_end'))), v_now)
+       from heliograph.agent_state_head h
+      where h.project_id = p_project and h.agent_id = v_turn.agent_id;
     return heliograph._dispatch_next(p_project, array[v_turn.agent_id], v_now);
 end $$;
 
@@ -135,9 +128,10 @@ end $$;
 --   locks:  nothing; the caller holds the head
 create function heliograph._after_cards(p_project text, p_turn_id text, p_now timestamptz) returns timestamptz
     language sql stable as $$
-    select greatest(p_now, max(c.created_at))
+    select greatest(p_now, (
+        select c.created_at from heliograph.cards c
+         where c.project_id = p_project and c.box_id = t.output_box_id
+         order by c.position desc limit 1))
       from heliograph.agent_turns t
-      join heliograph.box_cards b on b.project_id = t.project_id and b.box_id = t.output_box_id
-      join heliograph.cards c on c.project_id = t.project_id and c.card_id = b.card_id
      where t.project_id = p_project and t.agent_turn_id = p_turn_id
 $$;

@@ -1,35 +1,47 @@
 -- react: pay what a run owes: the reaction to signals that nobody has reacted to (K25).
 --   p_items: [{run_id, signals: [draft], reaction}], computed from sweep_owed's answer.
---   Answers [{run_id, outcome, targets}]: 'ok'; 'conflict' when the run moved on: somebody else reacted, or will.
---   raises: 23514 for a run that may not end yet, or has ended
+--   Answers [{run_id, outcome, targets}]: 'ok'; 'conflict' when the run moved on: somebody else reacted, or will;
+--   'refused' with code and message: too large, too many, or what no table takes (23514 for a run that may not end yet,
+--   or has ended); it is counted on the run, so that sweep_owed lets the others go first (K23).
+--   raises: nothing that an item of its own can be blamed for
 --   locks:  the heads of the agents activated, then the runs
 create function heliograph.react(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
 declare
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item jsonb;
     v_targets text[];
-    v_outcome text;
+    v_verdict jsonb;
     v_answer jsonb := '[]';
 begin
-    perform heliograph._lock_heads(p_project, (
-        select array_agg((i ->> 'run_id') || '/' || (a ->> 'agent'))
-          from jsonb_array_elements(p_items) i, jsonb_array_elements(i #> '{reaction,activations}') a));
+    perform heliograph._lock_heads(p_project, heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, (select array_agg(i ->> 'run_id') from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         v_targets := '{}';
-        v_outcome := 'conflict';
+        v_verdict := '{"outcome": "conflict"}';
         if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
            = (v_item #>> '{reaction,version}')::bigint then
-            -- an equal version means that nothing became owed since: all that is owed is reacted to now
-            update heliograph.signals set owed = false
-             where project_id = p_project and run_id = v_item ->> 'run_id' and owed;
-            update heliograph.runs set owed = 0 where project_id = p_project and run_id = v_item ->> 'run_id';
-            v_targets := heliograph._react(p_project, v_item ->> 'run_id', null, 0, v_item -> 'signals',
-                                           v_item -> 'reaction', p_now);
-            v_outcome := 'ok';
+            v_verdict := coalesce(case when pg_column_size(v_item) > v_limits.payload_bytes_max / 2
+                                       then heliograph._refuse_signals(v_item -> 'signals', v_limits) end,
+                                  heliograph._refuse_activations(p_project, v_item ->> 'run_id',
+                                      coalesce(v_item #> '{reaction,activations}', '[]'), v_limits),
+                                  '{"outcome": "ok"}');
         end if;
-        v_answer := v_answer || jsonb_build_object('run_id', v_item ->> 'run_id', 'outcome', v_outcome,
-                                                   'targets', to_jsonb(v_targets));
+        if v_verdict ->> 'outcome' = 'ok' then
+            begin  -- a savepoint: what is refused leaves nothing of itself
+                -- an equal version means that nothing became owed since: all that is owed is reacted to now
+                update heliograph.signals set owed = false
+                 where project_id = p_project and run_id = v_item ->> 'run_id' and owed;
+                update heliograph.runs set owed = 0, refusals = 0 where project_id = p_project and run_id = v_item ->> 'run_id';
+                v_targets := heliograph._commit_reactions(p_project, jsonb_build_array(v_item), 0, p_now);
+            exception when data_exception or integrity_constraint_violation then
+                v_verdict := heliograph._refused(sqlstate, sqlerrm);
+            end;
+        end if;
+        if v_verdict ->> 'outcome' = 'refused' then
+            update heliograph.runs set refusals = refusals + 1 where project_id = p_project and run_id = v_item ->> 'run_id';
+        end if;
+        v_answer := v_answer || (jsonb_build_object('run_id', v_item ->> 'run_id', 'targets', to_jsonb(v_targets)) || v_verdict);
     end loop;
     return v_answer;
 end $$;

@@ -1,139 +1,254 @@
--- Sweeps: every way to be stuck has one that finds it. They run in any worker, many at once: a candidate that
--- another transaction holds is skipped. Batches are taken in the lock order: heads, then runs, both ascending.
+-- Sweeps: every way to be stuck has one that finds it. They run in any worker, many at once: a candidate that another
+-- transaction holds is skipped. Candidates are locked first, read again under the lock, and handled in the lock order, each
+-- in a savepoint of its own: one that fails leaves nothing of itself, is told in "failed" and counted on its head, and
+-- gives way to all others the next time (K23).
+-- p_limit: how many candidates at most; null for all.
 
 -- sweep_leases: running turns whose lease ran out (K7, L0-111, G-62).
 --   Below max_attempts: running -> dispatched, epoch + 1, attempts + 1, its inbox rows pending again; it keeps its
---   place in the claim order (K22). At max_attempts: ended as failed.
---   Answers {recovered: [turn_id], ended: [turn_id], targets}.
---   raises: nothing
+--   place in the claim order (K22). At max_attempts: ended as failed. One that was told to stop: ended as canceled.
+--   Answers {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message}], targets}.
+--   raises: 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_leases(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
-declare
-    v_agent_id text;
-    v_head record;
-    v_now timestamptz;
-    v_recovered text[] := '{}';
-    v_ended text[] := '{}';
-    v_targets text[] := '{}';
 begin
-    for v_agent_id in
-        with due as (
-            select run_id, agent_id from heliograph.agent_state_head
-             where project_id = p_project and status = 'running' and lease_until <= p_now
-             order by lease_until, agent_id limit p_limit for update skip locked)
-        select agent_id from due order by run_id, agent_id
-    loop
-        -- read again, now that the head is held: the loop's own snapshot is older than its locks
-        select h.agent_id, h.turn_epoch, h.target, h.moved_at, t.agent_turn_id, t.attempts, t.max_attempts into v_head
-          from heliograph.agent_state_head h
-          join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = h.active_agent_turn_id
-         where h.project_id = p_project and h.agent_id = v_agent_id;
-        if v_head.attempts + 1 >= v_head.max_attempts then
-            v_targets := v_targets || heliograph._end_by_kernel(p_project, v_head.agent_turn_id, 'failed',
-                'RESOURCE_EXHAUSTED', format('lost its worker %s times', v_head.attempts + 1), p_now);
-            v_ended := v_ended || v_head.agent_turn_id;
-            continue;
-        end if;
-        update heliograph.agent_turns set attempts = attempts + 1
-         where project_id = p_project and agent_turn_id = v_head.agent_turn_id;
-        v_now := greatest(heliograph._after_cards(p_project, v_head.agent_turn_id, p_now), v_head.moved_at);
-        update heliograph.leases set ended_at = v_now
-         where project_id = p_project and agent_id = v_head.agent_id and turn_epoch = v_head.turn_epoch;
-        update heliograph.agent_state_head
-           set status = 'dispatched', turn_epoch = turn_epoch + 1, owner = null, lease_until = null,
-               moved_at = v_now
-         where project_id = p_project and agent_id = v_head.agent_id;
-        update heliograph.agent_inbox set status = 'pending', turn_epoch = v_head.turn_epoch + 1
-         where project_id = p_project and agent_id = v_head.agent_id and agent_turn_id = v_head.agent_turn_id
-           and status = 'processing';
-        v_recovered := v_recovered || v_head.agent_turn_id;
-        v_targets := v_targets || v_head.target;
-    end loop;
-    return jsonb_build_object('recovered', to_jsonb(v_recovered), 'ended', to_jsonb(v_ended),
-                              'targets', heliograph._distinct(v_targets));
+    perform heliograph._check_sweep(p_limit);
+    return heliograph._sweep_each(p_project, 'lease', array(
+        select h.active_agent_turn_id from heliograph.agent_state_head h
+         where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now
+         order by h.refusals, h.lease_until, h.agent_id limit p_limit for update skip locked), '{recovered,ended}', p_now);
 end $$;
 
--- _distinct: an array without repeats, in order, as JSON.
---   raises: nothing
---   locks:  nothing
-create function heliograph._distinct(p_values text[]) returns jsonb
-    language sql immutable as $$
-    select coalesce(jsonb_agg(distinct v order by v), '[]') from unnest(p_values) v
-$$;
-
 -- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout.
---   Answers {ended: [turn_id], targets}.
---   raises: nothing
+--   Answers {ended: [turn_id], failed: [{turn_id, code, message}], targets}.
+--   raises: 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_expired(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
 declare
-    v_turn_id text;
-    v_ended text[] := '{}';
-    v_targets text[] := '{}';
+    v_due text[];
 begin
-    for v_turn_id in
-        with due as (
-            select t.agent_turn_id, t.run_id, t.agent_id, t.queue_seq from heliograph.agent_turns t
-              join heliograph.agent_state_head h using (project_id, agent_id)
-             where t.project_id = p_project and t.state <> 'done' and t.expires_at <= p_now
-             order by t.expires_at, t.agent_turn_id limit p_limit for update of h skip locked)
-        select agent_turn_id from due order by run_id, agent_id, queue_seq
-    loop
-        -- read again, now that the head is held: the turn may have ended before
-        continue when not exists (select from heliograph.agent_turns
-                                   where project_id = p_project and agent_turn_id = v_turn_id and state <> 'done');
-        v_targets := v_targets || heliograph._end_by_kernel(p_project, v_turn_id, 'timeout', 'TIMEOUT',
-            'not finished before its time to live ran out', p_now);
-        v_ended := v_ended || v_turn_id;
-    end loop;
-    return jsonb_build_object('ended', to_jsonb(v_ended), 'targets', heliograph._distinct(v_targets));
+    perform heliograph._check_sweep(p_limit);
+    -- in the order of the index, and so as many as are wanted, however many are due
+    v_due := array(
+        select t.agent_turn_id from heliograph.agent_turns t
+          join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
+         where t.project_id = p_project and t.state <> 'done' and t.expires_at <= p_now and h.refusals = 0
+         order by t.expires_at, t.agent_turn_id limit p_limit for update of h skip locked);
+    if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: those that failed before have their turn
+        v_due := v_due || array(
+            select t.agent_turn_id from heliograph.agent_turns t
+              join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
+             where t.project_id = p_project and t.agent_turn_id = any (array(
+                   select d.agent_turn_id from heliograph.agent_turns d
+                    cross join lateral (  -- each head by its key: few have failed, but they are looked for among all
+                          select x.refusals from heliograph.agent_state_head x
+                           where x.project_id = p_project and x.agent_id = d.agent_id offset 0) r
+                    where d.project_id = p_project and d.state <> 'done' and d.expires_at <= p_now and r.refusals > 0
+                    order by r.refusals, d.expires_at, d.agent_turn_id limit p_limit - cardinality(v_due)))
+             order by h.agent_id for update of h skip locked);
+    end if;
+    return heliograph._sweep_each(p_project, 'expiry', v_due, '{ended}', p_now);
 end $$;
 
 -- sweep_queued: queued turns on idle agents (K10b). The chain of K8 leaves none; this is the belt to its braces.
---   Answers {targets}.
---   raises: nothing
+--   Answers {dispatched: [turn_id], failed: [{turn_id, code, message}], targets}.
+--   raises: 22023 for a negative limit
 --   locks:  the heads found
 create function heliograph.sweep_queued(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
-declare
-    v_agent_ids text[];
 begin
-    select array_agg(agent_id order by agent_id) into v_agent_ids from (
-        select h.agent_id from heliograph.agent_state_head h
-         where h.project_id = p_project and h.status = 'idle'
-           and h.agent_id in (select t.agent_id from heliograph.agent_turns t
-                               where t.project_id = p_project and t.state = 'queued')
-         order by h.agent_id limit p_limit for update skip locked) found_idle;
-    return jsonb_build_object('targets', to_jsonb(heliograph._dispatch_next(p_project, v_agent_ids, p_now)));
+    perform heliograph._check_sweep(p_limit);
+    return heliograph._sweep_each(p_project, 'queue', array(
+        select w.turn_id
+          from heliograph._first_queued(p_project) w
+          join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id and h.status = 'idle'
+         order by h.refusals, h.agent_id limit p_limit for update of h skip locked), '{dispatched}', p_now);
 end $$;
 
--- sweep_bells: targets with a head that has waited longer than p_older_seconds for a claim (K10): ring them.
---   Changes nothing, so that it disturbs no other measure (K20).
+-- _first_queued: for each agent with queued turns the oldest one, from agent to agent, however many wait for each.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph.sweep_bells(p_project text, p_older_seconds float8, p_now timestamptz) returns jsonb
-    language sql stable set search_path = pg_catalog as $$
-    select coalesce(jsonb_agg(distinct target order by target), '[]') from heliograph.agent_state_head
-     where project_id = p_project and status = 'dispatched' and moved_at <= p_now - make_interval(secs => p_older_seconds)
+create function heliograph._first_queued(p_project text) returns table (agent_id text, turn_id text)
+    language sql stable as $$
+    with recursive waiting (agent_id, turn_id) as (
+        (select t.agent_id, t.agent_turn_id from heliograph.agent_turns t
+          where t.project_id = p_project and t.state = 'queued' order by t.agent_id, t.queue_seq limit 1)
+        union all
+        select n.agent_id, n.agent_turn_id
+          from waiting w
+         cross join lateral (
+               select t.agent_id, t.agent_turn_id from heliograph.agent_turns t
+                where t.project_id = p_project and t.state = 'queued' and t.agent_id > w.agent_id
+                order by t.agent_id, t.queue_seq limit 1) n)
+    select waiting.agent_id, waiting.turn_id from waiting
 $$;
 
--- sweep_owed: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to.
---   Answers [{run, signals: [{seq, name, payload, agent, turn_id}]}].
---   raises: nothing
+-- sweep_bells: targets with a head that has waited longer than p_older_seconds for a claim (K10): ring them. A deferred one
+--   waits from when it is due. Changes nothing, so that it disturbs no other measure (K20).
+--   raises: 22023 for seconds that are not between 0 and 366 days
+--   locks:  nothing
+create function heliograph.sweep_bells(p_project text, p_older_seconds float8, p_now timestamptz) returns jsonb
+    language plpgsql stable set search_path = pg_catalog as $$
+declare
+    v_before timestamptz;
+begin
+    if not coalesce(p_older_seconds between 0 and 31622400, false) then
+        raise exception using errcode = '22023',
+            message = format('seconds must be between 0 and 31622400, not %s', p_older_seconds);
+    end if;
+    v_before := p_now - make_interval(secs => p_older_seconds);
+    return (
+        with recursive ready (target) as (  -- from target to target, however many heads wait in each
+            (select h.target from heliograph.agent_state_head h
+              where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null order by h.target limit 1)
+            union all
+            select (select h.target from heliograph.agent_state_head h
+                     where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null and h.target > r.target
+                     order by h.target limit 1)
+              from ready r where r.target is not null)
+        select coalesce(jsonb_agg(distinct target order by target), '[]')
+          from (select r.target from ready r
+                 where exists (select from heliograph.agent_state_head h
+                                where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null
+                                  and h.target = r.target and h.moved_at <= v_before)
+                union all
+                select h.target from heliograph.agent_state_head h
+                 where h.project_id = p_project and h.due_at <= v_before) late);
+end $$;
+
+-- sweep_owed: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to. Those whose
+--   reaction was refused come after all others, so that they hold up nobody.
+--   Answers [{target, run, refusals, signals: [{seq, name, payload, agent, turn_id}]}].
+--   raises: 22023 for a negative limit
 --   locks:  nothing: react compares the version
 create function heliograph.sweep_owed(p_project text, p_targets jsonb, p_limit integer) returns jsonb
-    language sql stable set search_path = pg_catalog as $$
-    select coalesce(jsonb_agg(jsonb_build_object(
-               'target', r.target, 'run', heliograph._run_view(p_project, r.run_id),
-               'signals', (select jsonb_agg(jsonb_build_object('seq', s.seq, 'name', s.name, 'payload', s.payload,
-                                      'agent', s.agent, 'turn_id', s.agent_turn_id) order by s.seq)
-                             from heliograph.signals s
-                            where s.project_id = p_project and s.run_id = r.run_id and s.owed))
-               order by r.run_id), '[]')
-      from (select run_id, target from heliograph.runs
-             where project_id = p_project and owed > 0
-               and target = any (array(select jsonb_array_elements_text(p_targets)))
-             order by run_id limit p_limit) r
+    language plpgsql stable set search_path = pg_catalog as $$
+begin
+    perform heliograph._check_sweep(p_limit);
+    return (
+        select coalesce(jsonb_agg(jsonb_build_object(
+                   'target', (o.run).target, 'run', heliograph._run_view(o.run), 'refusals', (o.run).refusals, 'signals', (
+                       select jsonb_agg(jsonb_build_object('seq', s.seq + e.n - 1, 'name', e.entry -> 'name',
+                                  'payload', coalesce(e.entry -> 'payload', '{}'), 'agent', e.entry -> 'agent',
+                                  'turn_id', s.agent_turn_id) order by s.seq, e.n)
+                         from heliograph.signals s
+                        cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
+                        where s.project_id = p_project and s.run_id = (o.run).run_id and s.owed and (e.entry ->> 'owed')::boolean))
+                   order by (o.run).refusals, (o.run).run_id), '[]')
+          from (select r.run
+                  from (select distinct e #>> '{}' as name from jsonb_array_elements(p_targets) e) t
+                 cross join lateral (
+                       select x as run, x.refusals, x.run_id from heliograph.runs x
+                        where x.project_id = p_project and x.target = t.name and x.owed > 0
+                        order by x.refusals, x.run_id limit p_limit) r
+                 order by r.refusals, r.run_id limit p_limit) o);
+end $$;
+
+-- _sweep_each: try each of these turns by one sweep, in the lock order: p_sweep is lease, expiry, queue, wait, report, stuck or stop. Answers
+--   {move: [turn_id] for each of p_moves, failed, targets}.
+--   raises: nothing
+--   locks:  the runs, ascending; the caller holds the heads
+create function heliograph._sweep_each(p_project text, p_sweep text, p_turn_ids text[], p_moves text[], p_now timestamptz)
+    returns jsonb language plpgsql as $$
+declare
+    v_turn record;
+    v_results jsonb := '[]';
+begin
+    for v_turn in
+        select t.agent_turn_id, t.agent_id from heliograph.agent_turns t
+         where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids)
+         order by t.run_id, t.agent_id, t.queue_seq
+    loop
+        v_results := v_results || heliograph._try_sweep(p_project, p_sweep, v_turn.agent_id, v_turn.agent_turn_id, p_now);
+    end loop;
+    return (
+        select jsonb_object_agg(move, coalesce((
+                   select jsonb_agg(r -> move order by n) from jsonb_array_elements(v_results) with ordinality e (r, n)
+                    where r ? move), '[]'))
+               || jsonb_build_object('targets', heliograph._distinct(array(
+                   select jsonb_array_elements_text(r -> 'targets') from jsonb_array_elements(v_results) r)))
+          from unnest(p_moves || '{failed}') move);
+end $$;
+
+-- _try_sweep: one candidate of one sweep, in a savepoint. Answers what became of it: {move: turn_id, targets}, {} when there
+--   was nothing to do after all, or {failed: {turn_id, code, message}}: nothing of it was written but the count.
+--   raises: what says that the store itself cannot go on (classes 40, 53, 57, 58)
+--   locks:  the run; the caller holds the head
+create function heliograph._try_sweep(p_project text, p_sweep text, p_agent_id text, p_turn_id text, p_now timestamptz)
+    returns jsonb language plpgsql as $$
+begin
+    return case p_sweep when 'lease' then heliograph._sweep_lease(p_project, p_agent_id, p_turn_id, p_now)
+                        when 'expiry' then heliograph._sweep_expiry(p_project, p_turn_id, p_now)
+                        when 'queue' then heliograph._sweep_queue(p_project, p_agent_id, p_turn_id, p_now)
+                        when 'wait' then heliograph._sweep_wait(p_project, p_agent_id, p_turn_id, p_now)
+                        when 'report' then heliograph._sweep_report(p_project, p_agent_id, p_turn_id, p_now)
+                        when 'stuck' then heliograph._sweep_stuck(p_project, p_agent_id, p_turn_id, p_now)
+                        when 'stop' then heliograph._sweep_stop(p_project, p_agent_id, p_turn_id, p_now) end;
+exception when others then
+    if sqlstate ~ '^(40|53|57|58)' then
+        raise;  -- the store is out of something or about to stop: that is nobody's failure here
+    end if;
+    update heliograph.agent_state_head set refusals = refusals + 1 where project_id = p_project and agent_id = p_agent_id;
+    return jsonb_build_object('failed', jsonb_build_object('turn_id', p_turn_id, 'code', sqlstate, 'message', sqlerrm));
+end $$;
+
+-- _sweep_lease: see sweep_leases.
+--   raises: whatever the turn's rows make impossible
+--   locks:  the run; the caller holds the head
+create function heliograph._sweep_lease(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
+    language plpgsql as $$
+declare
+    v_attempts integer;
+    v_max integer;
+    v_targets text[];
+begin
+    v_targets := heliograph._end_if_stopping(p_project, p_agent_id, p_now);
+    if v_targets is null then
+        select attempts + 1, max_attempts into v_attempts, v_max from heliograph.agent_turns
+         where project_id = p_project and agent_turn_id = p_turn_id;
+        if v_attempts < v_max then
+            update heliograph.agent_turns set attempts = v_attempts where project_id = p_project and agent_turn_id = p_turn_id;
+            return jsonb_build_object('recovered', p_turn_id, 'targets',
+                                      jsonb_build_array(heliograph._disown(p_project, p_agent_id, null, p_now)));
+        end if;
+        v_targets := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'RESOURCE_EXHAUSTED',
+                                               format('lost its worker %s times', v_attempts), p_now);
+    end if;
+    return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(v_targets));
+end $$;
+
+-- _sweep_expiry: see sweep_expired. The turn may have ended with another one of its agent.
+--   raises: whatever the turn's rows make impossible
+--   locks:  the run; the caller holds the head
+create function heliograph._sweep_expiry(p_project text, p_turn_id text, p_now timestamptz) returns jsonb
+    language plpgsql as $$
+begin
+    if not exists (select from heliograph.agent_turns
+                    where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done') then
+        return '{}';
+    end if;
+    return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(heliograph._end_by_kernel(
+               p_project, p_turn_id, 'timeout', 'TIMEOUT', 'not finished before its time to live ran out', p_now)));
+end $$;
+
+-- _sweep_queue: see sweep_queued.
+--   raises: whatever the turn's rows make impossible
+--   locks:  nothing; the caller holds the head
+create function heliograph._sweep_queue(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
+    language sql as $$
+    select case when cardinality(targets) = 0 then '{}' else jsonb_build_object('dispatched', p_turn_id, 'targets', to_jsonb(targets)) end
+      from heliograph._dispatch_next(p_project, array[p_agent_id], p_now) targets
 $$;
+
+-- _check_sweep: refuse a negative limit.
+--   raises: 22023
+--   locks:  nothing
+create function heliograph._check_sweep(p_limit integer) returns void
+    language plpgsql immutable as $$
+begin
+    if p_limit < 0 then
+        raise exception using errcode = '22023', message = format('limit must be 0 or more, not %s', p_limit);
+    end if;
+end $$;

@@ -1,32 +1,57 @@
--- The outbox: task events on their way to the wire, at least once, each with the key of its row (G-61).
+-- The outbox: what is on its way to the wire, at least once, each with the key of its row (G-61).
 
--- read_outbox: the oldest unpublished rows: [{outbox_id, key, subject, body}].
+-- read_outbox: the oldest due rows for the wire: task events, and commands that have a subject: [{outbox_id, kind, key, subject, body}].
+--   A task event points and carries no content (L0-86, L0-107).
 --   raises: nothing
 --   locks:  nothing: two relays may publish the same row, the key tells the copies apart
-create function heliograph.read_outbox(p_project text, p_limit integer) returns jsonb
+create function heliograph.read_outbox(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language sql stable set search_path = pg_catalog as $$
-    select coalesce(jsonb_agg(jsonb_build_object('outbox_id', outbox_id, 'key', key, 'subject', subject, 'body', body)
-                              order by outbox_id), '[]')
-      from (select * from heliograph.outbox where project_id = p_project and published_at is null
-             order by outbox_id limit p_limit) o
+    select coalesce(jsonb_agg(jsonb_build_object(
+               'outbox_id', o.outbox_id, 'kind', o.kind, 'key', o.key,
+               'subject', coalesce(o.subject, 'evt.agent.' || t.agent_id || '.task'),
+               'body', coalesce(o.body, jsonb_build_object(
+                   'agent_turn_id', t.agent_turn_id, 'status', t.outcome, 'output_box_id', t.output_box_id,
+                   'deliverable_card_id', t.deliverable_card_id))) order by o.outbox_id), '[]')
+      from ((select * from heliograph.outbox e
+              where e.project_id = p_project and e.published_at is null and e.kind = 'task_event'
+              order by e.due_at, e.outbox_id limit p_limit)
+            union all
+            (select * from heliograph.outbox c
+              where c.project_id = p_project and c.published_at is null and c.kind = 'cmd' and c.due_at <= p_now
+                and c.subject is not null
+              order by c.due_at, c.outbox_id limit p_limit)) o
+      left join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = o.agent_turn_id
 $$;
 
--- mark_published: these rows are on the wire. p_ids: [outbox_id]. A second call changes nothing.
+-- mark_published: these rows are on the wire. p_keys: [key]. A task event is done with; a command is due again later, until
+--   its wait is resolved (K18): 1, 2, 4 .. 60 seconds. A second call changes nothing for an event.
 --   raises: nothing
---   locks:  those rows, ascending: two relays mark the same ones
-create function heliograph.mark_published(p_project text, p_ids jsonb, p_now timestamptz) returns jsonb
+--   locks:  those rows, but for those that somebody holds
+create function heliograph.mark_published(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog as $$
 declare
     v_marked integer;
 begin
     with unmarked as (
-        select outbox_id from heliograph.outbox
+        select key from heliograph.outbox
          where project_id = p_project and published_at is null
-           and outbox_id in (select (i #>> '{}')::bigint from jsonb_array_elements(p_ids) i)
-         order by outbox_id for update)
-    update heliograph.outbox o set published_at = p_now
+           and key = any (array(select jsonb_array_elements_text(p_keys)))
+         -- one that is held is being marked by another relay, or its call is being resolved: and who resolves the calls
+         -- of several turns holds their commands in another order than this
+         order by key for update skip locked)
+    update heliograph.outbox o
+       set published_at = case when o.kind = 'cmd' then null else p_now end, deliveries = o.deliveries + 1,
+           due_at = case when o.kind = 'cmd' then heliograph._due_again(o.deliveries, p_now) else o.due_at end
       from unmarked u
-     where o.outbox_id = u.outbox_id;
+     where o.project_id = p_project and o.key = u.key;
     get diagnostics v_marked = row_count;
     return to_jsonb(v_marked);
 end $$;
+
+-- _due_again: when a command that was delivered p_deliveries times before is due again.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._due_again(p_deliveries integer, p_now timestamptz) returns timestamptz
+    language sql immutable as $$
+    select p_now + least(60, power(2, least(p_deliveries, 6))) * interval '1 second'
+$$;

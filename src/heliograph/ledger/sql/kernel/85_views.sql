@@ -2,7 +2,7 @@
 
 create view heliograph.run_overview as
 select r.project_id, r.run_id, r.target, r.status, r.outcome, r.state, r.version, r.signal_seq as signal_count,
-       r.open_turns, r.activations, r.owed, r.created_at, r.updated_at, r.ended_at
+       r.open_turns, r.activations, r.owed, r.stop_reason, r.created_at, r.updated_at, r.ended_at
   from heliograph.runs r;
 
 create view heliograph.turn_overview as
@@ -12,26 +12,93 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
        case when t.state = 'active' then h.owner end as owner,
        case when t.state = 'active' then h.lease_until end as lease_until,
        coalesce(l.turn_epoch, case when t.state = 'active' then h.turn_epoch end) as turn_epoch,
-       t.outcome, t.attempts, t.max_attempts, t.deliverable_card_id, t.output_box_id, t.created_at, t.expires_at,
-       t.finished_at, heliograph._signal_id(t.run_id, t.cause_seq) as cause_id,
+       t.outcome, t.attempts, t.max_attempts, t.defers, t.depth, t.message_type, t.parent_turn_id, t.parent_call_id,
+       case when t.state = 'active' then h.due_at end as due_at,
+       case when t.state = 'active' then h.waiting_tool_count end as waiting_tool_count,
+       case when t.state = 'active' then h.resume_deadline end as resume_deadline,
+       case when t.state = 'active' then h.stop_requested_at end as stop_requested_at,
+       -- observation, never a guard (L0-16, L0-17)
+       case when t.state <> 'active' then null
+            when h.status = 'suspended' then 'awaiting_tool_result'
+            when h.status = 'running' and w.tool is not null then 'executing_tool'
+            when h.status = 'running' then 'thinking' end as activity,
+       case when t.state = 'active' then w.tool end as current_tool,
+       t.deliverable_card_id, t.context_box_id, t.output_box_id, t.created_at, t.expires_at, t.finished_at,
+       heliograph._signal_id(t.run_id, t.cause_seq) as cause_id,
        heliograph._signal_id(t.run_id, t.activation_seq) as activation_id
   from heliograph.agent_turns t
   join heliograph.agent_state_head h using (project_id, agent_id)
   left join lateral (select max(l.turn_epoch) as turn_epoch from heliograph.leases l
                       where l.project_id = t.project_id and l.agent_id = t.agent_id
-                        and l.agent_turn_id = t.agent_turn_id) l on true;
+                        and l.agent_turn_id = t.agent_turn_id) l on true
+  left join lateral (select w.tool from heliograph.turn_waiting_tools w
+                      where w.project_id = t.project_id and w.agent_turn_id = t.agent_turn_id and w.state = 'open'
+                      order by w.position desc limit 1) w on true;
+
+create view heliograph.wait_overview as
+select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.agent_id, w.run_id, w.position, w.step_id,
+       w.tool, w.kind, w.effect, w.state, w.status, w.deadline, w.after_execution, w.child_turn_id, w.result_card_id,
+       w.resolved_position, w.duplicates, w.opened_at, w.resolved_at
+  from heliograph.turn_waiting_tools w;
+
+create view heliograph.inbox_overview as
+select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, i.agent_id, i.message_type, i.status, i.turn_epoch,
+       i.correlation_id, i.applied, i.report_status, i.payload_box_id, i.payload_card_id, i.actor, i.next_retry_at,
+       i.retry_count, i.defer_reason, i.created_at, i.consumed_at
+  from heliograph.agent_inbox i;
+
+create view heliograph.edge_overview as
+select e.project_id, e.agent_turn_id as turn_id, e.edge_id, e.primitive, e.edge_phase, e.run_id, e.agent_id, e.call_id,
+       e.other_turn_id, e.cause_id, e.created_at
+  from heliograph.execution_edges e;
+
+-- _as_time: a text as a time; null for one that is none. Most are of the plain form that can be cast without harm.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._as_time(p_text text) returns timestamptz
+    language plpgsql stable as $$
+begin
+    if p_text ~ '^(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0\d:[0-5]\d)$' then
+        return p_text::timestamptz;
+    end if;
+    begin
+        return p_text::timestamptz;
+    exception when data_exception then
+        return null;
+    end;
+end $$;
 
 create view heliograph.signal_log as
-select s.project_id, s.run_id, s.seq, heliograph._signal_id(s.run_id, s.seq) as id, s.name, s.payload, s.at as timestamp,
-       s.agent, s.parent_id as parent, s.agent_turn_id as turn_id
-  from heliograph.signals s;
+select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heliograph._signal_id(s.run_id, s.seq + e.n - 1) as id,
+       e.entry ->> 'name' as name, coalesce(e.entry -> 'payload', '{}') as payload,
+       -- a time that is none is not refused where it is written, so it must do no harm where it is read
+       coalesce(heliograph._as_time(e.entry ->> 'at'), s.at) as timestamp, e.entry ->> 'agent' as agent,
+       case jsonb_typeof(e.entry -> 'parent')
+           when 'number' then heliograph._signal_id(s.run_id, s.seq + (e.entry -> 'parent')::bigint)
+           else e.entry ->> 'parent' end as parent,
+       s.agent_turn_id as turn_id
+  from heliograph.signals s
+ cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n);
+
+-- read_log: up to p_limit signals of a run after position p_after, in order; as cheap at the end of a long log as at its start.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph.read_log(p_project text, p_run_id text, p_after bigint, p_limit integer)
+    returns setof heliograph.signal_log language sql stable set search_path = pg_catalog as $$
+    select l.* from heliograph.signal_log l
+     where l.project_id = p_project and l.run_id = p_run_id and l.seq > p_after
+       and l.commit_seq >= coalesce((
+           select s.seq from heliograph.signals s
+            where s.project_id = p_project and s.run_id = p_run_id and s.seq <= p_after + 1
+            order by s.seq desc limit 1), 0)
+     order by l.seq limit p_limit
+$$;
 
 create view heliograph.card_overview as
-select t.project_id, c.card_id, t.agent_turn_id as turn_id, c.turn_epoch, c.kind, c.content, c.created_at, b.box_id,
-       b.position
+select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
+       heliograph._content(c.project_id, c.content) as content, c.created_at, c.box_id, c.position
   from heliograph.agent_turns t  -- by way of its box, whose cards are together under one key
-  join heliograph.box_cards b on b.project_id = t.project_id and b.box_id = t.output_box_id
-  join heliograph.cards c on c.project_id = t.project_id and c.card_id = b.card_id
+  join heliograph.cards c on c.project_id = t.project_id and c.box_id = t.output_box_id
        and c.agent_turn_id = t.agent_turn_id;
 
 create view heliograph.lease_overview as

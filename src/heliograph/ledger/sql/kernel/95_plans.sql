@@ -13,7 +13,8 @@ begin
          order by p.oid
     loop
         foreach v_setting in array array['plan_cache_mode = force_generic_plan', 'enable_seqscan = off',
-                                         'enable_hashjoin = off', 'enable_mergejoin = off', 'enable_bitmapscan = off'] loop
+                                         'enable_hashjoin = off', 'enable_mergejoin = off', 'enable_bitmapscan = off',
+                                         'enable_material = off'] loop
             execute format('alter function %s set %s', v_function, v_setting);
         end loop;
     end loop;

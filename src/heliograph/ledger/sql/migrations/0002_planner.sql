@@ -13,10 +13,13 @@ alter table heliograph.agent_turns      alter column project_id set (n_distinct 
 alter table heliograph.agent_inbox      alter column project_id set (n_distinct = 1);
 alter table heliograph.execution_edges  alter column project_id set (n_distinct = 1);
 alter table heliograph.cards            alter column project_id set (n_distinct = 1);
-alter table heliograph.box_cards        alter column project_id set (n_distinct = 1);
 alter table heliograph.leases           alter column project_id set (n_distinct = 1);
 alter table heliograph.outbox           alter column project_id set (n_distinct = 1);
+alter table heliograph.pruned           alter column project_id set (n_distinct = 1);
+alter table heliograph.boxes            alter column project_id set (n_distinct = 1);
+alter table heliograph.blobs            alter column project_id set (n_distinct = 1);
 alter table heliograph.signals          alter column project_id set (n_distinct = 1);
+alter table heliograph.turn_waiting_tools alter column project_id set (n_distinct = 1);
 
 do $$
 declare
@@ -57,25 +60,36 @@ begin
                                             created_at)
     select 'planner', 'enqueue', 'request', 'run_' || n, 'run_' || n || '/agent', 'turn_' || n, 'sig_' || n, v_at
       from generate_series(1, 1000) n;
-    insert into heliograph.cards (project_id, card_id, agent_turn_id, turn_epoch, kind, content, created_at)
-    select 'planner', 'card_' || n, 'turn_' || n, 1, 'task.deliverable', '{}', v_at from generate_series(31, 1000) n;
-    insert into heliograph.box_cards (project_id, box_id, card_id)
-    select 'planner', 'box_' || n, 'card_' || n from generate_series(31, 1000) n;
+    insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
+    select 'planner', 'card_turn_' || n || '_end', 'box_' || n, 'turn_' || n, 1, 'task.deliverable', '{}', v_at
+      from generate_series(31, 1000) n;
     insert into heliograph.leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at)
     select 'planner', 'run_' || n || '/agent', 2, 'turn_' || n, 'worker', v_at from generate_series(1, 1000) n;
-    insert into heliograph.outbox (project_id, kind, key, subject, agent_turn_id, body, created_at, published_at)
-    select 'planner', 'task_event', 'evt:turn_' || n, 'subject', 'turn_' || n, '{}', v_at,
-           case when n > 10 then v_at end
+    insert into heliograph.outbox (project_id, kind, key, agent_turn_id, created_at, due_at, published_at)
+    select 'planner', 'task_event', 'evt:turn_' || n, 'turn_' || n, v_at, v_at, case when n > 10 then v_at end
       from generate_series(1, 1000) n;
-    insert into heliograph.signals (project_id, run_id, seq, name, payload, at, parent_id, agent_turn_id, owed)
-    select 'planner', 'run_' || r, n, 'name_' || n, '{}', v_at, case when n > 1 then 'sig_' || n end, 'turn_' || r,
-           r <= 2 and n = 10
-      from generate_series(1, 1000) r, generate_series(1, 10) n;
+    -- one call for each fifth turn, a few of them open
+    insert into heliograph.turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind,
+                                               state, epoch, deadline, status, resolved_position, opened_at, resolved_at)
+    select 'planner', 'turn_' || n, 'c1', 'run_' || n || '/agent', 'run_' || n, 'tool', 'tool',
+           case when n > 50 then 'resolved' else 'open' end, 2, v_at + n * interval '1 s',
+           case when n > 50 then 'success' end, case when n > 50 then 1 end, v_at, case when n > 50 then v_at end
+      from generate_series(5, 1000, 5) n;
+    insert into heliograph.signals (project_id, run_id, seq, count, entries, at, agent_turn_id, owed)
+    select 'planner', 'run_' || r, n, 3, '[{}, {}, {}]', v_at, 'turn_' || r, r <= 2 and n = 7
+      from generate_series(1, 1000) r, generate_series(1, 7, 3) n;
+    insert into heliograph.pruned (project_id, id, pruned_at)
+    select 'planner', 'turn:' || n, v_at + n * interval '1 s' from generate_series(1, 1000) n;
+    insert into heliograph.boxes (project_id, box_id, kind, created_at)
+    select 'planner', 'context_' || n, 'context', v_at from generate_series(1, 1000) n;
+    insert into heliograph.blobs (project_id, blob_id, bytes, content, created_at)
+    select 'planner', 'blob_' || n, 2, '{}', v_at from generate_series(1, 1000) n;
+    analyze heliograph.pruned, heliograph.boxes, heliograph.blobs;
     analyze heliograph.runs, heliograph.agent_state_head, heliograph.agent_turns, heliograph.agent_inbox,
-            heliograph.execution_edges, heliograph.cards, heliograph.box_cards, heliograph.leases, heliograph.outbox,
+            heliograph.execution_edges, heliograph.cards, heliograph.turn_waiting_tools, heliograph.leases, heliograph.outbox,
             heliograph.signals;
     -- as long as a table counts as never analyzed, the planner takes it for ten pages, not for none
     truncate heliograph.runs, heliograph.agent_state_head, heliograph.agent_turns, heliograph.agent_inbox,
-             heliograph.execution_edges, heliograph.cards, heliograph.box_cards, heliograph.leases, heliograph.outbox,
-             heliograph.signals restart identity;
+             heliograph.execution_edges, heliograph.cards, heliograph.turn_waiting_tools, heliograph.leases, heliograph.outbox,
+             heliograph.signals, heliograph.pruned, heliograph.boxes, heliograph.blobs restart identity;
 end $$;

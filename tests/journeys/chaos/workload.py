@@ -1,22 +1,24 @@
-"""The application that chaos serves: parallel critics, an editor joined on all, agents with effects outside.
+"""The application that chaos serves: parallel critics, agents with effects outside, agents that wait (waiting.py), and
+an editor joined on all.
 
-Every execution of `payer` (effect="once") and `filer` (idempotent) appends a line to the file in CHAOS_EFFECTS, keyed
-by the turn: that file, and no table, says how often something really happened. How slow an agent is depends on the run
-alone, around one lease (CHAOS_LEASE seconds), so that workers lose turns while they live, too.
+Every execution of `payer` (effect="once") and `filer` (idempotent) leaves a mark in a file, keyed by the turn: that
+file, and no table, says how often something really happened. How slow an agent is depends on the run alone, around one
+lease (CHAOS_LEASE seconds) in CHAOS_SLOW percent of the cases, so that workers lose turns while they live, too.
 """
 
 from __future__ import annotations
 
 import os
 import time
-import zlib
 from typing import Any
 
 from heliograph import Context, Heliograph, ModelRequest, ScriptedModel
+from tests.journeys.chaos.marks import append_mark, chance
+from tests.journeys.chaos.waiting import WAITING, add_waiting_agents, expected_of_waiting
 
 LEASE_SECONDS = float(os.environ.get("CHAOS_LEASE", "1"))
+SLOW_PERCENT = int(os.environ.get("CHAOS_SLOW", "6"))
 CRITICS = ("claims", "prose", "structure")
-SLOW_PERCENT = 6
 
 
 def merged(old: Any, new: Any) -> list[str]:
@@ -24,20 +26,6 @@ def merged(old: Any, new: Any) -> list[str]:
 
 
 app = Heliograph("chaos", reducers={"found": merged})
-
-
-def chance(ctx: Context, what: str) -> float:
-    """Between 0 and 1; the same for every attempt of a run's agent."""
-    return zlib.crc32(f"{ctx.run_id} {ctx.agent} {what}".encode()) % 1000 / 1000
-
-
-def append_effect(ctx: Context) -> None:
-    """One line, in one write, to the end of the file: it is there even if this process dies in the next moment."""
-    file = os.open(os.environ["CHAOS_EFFECTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(file, f"{ctx.agent} {ctx.turn_id} {ctx.attempt} {os.getpid()}\n".encode())
-    finally:
-        os.close(file)
 
 
 async def think(ctx: Context) -> None:
@@ -63,7 +51,7 @@ for each in CRITICS:
 
 @app.agent(activate_on=["workflow:start"], emits=["payer:settled"], updates="paid", effect="once", max_attempts=100)
 async def payer(ctx: Context) -> bool:
-    append_effect(ctx)
+    append_mark(ctx.agent, ctx.turn_id, f"{ctx.attempt}")
     await think(ctx)
     return True
 
@@ -79,7 +67,7 @@ def medic(_ctx: Context) -> bool:
 
 @app.agent(activate_on=["workflow:start"], emits=["filer:done"], updates="filed", max_attempts=100)
 def filer(ctx: Context) -> int:
-    append_effect(ctx)
+    append_mark(ctx.agent, ctx.turn_id, f"{ctx.attempt}")
     ctx.progress(0.5, "half")
     time.sleep(0.05)
     return int(ctx.document["n"]) * 2  # type: ignore[arg-type]
@@ -101,15 +89,33 @@ app.prompt_agent(
 )  # fmt: skip
 
 
-@app.agent(activate_when_all=["writer:done", "payer:settled", "filer:done"], updates="report", max_attempts=100)
+add_waiting_agents(app)
+
+
+@app.agent(
+    activate_when_all=["writer:done", "payer:settled", "filer:done", *WAITING], updates="report", max_attempts=100
+)
 async def editor(ctx: Context) -> str:
     await think(ctx)
     return f"{ctx.state['summary']}: {len(ctx.state['found'])} findings, filed as {ctx.state['filed']}"
 
 
-def expected_state(n: int, *, is_paid: bool) -> dict[str, Any]:
-    """What a run that started with {"n": n} ends with, however often its workers died."""
+def run_id_of(n: int) -> str:
+    return f"run_chaos_{n}"
+
+
+def number_of(run_id: str) -> int:
+    return int(run_id.rpartition("_")[2])
+
+
+def initial_state(n: int) -> dict[str, Any]:
+    return {"n": n}
+
+
+def expected_state(n: int, *, is_paid: bool, **waited: bool) -> dict[str, Any]:
+    """What run n ends with, however often its workers died. waited: see expected_of_waiting."""
     found = sorted(f"{name} {i}" for name in CRITICS for i in range(3))
     summary = f"summary of {n}"
     return {"n": n, "found": found, "paid": is_paid, "filed": n * 2, "seen": True, "summary": summary,
-            "report": f"{summary}: {len(found)} findings, filed as {n * 2}"}  # fmt: skip
+            "report": f"{summary}: {len(found)} findings, filed as {n * 2}",
+            **expected_of_waiting(n, **waited)}  # fmt: skip

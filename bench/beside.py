@@ -1,0 +1,88 @@
+"""The peers, seen from here: each is measured by a process of an environment of their own (`python -m bench.peers`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from bench.load import Done
+from bench.peers.catalog import Entry
+from bench.place import Place, Sample
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv-bench"
+PATIENCE_SECONDS = 300.0
+_LINE_BYTES_MAX = 2**26
+_TOLD_LINES = 6
+
+
+def are_installed() -> bool:
+    """tools/bootstrap.py writes the stamp last."""
+    return (VENV / "heliograph.stamp").exists()
+
+
+def read_versions() -> dict[str, str]:
+    """Each peer's package and version; nothing when they are not installed."""
+    if not are_installed():
+        return {}
+    command = [str(VENV / "bin" / "python"), "-m", "bench.peers", "versions"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603  our own
+    versions: dict[str, str] = json.loads(done.stdout)
+    return versions
+
+
+async def measure_peer(entry: Entry, work: str, place: Place, callers: int, seconds: float) -> Sample:
+    """Raises RuntimeError with the peer's own last words, TimeoutError after five minutes."""
+    async with place.database(sql="") as url, asyncio.timeout(PATIENCE_SECONDS):
+        with tempfile.TemporaryFile("w+") as said:
+            process = await asyncio.create_subprocess_exec(
+                str(VENV / "bin" / "python"), "-m", "bench.peers", "measure", entry.key, work, str(callers), str(seconds),
+                cwd=ROOT, env={**os.environ, "BENCH_URL": url}, stdin=PIPE, stdout=PIPE, stderr=said,
+                limit=_LINE_BYTES_MAX, start_new_session=True,
+            )  # fmt: skip
+            try:
+                await _answer(process, entry, said)
+
+                async def load() -> Done:
+                    return Done(**await _answer(process, entry, said, ask=True))
+
+                sample = await place.measure(load)
+                await _say(process)
+                await process.wait()
+                return sample
+            finally:
+                _end(process)
+                await process.wait()
+
+
+async def _answer(process: Process, entry: Entry, said: IO[str], *, ask: bool = False) -> dict[str, Any]:
+    assert process.stdout is not None
+    if ask:
+        await _say(process)
+    line = await process.stdout.readline()
+    if not line:
+        said.seek(0)
+        words = " / ".join(said.read().splitlines()[-_TOLD_LINES:])
+        raise RuntimeError(f"{entry.title} ended with {await process.wait()}: {words}")
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+async def _say(process: Process) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"go on\n")
+    await process.stdin.drain()
+
+
+def _end(process: Process) -> None:
+    """The process and its worker, which is in its session, whatever is left of them."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,30 @@
+"""Databases with a past: cost must not grow with the number of finished turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+
+from bench.full import run_one
+from bench.place import Place
+
+HISTORY = Path(__file__).with_name("sql") / "history.sql"
+
+
+@asynccontextmanager
+async def database_with_history(place: Place, turns: int) -> AsyncIterator[str]:
+    """The URL of a database in which one run with one turn has ended and `turns` copies of it lie, analyzed."""
+    async with place.database() as url:
+        run_id = await run_one(url)
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute(HISTORY.read_text(encoding="utf-8"))
+            await connection.execute("select history.copy_run($1, $2)", run_id, turns)
+            await connection.execute("drop schema history cascade")
+            await connection.execute("vacuum analyze")
+        finally:
+            await connection.close()
+        yield url

@@ -1,0 +1,174 @@
+"""The two works as a load on anything that can do them: the same code measures Heliograph and every peer.
+
+Work A, one durable job: it is started, a worker runs a step that does nothing, the result is stored.
+Work B, one durable turn with one suspended call: it is started, issues a call and is suspended; somebody outside
+reports the call's result; the turn goes on and finishes.
+
+Imports nothing of Heliograph: the peers' environment runs it, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+WARM_SECONDS = 0.3
+PATIENCE_SECONDS = 120.0
+_LOOK_SECONDS = 0.0005
+_COUNT_SECONDS = 0.02
+_PAUSE_SECONDS_MAX = 0.02
+_CALL_SECONDS = 0.005
+_CHUNK = 1000
+
+
+class Contender(Protocol):
+    """What is measured. `lane`: which of the concurrent callers asks, from 0.
+
+    A system that does the work in its caller's process answers `start` or `report` when all of it is done; what is
+    asked about that work later is answered with the number of keys.
+    """
+
+    async def start(self, lane: int) -> Any:
+        """Work A: start a job. Answers its key once it cannot be lost."""
+
+    async def start_turn(self, lane: int) -> Any:
+        """Work B: start a turn. Answers its key once it cannot be lost."""
+
+    async def report(self, lane: int, key: Any) -> None:
+        """Work B: report the result of the call that the suspended turn waits for."""
+
+    async def count_ended(self, keys: Sequence[Any]) -> int:
+        """How many of these jobs have their result stored, as somebody outside sees it."""
+
+    async def count_suspended(self, keys: Sequence[Any]) -> int:
+        """How many of these turns are suspended, as somebody outside sees it."""
+
+    async def count_finished(self, keys: Sequence[Any]) -> int:
+        """How many of these turns have their result stored, as somebody outside sees it."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a load did. latencies: seconds from asking for an item to its stored result. resumes: the part of each
+    that began with the report."""
+
+    items: int
+    latencies: Sequence[float] = ()
+    resumes: Sequence[float] = ()
+
+
+Load = Callable[[Contender, int, float], Awaitable[Done]]
+
+
+async def jobs(contender: Contender, callers: int, seconds: float) -> Done:
+    """So many callers start jobs for `seconds`; it ends when the last of these jobs has."""
+    keys: list[Any] = []
+
+    async def one(lane: int) -> int:
+        keys.append(await contender.start(lane))
+        return 1
+
+    await in_lanes(callers, seconds, one)
+    await _all_are(contender.count_ended, keys)
+    return Done(len(keys))
+
+
+async def turns(contender: Contender, callers: int, seconds: float) -> Done:
+    """All suspend, then all resume: so many callers start turns for half of `seconds`; when the last of these is
+    suspended, they report all results; it ends when the last turn has finished."""
+    keys: list[Any] = []
+
+    async def one(lane: int) -> int:
+        keys.append(await contender.start_turn(lane))
+        return 1
+
+    await in_lanes(callers, seconds / 2, one)
+    await _all_are(contender.count_suspended, keys)
+    waiting = iter(keys)
+
+    async def report_all(lane: int) -> None:
+        for key in waiting:
+            await contender.report(lane, key)
+
+    await asyncio.gather(*(report_all(lane) for lane in range(callers)))
+    await _all_are(contender.count_finished, keys)
+    return Done(len(keys))
+
+
+async def single_jobs(contender: Contender, _: int, seconds: float) -> Done:
+    """One job at a time, a random pause between them: from asking for it to seeing its result, from outside."""
+    latencies: list[float] = []
+    until = perf_counter() + seconds
+    while not latencies or perf_counter() < until:
+        await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS_MAX))
+        started = perf_counter()
+        await _is(contender.count_ended, await contender.start(0))
+        latencies.append(perf_counter() - started)
+    return Done(len(latencies), latencies)
+
+
+async def single_turns(contender: Contender, _: int, seconds: float) -> Done:
+    """One turn at a time, a random pause between them. What the call itself takes does not count."""
+    latencies: list[float] = []
+    resumes: list[float] = []
+    until = perf_counter() + seconds
+    while not latencies or perf_counter() < until:
+        await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS_MAX))
+        started = perf_counter()
+        key = await contender.start_turn(0)
+        await _is(contender.count_suspended, key)
+        suspended = perf_counter() - started
+        await asyncio.sleep(_CALL_SECONDS)
+        reported = perf_counter()
+        await contender.report(0, key)
+        await _is(contender.count_finished, key)
+        resumes.append(perf_counter() - reported)
+        latencies.append(suspended + resumes[-1])
+    return Done(len(latencies), latencies, resumes)
+
+
+MANY: dict[str, Load] = {"A": jobs, "B": turns}
+SINGLE: dict[str, Load] = {"A": single_jobs, "B": single_turns}
+
+
+async def warm_up(contender: Contender, work: str, callers: int) -> None:
+    """Connections are opened and statements planned before anything counts."""
+    load = SINGLE if callers == 1 else MANY
+    await load[work](contender, callers, WARM_SECONDS)
+
+
+async def in_lanes(lanes: int, seconds: float, one: Callable[[int], Awaitable[int]]) -> tuple[int, list[float]]:
+    """Call `one` over and over in so many lanes; it answers how many items it did. Answers their sum, and each
+    call's duration."""
+    until = perf_counter() + seconds
+    durations: list[float] = []
+    items = 0
+
+    async def repeat(lane: int) -> None:
+        nonlocal items
+        while (started := perf_counter()) < until:
+            done = await one(lane)  # not `items += await one(lane)`: the other lanes add to it meanwhile
+            items += done
+            durations.append(perf_counter() - started)
+
+    await asyncio.gather(*(repeat(lane) for lane in range(lanes)))
+    return items, durations
+
+
+async def _all_are(count: Callable[[Sequence[Any]], Awaitable[int]], keys: Sequence[Any]) -> None:
+    """Wait until all are counted, some at a time: what a look costs does not grow with what is there already."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for first in range(0, len(keys), _CHUNK):
+            chunk = keys[first : first + _CHUNK]
+            while await count(chunk) < len(chunk):  # noqa: ASYNC110  an outside poller is what is measured
+                await asyncio.sleep(_COUNT_SECONDS)
+
+
+async def _is(count: Callable[[Sequence[Any]], Awaitable[int]], key: Any) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await count([key]):  # noqa: ASYNC110  the same
+            await asyncio.sleep(_LOOK_SECONDS)

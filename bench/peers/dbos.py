@@ -1,0 +1,109 @@
+"""DBOS: a workflow with one step, started in the callers' process or taken from a queue by a worker's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from dbos import DBOS, DBOSClient
+
+from bench.peers.peer import Peer, ready
+
+POOL, POLL_SECONDS = 20, 0.02
+QUEUE, TOPIC, VERSION = "bench", "tool", "v1"
+WAIT_SECONDS = 3600
+_LISTEN_SECONDS = 2.5  # a new queue is looked for once a second
+
+
+def _launch(url: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """DBOS in this process; the workflows of works A and B."""
+    DBOS(
+        config={
+            "name": "bench", "system_database_url": url, "sys_db_pool_size": POOL, "log_level": "WARNING",
+            "run_admin_server": False, "application_version": VERSION, "executor_id": "bench",
+        }
+    )  # fmt: skip
+    # its async functions run their statements in threads of the loop's default executor, which has six on two cores
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
+
+    @DBOS.step()
+    async def step(n: int) -> Any:
+        return n
+
+    @DBOS.workflow(name="job")
+    async def job(n: int) -> Any:
+        return await step(n)
+
+    @DBOS.workflow(name="turn")
+    async def turn(n: int) -> Any:
+        await step(n)
+        return await DBOS.recv_async(TOPIC, timeout_seconds=WAIT_SECONDS)
+
+    DBOS.launch()
+    return job, turn
+
+
+class _Dbos(Peer):
+    ended: str | None = "select count(*) from dbos.workflow_status where workflow_uuid = any($1) and status = 'SUCCESS'"
+    finished = ended
+    # what `recv` notes before it waits: until when
+    suspended = """select count(*) from dbos.operation_outputs
+                    where workflow_uuid = any($1) and function_name = 'DBOS.sleep'"""
+
+
+class DbosDirect(_Dbos):
+    has_worker = False
+    ended = None
+
+    async def open(self, callers: int) -> None:
+        self._job, self._turn = _launch(self.url)
+        await super().open(callers)
+
+    async def close(self) -> None:
+        await super().close()
+        DBOS.destroy()
+
+    async def start(self, lane: int) -> Any:
+        handle = await DBOS.start_workflow_async(self._job, 1)
+        await handle.get_result()
+        return handle.workflow_id
+
+    async def start_turn(self, lane: int) -> Any:
+        handle = await DBOS.start_workflow_async(self._turn, 1)
+        return handle.workflow_id
+
+    async def report(self, lane: int, key: Any) -> None:
+        await DBOS.send_async(key, {"r": 1}, TOPIC)
+
+
+class DbosQueue(_Dbos):
+    async def serve(self) -> None:
+        _launch(self.url)
+        await DBOS.register_queue_async(QUEUE, polling_interval_sec=POLL_SECONDS)
+        await asyncio.sleep(_LISTEN_SECONDS)
+        ready()
+        await asyncio.Event().wait()
+
+    async def open(self, callers: int) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
+        self._client = DBOSClient(system_database_url=self.url, system_database_pool_size=POOL)
+        await super().open(callers)
+
+    async def close(self) -> None:
+        await super().close()
+        self._client.destroy()
+
+    async def start(self, lane: int) -> Any:
+        return await self._enqueue("job")
+
+    async def start_turn(self, lane: int) -> Any:
+        return await self._enqueue("turn")
+
+    async def _enqueue(self, workflow: str) -> Any:
+        options = {"queue_name": QUEUE, "workflow_name": workflow, "app_version": VERSION}
+        return (await self._client.enqueue_async(options, 1)).workflow_id
+
+    async def report(self, lane: int, key: Any) -> None:
+        await self._client.send_async(key, {"r": 1}, TOPIC)

@@ -1,0 +1,38 @@
+-- Copies of a finished run, row for row, under new ids: what many such runs leave behind. Generic, so that no table is forgotten.
+create schema history;
+create function history.copy_run(p_run_id text, p_copies integer) returns void language plpgsql as $$
+declare
+    v_table regclass;
+    v_key text;
+    v_columns text;
+    v_turns text[] := array(select agent_turn_id from heliograph.agent_turns where run_id = p_run_id order by queue_seq);
+begin
+    for v_table in
+        select c.oid::regclass from pg_class c
+         where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'r'
+           and exists (select from pg_attribute a where a.attrelid = c.oid and a.attname in ('run_id', 'agent_turn_id') and a.attnum > 0)
+         order by c.relname
+    loop
+        -- identities are made anew
+        select string_agg(quote_ident(a.attname), ', ' order by a.attnum) into v_columns
+          from pg_attribute a where a.attrelid = v_table and a.attnum > 0 and not a.attisdropped and a.attidentity = '';
+        v_key := case when exists (select from pg_attribute a where a.attrelid = v_table and a.attname = 'run_id' and a.attnum > 0)
+                      then 'o.run_id = $1' else 'o.agent_turn_id = any ($3)' end;
+        execute format(
+            'insert into %1$s (%2$s) select %3$s from %1$s o cross join generate_series(1, $2) n'
+            ' cross join lateral jsonb_populate_record(null::%1$s, history.renamed(to_jsonb(o)::text, n, $1, $3)::jsonb) c where %4$s',
+            v_table, v_columns, (select string_agg('c.' || quote_ident(a.attname), ', ' order by a.attnum)
+                                   from pg_attribute a where a.attrelid = v_table and a.attnum > 0 and not a.attisdropped and a.attidentity = ''), v_key)
+          using p_run_id, p_copies, v_turns;
+    end loop;
+end $$;
+create function history.renamed(p_row text, p_copy integer, p_run_id text, p_turns text[]) returns text language plpgsql immutable as $$
+declare
+    v_row text := replace(p_row, p_run_id, p_run_id || '_' || p_copy);
+    v_turn text;
+begin
+    foreach v_turn in array p_turns loop
+        v_row := replace(v_row, v_turn, v_turn || '_' || p_copy);
+    end loop;
+    return v_row;
+end $$;

@@ -1,0 +1,82 @@
+"""The table's lines: who is measured, doing which work, under which loads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from bench.beside import are_installed, measure_peer
+from bench.floor import JOB, TURN, TURN_WITH_SIGNALS, Floor, measure_floor
+from bench.full import WORKS, measure_heliograph
+from bench.kernel import kernel
+from bench.peers.catalog import CATALOG, Entry
+from bench.place import Place, Sample
+
+ONE, SIXTEEN, MANY, SINGLE = "1 caller", "16 callers", "128 callers", "one at a time"
+LOADS = (ONE, SIXTEEN, MANY, SINGLE)
+
+TITLES = {"A": "one durable job", "B": "one durable turn with one suspended call"}
+FLOOR, HELIOGRAPH, PEER = "floor", "heliograph", "peer"
+BASES = {"A": "floor, three calls", "B": "floor, five calls"}
+
+# (place, callers, seconds)
+Measure = Callable[[Place, int, float], Awaitable[Sample]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One line of one work's table.
+
+    kind: floor, heliograph or peer. loads: how each is measured, and with how many callers. setting: what one has to
+    know of how it is run. absent: why it has no figures. is_whole: whether it does all that the work asks, so that a
+    ratio to it means something.
+    """
+
+    work: str
+    name: str
+    kind: str
+    loads: Mapping[str, tuple[Measure, int]] = field(default_factory=dict)
+    setting: str = ""
+    absent: str = ""
+    is_whole: bool = True
+
+
+def contenders(histories: Mapping[int, str] | None = None) -> list[Contender]:
+    """Every line of both tables, in their order. histories: URLs of databases by how many finished turns they hold."""
+    lines = [
+        _floor("A", BASES["A"], JOB),
+        Contender(
+            "A", "kernel, one item per call", HELIOGRAPH, {SIXTEEN: (kernel, 1)}, "16 lanes, without the runtime"
+        ),
+        Contender(
+            "A", "kernel, 32 items per call", HELIOGRAPH, {SIXTEEN: (kernel, 32)}, "16 lanes, without the runtime"
+        ),
+        _floor("B", BASES["B"], TURN),
+        _floor("B", "floor, five calls, signals", TURN_WITH_SIGNALS),
+    ]
+    for work in WORKS:
+        lines.append(_heliograph(work, "heliograph"))
+        lines += [_heliograph(work, f"heliograph, after {n:,} turns", url) for n, url in (histories or {}).items()]
+    lines += [_peer(work, entry) for entry in CATALOG for work in TITLES]
+    return sorted(lines, key=lambda line: line.work)
+
+
+def _floor(work: str, name: str, floor: Floor) -> Contender:
+    measure = partial(measure_floor, floor)
+    return Contender(work, name, FLOOR, {SIXTEEN: (measure, 16), SINGLE: (measure, 1)})
+
+
+def _heliograph(work: str, name: str, template: str | None = None) -> Contender:
+    many = partial(measure_heliograph, work, template=template)
+    single = partial(measure_heliograph, work, template=template, is_single=True)
+    return Contender(
+        work, name, HELIOGRAPH, {ONE: (many, 1), SIXTEEN: (many, 16), MANY: (many, 128), SINGLE: (single, 1)}
+    )
+
+
+def _peer(work: str, entry: Entry) -> Contender:
+    absent = "no suspend" if work not in entry.works else "" if are_installed() else "not installed: make bench-peers"
+    measure = partial(measure_peer, entry, work)
+    loads = {} if absent else {SIXTEEN: (measure, 16), MANY: (measure, 128), SINGLE: (measure, 1)}
+    return Contender(work, entry.title, PEER, loads, entry.setting, absent, entry.is_whole)

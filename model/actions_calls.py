@@ -1,0 +1,115 @@
+"""A worker's calls: inline ones, announced before the effect, and those that it suspends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from model.checker import SYSTEM
+from model.configs import Config
+from model.kernel import Draft
+from model.state import LIVE, MANY, NO_WAIT, OPEN, RESOLVED, SUSPENDED, Head, State, Steps, Worker, owns
+from model.worker_steps import leave, move, replies, settle
+
+
+def begin_call(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
+    """K13, K14: commit the intent before the effect. An intent that is already there is this owner's own, whose reply
+    was lost and who has not begun; or an earlier owner's, which ends as `unknown`."""
+    k = cfg.scripts[w.turn][at].calls[0]
+    c = cfg.call(w.turn, k)
+    what = f"begin_call(t{w.turn}, k{k})"
+    then = w._replace(doing="effect", step=at)
+    if not cfg.rules.intent_first:
+        yield move(cfg, s, i, then, f"decides inline call k{k} of t{w.turn}, without intent")
+    elif not owns(s, w):
+        yield leave(cfg, s, i, f"{what} -> stale")
+    elif s.calls[c].wait == NO_WAIT:
+        for is_lost in replies(s):
+            d = Draft(cfg, s)
+            d.calls[c] = d.calls[c]._replace(wait=OPEN, epoch=w.epoch)
+            yield settle(d, i, then, is_lost=is_lost, what=f"{what} -> fresh")
+    elif s.calls[c].wait == OPEN and s.calls[c].epoch == w.epoch:
+        yield move(cfg, s, i, then, f"{what} -> fresh, as before")
+    elif s.calls[c].wait == OPEN and (cfg.is_deduped or not cfg.rules.no_blind_retry):
+        yield move(cfg, s, i, then, f"{what} -> again")
+    else:
+        d = Draft(cfg, s)
+        d.resolve_wait(w.turn, k)
+        d.workers[i] = w._replace(told=w.told | 1 << k)
+        yield d.commit(SYSTEM, f"w{i}: {what} -> in doubt, resolved as unknown")
+
+
+def effect(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """The side effect itself, outside of any transaction. A zombie may still make it (kernel.md, section 4)."""
+    k = cfg.scripts[w.turn][w.step].calls[0]
+    d = Draft(cfg, s)
+    c = cfg.call(w.turn, k)
+    call = d.calls[c]
+    if call.wait == NO_WAIT:
+        d.broken.append("effect without a durable intent")
+    if not (cfg.is_deduped and call.effects):
+        d.calls[c] = call._replace(effects=min(MANY, call.effects + 1))
+    d.workers[i] = w._replace(doing="record")
+    yield d.commit(SYSTEM, f"w{i}: EFFECT of t{w.turn} k{k}" + ("" if owns(s, w) else " (zombie)"))
+
+
+def record_call(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    k = cfg.scripts[w.turn][w.step].calls[0]
+    if not owns(s, w):
+        yield leave(cfg, s, i, f"record_call(t{w.turn}, k{k}) -> stale")
+        return
+    is_there = s.calls[cfg.call(w.turn, k)].wait == RESOLVED
+    for is_lost in replies(s):
+        d = Draft(cfg, s)
+        d.resolve_wait(w.turn, k)
+        then = w._replace(doing="drive", step=-1, told=w.told | 1 << k)
+        what = f"record_call(t{w.turn}, k{k})" + (" -> duplicate" if is_there else "")
+        yield settle(d, i, then, is_lost=is_lost, what=what)
+
+
+def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
+    """K3, K16, K29: waits, commands, children and suspension commit together; when nothing is open (any more), or a
+    turn that wants each result has one that it does not know, it stays running."""
+    rules, t = cfg.rules, w.turn
+    calls = cfg.scripts[t][w.step].calls
+    what = f"suspend(t{t}, epoch {w.epoch})"
+    if not owns(s, w):
+        yield leave(cfg, s, i, f"{what} -> stale")
+        return
+    refused = refusal(cfg, s, w, calls)
+    if refused:
+        yield move(cfg, s, i, w._replace(doing="drive", step=-1), f"{what} -> refused, {refused}")
+        return
+    for is_lost in replies(s):
+        d = Draft(cfg, s)
+        epoch = 0 if rules.report_by_call else w.epoch
+        opened = sum(d.open_wait(t, k, epoch) for k in calls)
+        waited = d.waited(t)
+        known = sum(1 << k for k in range(cfg.calls) if d.calls[cfg.call(t, k)].wait == RESOLVED)
+        is_news = cfg.is_streaming and known & ~w.told != 0
+        if (waited or not rules.suspend_rechecks) and not (is_news and rules.suspend_tells):
+            d.heads[w.agent] = Head(SUSPENDED, t, w.epoch, waits=len(waited) if rules.suspend_recounts else opened)
+            if not waited:
+                d.broken.append("suspended with nothing open")
+            if is_news:
+                d.broken.append("a turn sleeps on a result")
+            then = Worker("claim", w.agent, -1, -1)
+        else:
+            then = w._replace(doing="drive", step=-1, told=known)
+        yield settle(d, i, then, is_lost=is_lost, what=f"{what} -> {d.heads[w.agent].status}")
+
+
+def refusal(cfg: Config, s: State, w: Worker, calls: tuple[int, ...]) -> str:
+    """Why a suspend writes nothing, and its owner goes on: K31, K35; empty when it does not."""
+    if s.heads[w.agent].stop and cfg.rules.stop_holds:
+        return "a stop waits"
+    has_news = any(cfg.child(w.turn, k) >= 0 and s.calls[cfg.call(w.turn, k)].wait == NO_WAIT for k in calls)
+    if has_news and cfg.starts and s.run.status != LIVE and cfg.rules.stopping_closed:
+        return "the run is being stopped"
+    return ""
+
+
+CALLS: dict[str, Callable[[Config, State, int, Worker], Steps]] = {
+    "suspend": suspend,
+    "effect": effect,
+    "record": record_call,
+}

@@ -1,0 +1,107 @@
+"""Turns by themselves: calls of every kind, early results, graceful stops, defers, releases, ui_actions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from model.configs import Await, Config, Inline, faults
+
+CALL, SECOND, BOTH, THREE, INLINE = Await((0,)), Await((1,)), Await((0, 1)), Await((0, 1, 2)), Inline((0,))
+EACH = faults(crash=1, lose=1, dup=1, reap=1, stop=1, amb=1, silent=1)
+
+C1 = Config("C1", "2 turns (call; none), every fault once", (0, 0), ((CALL,), ()), calls=1, faults=EACH)
+C2 = Config("C2", "1 turn, 2 parallel calls, every fault once", (0,), ((BOTH,),), calls=2, faults=EACH)
+C3 = Config("C3", "1 turn, 2 calls in sequence, every fault once", (0,), ((CALL, SECOND),), calls=2, faults=EACH)
+C4 = Config(
+    "C4",
+    "2 turns, an inline effect; 2 crashes, 2 premature reaps",
+    (0, 0),
+    ((INLINE,), ()),
+    calls=1,
+    recoveries_max=2,
+    faults=faults(crash=2, lose=1, reap=2, stop=1, amb=1),
+)
+C5 = replace(C2, name="C5", about="as C2, resumed by each result (streaming join)", is_streaming=True)
+C6 = Config(
+    "C6",
+    "2 agents, 3 turns (call; none | call), crash, lost bell, reap, stop",
+    (0, 0, 1),
+    ((CALL,), (), (CALL,)),
+    calls=1,
+    faults=faults(crash=1, lose=1, reap=1, stop=1),
+)
+C7 = Config(
+    "C7",
+    "3 turns (call; inline; none), 2 crashes, 2 reaps, other faults once",
+    (0, 0, 0),
+    ((CALL,), (INLINE,), ()),
+    calls=1,
+    recoveries_max=2,
+    faults=faults(crash=2, dup=1, reap=2, amb=1, silent=1),
+)
+# Results that come before their call is open, with join all and with streaming join; three results, one by one.
+E1 = replace(
+    C3,
+    name="E1",
+    about="as C3, a result before its call, a forged one",
+    faults=faults(early=1, forge=1, crash=1, reap=1, amb=1),
+)
+E2 = replace(
+    C5,
+    name="E2",
+    about="as C5, a result before its call, a forged one",
+    faults=faults(early=1, forge=1, crash=1, amb=1),
+)
+E3 = Config(
+    "E3",
+    "1 turn, 3 parallel calls, resumed by each; early result, crash",
+    (0,),
+    ((THREE,),),
+    calls=3,
+    is_streaming=True,
+    faults=faults(early=1, crash=1),
+)
+# A new owner that does not come back to an inline call, and suspends on another one.
+I1 = Config(
+    "I1",
+    "an inline effect left open, then a call; crash, reap, lost reply",
+    (0,),
+    ((INLINE, SECOND),),
+    calls=2,
+    is_fickle=True,
+    faults=faults(crash=1, reap=1, amb=1),
+)
+
+# Graceful stops, and the ways in which a running turn goes back.
+S1 = replace(
+    C1,
+    name="S1",
+    about="as C1, a graceful stop, an owner that does not look; crash, reap, lost reply",
+    faults=faults(graceful=1, hang=1, crash=1, reap=1, amb=1),
+)
+S2 = replace(
+    C1,
+    name="S2",
+    about="as C1, 2 defers (cap 1), a release, a graceful stop; crash, lost reply",
+    faults=faults(graceful=1, defer=2, release=1, crash=1, amb=1),
+)
+S3 = replace(
+    C1,
+    name="S3",
+    about="as C1, owners can only defer, a graceful stop; crash, lost reply",
+    is_down=True,
+    faults=faults(graceful=1, crash=1, amb=1),
+)
+U1 = Config(
+    "U1",
+    "a turn (call), 2 ui_actions on its agent; crash, stop, lost bell, lost reply",
+    (0, 0, 0),
+    ((CALL,), (), ()),
+    calls=1,
+    actions=(1, 2),
+    faults=faults(crash=1, stop=1, lose=1, amb=1),
+)
+
+# C6 and C7 with smaller budgets: the long ones have millions of states between them.
+C6S = replace(C6, name="C6s", about="as C6; crash, stop", faults=faults(crash=1, stop=1))
+C7S = replace(C7, name="C7s", about="as C7; 2 crashes, 1 reap, lost reply", faults=faults(crash=2, reap=1, amb=1))

@@ -1,0 +1,174 @@
+"""The state of the model: what the rows say, what is under way between them, and what each worker believes.
+
+A state is a tuple of tuples, so that it can be a key. Two states that differ only in how high the epochs and the run's
+version are behave alike: every rule compares these for equality, and they only rise. `key` makes them one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
+
+from model.checker import Transition
+from model.configs import Config
+
+IDLE, DISPATCHED, RUNNING, SUSPENDED = "idle", "dispatched", "running", "suspended"
+UNBORN, INSERTED, QUEUED, ACTIVE, DONE, REFUSED = range(6)  # INSERTED: not committed (K9 off); REFUSED: busy, or no run
+NO_WAIT, OPEN, RESOLVED = range(3)
+NO_ROW, DUE, SENT = range(3)  # a row of the outbox
+NONE_YET, LIVE, STOPPING, ENDED = range(4)
+TRUE, FORGED = 1, 2  # early reports that are kept: whose token they carry
+MANY = 2  # counters stop here: two is already too many
+
+
+class Head(NamedTuple):
+    status: str
+    turn: int  # -1: none
+    epoch: int
+    stop: bool = False  # a graceful stop waits, and its force_at
+    waits: int = 0  # waiting_tool_count
+
+
+class Turn(NamedTuple):
+    status: int
+    deliverables: int = 0
+    events: int = 0
+    recoveries: int = 0
+    defers: int = 0
+    report: int = NO_ROW  # the outbox row that tells its parent
+    stop: int = NO_ROW  # the outbox row that stops it
+    is_asked: bool = False  # somebody was told that it is stopping
+
+
+class Call(NamedTuple):
+    """A call: its wait row (for an inline call: its intent), and what is under way outside the database."""
+
+    wait: int = NO_WAIT
+    commands: int = 0  # on their way to the tool
+    effects: int = 0  # how often the tool really did it
+    reports: int = 0  # on their way back
+    early: int = 0  # reports kept for a call that is not open yet: TRUE, FORGED, both
+    epoch: int = 0  # at issue; only kept for inline calls, and when K5 is off
+
+
+class Worker(NamedTuple):
+    """What one worker believes. `told`: the calls whose result it has, a mask; `seen`: the run, see `read_run`."""
+
+    doing: str
+    agent: int
+    turn: int
+    epoch: int
+    step: int = -1
+    told: int = 0
+    seen: tuple[int, ...] = ()
+
+
+class Handler(NamedTuple):
+    """A stop handler or reaper half way through; only exists when K1 or K12 is off."""
+
+    doing: str
+    agent: int
+    turn: int
+
+
+class Run(NamedTuple):
+    """A run. `reacted` and `woken` are its reactive state, written whole (as the JSON column is); sets are bit masks."""
+
+    status: int
+    version: int
+    open: int
+    owed: int  # turns whose ending still owes a reaction
+    reacted: int  # turns whose ending the reactive state knows
+    woken: int  # turns that reactions have enqueued
+    ends: int  # workflow:end signals
+    is_stopped: bool = False  # somebody asked for its end
+
+
+class State(NamedTuple):
+    heads: tuple[Head, ...]
+    turns: tuple[Turn, ...]
+    calls: tuple[Call, ...]
+    bells: tuple[int, ...]
+    workers: tuple[Worker, ...]
+    handler: Handler
+    run: Run
+    faults: tuple[int, ...]  # how many of each may still happen
+
+
+Step = Transition[State]
+Steps = Iterator[Step]
+
+NOBODY = Worker("idle", -1, -1, -1)
+NO_HANDLER = Handler("idle", -1, -1)
+NO_RUN = Run(NONE_YET, 0, 0, 0, 0, 0, 0)
+
+
+def initial(cfg: Config) -> State:
+    agents, turns = len(cfg.turns_of), len(cfg.agents)
+    return State(
+        (Head(IDLE, -1, 0),) * agents,
+        (Turn(UNBORN),) * turns,
+        (Call(),) * (turns * cfg.calls),
+        (0,) * agents,
+        (NOBODY,) * cfg.workers,
+        NO_HANDLER,
+        NO_RUN,
+        cfg.faults,
+    )
+
+
+def key(cfg: Config, s: State) -> Hashable:
+    """The state without the height of epochs and versions: what of each belief is left is whether it is still true."""
+    rules, heads, run = cfg.rules, s.heads, s.run
+    if not rules.report_by_call:
+        return s  # the calls of tools keep epochs as well
+    is_guarded = rules.version_guard and rules.whole_read  # then nobody looks into what was read at another version
+    calls: tuple[Hashable, ...] = s.calls
+    if cfg.has_inline:
+        calls = tuple(
+            (*call[:-1], call.epoch == heads[cfg.agents[at // cfg.calls]].epoch) for at, call in enumerate(s.calls)
+        )
+    workers = []
+    for doing, agent, turn, epoch, step, told, seen in s.workers:
+        view: tuple[int, ...] = ()
+        if seen:
+            is_present = seen[0] == run.version
+            view = (is_present, *seen[1:]) if is_present or not is_guarded else (False,)
+        workers.append((doing, agent, turn, epoch == heads[agent].epoch, step, told, view))
+    return (
+        tuple([(head.status, head.turn, head.stop, head.waits) for head in heads]),
+        s.turns,
+        calls,
+        s.bells,
+        tuple(workers),
+        s.handler,
+        (run.status, *run[2:]),
+        s.faults,
+    )
+
+
+def owns(s: State, w: Worker) -> bool:
+    """The owner gate: is (turn, epoch) of this worker what the head says is running?"""
+    return s.heads[w.agent][:3] == (RUNNING, w.turn, w.epoch)
+
+
+def resolved(cfg: Config, s: State, t: int) -> int:
+    """The calls of turn t that have a result, as a mask: what claim and suspend tell the owner."""
+    return sum(1 << k for k in range(cfg.calls) if s.calls[cfg.call(t, k)].wait == RESOLVED)
+
+
+def next_step(cfg: Config, w: Worker) -> int:
+    """The first step of the turn that has a call without a result that this worker knows; -1: only the finish is left.
+
+    With `is_any` one result is enough for a step.
+    """
+    for at, step in enumerate(cfg.scripts[w.turn]):
+        known = [w.told >> k & 1 for k in step.calls]
+        if not (any(known) if cfg.is_any else all(known)):
+            return at
+    return -1
+
+
+def read_run(s: State) -> tuple[int, ...]:
+    """What a reaction is computed from: version, reacted, woken, owed, open, status. One statement (K24b)."""
+    return (s.run.version, s.run.reacted, s.run.woken, s.run.owed, s.run.open, s.run.status)

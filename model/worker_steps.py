@@ -1,0 +1,34 @@
+"""What the steps of a worker have in common: leaving on a refusal, going on, and replies that arrive or are lost."""
+
+from __future__ import annotations
+
+from model.checker import FAULT, SYSTEM
+from model.configs import Config, Fault
+from model.kernel import Draft
+from model.state import NOBODY, State, Step, Worker
+
+
+def leave(cfg: Config, s: State, i: int, what: str) -> Step:
+    """An answer that ends the drive, such as `stale`: nothing is written."""
+    return move(cfg, s, i, NOBODY, what)
+
+
+def move(cfg: Config, s: State, i: int, then: Worker, what: str) -> Step:
+    """A decision of the worker, or an answer that it goes on after: nothing is written."""
+    d = Draft(cfg, s)
+    d.workers[i] = then
+    return d.commit(SYSTEM, f"w{i}: {what}")
+
+
+def replies(s: State) -> tuple[bool, ...]:
+    """The replies a commit may have: it arrives (False), it is lost and the worker calls again (True)."""
+    return (False, True) if s.faults[Fault.AMBIGUOUS] else (False,)
+
+
+def settle(d: Draft, i: int, then: Worker, *, is_lost: bool, what: str) -> Step:
+    """Commit; go on as `then` when the reply arrives, stay where we are when it is lost."""
+    if is_lost:
+        d.spend(Fault.AMBIGUOUS)
+        return d.commit(FAULT, f"w{i}: {what} (reply lost, will call again)")
+    d.workers[i] = then
+    return d.commit(SYSTEM, f"w{i}: {what}")

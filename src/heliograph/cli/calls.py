@@ -1,0 +1,100 @@
+"""`helio calls` and `helio report`: what turns wait for, and the answers to it, from a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from argparse import Namespace
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heliograph.cli.files import read_result
+from heliograph.cli.output import duration, json_line, line, moment, note, table
+from heliograph.cli.reading import open_client, open_existing
+from heliograph.errors import InvalidInput, shown
+from heliograph.ledger.reader import WaitRow
+
+if TYPE_CHECKING:
+    from heliograph.client import Command
+
+_ARGUMENTS_WIDTH = 100
+_MEANING = {
+    "applied": "the turn has its result",
+    "early": "kept until the turn makes this call",
+    "duplicate": "it was reported before; the first report counts",
+    "late": "it came after the deadline; the turn has gone on without it",
+    "turn_done": "the turn has ended without it",
+}
+
+
+def list_calls(options: Namespace) -> int:
+    """0 also where nothing is open."""
+    if options.take is not None:
+        if options.tool is None:
+            raise InvalidInput("--take needs --tool: a tool takes its own calls", code="usage", path="--tool")
+        commands = asyncio.run(_take(options.tool, options.take))
+        _print_commands(commands, as_json=options.json)
+        return 0
+    rows = asyncio.run(_list(options.tool, options.limit))
+    if options.json:
+        for row in rows:
+            json_line(row)
+    elif rows:
+        table(("TURN", "CALL", "TOOL", "AGENT", "OPENED", "LEFT"), [_cells(row) for row in rows])
+    else:
+        note("no call is open")
+    return 0
+
+
+def report(options: Namespace) -> int:
+    """0 for every report that needs no repetition, whether it counted or not."""
+    result = None if options.error is not None else read_result(options.result, options.result_file)
+    outcome = asyncio.run(_report(options, result))
+    if options.json:
+        json_line({"turn_id": options.turn, "call_id": options.call_id, "outcome": outcome})
+    else:
+        line(f"{outcome}: {_MEANING[outcome]}")
+    return 0
+
+
+async def _list(tool: str | None, limit: int) -> list[WaitRow]:
+    async with open_existing() as reader:
+        return await reader.open_calls(tool, limit)
+
+
+async def _take(tool: str, limit: int) -> list[Command]:
+    async with open_client(f"call of {tool}") as client:
+        return await client.take_commands([tool], limit)
+
+
+async def _report(options: Namespace, result: Any) -> str:
+    async with open_client(f"turn {options.turn}") as client:
+        return await client.report(
+            options.turn, options.call_id, token=options.token, result=result, error=options.error
+        )
+
+
+def _cells(row: WaitRow) -> tuple[str, ...]:
+    left = "-" if row.deadline is None else duration(row.deadline - datetime.now(UTC))
+    return row.turn_id, row.call_id, row.tool, row.agent_id.split("/")[1], moment(row.opened_at), left
+
+
+def _print_commands(commands: Sequence[Command], *, as_json: bool) -> None:
+    for command in commands:
+        told = {
+            "turn_id": command.turn_id, "call_id": command.call_id, "tool": command.tool, "arguments": command.arguments,
+            "deadline": command.deadline, "delivery": command.delivery, "token": command.token,
+        }  # fmt: skip
+        if as_json:
+            json_line(told)
+            continue
+        arguments = shown(msgspec.json.encode(command.arguments).decode(), _ARGUMENTS_WIDTH)
+        answer = ["helio", "report", command.turn_id, command.call_id]
+        answer += ["--token", command.token] if command.token else []
+        line(f"{command.tool} {arguments}")
+        line(f"    {shlex.join(answer)} --result JSON")
+    if not commands and not as_json:
+        note("no call is open, or others have taken them")

@@ -1,0 +1,49 @@
+"""`helio turn stop` and `helio runs stop`: end work that is not wanted any more."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from heliograph.cli.output import json_line, line
+from heliograph.cli.reading import open_client
+
+if TYPE_CHECKING:
+    from heliograph.client import StopResult
+
+
+def stop_turn(options: Namespace) -> int:
+    """0 also for a turn that has ended before: nobody has to ask again."""
+    return _told("turn", options.turn, asyncio.run(_stop_turn(options)), options)
+
+
+def stop_run(options: Namespace) -> int:
+    """0 also for a run that has ended before."""
+    return _told("run", options.run, asyncio.run(_stop_run(options)), options)
+
+
+async def _stop_turn(options: Namespace) -> StopResult:
+    async with open_client(f"turn {options.turn}") as client:
+        return await client.stop_turn(
+            options.turn, now=options.now, grace_seconds=options.grace, reason=options.reason, actor="helio"
+        )
+
+
+async def _stop_run(options: Namespace) -> StopResult:
+    async with open_client(f"run {options.run}") as client:
+        return await client.stop_run(
+            options.run, now=options.now, grace_seconds=options.grace, reason=options.reason, actor="helio"
+        )
+
+
+def _told(kind: str, name: str, result: StopResult, options: Namespace) -> int:
+    if options.json:
+        json_line({f"{kind}_id": name, "outcome": result.outcome, "ended_as": result.ended_as})
+    elif result.outcome == "already_done":
+        line(f"{kind} {name} has ended already: {result.ended_as or 'pruned'}")
+    elif result.outcome == "stopping" and not options.now:
+        line(f"{kind} {name} is stopping; what runs gets {options.grace:g} s to wind up")
+    else:
+        line(f"{kind} {name} is {result.outcome}")
+    return 0

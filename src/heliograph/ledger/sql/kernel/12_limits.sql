@@ -1,0 +1,117 @@
+-- Limits of a project, and what is refused because of them (S11, S12). A refusal is an outcome with a code, never a surprise.
+
+-- _limits: the limits in force: the project's own, else these.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._limits(p_project text) returns heliograph.project_limits
+    language sql stable as $$
+    select p_project, coalesce(l.queue_max, 1000), coalesce(l.depth_max, 20), coalesce(l.fan_out_max, 1000),
+           coalesce(l.cards_max, 1000), coalesce(l.waits_max, 1000), coalesce(l.payload_bytes_max, 65536),
+           coalesce(l.card_bytes_max, 262144), coalesce(l.result_bytes_max, 1048576),
+           coalesce(l.blob_bytes_max, 16777216), l.running_max, coalesce(l.defers_max, 3)
+      from (select) one left join heliograph.project_limits l on l.project_id = p_project
+$$;
+
+-- _refused: a refusal as an answer carries it.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refused(p_code text, p_message text) returns jsonb
+    language sql immutable as $$
+    select jsonb_build_object('outcome', 'refused', 'code', p_code, 'message', p_message)
+$$;
+
+-- A check of every item of a batch costs more than all else, so whoever calls these asks pg_column_size first.
+
+-- _refuse_signals: null, or why one of these signals is too large to be logged.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_signals(p_signals jsonb, p_limits heliograph.project_limits) returns jsonb
+    language sql stable as $$
+    select heliograph._refused('payload_too_large', format('the payload of %s has %s bytes; at most %s are allowed',
+                               s ->> 'name', octet_length(s ->> 'payload'), p_limits.payload_bytes_max))
+      from jsonb_array_elements(p_signals) with ordinality e (s, n)
+     where octet_length(s ->> 'payload') > p_limits.payload_bytes_max order by n limit 1
+$$;
+
+-- _refuse_content: null, or why this content is too large even for a blob.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_content(p_content jsonb, p_limits heliograph.project_limits) returns jsonb
+    language sql stable as $$
+    select heliograph._refused('payload_too_large', format('a card has %s bytes; at most %s are allowed: upload and reference it',
+                               octet_length(p_content::text), p_limits.blob_bytes_max))
+     where octet_length(p_content::text) > p_limits.blob_bytes_max
+$$;
+
+-- _refuse_activations: null, or why these turns cannot be queued: too many wait for one agent already.
+--   raises: nothing
+--   locks:  nothing; the caller holds the heads
+create function heliograph._refuse_activations(
+    p_project text, p_run_id text, p_activations jsonb, p_limits heliograph.project_limits
+) returns jsonb language sql stable as $$
+    select heliograph._refused('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
+                               w.agent, w.queued, p_limits.queue_max))
+      from (select m.agent, m.more, (select count(*) from heliograph.agent_turns t
+                     where t.project_id = p_project and t.state = 'queued' and t.agent_id = p_run_id || '/' || m.agent) as queued
+              from (select a ->> 'agent' as agent, count(*) as more
+                      from jsonb_array_elements(p_activations) a group by 1) m) w
+     where w.queued + w.more > p_limits.queue_max order by w.agent limit 1
+$$;
+
+-- _stored: content as a card keeps it: itself, or a pointer to the blob that has it, which is put there now.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._stored(p_project text, p_content jsonb, p_limit integer, p_now timestamptz) returns jsonb
+    language plpgsql as $$
+declare
+    v_text text;
+    v_blob_id text;
+begin
+    if pg_column_size(p_content) <= p_limit then
+        return p_content;
+    end if;
+    v_text := p_content::text;
+    v_blob_id := 'sha256:' || encode(sha256(convert_to(v_text, 'UTF8')), 'hex');
+    -- held, so that prune does not take it before the card is there
+    perform from heliograph.blobs where project_id = p_project and blob_id = v_blob_id order by blob_id for key share;
+    if not found then
+        insert into heliograph.blobs (project_id, blob_id, bytes, content, created_at)
+        values (p_project, v_blob_id, octet_length(v_text), p_content, p_now)
+        on conflict do nothing;
+    end if;
+    return jsonb_build_object('$blob', v_blob_id, 'bytes', octet_length(v_text));
+end $$;
+
+-- _content: what a card holds, wherever it is kept.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._content(p_project text, p_content jsonb) returns jsonb
+    language sql stable as $$
+    select case when jsonb_typeof(p_content) = 'object' and p_content ? '$blob' then coalesce(
+        (select b.content from heliograph.blobs b
+          where b.project_id = p_project and b.blob_id = p_content ->> '$blob'), p_content) else p_content end
+$$;
+
+-- set_limits: a project's own limits; p_limits: {name: number or null}. What is not named stays. Answers the limits in force.
+--   raises: 22023 for a name that is no limit, 23514 for a number out of range
+--   locks:  the project's row
+create function heliograph.set_limits(p_project text, p_limits jsonb) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_unknown text := (
+        select string_agg(k, ', ' order by k) from jsonb_object_keys(p_limits) k
+         where k = 'project_id' or not to_jsonb(heliograph._limits(p_project)) ? k);
+begin
+    if v_unknown is not null then
+        raise exception using errcode = '22023', message = format('there is no limit %s', v_unknown);
+    end if;
+    insert into heliograph.project_limits (project_id) values (p_project) on conflict do nothing;
+    update heliograph.project_limits l
+       set (queue_max, depth_max, fan_out_max, cards_max, waits_max, payload_bytes_max, card_bytes_max,
+            result_bytes_max, blob_bytes_max, running_max, defers_max) =
+           (select n.queue_max, n.depth_max, n.fan_out_max, n.cards_max, n.waits_max, n.payload_bytes_max,
+                   n.card_bytes_max, n.result_bytes_max, n.blob_bytes_max, n.running_max, n.defers_max
+              from jsonb_populate_record(l, p_limits) n)
+     where l.project_id = p_project;
+    return to_jsonb(heliograph._limits(p_project)) - 'project_id';
+end $$;

@@ -1,0 +1,167 @@
+-- Inline calls: effects that an owner has here and now. The intent is committed before the effect, the result after it, so
+-- that whoever owns the turn next knows what may be done again and what must not be (K13, K14).
+
+-- begin_call: announce effects before they happen. p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect,
+--   timeout_seconds}]. effect: pure, idempotent, transactional or once (unless said otherwise: once).
+--   Answers [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': do it; so answers the same epoch again, which
+--   has not done it before it has this answer. 'again': another owner began it, and it may be repeated. 'done', with
+--   status and content: it is recorded. 'in_doubt', with the same: another owner began it, it may have happened, and it
+--   must not happen twice, so it counts as unknown from now on. 'stale'. 'refused' with code and message
+--   (too_many_waits; not_inline: the id belongs to a call that the turn waits for).
+--   raises: 22023 for an id without 1 to 200 bytes, an effect that there is not, a timeout out of range
+--   locks:  the heads, then the runs
+create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_doubts jsonb;
+    v_answers jsonb;
+begin
+    perform heliograph._check_calls(p_items);
+    perform heliograph._lock_items(p_project, p_items);
+    with judged as materialized (
+        select i.n, i.item ->> 'turn_id' as turn_id, i.item ->> 'call_id' as call_id, i.item ->> 'step_id' as step_id,
+               i.item ->> 'tool' as tool, coalesce(i.item ->> 'effect', 'once') as effect,
+               (i.item ->> 'epoch')::bigint as epoch, (i.item ->> 'timeout_seconds')::float8 as timeout_seconds,
+               h.agent_id, h.run_id, h.parent_step_id, w.at as wait_at, w.status, w.result_card_id,
+               row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id' order by i.n) = 1 as is_first,
+               case when h.agent_id is null then '{"outcome": "stale"}'
+                    when w.at is null and row_number() over (partition by h.agent_id order by i.n) + o.known > v_limits.waits_max
+                    then heliograph._refused('too_many_waits', format('the turn has %s calls; at most %s are allowed',
+                                             o.known, v_limits.waits_max))
+                    when w.at is null then '{"outcome": "fresh"}'
+                    when w.state = 'resolved' then '{"outcome": "done"}'
+                    when w.kind <> 'inline' then heliograph._refused('not_inline', format('call %s is waited for as a %s',
+                                             i.item ->> 'call_id', w.kind))
+                    when w.epoch = (i.item ->> 'epoch')::bigint then '{"outcome": "fresh"}'
+                    when w.effect in ('pure', 'idempotent') then '{"outcome": "again"}'
+                    else '{"outcome": "in_doubt"}' end as verdict
+          from jsonb_array_elements(p_items) with ordinality i (item, n)
+          left join lateral (
+               select x.agent_id, x.run_id, x.parent_step_id from heliograph.agent_state_head x
+                where x.project_id = p_project and x.agent_id = i.item ->> 'agent_id' and x.status = 'running'
+                  and x.active_agent_turn_id = i.item ->> 'turn_id' and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
+          left join lateral (
+               select x.ctid as at, x.* from heliograph.turn_waiting_tools x
+                where h.agent_id is not null and x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
+                  and x.tool_call_id = i.item ->> 'call_id' offset 0) w on true
+          left join lateral (
+               select count(*) as known from heliograph.turn_waiting_tools x
+                where w.at is null and h.agent_id is not null and x.project_id = p_project
+                  and x.agent_turn_id = i.item ->> 'turn_id' offset 0) o on true
+    ), opened as (
+        insert into heliograph.turn_waiting_tools
+            (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline, opened_at)
+        select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, 'inline', effect, epoch,
+               p_now + make_interval(secs => timeout_seconds), p_now
+          from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
+    ), edge as (
+        insert into heliograph.execution_edges
+            (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
+        select p_project, turn_id, 'tool_call', 'request', run_id, agent_id, call_id, parent_step_id, p_now
+          from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
+    ), taken_over as (
+        update heliograph.turn_waiting_tools w set epoch = j.epoch
+          from judged j where w.ctid = j.wait_at and j.verdict ->> 'outcome' = 'again' and j.is_first
+    )
+    select jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id) || j.verdict
+                     || case when j.verdict ->> 'outcome' = 'done'
+                             then jsonb_build_object('status', j.status, 'content', k.content) else '{}' end order by j.n),
+           jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id, 'status', 'unknown', 'error',
+                         jsonb_build_object('code', 'IN_DOUBT', 'recoverable', false, 'message',
+                             'its worker was lost between its beginning and its end')) order by j.n)
+               filter (where j.verdict ->> 'outcome' = 'in_doubt' and j.is_first)
+      into v_answers, v_doubts
+      from judged j
+      left join lateral (
+           select heliograph._content(p_project, x.content) as content from heliograph.cards x
+            where x.project_id = p_project and x.card_id = j.result_card_id offset 0) k on true;
+    if v_doubts is not null then
+        perform heliograph._resolve(p_project, v_doubts, v_limits, true, p_now);
+        v_answers := heliograph._with_results(p_project, v_answers);
+    end if;
+    return coalesce(v_answers, '[]');
+end $$;
+
+-- _with_results: answers of begin_call; those in doubt with the status and the content that they have been given.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._with_results(p_project text, p_answers jsonb) returns jsonb
+    language sql stable as $$
+    select jsonb_agg(a.item || coalesce(w.result, '{}') order by a.n)
+      from jsonb_array_elements(p_answers) with ordinality a (item, n)
+      left join lateral (
+           select jsonb_build_object('status', x.status, 'content', heliograph._content(p_project, c.content)) as result
+             from heliograph.turn_waiting_tools x
+             join heliograph.cards c on c.project_id = p_project and c.card_id = x.result_card_id
+            where a.item ->> 'outcome' = 'in_doubt' and x.project_id = p_project
+              and x.agent_turn_id = a.item ->> 'turn_id' and x.tool_call_id = a.item ->> 'call_id') w on true
+$$;
+
+-- record_call: what came of effects that begin_call announced. p_items: [{agent_id, turn_id, epoch, call_id, status, result,
+--   error, signals: [draft], said}]. status: success (with result), or failed, timeout, unknown, canceled (with error).
+--   signals and said as in append; the log says of the call what they say.
+--   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items: 'ok'; 'duplicate': it was recorded before,
+--   and nothing is written; 'stale'; 'refused' with code and message (payload_too_large; not_begun; not_inline).
+--   raises: 22023 for another status, or an error that is missing
+--   locks:  the heads, then the runs
+create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_item jsonb;
+    v_results jsonb;
+    v_answer jsonb;
+    v_answers jsonb := '[]';
+begin
+    if exists (select from jsonb_array_elements(p_items) i
+                where not coalesce(i ->> 'status' in ('success', 'failed', 'timeout', 'unknown', 'canceled'), false)
+                   or (i ->> 'status' <> 'success' and i ->> 'error' is null)) then
+        raise exception using errcode = '22023', message =
+            'a call is recorded as success, or as failed, timeout, unknown or canceled with an error';
+    end if;
+    perform heliograph._lock_items(p_project, p_items);
+    for v_item in
+        select i.item || jsonb_build_object('verdict', heliograph._judge_record(p_project, i.item, v_limits), 'is_first',
+                   row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id' order by i.n) = 1)
+          from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.n
+    loop
+        v_answer := v_item -> 'verdict';
+        if v_answer ->> 'outcome' = 'ok' and not (v_item ->> 'is_first')::boolean then
+            v_answer := '{"outcome": "duplicate"}';
+        elsif v_answer ->> 'outcome' = 'ok' then
+            v_answer := v_answer || jsonb_build_object('first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
+            v_results := coalesce(v_results, '[]') || jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id',
+                v_item -> 'call_id', 'status', v_item -> 'status', 'output', v_item -> 'result', 'error', v_item -> 'error');
+        end if;
+        v_answers := v_answers || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id') || v_answer);
+    end loop;
+    if v_results is not null then
+        perform heliograph._resolve(p_project, v_results, v_limits, false, p_now);
+    end if;
+    return v_answers;
+end $$;
+
+-- _judge_record: the outcome of one recorded call, before anything is written; see record_call.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head
+create function heliograph._judge_record(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+    language plpgsql stable as $$
+declare
+    v_wait heliograph.turn_waiting_tools;
+begin
+    if not heliograph._owns(p_project, p_item ->> 'agent_id', p_item ->> 'turn_id', (p_item ->> 'epoch')::bigint) then
+        return '{"outcome": "stale"}';
+    end if;
+    select * into v_wait from heliograph.turn_waiting_tools
+     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id' and tool_call_id = p_item ->> 'call_id';
+    if not found then
+        return heliograph._refused('not_begun', format('call %s was not begun: begin_call comes first', p_item ->> 'call_id'));
+    elsif v_wait.kind <> 'inline' then
+        return heliograph._refused('not_inline', format('call %s is waited for as a %s', p_item ->> 'call_id', v_wait.kind));
+    elsif v_wait.state <> 'open' then
+        return '{"outcome": "duplicate"}';
+    end if;
+    return coalesce(heliograph._refuse_result(p_item, p_limits), heliograph._refuse_said(p_project, p_item, p_limits),
+                    '{"outcome": "ok"}');
+end $$;

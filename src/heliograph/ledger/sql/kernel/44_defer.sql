@@ -1,0 +1,64 @@
+-- defer: the owner cannot go on now, and the turn is due again later (L0-64, G-71). No process waits for it meanwhile.
+
+-- defer: p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, defers_max}]. running -> dispatched, epoch + 1, not to be
+--   claimed before the delay is over; its messages are deferred, with a count, the time and the reason. No attempt is
+--   counted, and it keeps its place in the claim order. defers_max null: the project's limit.
+--   Answers [{turn_id, outcome, targets}] in the order of p_items: 'deferred', with due_at; 'exhausted': it was deferred
+--   defers_max times before, and has ended as failed; 'stopped': a graceful stop waited for it, and has ended it; 'stale'.
+--   raises: 22023 for a delay that is not between 0 and 366 days, a number of deferrals that is negative
+--   locks:  the heads, then the runs
+create function heliograph.defer(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_item jsonb;
+    v_answer jsonb := '[]';
+begin
+    if exists (select from jsonb_array_elements(p_items) i
+                where not coalesce((i ->> 'delay_seconds')::float8 between 0 and 31622400, false)) then
+        raise exception using errcode = '22023', message = 'delay_seconds must be between 0 and 366 days';
+    elsif exists (select from jsonb_array_elements(p_items) i where (i ->> 'defers_max')::integer < 0) then
+        raise exception using errcode = '22023', message = 'defers_max must be 0 or more, or null';
+    end if;
+    perform heliograph._lock_items(p_project, p_items);
+    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
+        v_answer := v_answer || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'targets', '[]'::jsonb)
+                                 || heliograph._defer(p_project, v_item, v_limits.defers_max, p_now));
+    end loop;
+    return v_answer;
+end $$;
+
+-- _defer: one item of defer; see there. Answers {outcome, ..}.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head and the run
+create function heliograph._defer(p_project text, p_item jsonb, p_defers_max integer, p_now timestamptz) returns jsonb
+    language plpgsql as $$
+declare
+    v_due_at timestamptz := p_now + make_interval(secs => (p_item ->> 'delay_seconds')::float8);
+    v_reason text := left(p_item ->> 'reason', 1000);
+    v_most integer := coalesce((p_item ->> 'defers_max')::integer, p_defers_max);
+    v_defers integer;
+    v_targets text[];
+begin
+    if not heliograph._owns(p_project, p_item ->> 'agent_id', p_item ->> 'turn_id', (p_item ->> 'epoch')::bigint) then
+        return '{"outcome": "stale"}';
+    end if;
+    v_targets := heliograph._end_if_stopping(p_project, p_item ->> 'agent_id', p_now);
+    if v_targets is not null then
+        return jsonb_build_object('outcome', 'stopped', 'targets', to_jsonb(v_targets));
+    end if;
+    select defers into v_defers from heliograph.agent_turns
+     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
+    if v_defers >= v_most then
+        v_targets := heliograph._end_by_kernel(p_project, p_item ->> 'turn_id', 'failed', 'RESOURCE_EXHAUSTED',
+            format('put off %s times, at most %s are allowed; the last reason: %s', v_defers + 1, v_most, v_reason), p_now);
+        return jsonb_build_object('outcome', 'exhausted', 'targets', to_jsonb(v_targets));
+    end if;
+    update heliograph.agent_turns set defers = defers + 1
+     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
+    update heliograph.agent_inbox
+       set status = 'deferred', retry_count = retry_count + 1, next_retry_at = v_due_at, defer_reason = v_reason
+     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id' and status = 'processing';
+    perform heliograph._disown(p_project, p_item ->> 'agent_id', v_due_at, p_now);
+    return jsonb_build_object('outcome', 'deferred', 'due_at', v_due_at);
+end $$;

@@ -1,0 +1,145 @@
+-- Children: turns that a suspended turn waits for (L0-38). A child is enqueued in the commit that suspends its parent, and
+-- its end comes back through the outbox (sweep_reports), so that no transaction ever holds both at once (K17).
+
+-- _child_agents: the agent ids of the children that the items of suspend ask for.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._child_agents(p_items jsonb) returns text[]
+    language sql immutable as $$
+    select coalesce(array_agg(distinct concat_ws('/', heliograph._run_of(i ->> 'agent_id'), c #>> '{child,agent}', c #>> '{child,instance}')), '{}')
+      from jsonb_array_elements(p_items) i
+     cross join lateral jsonb_array_elements(i -> 'calls') c
+     where c ->> 'kind' = 'child'
+$$;
+
+-- _hold_new_heads: hold also the heads that came to be while the runs were waited for. Whoever made them has committed; if
+--   somebody else has one by now, waiting for it could be a deadlock, since the runs are held.
+--   raises: 40001: try again
+--   locks:  heads that are free
+create function heliograph._hold_new_heads(p_project text, p_agent_ids text[]) returns void
+    language plpgsql as $$
+declare
+    v_held bigint;
+begin
+    select count(*) into v_held from (
+        select from heliograph.agent_state_head
+         where project_id = p_project and agent_id = any (p_agent_ids)
+         order by agent_id for update skip locked) held;
+    if v_held < (select count(*) from heliograph.agent_state_head
+                  where project_id = p_project and agent_id = any (p_agent_ids)) then
+        raise exception using errcode = '40001', message = 'the head of a child came to be just now; try again';
+    end if;
+end $$;
+
+-- _refuse_children: null, or why the children that an item of suspend asks for are not to be enqueued. Those of calls that
+--   the turn has already are not looked at: they stay what they are.
+--   raises: nothing
+--   locks:  nothing; the caller holds the heads and the run
+create function heliograph._refuse_children(
+    p_project text, p_run_id text, p_item jsonb, p_limits heliograph.project_limits
+) returns jsonb language plpgsql stable as $$
+declare
+    v_children bigint;
+    v_depth integer;
+    v_refusal jsonb;
+begin
+    select count(*) into v_children from jsonb_array_elements(p_item -> 'calls') c where c ->> 'kind' = 'child';
+    if v_children = 0 then
+        return null;
+    elsif v_children > p_limits.fan_out_max then
+        return heliograph._refused('fan_out', format('%s children at once; at most %s are allowed', v_children, p_limits.fan_out_max));
+    end if;
+    select depth + 1 into v_depth from heliograph.agent_turns
+     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
+    with recursive ancestor as (
+        select t.agent_id, t.parent_turn_id from heliograph.agent_turns t
+         where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
+        union all
+        select t.agent_id, t.parent_turn_id from ancestor a
+          join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = a.parent_turn_id
+    ), child as materialized (
+        select c.n, c.item #>> '{child,turn_id}' as turn_id, c.item #>> '{child,instance}' as instance,
+               concat_ws('/', p_run_id, c.item #>> '{child,agent}', c.item #>> '{child,instance}') as agent_id
+          from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
+         where c.item ->> 'kind' = 'child' and not exists (
+               select from heliograph.turn_waiting_tools w
+                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id' and w.tool_call_id = c.item ->> 'call_id')
+    ), queue as materialized (
+        select c.agent_id, count(*) as more, min(c.n) as n, min(c.instance) as instance,
+               (select count(*) from heliograph.agent_turns t
+                 where t.project_id = p_project and t.agent_id = c.agent_id and t.state = 'queued') as queued,
+               exists (select from heliograph.agent_state_head h
+                        where h.project_id = p_project and h.agent_id = c.agent_id) as has_head
+          from child c group by c.agent_id
+    )
+    select r.refusal into v_refusal
+      from (select 1 as rank, c.n, heliograph._refused('id_conflict', format('turn %s exists', c.turn_id)) as refusal
+              from child c where exists (select from heliograph.agent_turns t
+                                          where t.project_id = p_project and t.agent_turn_id = c.turn_id)
+            union all
+            select 2, q.n, heliograph._refused('unknown_agent', format('the run has no agent %s', q.agent_id))
+              from queue q where not q.has_head and q.instance is null
+            union all
+            select 3, q.n, heliograph._refused('delegation_cycle', format('agent %s waits for this turn itself; a turn that '
+                               'it would have to do first could never begin: give the child an instance of its own', q.agent_id))
+              from queue q where q.agent_id in (select a.agent_id from ancestor a)
+            union all
+            select 4, q.n, heliograph._refused('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
+                               q.agent_id, q.queued, p_limits.queue_max))
+              from queue q where q.queued + q.more > p_limits.queue_max
+            union all
+            select 5, q.n, heliograph._refused('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
+                               v_depth, p_limits.depth_max))
+              from queue q where v_depth > p_limits.depth_max
+            union all
+            select 6, q.n, heliograph._refused('run_stopping', format('run %s is being stopped and wakes nobody', p_run_id))
+              from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id where x.status <> 'running') r
+     order by r.rank, r.n limit 1;
+    return v_refusal;
+end $$;
+
+-- _enqueue_children: the child turns of the waits that were just opened, one level deeper than their parents. p_firsts: see
+--   _open_calls. Answers the targets to ring.
+--   raises: see _enqueue
+--   locks:  nothing; the caller holds the heads and the runs
+create function heliograph._enqueue_children(p_project text, p_items jsonb, p_firsts jsonb, p_now timestamptz) returns text[]
+    language plpgsql as $$
+declare
+    v_activations jsonb;
+begin
+    select jsonb_agg((c.item -> 'child') || jsonb_build_object(
+                      'cause', coalesce(nullif(c.item #> '{child,cause}', 'null'), jsonb_build_object('seq', t.activation_seq)),
+                      'run_id', t.run_id, 'base', (p_firsts ->> t.agent_turn_id)::bigint - 1,
+                      'parent_turn_id', t.agent_turn_id, 'parent_call_id', c.item -> 'call_id', 'depth', t.depth + 1)
+               -- only an instance may come to be with its first turn
+               || case when c.item #>> '{child,instance}' is null then '{}' else jsonb_build_object('target', h.target) end
+               order by i.n, c.n)
+      into v_activations
+      from jsonb_array_elements(p_items) with ordinality i (item, n)
+     cross join lateral jsonb_array_elements(i.item -> 'calls') with ordinality c (item, n)
+     cross join lateral (
+           select x.* from heliograph.agent_turns x
+            where x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id' offset 0) t
+     cross join lateral (
+           select x.target from heliograph.agent_state_head x
+            where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
+     where c.item ->> 'kind' = 'child'
+       and exists (select from heliograph.turn_waiting_tools w
+                    where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id
+                      and w.tool_call_id = c.item ->> 'call_id' and w.child_turn_id = c.item #>> '{child,turn_id}')
+       and not exists (select from heliograph.agent_turns x
+                        where x.project_id = p_project and x.agent_turn_id = c.item #>> '{child,turn_id}');
+    if v_activations is null then
+        return '{}';
+    end if;
+    -- a reaction that was computed without these turns may not end the run (K24, K27)
+    update heliograph.runs r
+       set open_turns = r.open_turns + a.more, activations = r.activations + a.more, version = r.version + 1, updated_at = p_now
+      from (select x.at, m.more from (
+                   select a ->> 'run_id' as run_id, count(*)::integer as more from jsonb_array_elements(v_activations) a group by 1) m
+             cross join lateral (
+                   select y.ctid as at from heliograph.runs y
+                    where y.project_id = p_project and y.run_id = m.run_id offset 0) x) a
+     where r.ctid = a.at;
+    return heliograph._enqueue(p_project, v_activations, p_now);
+end $$;

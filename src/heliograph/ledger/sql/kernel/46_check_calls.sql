@@ -1,0 +1,115 @@
+-- What is no call, and what is too much of it. Nonsense is an error of whoever calls, told by the name of the field; what is
+-- over a limit is an outcome.
+
+-- _check_calls: refuse calls that begin_call cannot take.
+--   raises: 22023 naming the field
+--   locks:  nothing
+create function heliograph._check_calls(p_items jsonb) returns void
+    language plpgsql immutable as $$
+declare
+    v_wrong text := (select min(heliograph._wrong_call(i)) from jsonb_array_elements(p_items) i);
+begin
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    end if;
+end $$;
+
+-- _check_suspend: refuse items whose calls no turn may have.
+--   raises: 22023 naming the field
+--   locks:  nothing
+create function heliograph._check_suspend(p_items jsonb) returns void
+    language plpgsql immutable as $$
+declare
+    v_wrong text;
+begin
+    select coalesce(
+        min(case when not coalesce(i ->> 'join' in ('all', 'each'), true) then 'join is all or each'
+                 when jsonb_array_length(i -> 'calls') > 1 and jsonb_array_length(i -> 'calls') >
+                      (select count(distinct c ->> 'call_id') from jsonb_array_elements(i -> 'calls') c)
+                 then 'two calls of one turn have the same id' end),
+        min((select min(coalesce(heliograph._wrong_call(c), case
+                 when not coalesce(c ->> 'kind' in ('tool', 'child', 'timer', 'human'), false)
+                 then 'the kind of a call is tool, child, timer or human'
+                 when (c ->> 'kind' = 'child') <> (coalesce(jsonb_typeof(c -> 'child'), 'null') = 'object')
+                 then 'a call has a child if, and only if, that is its kind'
+                 when c ->> 'kind' = 'timer' and c ->> 'timeout_seconds' is null then 'a timer has a timeout'
+                 when not coalesce(c ->> 'after_execution' in ('suspend', 'terminate'), true)
+                 then 'after_execution is suspend or terminate'
+                 when not coalesce(octet_length(c ->> 'token') between 1 and 1000, true) then 'a token has 1 to 1000 bytes'
+                 when not coalesce(jsonb_typeof(c -> 'command') in ('object', 'null'), true)
+                      or not coalesce(jsonb_typeof(c #> '{command,body}') in ('object', 'null'), true)
+                      or octet_length(c #>> '{command,subject}') > 200
+                 then 'a command is an object with a subject of at most 200 bytes, or none, and an object as body'
+                 when c ->> 'kind' = 'child' then heliograph._wrong_child(c -> 'child', coalesce(jsonb_array_length(i -> 'signals'), 0))
+                 end)) from jsonb_array_elements(i -> 'calls') c))) into v_wrong
+      from jsonb_array_elements(p_items) i;
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    end if;
+end $$;
+
+-- _wrong_call: null, or what is wrong with a call, inline or waited for.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_call(p_call jsonb) returns text
+    language sql immutable as $$
+    select case
+        when not coalesce(octet_length(p_call ->> 'call_id') between 1 and 200, false) then 'a call id has 1 to 200 bytes'
+        when not coalesce(octet_length(p_call ->> 'tool') between 1 and 200, false) then 'the tool of a call has 1 to 200 bytes'
+        when octet_length(p_call ->> 'step_id') > 200 then 'a step id has at most 200 bytes'
+        when not coalesce(p_call ->> 'effect' in ('pure', 'idempotent', 'transactional', 'once'), true)
+        then 'an effect is pure, idempotent, transactional or once'
+        when not coalesce((p_call ->> 'timeout_seconds')::float8 between 0 and 31622400, true)
+        then 'timeout_seconds must be between 0 and 366 days, or null' end
+$$;
+
+-- _wrong_child: null, or what is wrong with the child of a call; p_drafts: how many signals its item has.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns text
+    language sql immutable as $$
+    select case
+        when not coalesce(octet_length(p_child ->> 'agent') between 1 and 200 and p_child ->> 'agent' !~ '/', false)
+        then 'the agent of a child has 1 to 200 bytes and no slash'
+        when not coalesce(octet_length(p_child ->> 'instance') between 1 and 200 and p_child ->> 'instance' !~ '/', true)
+        then 'the instance of a child has 1 to 200 bytes and no slash'
+        when not coalesce(octet_length(p_child ->> 'turn_id') between 1 and 200, false)
+        then 'the turn id of a child has 1 to 200 bytes'
+        when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
+        then 'the activation of a child is the index of one of the signals that come with it'
+        when jsonb_typeof(p_child -> 'cause') = 'number' and not (p_child ->> 'cause')::bigint between 0 and p_drafts - 1
+        then 'the cause of a child is the index of one of the signals that come with it, or {"seq": n}'
+        end
+$$;
+
+-- _refuse_calls: null, or why the calls of an item are too many, or their commands too large.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+    language sql stable as $$
+    select coalesce(
+        (select heliograph._refused('too_many_waits', format('the turn would have %s calls; at most %s are allowed',
+                                                             count(*), p_limits.waits_max))
+           from (select tool_call_id from heliograph.turn_waiting_tools
+                  where project_id = p_project and agent_turn_id = p_item ->> 'turn_id'
+                 union
+                 select c ->> 'call_id' from jsonb_array_elements(p_item -> 'calls') c) w
+         having count(*) > p_limits.waits_max),
+        (select heliograph._refused('payload_too_large', format('the command of call %s has %s bytes; at most %s are allowed: '
+                                    'upload and reference it', c.item ->> 'call_id', octet_length((c.item -> 'command')::text),
+                                    p_limits.result_bytes_max))
+           from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
+          where octet_length((c.item -> 'command')::text) > p_limits.result_bytes_max order by c.n limit 1))
+$$;
+
+-- _refuse_result: null, or why the result or the error of a call is too large.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_result(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+    language sql immutable as $$
+    -- measured as text, which is what everybody gets: a number of ten bytes may have a hundred thousand digits
+    select heliograph._refused('payload_too_large', format('the result of call %s has %s bytes; at most %s are allowed: upload '
+                               'and reference it', p_item ->> 'call_id', r.bytes, p_limits.result_bytes_max))
+      from (select greatest(octet_length((p_item -> 'result')::text), octet_length((p_item -> 'error')::text)) as bytes) r
+     where r.bytes > p_limits.result_bytes_max
+$$;

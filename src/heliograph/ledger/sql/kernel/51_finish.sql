@@ -1,0 +1,162 @@
+-- finish: the owner's ending: deliverable, signals, the run's new state and the turns these signals wake (K1, K24).
+--   p_items: [{agent_id, turn_id, epoch, outcome, content, signals: [draft], reaction}], see _commit_reactions.
+--   Answers [{turn_id, outcome, targets, run}] in the order of p_items. outcome: 'ok'; 'conflict' when the run moved
+--   on since the reaction was computed: nothing was written, run is the new view, compute again; 'duplicate' when
+--   this epoch's deliverable is the turn's already (a retry after a lost reply); 'stale': another owner, stop;
+--   'refused' with code and message (payload_too_large, queue_full, result_fields): nothing was written.
+--   targets: what to ring, of the whole call.
+--   raises: 23514 for a run that may not end yet
+--   locks:  the heads of the turns and of the agents activated, then the runs
+create function heliograph.finish(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_agents text[] := array(select i.item ->> 'agent_id' from jsonb_array_elements(p_items) with ordinality i (item, n) order by n);
+    v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) with ordinality u (a, n) order by n);
+    v_places integer[];
+    v_ended integer[];
+    v_agents_ended text[];
+    v_ending jsonb;
+    v_part jsonb;
+    v_targets text[] := '{}';
+    v_answers jsonb := '[]';
+begin
+    perform heliograph._lock_heads(p_project, v_agents || heliograph._activated(p_items));
+    perform heliograph._lock_runs(p_project, v_runs);
+    for v_places in select places from heliograph._rounds(v_runs) loop
+        with judged as materialized (
+            select n,  i.item -> 'turn_id' as turn_id, v_agents[n] as agent_id,
+                   case when h.agent_id is null then jsonb_build_object('outcome', case when c.turn_epoch is null then 'stale' else 'duplicate' end)
+                        -- no version is no match
+                        when r.version is distinct from (i.item #>> '{reaction,version}')::bigint
+                        then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
+                        else coalesce(
+                            case when pg_column_size(i.item) > least(v_limits.payload_bytes_max, v_limits.blob_bytes_max) / 2
+                                 then heliograph._refuse_ending(i.item, v_limits) end,
+                            case when t.result_fields is not null then heliograph._refuse_fields(i.item, t.result_fields) end,
+                            case when i.item #> '{reaction,activations,0}' is not null
+                                 then heliograph._refuse_activations(p_project, v_runs[n], i.item #> '{reaction,activations}', v_limits) end,
+                            '{"outcome": "ok"}') end as verdict
+              from unnest(v_places) n
+             cross join lateral (select p_items -> (n - 1) as item) i
+              left join lateral (
+                   select x.agent_id, x.active_agent_turn_id from heliograph.agent_state_head x
+                    where x.project_id = p_project and x.agent_id = v_agents[n] and x.status = 'running'
+                      and x.active_agent_turn_id = i.item ->> 'turn_id' and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
+              left join lateral (select * from heliograph.runs x
+                                  where x.project_id = p_project and x.run_id = v_runs[n] offset 0) r on true
+              left join lateral (select x.result_fields from heliograph.agent_turns x
+                                  where x.project_id = p_project and x.agent_turn_id = h.active_agent_turn_id offset 0) t on true
+              left join lateral (
+                   select x.turn_epoch from heliograph.cards x
+                    where h.agent_id is null and x.project_id = p_project and x.card_id = 'card_' || (i.item ->> 'turn_id') || '_end'
+                      and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) c on true
+        )
+        select jsonb_agg(jsonb_build_object('n', n, 'turn_id', turn_id) || verdict order by n),
+               array_agg(n order by n) filter (where verdict = '{"outcome": "ok"}'),
+               array_agg(agent_id order by n) filter (where verdict = '{"outcome": "ok"}')
+          into v_part, v_ended, v_agents_ended
+          from judged;
+        v_answers := v_answers || v_part;
+        if v_ended is not null then
+            v_ending := heliograph._picked(p_items, v_ended);
+            perform heliograph._terminal(p_project, v_ending, p_now);
+            v_targets := v_targets || heliograph._dispatch_next(p_project, v_agents_ended, p_now)
+                                   || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
+        end if;
+    end loop;
+    v_part := jsonb_build_object('targets', heliograph._distinct(v_targets));
+    return coalesce((select jsonb_agg(a - 'n' || v_part order by (a ->> 'n')::integer) from jsonb_array_elements(v_answers) a), '[]');
+end $$;
+
+-- _refuse_ending: null, or why the signals or the content of an ending are too large.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_ending(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+    language sql stable as $$
+    select coalesce(heliograph._refuse_signals(p_item -> 'signals', p_limits),
+                    heliograph._refuse_content(p_item -> 'content', p_limits))
+$$;
+
+-- _refuse_fields: null, or which required result fields a successful deliverable lacks (L0-84, L0-85).
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns jsonb
+    language sql immutable as $$
+    select case when p_fields is not null and p_item ->> 'outcome' = 'success' then (
+        select heliograph._refused('result_fields', 'the deliverable lacks ' || string_agg(f ->> 'name', ', ' order by n))
+          from jsonb_array_elements(p_fields) with ordinality w (f, n)
+         where coalesce((f ->> 'required')::boolean, true)
+           and not jsonb_path_exists(p_item, '$.content.fields[*].name ? (@ == $name)', jsonb_build_object('name', f -> 'name'))
+        having count(*) > 0) end
+$$;
+
+-- release: give turns back unharmed: a worker that closes (L0-111). running -> dispatched, epoch + 1; no attempt is counted,
+--   and they keep their places. p_items: [{agent_id, turn_id, epoch}].
+--   Answers [{turn_id, outcome, targets}]: 'ok'; 'stopped' when a stop waited for it, which ends it; 'stale'.
+--   raises: nothing
+--   locks:  the heads, and the runs of those stopped
+create function heliograph.release(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_item jsonb;
+    v_targets text[];
+    v_outcome text;
+    v_answer jsonb := '[]';
+begin
+    perform heliograph._lock_items(p_project, p_items);
+    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
+        v_targets := '{}';
+        v_outcome := 'stale';
+        if heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
+            v_targets := heliograph._end_if_stopping(p_project, v_item ->> 'agent_id', p_now);
+            v_outcome := 'stopped';
+            if v_targets is null then
+                v_targets := array[heliograph._disown(p_project, v_item ->> 'agent_id', null, p_now)];
+                v_outcome := 'ok';
+            end if;
+        end if;
+        v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', v_outcome,
+                                                   'targets', to_jsonb(v_targets));
+    end loop;
+    return v_answer;
+end $$;
+
+-- _disown: take a running turn from its owner: running -> dispatched, epoch + 1, lease closed, its messages pending again,
+--   due at p_due_at or at once. It keeps its place in the claim order (K22). Answers the target to ring.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head
+create function heliograph._disown(p_project text, p_agent_id text, p_due_at timestamptz, p_now timestamptz) returns text
+    language plpgsql as $$
+declare
+    v_head heliograph.agent_state_head;
+    v_now timestamptz;
+begin
+    select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_agent_id;
+    v_now := greatest(heliograph._after_cards(p_project, v_head.active_agent_turn_id, p_now), v_head.moved_at);
+    update heliograph.leases set ended_at = v_now
+     where project_id = p_project and agent_id = p_agent_id and turn_epoch = v_head.turn_epoch;
+    update heliograph.agent_state_head
+       set status = 'dispatched', turn_epoch = turn_epoch + 1, owner = null, lease_until = null, phase = null,
+           due_at = p_due_at, moved_at = v_now
+     where project_id = p_project and agent_id = p_agent_id;
+    update heliograph.agent_inbox set status = 'pending', turn_epoch = v_head.turn_epoch + 1
+     where project_id = p_project and agent_turn_id = v_head.active_agent_turn_id and status = 'processing';
+    return v_head.target;
+end $$;
+
+-- _end_if_stopping: end the turn of a head that a graceful stop waits for. Answers the targets to ring, null where none waits.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head and the run
+create function heliograph._end_if_stopping(p_project text, p_agent_id text, p_now timestamptz) returns text[]
+    language plpgsql as $$
+declare
+    v_head heliograph.agent_state_head;
+begin
+    select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_agent_id;
+    if v_head.stop_requested_at is null then
+        return null;
+    end if;
+    return heliograph._end_by_kernel(p_project, v_head.active_agent_turn_id, 'canceled', 'CANCELED',
+                                     coalesce(v_head.stop_reason, 'stopped'), p_now);
+end $$;

@@ -1,0 +1,185 @@
+-- Stops: somebody wants a turn or a whole run to end (K12, L0-80, L0-87, G-65, G-66). A turn has one ending, so whatever
+-- asks for it first decides; who asked, and why, stays in the inbox and in the log (S18).
+
+-- stop: stop turns. p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends whatever the turn does at
+--   once. 'graceful' gives a running turn grace_seconds (10 unless said otherwise, CTL-73) to wind itself up: its owner
+--   learns of it by renew, and sweep_stops forces it afterwards; a turn that does not run has nothing in flight and ends
+--   at once. reason: what halt says, external_signal unless said otherwise (CTL-30).
+--   Answers [{turn_id, outcome, targets}] in the order of p_items: 'stopped', with the owner where it had one; 'stopping'
+--   with owner and force_at; 'already_done' with turn_outcome; 'unknown_turn'. A graceful stop asked for again keeps the
+--   earlier force_at, and is forced when that is asked for. Children of the turn are stopped from the outbox (_terminal).
+--   raises: 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is too long
+--   locks:  the heads, then the runs
+create function heliograph.stop(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_item jsonb;
+    v_answer jsonb := '[]';
+begin
+    perform heliograph._check_stop(i) from jsonb_array_elements(p_items) i;
+    perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
+    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
+        v_answer := v_answer || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'targets', '[]'::jsonb)
+                                 || heliograph._stop_turn(p_project, v_item, p_now));
+    end loop;
+    return v_answer;
+end $$;
+
+-- stop_runs: stop whole runs. p_items: [{run_id, mode, grace_seconds, reason, actor}]. The run wakes nobody any more; its
+--   open turns are stopped from the outbox, each in a transaction of its own, and the reaction to the last of them ends it
+--   as canceled. Asked for again, the stronger mode counts.
+--   Answers [{run_id, outcome}] in the order of p_items: 'stopping'; 'already_done' with run_outcome; 'unknown_run'.
+--   raises: see stop
+--   locks:  the runs, then the rows of the outbox: whoever writes a stop of a turn holds its run
+create function heliograph.stop_runs(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_item jsonb;
+    v_answer jsonb := '[]';
+begin
+    perform heliograph._check_stop(i) from jsonb_array_elements(p_items) i;
+    perform heliograph._lock_runs(p_project, array(select i ->> 'run_id' from jsonb_array_elements(p_items) i));
+    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
+        v_answer := v_answer || (jsonb_build_object('run_id', v_item -> 'run_id')
+                                 || heliograph._stop_run(p_project, v_item, p_now));
+    end loop;
+    return v_answer;
+end $$;
+
+-- _stop_turn: one stop {turn_id, mode, grace_seconds, reason, actor}; see stop. Answers {outcome, ..}.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head and the run
+create function heliograph._stop_turn(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
+    language plpgsql as $$
+declare
+    v_turn heliograph.agent_turns;
+    v_head heliograph.agent_state_head;
+    v_reason text := coalesce(p_item ->> 'reason', 'external_signal');
+    v_force_at timestamptz := p_now + make_interval(secs => coalesce((p_item ->> 'grace_seconds')::float8, 10));
+begin
+    select * into v_turn from heliograph.agent_turns
+     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
+    if not found then
+        return heliograph._was_pruned(p_project, 'turn', p_item ->> 'turn_id');
+    elsif v_turn.state = 'done' then
+        return jsonb_build_object('outcome', 'already_done', 'turn_outcome', v_turn.outcome);
+    end if;
+    select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = v_turn.agent_id;
+    if v_turn.state <> 'active' or v_head.status <> 'running' then
+        v_head.owner := null;
+    elsif p_item ->> 'mode' = 'graceful' then
+        if v_head.force_at is null then
+            perform heliograph._note_stop(p_project, v_turn, p_item, v_reason, 'pending', p_now);
+        end if;
+        update heliograph.agent_state_head
+           set stop_requested_at = coalesce(stop_requested_at, p_now), force_at = least(force_at, v_force_at),
+               stop_reason = coalesce(stop_reason, v_reason)
+         where project_id = p_project and agent_id = v_turn.agent_id and (force_at is null or force_at > v_force_at);
+        return jsonb_build_object('outcome', 'stopping', 'owner', v_head.owner, 'force_at', least(v_head.force_at, v_force_at));
+    end if;
+    perform heliograph._note_stop(p_project, v_turn, p_item, v_reason, 'consumed', p_now);
+    return jsonb_build_object('outcome', 'stopped', 'targets', heliograph._distinct(heliograph._end_by_kernel(
+               p_project, v_turn.agent_turn_id, 'canceled', 'CANCELED', v_reason, p_now)))
+           || case when v_head.owner is null then '{}' else jsonb_build_object('owner', v_head.owner) end;
+end $$;
+
+-- _note_stop: halt in the log, and its row in the inbox of the turn, with the actor (S18, L0-60).
+--   raises: nothing
+--   locks:  nothing; the caller holds the head and the run
+create function heliograph._note_stop(
+    p_project text, p_turn heliograph.agent_turns, p_item jsonb, p_reason text, p_status text, p_now timestamptz
+) returns void language plpgsql as $$
+declare
+    v_seq bigint;
+    v_head heliograph.agent_state_head;
+begin
+    select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_turn.agent_id;
+    v_seq := heliograph._log(p_project, p_turn.run_id, p_turn.agent_turn_id, jsonb_build_array(jsonb_build_object(
+        'name', 'halt', 'agent', v_head.agent_name, 'parent', heliograph._signal_id(p_turn.run_id, p_turn.activation_seq),
+        'payload', jsonb_build_object('reason', p_reason, 'graceful', p_item ->> 'mode' = 'graceful'))), p_now);
+    insert into heliograph.agent_inbox
+        (project_id, agent_turn_id, agent_id, message_type, status, turn_epoch, correlation_id, actor, next_retry_at,
+         created_at, consumed_at)
+    values (p_project, p_turn.agent_turn_id, p_turn.agent_id, 'stop', p_status,
+            case when p_turn.state = 'active' then v_head.turn_epoch end, heliograph._signal_id(p_turn.run_id, v_seq),
+            p_item ->> 'actor', p_now, p_now, case when p_status = 'consumed' then p_now end);
+end $$;
+
+-- _stop_run: one stop {run_id, mode, grace_seconds, reason, actor}; see stop_runs. Answers {outcome, ..}.
+--   Its memory learns why, unless it is ending for a reason of its own: the reaction that ends it says so.
+--   raises: nothing
+--   locks:  rows of the outbox; the caller holds the run
+create function heliograph._stop_run(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
+    language plpgsql as $$
+declare
+    v_run heliograph.runs;
+    v_reason text := coalesce(p_item ->> 'reason', 'external_signal');
+begin
+    select * into v_run from heliograph.runs where project_id = p_project and run_id = p_item ->> 'run_id';
+    if not found then
+        return heliograph._was_pruned(p_project, 'run', p_item ->> 'run_id');
+    elsif v_run.status = 'ended' then
+        return jsonb_build_object('outcome', 'already_done', 'run_outcome', v_run.outcome);
+    elsif v_run.status = 'running' then
+        perform heliograph._log(p_project, v_run.run_id, null, jsonb_build_array(jsonb_build_object(
+            'name', 'workflow:terminating', 'parent', heliograph._signal_id(v_run.run_id, 1), 'payload',
+            jsonb_build_object('reason', v_reason) || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))), p_now);
+    end if;
+    update heliograph.runs
+       set status = 'terminating', stop_reason = coalesce(stop_reason, v_reason), version = version + 1, updated_at = p_now,
+           memory = case when memory ? 'stopped_by' then memory
+                         else memory || jsonb_build_object('stopped_by', v_reason, 'is_canceled', true) end
+     where project_id = p_project and run_id = v_run.run_id and (status = 'running' or stop_reason is null);
+    insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
+    select p_project, 'stop:' || t.agent_turn_id, 'stop', t.agent_turn_id, jsonb_build_object('mode', p_item -> 'mode',
+               'grace_seconds', p_item -> 'grace_seconds', 'reason', v_reason, 'actor', p_item -> 'actor'), p_now, p_now
+      from (select x.agent_turn_id, x.state from heliograph.agent_turns x  -- those of the run: not all that are open
+             where x.project_id = p_project and x.run_id = v_run.run_id order by x.queue_seq offset 0) t
+     where t.state <> 'done' order by t.agent_turn_id
+    on conflict (project_id, key) do update  -- delivered before or not: it is on its way again, unless it was the stronger
+       set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
+     where outbox.body ->> 'mode' <> 'force' or excluded.body ->> 'mode' = 'force';
+    return jsonb_build_object('outcome', 'stopping');
+end $$;
+
+-- _was_pruned: what is said of a turn or a run that has no row: it ended long ago, or it never was.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._was_pruned(p_project text, p_kind text, p_id text) returns jsonb
+    language sql stable as $$
+    select coalesce(
+        (select jsonb_build_object('outcome', 'already_done', p_kind || '_outcome', p.outcome) from heliograph.pruned p
+          where p.project_id = p_project and p.id = p_kind || ':' || p_id),
+        jsonb_build_object('outcome', 'unknown_' || p_kind))
+$$;
+
+-- _lock_turns: lock the heads of turns, then their runs. A turn keeps its agent and its run for life.
+--   raises: nothing; a turn that does not exist is skipped
+--   locks:  the heads, then the runs
+create function heliograph._lock_turns(p_project text, p_turn_ids text[]) returns void
+    language plpgsql as $$
+begin
+    perform heliograph._lock_heads(p_project, array(
+        select t.agent_id from heliograph.agent_turns t
+         where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids)));
+    perform heliograph._lock_runs(p_project, array(
+        select t.run_id from heliograph.agent_turns t
+         where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids)));
+end $$;
+
+-- _check_stop: refuse a stop that says no mode, or that nobody could tell apart from a mistake.
+--   raises: 22023 naming the field
+--   locks:  nothing
+create function heliograph._check_stop(p_item jsonb) returns void
+    language plpgsql immutable as $$
+begin
+    if not coalesce(p_item ->> 'mode' in ('force', 'graceful'), false) then
+        raise exception using errcode = '22023', message = format('mode must be force or graceful, not %s', p_item ->> 'mode');
+    elsif not coalesce((p_item ->> 'grace_seconds')::float8 between 0 and 86400, true) then
+        raise exception using errcode = '22023', message = 'grace_seconds must be between 0 and 86400';
+    elsif octet_length(p_item ->> 'reason') > 1000 then
+        raise exception using errcode = '22023', message = 'a reason has at most 1000 bytes';
+    elsif octet_length(p_item ->> 'actor') > 200 then
+        raise exception using errcode = '22023', message = 'an actor has at most 200 bytes';
+    end if;
+end $$;

@@ -1,0 +1,46 @@
+-- Commands for tools that ask, instead of being told over a bus. A command is there until its call is resolved (K18).
+
+-- take_commands: up to p_limit commands for these tools, the oldest first: those that nobody has answered, and that
+--   are not hidden because somebody took them a moment ago. p_tools: [name]. Taken ones are hidden for p_visible_seconds:
+--   whoever has not reported by then may find them taken by another, so a tool knows a call by its turn and call id.
+--   Answers [{turn_id, call_id, tool, body, deadline, delivery}]; body has the token to report with, where the call has
+--   one; delivery: how often it was delivered, this time included.
+--   raises: 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
+--   locks:  the commands taken; one that is just being answered or taken is passed over
+create function heliograph.take_commands(
+    p_project text, p_tools jsonb, p_limit integer, p_visible_seconds float8, p_now timestamptz
+) returns jsonb language plpgsql set search_path = pg_catalog as $$
+declare
+    v_answer jsonb;
+begin
+    if not coalesce(p_limit between 1 and 1000, false) then
+        raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
+    elsif not coalesce(p_visible_seconds between 0 and 86400, false) then
+        raise exception using errcode = '22023',
+            message = format('visible_seconds must be between 0 and 86400, not %s', p_visible_seconds);
+    end if;
+    with due as materialized (
+        select c.key
+          from (select distinct tool from jsonb_array_elements_text(p_tools) tool) t
+         cross join lateral (
+               select o.key, o.outbox_id from heliograph.outbox o
+                where o.project_id = p_project and o.tool = t.tool and o.kind = 'cmd' and o.published_at is null
+                  and coalesce(o.hidden_until, p_now) <= p_now
+                order by o.outbox_id limit p_limit for update skip locked) c
+         order by c.outbox_id limit p_limit
+    ), taken as (
+        update heliograph.outbox o
+           set hidden_until = p_now + make_interval(secs => p_visible_seconds), deliveries = o.deliveries + 1
+          from due d
+         where o.project_id = p_project and o.key = d.key
+        returning o.outbox_id, o.agent_turn_id, o.call_id, o.tool, o.body, o.deliveries
+    )
+    select jsonb_agg(jsonb_build_object('turn_id', k.agent_turn_id, 'call_id', k.call_id, 'tool', k.tool, 'body', k.body,
+                                        'deadline', w.deadline, 'delivery', k.deliveries) order by k.outbox_id)
+      into v_answer
+      from taken k
+     cross join lateral (
+           select x.deadline from heliograph.turn_waiting_tools x
+            where x.project_id = p_project and x.agent_turn_id = k.agent_turn_id and x.tool_call_id = k.call_id offset 0) w;
+    return coalesce(v_answer, '[]');
+end $$;

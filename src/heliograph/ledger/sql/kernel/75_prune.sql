@@ -1,0 +1,147 @@
+-- Pruning: what ended long ago is forgotten, a few rows at a time; that it was is remembered for a while longer.
+
+-- prune: delete finished turns and ended runs that are older than p_before, with all that belongs to them; in runs that go
+--   on, the front of the log that nobody needs; contexts, blobs and tombstones that nobody uses. A turn stays while a row of
+--   its outbox is on its way, or a fork or another turn reads a box of it; of a log, the causes of the turns that are left
+--   and what is owed stay. Each turn and run leaves a tombstone, so that a late duplicate is still told from something new.
+--   A tombstone is older than it looks: it was made when its turn was as old as p_before then. It goes once it is 30 days
+--   older than p_before itself.
+--   p_limit: at most so many of each kind in this call. Nothing is waited for: what somebody holds stays until the next call.
+--   Answers {turns, runs, signals, cards, boxes, blobs, tombstones, more}; signals are rows of the log; more: call again.
+--   raises: 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
+--   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs: none of them is waited for
+create function heliograph.prune(p_project text, p_before timestamptz, p_limit integer, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_turns text[];
+    v_runs text[];
+    v_done jsonb;
+begin
+    if not coalesce(p_limit between 1 and 10000, false) then
+        raise exception using errcode = '22023', message = format('limit must be between 1 and 10000, not %s', p_limit);
+    elsif not coalesce(p_before < p_now, false) then
+        raise exception using errcode = '22023', message = format('prune before a time that is past, not %s', p_before);
+    end if;
+    v_turns := heliograph._hold_old_turns(p_project, p_before, p_limit);
+    v_runs := array(select distinct t.run_id from heliograph.agent_turns t
+                     where t.project_id = p_project and t.agent_turn_id = any (v_turns));
+    v_done := heliograph._prune_turns(p_project, v_turns, p_now)
+              || heliograph._prune_logs(p_project, v_runs, p_before, p_limit, p_now)
+              || heliograph._prune_contexts(p_project, p_before, p_limit)
+              || heliograph._prune_rest(p_project, p_before, p_limit);
+    return v_done || jsonb_build_object('more', exists (
+        select from jsonb_each_text(v_done - 'cards') d where d.value::integer >= p_limit));
+end $$;
+
+-- _hold_old_turns: finished turns that may go, the oldest runs first, and of each run those that came first. Two looks: the
+--   second one, under the locks, sees whoever has forked a box of theirs meanwhile.
+--   raises: nothing
+--   locks:  their heads and the turns, skipping what others hold
+create function heliograph._hold_old_turns(p_project text, p_before timestamptz, p_limit integer) returns text[]
+    language plpgsql as $$
+declare
+    v_turns text[];
+    v_agents text[];
+begin
+    v_turns := array(
+        select t.agent_turn_id
+          from (select x.run_id, x.created_at from heliograph.runs x
+                 where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc) r
+         cross join lateral (  -- not all turns of a long run, each time, because the first ones have to stay
+               select y.agent_turn_id, y.queue_seq
+                 from (select x.agent_turn_id, x.queue_seq, x.state, x.finished_at from heliograph.agent_turns x
+                        where x.project_id = p_project and x.run_id = r.run_id order by x.queue_seq limit 10 * p_limit) y
+                where y.state = 'done' and y.finished_at < p_before and not heliograph._is_needed(p_project, y.agent_turn_id)
+                order by y.queue_seq limit p_limit) t
+         order by r.created_at, r.run_id desc, t.queue_seq limit p_limit);
+    v_agents := array(
+        select h.agent_id from heliograph.agent_state_head h
+         where h.project_id = p_project and h.agent_id = any (array(
+               select distinct t.agent_id from heliograph.agent_turns t
+                where t.project_id = p_project and t.agent_turn_id = any (v_turns)))
+         order by h.agent_id for update skip locked);
+    v_turns := array(
+        select t.agent_turn_id from heliograph.agent_turns t
+         where t.project_id = p_project and t.agent_turn_id = any (v_turns) and t.agent_id = any (v_agents)
+         order by t.agent_turn_id for update skip locked);
+    return array(select id from unnest(v_turns) with ordinality u (id, n)
+                  where not heliograph._is_needed(p_project, id) order by n);
+end $$;
+
+-- _boxes_of: the boxes that a turn may have written to.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._boxes_of(p_project text, p_turn_id text) returns text[]
+    language sql stable as $$
+    select 'box_' || p_turn_id || array(
+        select b.box_id from heliograph.boxes b where b.project_id = p_project and b.writer_turn_id = p_turn_id order by b.box_id)
+$$;
+
+-- _is_needed: true when a finished turn has to stay: an event, a report or a stop of it is not delivered, or somebody
+--   else's fork or context stands on a box that it wrote.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._is_needed(p_project text, p_turn_id text) returns boolean
+    language sql stable as $$
+    select exists (select from heliograph.outbox o
+                    where o.project_id = p_project and o.published_at is null
+                      and o.key = any (array['evt:' || p_turn_id, 'report:' || p_turn_id, 'stop:' || p_turn_id]))
+        or exists (select from heliograph.turn_waiting_tools w
+                     join heliograph.outbox o on o.project_id = p_project and o.published_at is null
+                          and o.key = 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id
+                    where w.project_id = p_project and w.agent_turn_id = p_turn_id)
+        or exists (select from unnest(heliograph._boxes_of(p_project, p_turn_id)) mine (box_id)
+                    where exists (select from heliograph.boxes f
+                                   where f.project_id = p_project and f.base_box_id = mine.box_id
+                                     and f.writer_turn_id is distinct from p_turn_id)
+                       or exists (select from heliograph.agent_turns r
+                                   where r.project_id = p_project and r.context_box_id = mine.box_id
+                                     and r.agent_turn_id <> p_turn_id))
+$$;
+
+-- _prune_turns: delete these turns and their rows, and leave tombstones. Answers {turns, cards}.
+--   raises: nothing
+--   locks:  nothing; the caller holds their heads and the turns
+create function heliograph._prune_turns(p_project text, p_turn_ids text[], p_now timestamptz) returns jsonb
+    language plpgsql as $$
+declare
+    v_cards integer;
+    v_agents text[];
+begin
+    insert into heliograph.pruned (project_id, id, outcome, pruned_at)
+    select p_project, 'turn:' || t.agent_turn_id, t.outcome, p_now from heliograph.agent_turns t
+     where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids) order by t.agent_turn_id
+    on conflict do nothing;
+    -- each agent's leases from the front: those behind the last of these turns are not looked at
+    delete from heliograph.leases l
+     using (select t.agent_id, max(c.turn_epoch) as epoch from heliograph.agent_turns t
+              join heliograph.cards c on c.project_id = p_project and c.card_id = t.deliverable_card_id
+             where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids) group by t.agent_id) old
+     where l.project_id = p_project and l.agent_id = old.agent_id and l.turn_epoch <= old.epoch and l.agent_turn_id = any (p_turn_ids);
+    delete from heliograph.outbox
+     where project_id = p_project and published_at is not null and key = any (array(
+           select prefix || id from unnest(p_turn_ids) id, unnest(array['evt:', 'report:', 'stop:']) prefix
+           union all
+           select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from heliograph.turn_waiting_tools w
+            where w.project_id = p_project and w.agent_turn_id = any (p_turn_ids)));
+    delete from heliograph.cards
+     where project_id = p_project and box_id = any (array(
+           select unnest(heliograph._boxes_of(p_project, id)) from unnest(p_turn_ids) id));
+    get diagnostics v_cards = row_count;
+    delete from heliograph.boxes where project_id = p_project and writer_turn_id = any (p_turn_ids);
+    delete from heliograph.turn_waiting_tools where project_id = p_project and agent_turn_id = any (p_turn_ids);
+    delete from heliograph.agent_inbox where project_id = p_project and agent_turn_id = any (p_turn_ids);
+    delete from heliograph.execution_edges where project_id = p_project and agent_turn_id = any (p_turn_ids);
+    with gone as (
+        delete from heliograph.agent_turns where project_id = p_project and agent_turn_id = any (p_turn_ids)
+        returning agent_id)
+    select array_agg(distinct agent_id) into v_agents from gone;
+    -- instances made for a child: the agents that their run began with stay as long as it does
+    delete from heliograph.agent_state_head h
+     where h.project_id = p_project and h.agent_id = any (v_agents) and h.status = 'idle'
+       and h.agent_id <> h.run_id || '/' || h.agent_name and h.agent_id <> all (array(
+           select distinct t.agent_id from heliograph.agent_turns t
+            where t.project_id = p_project and t.agent_id = any (v_agents)
+              and t.run_id = any (array(select distinct heliograph._run_of(a) from unnest(v_agents) a))));
+    return jsonb_build_object('turns', cardinality(p_turn_ids), 'cards', v_cards);
+end $$;

@@ -1,0 +1,154 @@
+-- Pruning, second part: the logs of runs, and the runs themselves; contexts, blobs and tombstones. See prune.
+
+-- _prune_logs: shorten logs by up to p_limit rows: those of p_run_ids, whose turns have just gone, and of the oldest runs. Of a
+--   run that goes on, the front; of one that has ended, and has no turn any more, all, and then it goes itself.
+--   Answers {signals, runs}.
+--   raises: nothing
+--   locks:  the runs, and the heads of those that go, skipping what others hold
+create function heliograph._prune_logs(
+    p_project text, p_run_ids text[], p_before timestamptz, p_limit integer, p_now timestamptz
+) returns jsonb language plpgsql as $$
+declare
+    v_run_id text;
+    v_run heliograph.runs;
+    v_rows integer;
+    v_signals integer := 0;
+    v_runs integer := 0;
+begin
+    for v_run_id in
+        select r.run_id from heliograph.runs r
+         where r.project_id = p_project and r.created_at < p_before and r.run_id = any (p_run_ids || array(
+               select x.run_id from heliograph.runs x
+                where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc limit 10 * p_limit))
+           and case r.status when 'ended' then r.ended_at < p_before and not exists (
+                        select from heliograph.agent_turns t where t.project_id = p_project and t.run_id = r.run_id)
+               else exists (select from heliograph.signals s where s.project_id = p_project and s.run_id = r.run_id
+                               and s.seq = r.pruned_seq + 1 and s.at < p_before) end
+         order by r.created_at, r.run_id desc
+    loop
+        exit when v_signals >= p_limit or v_runs >= p_limit;
+        select * into v_run from heliograph.runs
+         where project_id = p_project and run_id = v_run_id order by run_id for update skip locked;
+        continue when not found;
+        v_rows := heliograph._shorten_log(p_project, v_run, p_before, p_limit - v_signals);
+        v_signals := v_signals + v_rows;
+        v_runs := v_runs + heliograph._forget_run(p_project, v_run, p_now);
+    end loop;
+    return jsonb_build_object('signals', v_signals, 'runs', v_runs);
+end $$;
+
+-- _shorten_log: delete up to p_limit rows from the front of a run's log, up to the first that is young, or owed, or the
+--   cause of a turn that is left. Answers how many.
+--   raises: nothing
+--   locks:  nothing; the caller holds the run
+create function heliograph._shorten_log(p_project text, p_run heliograph.runs, p_before timestamptz, p_limit integer)
+    returns integer language plpgsql as $$
+declare
+    v_needed bigint;
+    v_upto bigint;
+    v_rows integer;
+begin
+    v_needed := least((select min(least(t.cause_seq, t.activation_seq)) from heliograph.agent_turns t
+                        where t.project_id = p_project and t.run_id = p_run.run_id),
+                      (select min(s.seq) from heliograph.signals s
+                        where s.project_id = p_project and s.run_id = p_run.run_id and s.owed));
+    select max(f.seq + f.count - 1) into v_upto
+      from (select s.seq, s.count, bool_and(s.at < p_before and s.seq + s.count <= coalesce(v_needed, s.seq + s.count))
+                                       over (order by s.seq) as is_old
+              from (select * from heliograph.signals x
+                     where x.project_id = p_project and x.run_id = p_run.run_id order by x.seq limit p_limit) s) f
+     where f.is_old;
+    delete from heliograph.signals where project_id = p_project and run_id = p_run.run_id and seq <= v_upto;
+    get diagnostics v_rows = row_count;
+    update heliograph.runs set pruned_seq = v_upto where project_id = p_project and run_id = p_run.run_id and pruned_seq < v_upto;
+    return v_rows;
+end $$;
+
+-- _forget_run: delete a run that is over, once nothing is left of it but its agents; answers 1 if it is gone, else 0.
+--   raises: nothing
+--   locks:  its heads, if nobody holds one; the caller holds the run
+create function heliograph._forget_run(p_project text, p_run heliograph.runs, p_now timestamptz) returns integer
+    language plpgsql as $$
+declare
+    v_heads integer;
+    v_gone integer;
+begin
+    if p_run.status <> 'ended'
+       or exists (select from heliograph.agent_turns where project_id = p_project and run_id = p_run.run_id)
+       or exists (select from heliograph.signals where project_id = p_project and run_id = p_run.run_id) then
+        return 0;
+    end if;
+    select count(*) into v_heads from heliograph.agent_state_head h
+     where h.project_id = p_project and h.agent_id >= p_run.run_id || '/' and h.agent_id < p_run.run_id || '0';
+    select count(*) into v_gone from (
+        select from heliograph.agent_state_head h
+         where h.project_id = p_project and h.agent_id >= p_run.run_id || '/' and h.agent_id < p_run.run_id || '0'
+         order by h.agent_id for update skip locked) held;
+    if v_gone < v_heads then
+        return 0;
+    end if;
+    delete from heliograph.agent_state_head h
+     where h.project_id = p_project and h.agent_id >= p_run.run_id || '/' and h.agent_id < p_run.run_id || '0';
+    insert into heliograph.pruned (project_id, id, hash, outcome, pruned_at)
+    values (p_project, 'run:' || p_run.run_id, p_run.request_hash, p_run.outcome, p_now) on conflict do nothing;
+    delete from heliograph.runs where project_id = p_project and run_id = p_run.run_id;
+    return 1;
+end $$;
+
+-- _is_read: true when a turn has this box as its context, or a box was forked from it.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._is_read(p_project text, p_box_id text) returns boolean
+    language sql stable as $$
+    select exists (select from heliograph.agent_turns where project_id = p_project and context_box_id = p_box_id)
+        or exists (select from heliograph.boxes where project_id = p_project and base_box_id = p_box_id)
+$$;
+
+-- _prune_contexts: delete context boxes that are old and that no turn and no fork uses any more. Answers {boxes}.
+--   raises: nothing
+--   locks:  the boxes, skipping what others hold
+create function heliograph._prune_contexts(p_project text, p_before timestamptz, p_limit integer) returns jsonb
+    language plpgsql as $$
+declare
+    v_boxes text[];
+begin
+    v_boxes := array(
+        select b.box_id from heliograph.boxes b
+         where b.project_id = p_project and b.kind = 'context' and b.created_at < p_before
+           and not heliograph._is_read(p_project, b.box_id)
+         order by b.created_at, b.box_id limit p_limit for update skip locked);
+    v_boxes := array(select id from unnest(v_boxes) with ordinality u (id, n)
+                      where not heliograph._is_read(p_project, id) order by n);  -- again, under the locks
+    delete from heliograph.cards where project_id = p_project and box_id = any (v_boxes);
+    delete from heliograph.boxes where project_id = p_project and box_id = any (v_boxes);
+    return jsonb_build_object('boxes', cardinality(v_boxes));
+end $$;
+
+-- _prune_rest: blobs that no card points to, and tombstones that are old enough. Answers {blobs, tombstones}.
+--   raises: nothing
+--   locks:  the blobs, skipping those that are being put again
+create function heliograph._prune_rest(p_project text, p_before timestamptz, p_limit integer) returns jsonb
+    language plpgsql as $$
+declare
+    v_blobs text[];
+    v_forgotten integer;
+begin
+    v_blobs := array(
+        select b.blob_id from heliograph.blobs b
+         where b.project_id = p_project and b.created_at < p_before and not exists (
+               select from heliograph.cards c where c.project_id = p_project and c.content ? '$blob' and c.content ->> '$blob' = b.blob_id)
+         order by b.created_at, b.blob_id limit p_limit for update skip locked);
+    with gone as (  -- looked at again, under the locks
+        delete from heliograph.blobs b
+         where b.project_id = p_project and b.blob_id = any (v_blobs) and not exists (
+               select from heliograph.cards c where c.project_id = p_project and c.content ? '$blob' and c.content ->> '$blob' = b.blob_id)
+        returning b.blob_id)
+    select coalesce(array_agg(blob_id order by blob_id), '{}') into v_blobs from gone;
+    delete from heliograph.pruned
+     where project_id = p_project and id = any (array(
+           select p.id from heliograph.pruned p
+            where p.project_id = p_project and p.pruned_at < p_before - interval '30 days'
+            order by p.pruned_at, p.id limit p_limit));
+    get diagnostics v_forgotten = row_count;
+    return jsonb_build_object('blobs', cardinality(v_blobs), 'tombstones', v_forgotten);
+end $$;

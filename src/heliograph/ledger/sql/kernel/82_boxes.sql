@@ -1,0 +1,242 @@
+-- Boxes. A turn reads its context box, which nobody writes to, and appends to its output box, which nobody else writes to
+-- (L0-90 to L0-92). A fork is a row: it sees its base up to the position at which it was made (L0-98), so making one costs
+-- the same whatever the base holds, and a card lives in one box for ever.
+
+-- put_boxes: put context boxes together from outside (L0-95). p_items: [{box_id, cards: [{card_id, kind, content}]}]; a card
+--   without an id is card_<box_id>_<n>. The box is whole from the start, and nobody adds to it later.
+--   Answers [{box_id, outcome}] in the order of p_items: 'put'; 'duplicate' for the same cards again; 'conflict' for an id
+--   that other cards, or another kind of box, have; 'refused' with code and message (payload_too_large, card_exists).
+--   raises: 22023 for an id that is none, or is for a turn's own box or deliverable, and for a card without kind or content
+--   locks:  the new boxes in ascending id; nobody else knows them yet
+create function heliograph.put_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_item record;
+    v_answers jsonb := '{}';
+begin
+    perform heliograph._check_box(i ->> 'box_id') from jsonb_array_elements(p_items) i;
+    perform heliograph._check_box_card(c) from jsonb_array_elements(p_items) i, jsonb_array_elements(i -> 'cards') c;
+    for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.item ->> 'box_id', i.n loop
+        v_answers := v_answers || jsonb_build_object(v_item.n::text, heliograph._put_box(p_project, v_item.item, v_limits, p_now));
+    end loop;
+    return heliograph._box_answers(p_items, v_answers);
+end $$;
+
+-- fork_boxes: make forks. p_items: [{box_id, base_box_id, writer_turn_id}]. The fork of a box, of a fork, or of what a turn
+--   has written so far. With writer_turn_id it is an output box, which this turn alone may append to, once replace_boxes
+--   has made it the turn's; without, it is a context box.
+--   Answers [{box_id, outcome}] in the order of p_items: 'forked'; 'duplicate' for the same fork again, which stays what it
+--   was; 'conflict' for an id that another box has; 'unknown_box' for the base, 'unknown_turn' for the writer.
+--   raises: 22023 for an id that is none, or is for a turn's own box
+--   locks:  the bases against prune; the new boxes in ascending id
+create function heliograph.fork_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_item record;
+    v_answers jsonb := '{}';
+begin
+    perform heliograph._check_box(i ->> 'box_id') from jsonb_array_elements(p_items) i;
+    for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.item ->> 'box_id', i.n loop
+        v_answers := v_answers || jsonb_build_object(v_item.n::text, heliograph._fork_box(
+            p_project, v_item.item ->> 'box_id', v_item.item ->> 'base_box_id', v_item.item ->> 'writer_turn_id', p_now));
+    end loop;
+    return heliograph._box_answers(p_items, v_answers);
+end $$;
+
+-- replace_boxes: swap the boxes of turns that are held (L0-97): to compact what a turn reads, or to go on in a fork.
+--   p_items: [{agent_id, turn_id, epoch, context_box_id, output_box_id}]; a key that is not there changes nothing, a null
+--   context is none. The output box must be the turn's own, box_<turn>, or a fork made for it; the context one that nobody
+--   writes to. From then on cards and the deliverable go to the new output box (L0-82).
+--   Answers [{turn_id, outcome}] in the order of p_items: 'ok'; 'stale'; 'refused' with code and message (unknown_box,
+--   box_not_writable, box_in_use), which changed nothing.
+--   raises: nothing
+--   locks:  the heads; the boxes against prune
+create function heliograph.replace_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog as $$
+declare
+    v_item jsonb;
+    v_verdict jsonb;
+    v_answer jsonb := '[]';
+begin
+    perform heliograph._lock_heads(p_project, array(
+        select distinct i ->> 'agent_id' from jsonb_array_elements(p_items) i));
+    for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
+        v_verdict := '{"outcome": "stale"}';
+        if heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
+            v_verdict := coalesce(heliograph._refuse_boxes(p_project, v_item), '{"outcome": "ok"}');
+        end if;
+        if v_verdict ->> 'outcome' = 'ok' then
+            update heliograph.agent_turns
+               set output_box_id = coalesce(v_item ->> 'output_box_id', output_box_id),
+                   context_box_id = case when v_item ? 'context_box_id' then v_item ->> 'context_box_id' else context_box_id end
+             where project_id = p_project and agent_turn_id = v_item ->> 'turn_id';
+        end if;
+        v_answer := v_answer || (jsonb_build_object('turn_id', v_item -> 'turn_id') || v_verdict);
+    end loop;
+    return v_answer;
+end $$;
+
+-- _put_box: one box {box_id, cards}; see put_boxes. Answers {outcome, ..}.
+--   raises: 23505 for a card id that somebody takes at the same moment
+--   locks:  the new box
+create function heliograph._put_box(
+    p_project text, p_item jsonb, p_limits heliograph.project_limits, p_now timestamptz
+) returns jsonb language plpgsql as $$
+declare
+    v_box_id text := p_item ->> 'box_id';
+    v_cards jsonb := coalesce(nullif(p_item -> 'cards', 'null'), '[]');
+    v_hash text := encode(sha256(convert_to(v_cards::text, 'UTF8')), 'hex');
+    v_refusal jsonb;
+begin
+    v_refusal := (
+        select heliograph._refuse_content(c.item -> 'content', p_limits) from jsonb_array_elements(v_cards) with ordinality c (item, n)
+         where heliograph._refuse_content(c.item -> 'content', p_limits) is not null order by c.n limit 1);
+    if v_refusal is not null then
+        return v_refusal;
+    end if;
+    if not exists (select from heliograph.boxes where project_id = p_project and box_id = v_box_id) then
+        v_refusal := (
+            select heliograph._refused('card_exists', format('there is a card %s already', x.card_id))
+              from jsonb_array_elements(v_cards) c
+              join heliograph.cards x on x.project_id = p_project and x.card_id = c ->> 'card_id' order by x.card_id limit 1);
+        if v_refusal is not null then
+            return v_refusal;
+        end if;
+        insert into heliograph.boxes (project_id, box_id, kind, hash, created_at)
+        values (p_project, v_box_id, 'context', v_hash, p_now) on conflict do nothing;
+        if found then
+            insert into heliograph.cards (project_id, card_id, box_id, kind, content, created_at)
+            select p_project, coalesce(c.item ->> 'card_id', 'card_' || v_box_id || '_' || c.n), v_box_id, c.item ->> 'kind',
+                   heliograph._stored(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
+              from jsonb_array_elements(v_cards) with ordinality c (item, n)
+             order by c.n;
+            return '{"outcome": "put"}';
+        end if;
+    end if;
+    return (select jsonb_build_object('outcome', case when hash = v_hash then 'duplicate' else 'conflict' end)
+              from heliograph.boxes where project_id = p_project and box_id = v_box_id);
+end $$;
+
+-- _fork_box: one fork; see fork_boxes. Answers {outcome}.
+--   raises: nothing
+--   locks:  the base's row, or that of the turn which writes it, against prune; the new box
+create function heliograph._fork_box(
+    p_project text, p_box_id text, p_base_box_id text, p_writer_turn_id text, p_now timestamptz
+) returns jsonb language plpgsql as $$
+begin
+    if not heliograph._hold_box(p_project, p_base_box_id) then
+        return '{"outcome": "unknown_box"}';
+    elsif p_writer_turn_id is not null and not exists (
+            select from heliograph.agent_turns
+             where project_id = p_project and agent_turn_id = p_writer_turn_id and state <> 'done') then
+        return '{"outcome": "unknown_turn"}';
+    end if;
+    insert into heliograph.boxes (project_id, box_id, kind, base_box_id, base_position, writer_turn_id, created_at)
+    values (p_project, p_box_id, case when p_writer_turn_id is null then 'context' else 'output' end, p_base_box_id,
+            -- one box has one writer at a time, so nothing can be committed before this position later on
+            coalesce((select c.position from heliograph.cards c
+                       where c.project_id = p_project and c.box_id = p_base_box_id order by c.position desc limit 1),
+                     (select b.base_position from heliograph.boxes b
+                       where b.project_id = p_project and b.box_id = p_base_box_id), 0),
+            p_writer_turn_id, p_now)
+    on conflict do nothing;
+    if found then
+        return '{"outcome": "forked"}';
+    end if;
+    return (select jsonb_build_object('outcome', case when base_box_id = p_base_box_id
+                                          and writer_turn_id is not distinct from p_writer_turn_id then 'duplicate' else 'conflict' end)
+              from heliograph.boxes where project_id = p_project and box_id = p_box_id);
+end $$;
+
+-- _hold_box: true when there is such a box, which prune leaves alone until this transaction is over.
+--   raises: nothing
+--   locks:  its row, or that of the turn which may write to it, for key share: nobody but prune minds, and prune skips it
+create function heliograph._hold_box(p_project text, p_box_id text) returns boolean
+    language plpgsql as $$
+declare
+    v_writer text := heliograph._writer_of(p_project, p_box_id);
+begin
+    if v_writer is null then
+        perform from heliograph.boxes
+          where project_id = p_project and box_id = p_box_id order by box_id for key share;
+        return found;
+    end if;
+    -- one lock for all that a turn wrote, the one that prune takes too: two, in another order, could be a deadlock
+    perform from heliograph.agent_turns
+      where project_id = p_project and agent_turn_id = v_writer order by agent_turn_id for key share;
+    return found and (p_box_id = 'box_' || v_writer
+                      or exists (select from heliograph.boxes where project_id = p_project and box_id = p_box_id));
+end $$;
+
+-- _refuse_boxes: null, or why a turn cannot have these boxes; see replace_boxes.
+--   raises: nothing
+--   locks:  the boxes against prune; the caller holds the head
+create function heliograph._refuse_boxes(p_project text, p_item jsonb) returns jsonb
+    language plpgsql as $$
+declare
+    v_output text := p_item ->> 'output_box_id';
+    v_context text := p_item ->> 'context_box_id';
+begin
+    if v_output is not null and not heliograph._hold_box(p_project, v_output) then
+        return heliograph._refused('unknown_box', format('there is no box %s', v_output));
+    elsif v_context is not null and not heliograph._hold_box(p_project, v_context) then
+        return heliograph._refused('unknown_box', format('there is no box %s', v_context));
+    elsif heliograph._writer_of(p_project, v_output) is distinct from p_item ->> 'turn_id' and v_output is not null then
+        return heliograph._refused('box_not_writable', format('box %s is not this turn''s: fork it with writer_turn_id', v_output));
+    elsif exists (select from heliograph.agent_turns
+                   where project_id = p_project and context_box_id = v_output and state <> 'done'
+                     and (agent_turn_id <> p_item ->> 'turn_id' or not p_item ? 'context_box_id')) or v_output = v_context then
+        return heliograph._refused('box_in_use', format('box %s is being read: write to another fork', v_output));
+    elsif exists (select from heliograph.agent_turns
+                   where project_id = p_project and agent_turn_id = heliograph._writer_of(p_project, v_context) and state <> 'done') then
+        return heliograph._refused('box_in_use', format('box %s is still being written: read a fork of it', v_context));
+    end if;
+    return null;
+end $$;
+
+-- _writer_of: the turn that may append to a box; null for a context box.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._writer_of(p_project text, p_box_id text) returns text
+    language sql stable as $$
+    select case when exists (select from heliograph.boxes where project_id = p_project and box_id = p_box_id)
+                then (select writer_turn_id from heliograph.boxes where project_id = p_project and box_id = p_box_id)
+                when p_box_id like 'box\_%' then substr(p_box_id, 5) end
+$$;
+
+-- _box_answers: [{box_id, ..}] in the order of p_items, from answers by their place.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._box_answers(p_items jsonb, p_answers jsonb) returns jsonb
+    language sql immutable as $$
+    select coalesce(jsonb_agg(jsonb_build_object('box_id', i.item -> 'box_id') || (p_answers -> i.n::text) order by i.n), '[]')
+      from jsonb_array_elements(p_items) with ordinality i (item, n)
+$$;
+
+-- _check_box: refuse an id that no box made from outside may have: box_<turn> is that turn's own.
+--   raises: 22023
+--   locks:  nothing
+create function heliograph._check_box(p_box_id text) returns void
+    language plpgsql immutable as $$
+begin
+    if not coalesce(octet_length(p_box_id) between 1 and 200 and p_box_id not like 'box\_%', false) then
+        raise exception using errcode = '22023', message = format(
+            'a box id has 1 to 200 bytes and does not begin with box_, not %s: those are the turns'' own', left(p_box_id, 200));
+    end if;
+end $$;
+
+-- _check_box_card: refuse a card that could not be stored, or that has the id of a deliverable to come.
+--   raises: 22023
+--   locks:  nothing
+create function heliograph._check_box_card(p_card jsonb) returns void
+    language plpgsql immutable as $$
+begin
+    if octet_length(p_card ->> 'card_id') not between 1 and 200 or p_card ->> 'card_id' like '%\_end' then
+        raise exception using errcode = '22023', message = 'a card id has 1 to 200 bytes and does not end with _end: that is a deliverable';
+    elsif coalesce(p_card ->> 'kind', 'task.deliverable') = 'task.deliverable' or octet_length(p_card ->> 'kind') > 200 then
+        raise exception using errcode = '22023', message = 'a card has a kind of at most 200 bytes, and only an ending writes a task.deliverable';
+    elsif p_card -> 'content' is null then
+        raise exception using errcode = '22023', message = 'a card has content';
+    end if;
+end $$;

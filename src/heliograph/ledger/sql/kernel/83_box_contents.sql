@@ -1,0 +1,61 @@
+-- What a box holds: its own cards, and before them those of the box that it was forked from.
+
+-- read_box: up to p_limit cards of a box after a position, in order, those of its bases before its own; nothing for a box
+--   that is not there. A page costs the same wherever it is, however many cards there are.
+--   Answers [{position, card_id, kind, content, turn_id, epoch, created_at}].
+--   raises: 22023 for a limit that is not between 1 and 1000
+--   locks:  nothing
+create function heliograph.read_box(p_project text, p_box_id text, p_after bigint, p_limit integer) returns jsonb
+    language plpgsql stable set search_path = pg_catalog as $$
+declare
+    v_level record;
+    v_cards jsonb;
+    v_answer jsonb := '[]';
+begin
+    if not coalesce(p_limit between 1 and 1000, false) then
+        raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
+    end if;
+    for v_level in select c.box_id, c.up_to from heliograph._box_chain(p_project, p_box_id) c order by c.level desc loop
+        exit when jsonb_array_length(v_answer) >= p_limit;
+        select jsonb_agg(jsonb_build_object(
+                   'position', c.position, 'card_id', c.card_id, 'kind', c.kind,
+                   'content', heliograph._content(p_project, c.content), 'turn_id', c.agent_turn_id, 'epoch', c.turn_epoch,
+                   'created_at', c.created_at) order by c.position)
+          into v_cards
+          from (select * from heliograph.cards x
+                 where x.project_id = p_project and x.box_id = v_level.box_id
+                   and x.position > coalesce(p_after, 0) and x.position <= v_level.up_to
+                 order by x.position limit p_limit - jsonb_array_length(v_answer)) c;
+        v_answer := v_answer || coalesce(v_cards, '[]');
+    end loop;
+    return v_answer;
+end $$;
+
+-- _box_chain: a box and its bases, each with the position up to which it is seen; level 0 is the box itself.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._box_chain(p_project text, p_box_id text) returns table (box_id text, up_to bigint, level integer)
+    language sql stable as $$
+    with recursive chain (box_id, up_to, level) as (
+        select p_box_id collate "C", 9223372036854775807, 0
+        union all
+        select b.base_box_id, least(c.up_to, b.base_position), c.level + 1
+          from chain c
+         cross join lateral (  -- by its key: not among all that are forks
+               select x.base_box_id, x.base_position from heliograph.boxes x
+                where x.project_id = p_project and x.box_id = c.box_id offset 0) b
+         where b.base_box_id is not null)
+    select chain.box_id, chain.up_to, chain.level from chain
+$$;
+
+create view heliograph.box_contents as
+select c.project_id, c.box_id, c.position, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
+       heliograph._content(c.project_id, c.content) as content, c.created_at
+  from heliograph.cards c
+union all
+select b.project_id, b.box_id, c.position, c.card_id, c.agent_turn_id, c.turn_epoch, c.kind,
+       heliograph._content(c.project_id, c.content), c.created_at
+  from heliograph.boxes b
+ cross join lateral heliograph._box_chain(b.project_id, b.box_id) f
+  join heliograph.cards c on c.project_id = b.project_id and c.box_id = f.box_id and c.position <= f.up_to
+ where f.level > 0;

@@ -1,0 +1,80 @@
+"""What a deliverable must have: the fields that whoever asked for the task wants answered (L0-84, L0-85, L0-89)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from heliograph.errors import InvalidInput, shown
+from heliograph.types import Json, JsonObject
+
+FIELDS_MAX = 100
+FIELD_NAME_MAX = 200
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,), "number": (int, float), "integer": (int,), "boolean": (bool,), "object": (dict,), "array": (list,),
+}  # fmt: skip
+_KEYS = ("name", "type", "required", "description")
+
+
+def check_fields(fields: Any, path: str = "/result_fields") -> list[JsonObject]:
+    """A list of {name, type?, required?, description?} as it is stored: whether a field is required is always said.
+
+    A field is required unless it says otherwise. Raises InvalidInput: `wrong_type`, `required_field`, `unknown_field`,
+    `invalid_enum`, `too_long`, `duplicate_entry`.
+    """
+    if not isinstance(fields, list | tuple):
+        raise InvalidInput(f"result_fields is a list of fields such as {{'name': 'summary'}}, not {shown(fields)}",
+                           code="wrong_type", path=path)  # fmt: skip
+    if len(fields) > FIELDS_MAX:
+        raise InvalidInput(
+            f"result_fields has {len(fields)} fields, the limit is {FIELDS_MAX}", code="too_long", path=path
+        )
+    checked = [_check_field(field, f"{path}/{n}") for n, field in enumerate(fields)]
+    names = [field["name"] for field in checked]
+    if twice := next((name for n, name in enumerate(names) if name in names[:n]), None):
+        raise InvalidInput(
+            f"result_fields has {shown(twice)} twice; take one of them out", code="duplicate_entry", path=path
+        )
+    return checked
+
+
+def problems_of(fields: Sequence[Mapping[str, Any]], output: Json) -> list[str]:
+    """What the output lacks of the fields; empty when nothing. An output that is no object has none of them."""
+    values = output if isinstance(output, dict) else {}
+    problems = []
+    for field in fields:
+        name, kind = field["name"], field.get("type")
+        if name not in values:
+            if field.get("required", True):
+                problems.append(f"{name} is missing")
+        elif kind is not None and not _fits(values[name], kind):
+            problems.append(f"{name} is not of type {kind}")
+    return problems
+
+
+def _check_field(field: Any, path: str) -> JsonObject:
+    if not isinstance(field, Mapping):
+        raise InvalidInput(f"a field is an object such as {{'name': 'summary'}}, not {shown(field)}", code="wrong_type",
+                           path=path)  # fmt: skip
+    for key in field:
+        if key not in _KEYS:
+            raise InvalidInput(
+                f"a field has no {shown(key)}; there are {', '.join(_KEYS)}", code="unknown_field", path=path
+            )
+    name, kind, required = field.get("name"), field.get("type"), field.get("required", True)
+    if not isinstance(name, str) or not 0 < len(name) <= FIELD_NAME_MAX:
+        raise InvalidInput(f"a field needs a name of 1 to {FIELD_NAME_MAX} characters, not {shown(name)}",
+                           code="required_field", path=f"{path}/name")  # fmt: skip
+    if kind is not None and kind not in TYPES:
+        raise InvalidInput(f"the type of field {shown(name)} is one of {', '.join(TYPES)}, not {shown(kind)}",
+                           code="invalid_enum", path=f"{path}/type")  # fmt: skip
+    if not isinstance(required, bool):
+        raise InvalidInput(f"whether field {shown(name)} is required is true or false, not {shown(required)}",
+                           code="wrong_type", path=f"{path}/required")  # fmt: skip
+    return {**field, "required": required}
+
+
+def _fits(value: Json, kind: str) -> bool:
+    if isinstance(value, bool):  # an int to Python
+        return kind == "boolean"
+    return isinstance(value, TYPES[kind])

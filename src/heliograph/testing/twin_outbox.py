@@ -1,0 +1,81 @@
+"""The twin of 80_outbox.sql, and how the other functions write the outbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.testing import twin_json as j
+from heliograph.testing.twin_json import Refusal
+from heliograph.testing.twin_tables import Row, Transaction, interval
+
+
+def outbox_row(
+    tx: Transaction, key: str, kind: str, turn_id: str, *, call_id: str | None = None, tool: str | None = None,
+    subject: str | None = None, body: Any = None,
+) -> bool:  # fmt: skip
+    """Whether it is new. The caller has taken its number, as PostgreSQL does for a row that is there already, too."""
+    return tx.offer(tx.tables.outbox, key, {
+        "outbox_id": tx.last("outbox_id"), "kind": kind, "key": key, "subject": subject, "agent_turn_id": turn_id,
+        "call_id": call_id, "tool": tool, "body": body, "created_at": tx.now, "due_at": tx.now, "hidden_until": None, "deliveries": 0,
+        "published_at": None,
+    })  # fmt: skip
+
+
+def order_stop(tx: Transaction, turn_id: str, body: Row, *, is_forgotten: bool = False) -> None:
+    """Put a stop on its way, also where a gentler one went before."""
+    key = f"stop:{turn_id}"
+    tx.next("outbox_id")
+    if is_forgotten or outbox_row(tx, key, "stop", turn_id, body=body):
+        return
+    row = tx.tables.outbox[key]
+    if j.get_text(row["body"], "mode") not in ("force", None):
+        tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
+
+
+def acknowledge(tx: Transaction, key: str) -> None:
+    """The command is done with, and its token with it."""
+    row = tx.tables.outbox.get(key)
+    if row is not None and row["published_at"] is None:
+        body = {k: v for k, v in row["body"].items() if k != "token"} if isinstance(row["body"], dict) else row["body"]
+        tx.set(row, published_at=tx.now, body=body)
+
+
+def read_outbox(tx: Transaction, limit: int) -> list[Row]:
+    """Bug: commands_die (a command that was handed over counts as done)."""
+    if limit < 0:
+        raise Refusal("2201W", "LIMIT must not be negative")
+    waiting = sorted((o for o in tx.tables.outbox.values() if o["published_at"] is None),
+                     key=lambda o: (o["due_at"], o["outbox_id"]))  # fmt: skip
+    events = [o for o in waiting if o["kind"] == "task_event"][:limit]
+    commands = [o for o in waiting if o["kind"] == "cmd" and o["due_at"] <= tx.now and o["subject"] is not None][:limit]
+    return [_told(tx, row) for row in sorted(events + commands, key=lambda o: int(o["outbox_id"]))]
+
+
+def _told(tx: Transaction, row: Row) -> Row:
+    turn = tx.tables.turns.get(row["agent_turn_id"])
+    subject, body = row["subject"], row["body"]
+    if subject is None and turn is not None:
+        subject = f"evt.agent.{turn['agent_id']}.task"
+    if body is None:
+        keys = ("agent_turn_id", "outcome", "output_box_id", "deliverable_card_id")
+        values = dict.fromkeys(keys) if turn is None else {key: turn[key] for key in keys}
+        body = {"status" if key == "outcome" else key: value for key, value in values.items()}
+    return {"outbox_id": row["outbox_id"], "kind": row["kind"], "key": row["key"], "subject": subject, "body": body}
+
+
+def mark_published(tx: Transaction, keys: Any) -> int:
+    marked = 0
+    for key in set(j.texts(keys)):
+        row = tx.tables.outbox.get(key)
+        if row is None or row["published_at"] is not None:
+            continue
+        marked += 1
+        if row["kind"] == "cmd" and "commands_die" not in tx.bugs:
+            tx.set(row, due_at=due_again(tx, row["deliveries"]), deliveries=row["deliveries"] + 1)
+        else:
+            tx.set(row, published_at=tx.now, deliveries=row["deliveries"] + 1)
+    return marked
+
+
+def due_again(tx: Transaction, deliveries: int) -> int:
+    return tx.now + interval(min(60.0, 2.0 ** min(deliveries, 6)))

@@ -1,0 +1,236 @@
+"""The calls of a turn: what its agent asks for, what is recorded of it, and what it still waits for. Pure.
+
+A turn that waits holds nothing: its function is left, and run again from its start when there is a result. What it
+asked for before is recorded, so the same questions find their answers, and the function comes as far as the first
+question that has none. That is why it has to ask the same each time: a call is known by its place in the order of
+calls (c1, c2, ...), unless the agent names it, and a recorded call of another tool ends the turn as failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from heliograph.errors import AgentFailed, InvalidInput, shown
+from heliograph.records import CallKind, CallStatus, Wait
+from heliograph.turn.deliverable import read_output
+from heliograph.turn.interruptions import check_seconds
+from heliograph.types import Json, JsonObject
+
+After: TypeAlias = Literal["suspend", "terminate"]
+CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
+Join: TypeAlias = Literal["all", "each"]
+
+CALL_EFFECTS: tuple[CallEffect, ...] = ("pure", "idempotent", "transactional", "once")
+AFTERS: tuple[After, ...] = ("suspend", "terminate")
+DELEGATION = "delegation"  # the signal that wakes a child turn
+TOOL_NAME_MAX = 64
+CALL_ID_MAX = 64
+ASKED_MAX = 10_000  # far beyond any limit of a project: only a loop that swallows its own suspension comes here
+
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an external tool among several, for `Context.calls` and `Context.as_completed`; see Context.call."""
+
+    tool: str
+    arguments: Mapping[str, Any] | None = None
+    timeout: float | None = 60.0
+    call_id: str | None = None
+    after: After = "suspend"
+    effect: CallEffect = "once"
+    may_override: bool = False
+    needs_token: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """One child turn among several, for `Context.delegates` and `Context.as_completed`; see Context.delegate."""
+
+    agent: str
+    payload: Any = None
+    timeout: float | None = None
+    instance: str | None = None
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """How one call ended: `output` of a success, else `error` with code and message.
+
+    status: success, failed, timeout, unknown (nobody knows whether it happened) or canceled.
+    """
+
+    call_id: str
+    status: CallStatus
+    output: Json = None
+    error: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call as the kernel will know it. `tool` is the agent's name for a child, the step's name for an inline call."""
+
+    call_id: str
+    step_id: str
+    tool: str
+    kind: CallKind
+    input: Json = None
+    timeout_seconds: float | None = None
+    effect: CallEffect = "once"
+    after: After = "suspend"
+    may_override: bool = False
+    needs_token: bool = True
+    instance: str | None = None
+
+
+class Journal:
+    """What one run of an agent's function asks for, against what is recorded of the turn's calls.
+
+    wanted: the calls without a result that the function waits for. problem: why the turn cannot go on, if it cannot.
+    why_not: why the function may not wait just now, if it may not.
+    """
+
+    def __init__(self, agent: str, waits: Sequence[Wait]):
+        self._agent = agent
+        self._recorded = {wait.call_id: wait for wait in waits}
+        self._asked: set[str] = set()
+        self._calls = 0
+        self._steps = 0
+        self._is_streaming = False
+        self.wanted: dict[str, Asked] = {}
+        self.problem: AgentFailed | None = None
+        self.why_not: str | None = None
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether the function is still where it was before: something is recorded that it has not asked for yet."""
+        return not self._recorded.keys() <= self._asked
+
+    def new_step(self) -> str:
+        """The id of the next round of calls."""
+        self._steps += 1
+        return f"s{self._steps}"
+
+    def new_call(self, given: str | None = None) -> str:
+        """The id of the next call: `given`, or its place in the order of calls. Raises InvalidInput (`invalid_id`)."""
+        self._calls += 1
+        return f"c{self._calls}" if given is None else check_name(given, "a call id", CALL_ID_MAX)
+
+    def find(self, asked: Asked) -> Wait | None:
+        """What is recorded of a call; None where it is new.
+
+        Raises InvalidInput (`duplicate_call_id`), AgentFailed (NOT_DETERMINISTIC) where another call is recorded.
+        """
+        if asked.call_id in self._asked:
+            raise InvalidInput(f"agent {self._agent} uses the call id {asked.call_id!r} twice; each call has its own",
+                               code="duplicate_call_id")  # fmt: skip
+        if len(self._asked) >= ASKED_MAX:
+            raise self._fail("RESOURCE_EXHAUSTED", f"it has asked for {ASKED_MAX} calls in one run")
+        self._asked.add(asked.call_id)
+        wait = self._recorded.get(asked.call_id)
+        if wait is not None and (wait.kind, wait.tool) != (asked.kind, asked.tool):
+            raise self._fail(
+                "NOT_DETERMINISTIC",
+                f"call {asked.call_id} was {_told(wait.kind, wait.tool)} when it was recorded and is now "
+                f"{_told(asked.kind, asked.tool)}: between calls the function may depend on nothing but its context and "
+                "the results; give calls ids of their own where their order changes",
+            )  # fmt: skip
+        return wait
+
+    def want(self, asked: Iterable[Asked], *, each: bool = False) -> None:
+        """Wait for these, for all of them or, streaming, for each one."""
+        self.wanted |= {call.call_id: call for call in asked}
+        self._is_streaming |= each
+
+    @property
+    def new_calls(self) -> tuple[Asked, ...]:
+        """The wanted calls that are not recorded yet, in the order in which they were asked for."""
+        return tuple(call for call in self.wanted.values() if call.call_id not in self._recorded)
+
+    @property
+    def join(self) -> Join:
+        """'each' while a stream waits, and while calls are open that nobody waits for: those must not delay a join."""
+        open_calls = {
+            wait.call_id for wait in self._recorded.values() if wait.state == "open" and wait.kind != "inline"
+        }
+        return "each" if self._is_streaming or open_calls - self.wanted.keys() else "all"
+
+    def check_left(self) -> None:
+        """Called when the function has returned or raised: neither may happen while it waits.
+
+        Raises AgentFailed for a function that caught its own suspension, or went on after a call that was not its own.
+        """
+        if self.problem is not None:
+            raise self.problem
+        if self.wanted:
+            raise self._fail(
+                "ACTION_FAILED",
+                f"it caught the exception that suspends its turn for call {next(iter(self.wanted))}: an except clause "
+                "around a call must not take BaseException, and a bare except: does, as gather(return_exceptions=True) does; "
+                "catch Exception, or ToolFailed",
+            )
+
+    def _fail(self, code: str, why: str) -> AgentFailed:
+        self.problem = self.problem or AgentFailed(f"agent {self._agent}: {why}", code=code)
+        return self.problem
+
+
+def result_of(wait: Wait) -> CallResult:
+    """The result that is recorded of a resolved wait."""
+    assert wait.status is not None
+    content = wait.content if isinstance(wait.content, dict) else {}
+    if wait.status == "success":
+        output = content.get("output")
+        if wait.kind == "child" and isinstance(output, dict):  # its deliverable
+            output = read_output(output)
+        return CallResult(wait.call_id, "success", output)
+    error = content.get("error")
+    return CallResult(wait.call_id, wait.status, None, error if isinstance(error, dict) else {"message": str(error)})
+
+
+def closing_answer(waits: Sequence[Wait]) -> CallResult | None:
+    """The result that ends its turn instead of resuming it (L0-56, L0-63): the first to come of a call that was made so.
+
+    A result may ask for the other way only where its tool was registered with `may_override` (L0-57, S9).
+    """
+    resolved = sorted((w for w in waits if w.state == "resolved"), key=lambda w: w.resolved_position or 0)
+    for wait in resolved:
+        result = result_of(wait)
+        asked_for = _override(result) if wait.may_override else None
+        if (asked_for or wait.after_execution) == "terminate":
+            return result
+    return None
+
+
+def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
+    """Raises InvalidInput (`invalid_id`)."""
+    if not isinstance(value, str) or not 0 < len(value) <= length_max or not _NAME_CHARACTERS.issuperset(value):
+        raise InvalidInput(f"{what} is 1 to {length_max} ASCII letters, digits, '_' or '-', not {shown(repr(value))}",
+                           code="invalid_id")  # fmt: skip
+    return value
+
+
+def check_one_of(value: Any, what: str, known: Sequence[str]) -> None:
+    """Raises InvalidInput (`invalid_enum`)."""
+    if value not in known:
+        raise InvalidInput(f"{what} is one of {', '.join(known)}, not {shown(value)}", code="invalid_enum")
+
+
+def check_timeout(seconds: Any) -> float | None:
+    """Raises InvalidInput (`out_of_range`)."""
+    return None if seconds is None else check_seconds("a timeout is None or", seconds)
+
+
+def _override(result: CallResult) -> str | None:
+    control = result.output.get("__cg_control") if isinstance(result.output, dict) else None
+    after = control.get("after_execution") if isinstance(control, dict) else None
+    return after if after in AFTERS else None
+
+
+def _told(kind: str, tool: str) -> str:
+    return {"tool": f"tool {tool}", "child": f"a delegation to {tool}", "inline": f"step {tool}",
+            "timer": "a pause", "human": f"an approval by {tool}"}.get(kind, kind)  # fmt: skip

@@ -1,0 +1,229 @@
+"""What an agent can wait for: tools, child turns, pauses, and steps that happen once.
+
+A call without a recorded result is noted in the journal, and the function is left by an exception; what comes of that
+is the machine's and the drive's business. So nothing in here writes, but for steps, which happen while the turn runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from heliograph.errors import AgentFailed, DelegationFailed, InvalidInput, StepInDoubt, ToolFailed, ToolTimedOut, shown
+from heliograph.reactive.state import to_json
+from heliograph.records import Wait
+from heliograph.signals.payload import check_payload
+from heliograph.turn.calls import (
+    AFTERS,
+    CALL_EFFECTS,
+    After,
+    Asked,
+    Call,
+    CallEffect,
+    CallResult,
+    Delegation,
+    Journal,
+    check_name,
+    check_one_of,
+    check_timeout,
+    result_of,
+)
+from heliograph.turn.interruptions import Defer, Suspended, check_seconds
+from heliograph.types import Json, JsonObject
+from heliograph.worker.held import Held
+from heliograph.worker.steps import Steps, is_inside_step
+
+_INSTANCE_MAX = 160  # a turn id that somebody chose may be long; its end tells it from others
+
+
+class Calls:
+    """The part of a `Context` that waits. Between calls a function may depend only on its context and on results."""
+
+    def __init__(self, held: Held, journal: Journal):
+        self._journal = journal
+        self._steps = Steps(held)
+        self._workflow = held.workflow
+        self._agent = held.claimed.agent
+        self._turn_id = held.claimed.turn_id
+        self._ttl_seconds = held.claimed.ttl_seconds
+
+    def call(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0,
+        call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
+        needs_token: bool = True,
+    ) -> Coroutine[Any, Any, Json]:  # fmt: skip
+        """Call a tool that works elsewhere, and wait for its result: the turn is suspended and holds nothing.
+
+        When the result is reported, some worker runs the function again from its start, and this call returns what is
+        recorded. timeout: seconds until it counts as failed. call_id: in place of its place in the order of calls.
+        after: "terminate" makes the result the turn's own, without running the function again. may_override: the tool
+        may decide that by its result. needs_token: False lets anybody report who may report at all and knows the turn
+        and the call, also before it is made. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
+        """
+        call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token)
+        return self._value(self._tools([call])[0])
+
+    def calls(self, calls: Sequence[Call | Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
+        """Several at once: their results in the order of `calls`, when all are there. Raises InvalidInput."""
+        return self._all(self._tools(calls))
+
+    def as_completed(self, calls: Sequence[Call | Delegation]) -> AsyncIterator[CallResult]:
+        """Several at once: each result as it comes, in an order that is the same whenever the function runs again."""
+        return self._each(self._tools(calls))
+
+    def step(
+        self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
+        timeout: float | None = None, call_id: str | None = None,
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
+        """Do something here and now, once: run `function(*args)`, plain or async, and record its result as JSON.
+
+        Run again, the turn gets the recorded result. effect: what may happen if a worker dies in the middle: `pure` and
+        `idempotent` are done again, `once` and `transactional` are not. Raises StepInDoubt then; ToolFailed,
+        which carries what the function raised; ToolTimedOut; InvalidInput.
+        """
+        self._check_may_wait("step")
+        check_one_of(effect, "the effect of a step", CALL_EFFECTS)
+        if not callable(function):
+            raise InvalidInput(f"step {shown(name)} is given a function and its arguments, not {shown(function)}",
+                               code="wrong_type")  # fmt: skip
+        asked = Asked(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
+                      None, check_timeout(timeout), effect)  # fmt: skip
+        return self._step(asked, function, args)
+
+    def pause(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Wait for so long, holding nothing; for waits of milliseconds there is `sleep`.
+
+        Raises InvalidInput (`out_of_range`), also for a pause that the turn would not live to see the end of.
+        """
+        self._check_may_wait("pause")
+        check_seconds("a pause is", seconds)
+        asked = Asked(self._journal.new_call(), self._journal.new_step(), "timer", "timer", {"seconds": float(seconds)},
+                      float(seconds), "pure")  # fmt: skip
+        return self._pause(asked)
+
+    def delegate(
+        self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None
+    ) -> Coroutine[Any, Any, Json]:
+        """Have another agent of the application do something, as a turn of its own, and wait for its output.
+
+        The child finds `payload` in `ctx.task`. It is an instance of its own unless `instance` names one: turns of one
+        instance run one after another. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`).
+        """
+        return self._value(self._tools([Delegation(agent, payload, timeout, instance)])[0])
+
+    def delegates(self, delegations: Sequence[Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
+        """Several children at once: their results in the order of `delegations`, when all have ended."""
+        return self._all(self._tools(delegations))
+
+    def defer(self, reason: str, seconds: float) -> NoReturn:
+        """Put the turn off, as `raise Defer(reason, seconds)` does: it is run again from its start after that time."""
+        raise Defer(reason, seconds)
+
+    # ── What is asked ──
+
+    def _tools(self, calls: Sequence[Call | Delegation]) -> list[Asked]:
+        self._check_may_wait("call")
+        step_id = self._journal.new_step()
+        return [self._delegation(c, step_id) if isinstance(c, Delegation) else self._call(c, step_id) for c in calls]
+
+    def _call(self, call: Call, step_id: str) -> Asked:
+        if not isinstance(call, Call):
+            raise InvalidInput(f"calls takes a list of Call and Delegation, not {shown(call)}", code="wrong_type")
+        tool = check_name(call.tool, "the name of a tool")
+        check_one_of(call.after, "after", AFTERS)
+        check_one_of(call.effect, "the effect of a call", CALL_EFFECTS)
+        given = {} if call.arguments is None else call.arguments
+        if not isinstance(given, Mapping):
+            raise InvalidInput(f"the arguments of tool {tool} are an object, not {shown(given)}", code="wrong_type",
+                               path="/arguments")  # fmt: skip
+        return Asked(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(given), "/arguments"),
+                     check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
+                     bool(call.needs_token))  # fmt: skip
+
+    def _delegation(self, child: Delegation, step_id: str) -> Asked:
+        if child.agent not in self._workflow.agents:
+            near = get_close_matches(str(child.agent), self._workflow.agents, 1)
+            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(self._workflow.agents))}"
+            raise InvalidInput(f"application {self._workflow.name} has no agent {shown(child.agent)}; {known}",
+                               code="unknown_agent")  # fmt: skip
+        call_id = self._journal.new_call(child.call_id)
+        own = f"{self._turn_id}-{call_id}"[-_INSTANCE_MAX:]
+        instance = own if child.instance is None else check_name(child.instance, "an instance")
+        return Asked(call_id, step_id, child.agent, "child", check_payload(to_json(child.payload), "/payload"),
+                     check_timeout(child.timeout), "idempotent", instance=instance)  # fmt: skip
+
+    def _check_may_wait(self, what: str) -> None:
+        why = "inside a step nothing can wait: a step is done in one go" if is_inside_step() else self._journal.why_not
+        if why is not None:
+            raise AgentFailed(f"agent {self._agent} cannot {what}: {why}")
+
+    # ── What comes of it ──
+
+    async def _value(self, asked: Asked) -> Json:
+        [result] = await self._all([asked])
+        return value_of(asked, result)
+
+    async def _all(self, asked: list[Asked]) -> list[CallResult]:
+        waits = [self._journal.find(call) for call in asked]
+        unresolved = [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)]
+        if unresolved:
+            await self._suspend(unresolved)
+        return [result_of(wait) for wait in waits if wait is not None]
+
+    async def _each(self, asked: list[Asked]) -> AsyncIterator[CallResult]:
+        waits = [self._journal.find(call) for call in asked]
+        resolved = [wait for wait in waits if wait is not None and _is_resolved(wait)]
+        for wait in sorted(resolved, key=lambda each: each.resolved_position or 0):
+            yield result_of(wait)
+        if len(resolved) < len(asked):
+            await self._suspend(
+                [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)], each=True
+            )
+
+    async def _step(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        wait = self._journal.find(asked)
+        result = (
+            result_of(wait) if wait is not None and _is_resolved(wait) else await self._steps.run(asked, function, args)
+        )
+        return value_of(asked, result)
+
+    async def _pause(self, asked: Asked) -> None:
+        wait = self._journal.find(asked)
+        if wait is None and asked.timeout_seconds is not None and asked.timeout_seconds > self._ttl_seconds:
+            raise InvalidInput(f"a pause of {asked.timeout_seconds:g} s is longer than this turn has left to live, "
+                               f"{self._ttl_seconds:g} s; give agent {self._agent} a larger ttl_seconds",
+                               code="out_of_range")  # fmt: skip
+        if not _is_resolved(wait):
+            await self._suspend([asked])
+
+    async def _suspend(self, asked: Sequence[Asked], *, each: bool = False) -> NoReturn:
+        self._journal.want(asked, each=each)
+        await self._steps.settled()  # steps beside this call are to be recorded before the turn is given back
+        raise Suspended(asked[0].call_id)
+
+
+def value_of(asked: Asked, result: CallResult) -> Json:
+    """The output of a call that went well. Raises what an agent is told of one that did not."""
+    if result.status == "success":
+        return result.output
+    error: JsonObject = result.error or {}
+    message = str(error.get("message") or result.status)
+    code = str(error["code"]) if error.get("code") else None
+    if asked.kind == "child":
+        is_late = code == "DELEGATION_TIMEOUT" and error.get("child_turn_id") is None  # else it is the child's own
+        raise DelegationFailed(
+            f"agent {asked.tool} (call {asked.call_id}) did not succeed: {message}",
+            code=code if is_late else None, agent=asked.tool, call_id=asked.call_id, outcome=result.status,
+            error=error,
+        )  # fmt: skip
+    if result.status == "unknown":
+        raise StepInDoubt(f"{asked.tool} (call {asked.call_id}) began and it is not known whether it happened: {message}",
+                          step=asked.tool, call_id=asked.call_id)  # fmt: skip
+    kind = ToolTimedOut if result.status == "timeout" else ToolFailed
+    raise kind(f"{asked.tool} (call {asked.call_id}): {message}", code=code, tool=asked.tool, call_id=asked.call_id,
+               error=error)  # fmt: skip
+
+
+def _is_resolved(wait: Wait | None) -> bool:
+    return wait is not None and wait.state == "resolved"

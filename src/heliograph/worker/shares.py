@@ -1,0 +1,19 @@
+"""How free slots are shared out among projects, so that none of them can starve another (G-75). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def shares(room: int, held: Sequence[int]) -> list[int]:
+    """How many of `room` slots each project may fill: those that hold least come first, until all hold the same.
+
+    held: turns that each has in hand. Among equals the one that stands first gets the odd slot.
+    """
+    if len(held) <= 1:
+        return [room] * len(held)
+    given = [0] * len(held)
+    for _ in range(room):
+        least = min(range(len(held)), key=lambda n: held[n] + given[n])
+        given[least] += 1
+    return given

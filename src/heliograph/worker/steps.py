@@ -1,0 +1,152 @@
+"""Steps: effects that an agent's function has here and now, once (K13, K14).
+
+The intent is committed before the effect and the result after it. A worker that dies in between leaves an intent
+without a result: the next owner is told `again` where the effect may be repeated, and `in_doubt` where it may not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from heliograph.errors import AgentFailed, HeliographError, KernelRefused, StoreUnavailable, TurnTimedOut, told
+from heliograph.reactive.state import check_size, to_json
+from heliograph.records import Begun, CallStatus, Wait, Written
+from heliograph.signals.model import Draft
+from heliograph.signals.payload import carried
+from heliograph.turn.calls import Asked, CallResult, result_of
+from heliograph.types import JsonObject
+from heliograph.worker.held import Held
+from heliograph.worker.kit import TurnLost, gate_of, lost
+
+_MAY_REPEAT = ("pure", "idempotent")
+_inside: ContextVar[bool] = ContextVar("heliograph_inside_step", default=False)
+
+
+T = TypeVar("T")
+
+
+def is_inside_step() -> bool:
+    """Whether whoever asks is the function of a step, or something that it has started."""
+    return _inside.get()
+
+
+class Steps:
+    """The steps of one owned turn."""
+
+    def __init__(self, held: Held):
+        self._claimed = held.claimed
+        self._voice = held.voice
+        self._kit = held.kit
+        self._in_flight: set[asyncio.Future[None]] = set()
+
+    async def settled(self) -> None:
+        """Return when no step is between its intent and its result."""
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
+
+    async def run(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+        """Begin, do and record one step; or what is known of it, where it began before. Raises TurnLost, AgentFailed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_flight.add(done)
+        try:
+            begun = await _reached(self._begin(asked))
+            if begun.outcome == "stale":
+                raise lost(self._claimed.turn_id)
+            if begun.outcome == "refused":
+                raise AgentFailed(f"step {asked.tool} was not begun: {begun.message}", code="RESOURCE_EXHAUSTED")
+            if begun.outcome in ("done", "in_doubt"):
+                return _known(asked, begun)
+            started_at = self._kit.world.now()
+            result = await self._do(asked, function, args)
+            await self._kit.world.point("before_record")
+            written = await _reached(
+                self._voice.commit(partial(self._record, result), self._drafts(asked, result, started_at))
+            )
+            if written.outcome == "refused":
+                raise AgentFailed(
+                    f"the result of step {asked.tool} was not taken: {written.message}", code=written.code
+                )
+            return result
+        finally:
+            self._in_flight.discard(done)
+            done.cancel()
+
+    async def _begin(self, asked: Asked) -> Begun:
+        await self._kit.world.point("before_begin")
+        return await self._kit.ledger.begin_call({
+            **gate_of(self._claimed), "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool,
+            "effect": asked.effect, "timeout_seconds": asked.timeout_seconds,
+        })  # fmt: skip
+
+    async def _do(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+        """The effect itself, as a result. What the function raises is a result, too."""
+        token = _inside.set(True)
+        try:
+            output = to_json(await self._kit.world.within(asked.timeout_seconds, self._invoke(function, args)))
+            check_size(output, f"what step {asked.tool} returned", "/output")
+        except TurnTimedOut:
+            # it was given up in the middle: whether it happened is known only of what may be repeated anyway
+            status: CallStatus = "timeout" if asked.effect in _MAY_REPEAT else "unknown"
+            message = f"it took longer than {asked.timeout_seconds:g} s"
+            return CallResult(asked.call_id, status, None, _error("TOOL_TIMEOUT", message, is_recoverable=True))
+        except HeliographError as error:
+            code = error.code if error.code.isupper() else "TOOL_ERROR"
+            return CallResult(
+                asked.call_id, "failed", None, _error(code, error.message, is_recoverable=error.recoverable)
+            )
+        except Exception as error:
+            return CallResult(asked.call_id, "failed", None, _error("TOOL_ERROR", told(error), is_recoverable=True))
+        finally:
+            _inside.reset(token)
+        return CallResult(asked.call_id, "success", output)
+
+    async def _invoke(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args)
+        result = await self._kit.world.run_sync(function, *args)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _record(self, result: CallResult, said: int, drafts: list[dict[str, object]], _first: int) -> Written:
+        return await self._kit.ledger.record_call({
+            **gate_of(self._claimed), "call_id": result.call_id, "status": result.status, "result": result.output,
+            "error": result.error, "signals": drafts, "said": said,
+        })  # fmt: skip
+
+    def _drafts(self, asked: Asked, result: CallResult, started_at: datetime) -> list[Draft]:
+        """A step in the log is what any call is there. Its arguments are not told: they may be anything, secrets too."""
+        agent, parent, now = self._claimed.agent, self._claimed.activation_id, self._kit.world.now()
+        said: JsonObject = {"id": result.call_id, "name": asked.tool, "status": result.status}
+        said |= {"output": carried(result.output)} if result.status == "success" else {"error": result.error}
+        return [
+            Draft("tool:call", {"id": result.call_id, "name": asked.tool, "input": None}, agent, parent, started_at),
+            Draft("tool:result", said, agent, parent, now),
+        ]
+
+
+async def _reached(work: Awaitable[T]) -> T:
+    """The answer of a kernel call that an agent waits for. What the store says of itself is no failure of the agent."""
+    try:
+        return await work
+    except StoreUnavailable as error:
+        raise TurnLost(f"given up, the store cannot be asked: {error.message}") from error
+    except KernelRefused as error:
+        raise AgentFailed("the store refused what this step was to write; the worker's log says why") from error
+
+
+def _known(asked: Asked, begun: Begun) -> CallResult:
+    if begun.outcome == "in_doubt":
+        message = "a worker was lost between its beginning and its end"
+        return CallResult(asked.call_id, "unknown", None, _error("IN_DOUBT", message, is_recoverable=False))
+    return result_of(
+        Wait(asked.call_id, asked.tool, "inline", "resolved", 0, status=begun.status, content=begun.content)
+    )
+
+
+def _error(code: str, message: str, *, is_recoverable: bool) -> JsonObject:
+    return {"code": code, "message": message, "recoverable": is_recoverable}

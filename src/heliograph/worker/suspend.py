@@ -1,0 +1,131 @@
+"""Give a turn back: until its calls are answered, or until it is due again. The gated calls `suspend` and `defer`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.records import Claimed, Written
+from heliograph.signals.model import Draft
+from heliograph.signals.payload import carried
+from heliograph.turn.calls import DELEGATION, Asked
+from heliograph.turn.events import Postpone, Suspend
+from heliograph.types import JsonObject
+from heliograph.worker.held import Held
+from heliograph.worker.kit import Kit, gate_of, owned
+
+RELAY = "slot:relay"  # rung in this process alone: its own watchdog puts the commands on the wire
+
+
+async def suspend(held: Held, effect: Suspend) -> Written:
+    """Open the calls and give the turn back, in one commit with what was said (K3).
+
+    Answers 'suspended'; 'resolved' with all waits, and the turn is still ours (K16); 'stopped' when somebody wanted that
+    and the kernel has ended the turn; 'refused'. Raises TurnLost.
+    """
+    claimed, kit = held.claimed, held.kit
+    items = [_call_item(held, asked) for asked in effect.calls]
+    cards = [_card(claimed, asked) for asked in effect.calls if asked.kind in ("tool", "human")]
+
+    async def send(said: int, drafts: list[dict[str, object]], first: int) -> Written:
+        _place(items, drafts, first)
+        return await kit.ledger.suspend({
+            **gate_of(claimed), "phase": held.voice.phase, "said": said, "signals": drafts, "cards": cards,
+            "join": effect.join, "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0),
+        })  # fmt: skip
+
+    await kit.world.point("before_suspend")
+    written = await held.voice.commit(send, [draft for asked in effect.calls for draft in _announced(held, asked)])
+    if written.outcome == "suspended" and (tools := {asked.tool for asked in effect.calls if asked.kind == "tool"}):
+        kit.world.ring([RELAY] if kit.sends_commands else sorted(f"calls:{tool}" for tool in tools))
+    if written.outcome == "stopped":
+        _tell_of_end(held)
+    return written
+
+
+async def postpone(held: Held, effect: Postpone) -> Written:
+    """Say what is still to be said, and put the turn off (L0-64).
+
+    Answers 'deferred', or 'exhausted' or 'stopped': then the kernel has ended the turn. Raises TurnLost.
+    """
+    claimed, kit = held.claimed, held.kit
+    await held.voice.flush()
+    await kit.world.point("before_defer")
+    written = owned(await kit.ledger.defer({
+        **gate_of(claimed), "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most,
+    }))  # fmt: skip
+    if written.outcome in ("exhausted", "stopped"):
+        _tell_of_end(held)
+    return written
+
+
+def _tell_of_end(held: Held) -> None:
+    """The kernel has ended the turn: somebody follows its run, its run owes a reaction, and a parent may wait for it."""
+    claimed = held.claimed
+    held.kit.world.ring([f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}"])
+
+
+def _announced(held: Held, asked: Asked) -> list[Draft]:
+    """What the log says of a call. A delegation is followed by the activation of its child, which answers to it."""
+    claimed, now = held.claimed, held.kit.world.now()
+    if asked.kind != "child":
+        said: JsonObject = {"id": asked.call_id, "name": asked.tool, "input": carried(asked.input)}
+        return [Draft("tool:call", said, claimed.agent, claimed.activation_id, now)]
+    task: JsonObject = {"id": asked.call_id, "target_agent": asked.tool, "task": asked.input}
+    return [Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now),
+            Draft("agent:activated", {"agent": asked.tool}, asked.tool, claimed.activation_id, now)]  # fmt: skip
+
+
+def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: int) -> None:
+    """Point each child at its delegation and activation, which stand among the drafts from `first` on, in order."""
+    children = (item["child"] for item in items if item["child"] is not None)
+    for place in range(first, len(drafts)):
+        if drafts[place]["name"] == DELEGATION:
+            child = next(children)
+            child["cause"], child["activation"] = place, place + 1
+            drafts[place + 1]["parent"] = place
+
+
+def _call_item(held: Held, asked: Asked) -> dict[str, Any]:
+    """One call as the kernel takes it; where a child's delegation stands is filled in by `_place`."""
+    kit = held.kit
+    item: dict[str, Any] = {
+        "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool, "kind": asked.kind,
+        "effect": asked.effect, "timeout_seconds": asked.timeout_seconds, "token": None,
+        "after_execution": asked.after, "may_override": asked.may_override, "command": None, "child": None,
+    }  # fmt: skip
+    if asked.kind == "tool":
+        item["token"] = _new_token(kit) if asked.needs_token else None
+        item["command"] = {
+            "subject": f"cmd.tool.{asked.tool}" if kit.sends_commands else None, "body": _command(held.claimed, asked),
+        }  # fmt: skip
+    elif asked.kind == "child":
+        item["child"] = {
+            "agent": asked.tool, "instance": asked.instance, "turn_id": kit.world.new_id("turn"),
+            "context_box_id": None, **held.workflow.agents[asked.tool].limits,
+        }  # fmt: skip
+    return item
+
+
+def _command(claimed: Claimed, asked: Asked) -> JsonObject:
+    """What a tool is told (L0-51); the kernel adds the token, for as long as the call is open."""
+    return {
+        "tool_call_id": asked.call_id, "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch,
+        "agent_id": claimed.agent_id, "run_id": claimed.run_id, "step_id": asked.step_id, "tool_name": asked.tool,
+        "arguments": asked.input, "after_execution": asked.after,
+    }  # fmt: skip
+
+
+def _card(claimed: Claimed, asked: Asked) -> JsonObject:
+    """The card of a call (L0-50), under an id that a second try derives again."""
+    content: JsonObject = {
+        "tool_call_id": asked.call_id, "step_id": asked.step_id, "tool_name": asked.tool, "arguments": asked.input,
+        "after_execution": asked.after,
+    }  # fmt: skip
+    return {
+        "card_id": f"card_{claimed.turn_id}_{claimed.epoch}_{asked.call_id}", "kind": "tool.call", "content": content,
+    }  # fmt: skip
+
+
+def _new_token(kit: Kit) -> str:
+    """Two ids hold 160 random bits between them: enough to be a secret (S14)."""
+    return kit.world.new_id("token") + kit.world.new_id("token")[-16:]

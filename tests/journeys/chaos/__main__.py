@@ -1,0 +1,87 @@
+"""`python -m tests.journeys.chaos [--gate commit|nightly|release] [--mutant NAME] [--seed 1] [--kill-worker-every 0.5]`.
+
+Real processes are killed, frozen, cut off and lied to about the time while they work on a PostgreSQL that is stopped,
+crashed, filled up and slowed down; then everything that must be true is looked at from inside and from outside. Prints
+one table; exits 1 when a claim fails, and keeps everything for inspection. With --mutant a rule is taken out of the
+kernel first, and it exits 1 when that goes unseen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from tests.journeys.chaos.checks import Verdict
+from tests.journeys.chaos.faults import TITLES
+from tests.journeys.chaos.mutants import MUTANTS
+from tests.journeys.chaos.options import GATES, Gate, Options
+from tests.journeys.chaos.report import lines
+from tests.journeys.chaos.run import Report, run_chaos
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    gate = GATES[arguments.gate or ("mutant" if arguments.mutant else "commit")]
+    changed = {
+        name: value for name, value in vars(arguments).items() if name in vars(gate.options) and value is not None
+    }
+    options = replace(gate.options, **changed)
+    folder = Path(tempfile.mkdtemp(prefix="heliograph-chaos-"))
+    mutant = MUTANTS[arguments.mutant] if arguments.mutant else None
+    try:
+        report = asyncio.run(run_chaos(folder, options, mutant))
+    except BaseException:
+        print(f"given up; what there is of it: {folder}")
+        raise
+    if not changed.keys() - {"seed"} and mutant is None:
+        report.verdicts.append(_is_enough(report, gate))
+    print("\n".join(lines(report)))
+    if mutant is not None:
+        shutil.rmtree(folder)
+        return _told_mutant(arguments.mutant, report)
+    if not report.violations:
+        shutil.rmtree(folder)
+        return 0
+    print(f"kept for inspection: {folder} (logs, timeline, effects, and server-data or server for PostgreSQL)")
+    return 1
+
+
+def _is_enough(report: Report, gate: Gate) -> Verdict:
+    """A run in which hardly anything happened is no proof."""
+    seen = {**report.injected, **report.figures}
+    problems = [
+        f"{name}: {seen.get(name, 0)}, and the gate asks for {least}"
+        for name, least in gate.least.items()
+        if seen.get(name, 0) < least and TITLES.get(name) not in report.left_out
+    ]
+    return Verdict("the gate's least counts were reached", problems)
+
+
+def _told_mutant(name: str, report: Report) -> int:
+    mutant = MUTANTS[name]
+    if not report.violations:
+        print(f"mutant {name} ({mutant.rule}) was NOT caught")
+        return 1
+    is_named = any(mutant.caught_by in violation for violation in report.violations)
+    print(f"mutant {name} ({mutant.rule}) was caught{'' if is_named else f', but not by {mutant.caught_by!r}'}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.journeys.chaos", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument("--gate", choices=GATES, help="load and faults by name (commit; mutant, where there is one)")
+    parser.add_argument("--mutant", choices=MUTANTS, help="take this rule out of the kernel first")
+    for name, default in vars(Options()).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), metavar="N", help=f"({default})")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""What must be true after chaos: by the database, by the wires, and by what really happened outside.
+
+E1 to E4 look from outside: at what clients were told, what listeners heard, and what was done to the world. The others
+ask the database, by the product's doctor and by queries of our own, so that one mistake does not hide in both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heliograph.runtime import Runtime
+from heliograph.signals.trace import check_trace
+from tests.journeys.chaos.marks import read_lines
+from tests.journeys.chaos.waiting import COURIER
+from tests.journeys.chaos.wire import Listener
+from tests.journeys.chaos.workload import expected_state, number_of
+
+SHOWN_MAX = 5
+# What a tool may be answered. late: after the timeout; turn_done: after the turn has ended
+_KNOWN = ("duplicate", "late", "turn_done")
+ANSWERS = {"true": ("applied", *_KNOWN), "again": _KNOWN, "forged": ("bad_token", "bad_signature", *_KNOWN)}
+TURN_CHECKS = {
+    "a turn is not done": "select agent_turn_id from heliograph.agent_turns where state <> 'done'",
+    "a turn has no deliverable, or two": """
+        select agent_turn_id from heliograph.agent_turns where (
+          select count(*) from heliograph.cards c
+           where c.agent_turn_id = agent_turns.agent_turn_id and c.kind = 'task.deliverable') <> 1""",
+    "a turn has no task event, or two": """
+        select agent_turn_id from heliograph.agent_turns where (
+          select count(*) from heliograph.outbox o
+           where o.agent_turn_id = agent_turns.agent_turn_id and o.kind = 'task_event') <> 1""",
+    "a turn ended twice in the log, or not at all": """
+        select agent_turn_id from heliograph.agent_turns where (
+          select count(*) from heliograph.signal_log s where s.run_id = agent_turns.run_id
+             and s.turn_id = agent_turns.agent_turn_id
+             and s.name in ('agent:completed', 'agent:failed')) <> 1""",
+    "a deliverable was written by a former owner": """
+        select agent_turn_id from heliograph.agent_turns t join heliograph.cards c using (agent_turn_id)
+         where t.outcome = 'success' and c.kind = 'task.deliverable' and c.turn_epoch <> (
+               select max(l.turn_epoch) from heliograph.leases l where l.agent_turn_id = t.agent_turn_id)""",
+    "a signal woke an agent twice": """
+        select min(agent_turn_id) from heliograph.agent_turns group by agent_id, cause_seq having count(*) > 1""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """problems: none when the claim holds. note: what else is to be known of it."""
+
+    claim: str
+    problems: Sequence[str]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What lies outside the database. Three files: a line per start answered, per effect done, per report answered."""
+
+    acknowledged: Path
+    effects: Path
+    reported: Path
+    listeners: Sequence[Listener]
+
+
+async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
+    """Every claim about the data."""
+    turns = await runtime.database.fetch(
+        "select t.*, h.agent_name, extract(epoch from t.finished_at)::float8 as ended, "
+        "extract(epoch from o.published_at)::float8 as published from heliograph.agent_turns t "
+        "join heliograph.agent_state_head h using (project_id, agent_id) "
+        "left join heliograph.outbox o on o.agent_turn_id = t.agent_turn_id and o.kind = 'task_event'"
+    )
+    waits = await runtime.database.fetch("select * from heliograph.turn_waiting_tools")
+    found = await runtime.database.fetch("select * from heliograph.runs")
+    doctor = await runtime.world.call("doctor", "default", True)
+    return [
+        _acknowledged(evidence.acknowledged, found),
+        *(_heard(listener, turns) for listener in evidence.listeners),
+        *_effects(evidence.effects, turns, waits),
+        _reports(evidence.reported),
+        Verdict("the doctor finds nothing", _told_each(f"{p['check']}: {p['subject']}" for p in doctor)),
+        await _turns(runtime),
+        await _runs(runtime, found, turns, waits),
+        await _deadlocks(runtime),
+    ]
+
+
+def _acknowledged(path: Path, runs: list[Any]) -> Verdict:
+    told, found = set(read_lines(path)), {row["run_id"] for row in runs}
+    problems = _told("an acknowledged run is gone", told - found)
+    return Verdict("E1 every acknowledged start is in the database", problems, f"{len(told)} starts")
+
+
+def _heard(listener: Listener, turns: list[Any]) -> Verdict:
+    keys = {f"evt:{turn['agent_turn_id']}": turn for turn in turns}
+    missing = [keys[key] for key in keys.keys() - listener.heard.keys()]
+    # told at some moment between its end and the mark; only then may it have been told to nobody
+    excused = [t for t in missing if t["published"] is not None and listener.was_deaf(t["ended"], t["published"])]
+    lost = {turn["agent_turn_id"] for turn in missing} - {turn["agent_turn_id"] for turn in excused}
+    twice = sum(times > 1 for times in listener.heard.values())
+    problems = _told("a task event was never heard", lost)
+    problems += _told("a task event of no turn was heard", listener.heard.keys() - keys.keys())
+    return Verdict(f"E2 every ended turn was told on {listener.name}", problems,
+                   f"{len(listener.heard)} heard, {twice} more than once, {len(excused)} told while the ear was away")  # fmt: skip
+
+
+def _effects(path: Path, turns: list[Any], waits: list[Any]) -> list[Verdict]:
+    """Effects of agents are keyed by turn, those of steps by turn, those of tools by turn and call."""
+    times = Counter(" ".join(line.split()[:2]) for line in read_lines(path))
+    once = {key for key in times if not key.startswith("filer ")}
+    done = {f"{t['agent_name']} {t['agent_turn_id']}" for t in turns
+            if t["agent_name"] in ("payer", "filer") and t["outcome"] == "success"}  # fmt: skip
+    done |= {_key(wait) for wait in waits if wait["kind"] in ("inline", "tool") and wait["status"] == "success"}
+    meant = {f"{turn['agent_name']} {turn['agent_turn_id']}" for turn in turns} | {_key(wait) for wait in waits}
+    in_doubt = sum(turn["agent_name"] == "payer" and turn["outcome"] != "success" for turn in turns)
+    in_doubt += sum(wait["status"] == "unknown" for wait in waits)
+    return [
+        Verdict("E3 nothing that may happen once happened twice", _told("an effect happened twice", {k for k in once if times[k] > 1}),
+                f"{len(once)} once, {in_doubt} in doubt, {times.total()} effects in all"),
+        Verdict("E4 an effect has its intent, and a success its effect",
+                _told("an effect without a durable intent", set(times) - meant)
+                + _told("a success whose effect never happened", done - set(times))),
+    ]  # fmt: skip
+
+
+def _key(wait: Any) -> str:
+    """As the mark of the effect begins."""
+    if wait["kind"] == "inline":
+        return f"{wait['tool']} {wait['agent_turn_id']}"
+    return f"tool:{wait['tool']} {wait['agent_turn_id']}/{wait['tool_call_id']}"
+
+
+def _reports(path: Path) -> Verdict:
+    """What tools were answered: a true report counts once, a second one is only acknowledged, a forged one is refused."""
+    lines = [line.split() for line in read_lines(path)]
+    answers, ways = [(line[2], line[3]) for line in lines], Counter(line[0] for line in lines if line[2] == "true")
+    wrong = Counter(
+        f"a {kind} report was answered {outcome}" for kind, outcome in answers if outcome not in ANSWERS[kind]
+    )
+    seen = ", ".join(f"{n} {outcome}" for outcome, n in Counter(outcome for _, outcome in answers).most_common())
+    seen += "; commands: " + ", ".join(f"{n} {way}" for way, n in ways.items())
+    return Verdict("every report was answered as its call stood", [f"{n} x {what}" for what, n in wrong.items()], seen)
+
+
+async def _turns(runtime: Runtime) -> Verdict:
+    problems = []
+    for what, query in TURN_CHECKS.items():
+        problems += _told(what, [row[0] for row in await runtime.database.fetch(query)])
+    return Verdict("every turn ended once, by its last owner", problems)
+
+
+async def _runs(runtime: Runtime, runs: list[Any], turns: list[Any], waits: list[Any]) -> Verdict:
+    """Each run ended with the state that it would have ended with in peace."""
+    failed = {turn["run_id"] for turn in turns if turn["outcome"] not in (None, "success")}
+    unpaid = {turn["run_id"] for turn in turns if turn["agent_name"] == "medic"}
+    uncharged = {wait["run_id"] for wait in waits if wait["status"] == "unknown"}
+    late = {wait["run_id"] for wait in waits if wait["status"] == "timeout" and wait["tool"] == COURIER}
+    problems = _told("a turn failed that may run again", failed - unpaid)
+    for row in runs:
+        run_id = row["run_id"]
+        if row["status"] != "ended" or row["outcome"] != ("failed" if run_id in failed else "success"):
+            problems.append(f"{run_id} is {row['status']} with outcome {row['outcome']}")
+            continue
+        state = msgspec.json.decode(row["state"])
+        if state != expected_state(
+            number_of(run_id),
+            is_paid=run_id not in unpaid,
+            is_charged=run_id not in uncharged,
+            is_courier_late=run_id in late,
+        ):
+            problems.append(f"{run_id} ended with the state {state}")
+        problems += [f"{run_id}: {problem}" for problem in check_trace(await runtime.reader.all_signals(run_id))]
+    return Verdict("every run ended as it would have in peace", problems)
+
+
+async def _deadlocks(runtime: Runtime) -> Verdict:
+    [[deadlocks]] = await runtime.database.fetch(
+        "select deadlocks from pg_stat_database where datname = current_database()"
+    )
+    return Verdict("pg_stat_database counts no deadlock", [f"{deadlocks} deadlocks"] if deadlocks else [])
+
+
+def _told(what: str, subjects: Iterable[str]) -> list[str]:
+    subjects = sorted(subjects)
+    return [f"{what}: {len(subjects)} times, such as {', '.join(subjects[:SHOWN_MAX])}"] if subjects else []
+
+
+def _told_each(problems: Iterable[str]) -> list[str]:
+    problems = list(problems)
+    return problems[:SHOWN_MAX] + ([f"and {len(problems) - SHOWN_MAX} more"] if len(problems) > SHOWN_MAX else [])

@@ -1,0 +1,91 @@
+"""What the processes and the server said: a line that no injected fault explains is a finding.
+
+A crash of PostgreSQL forgets its statistics, its log stays: so deadlocks and broken constraints are counted here, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.journeys.chaos.checks import Verdict
+
+SHOWN_MAX = 8
+STALE = ("no longer this worker's", "was taken from this worker")
+# warnings and errors of a worker that outages explain
+EXPECTED = re.compile(
+    r"(cannot (claim|renew): |\w+ put off: |the doorbell cannot reach |\d+ rings were lost: "
+    r"|no connection to PostgreSQL as |the look at the schema was not done: |.* is given up here: \S+ was not done: "
+    r"|sweep of \w+ failed on \S+: .*No space left on device)"
+)
+# asyncpg tells of connections that it could not make in its own way, with tracebacks, chained ones too
+DRIVER_TOLD = ("Failed to restore the pool connection floor; retrying", "Future exception was never retrieved")
+_TRACEBACK = re.compile(
+    r"\s|Traceback |During handling |The above exception |DETAIL: |(asyncpg\.exceptions\.|Connection|Timeout|OS)\w*(:|$)"
+    r"|future: <Future finished exception=Connection"
+)
+# SQLSTATEs by which the server tells of what was done to it: it stops or starts, the disk is full, a client left
+FAULT_STATES = ("57P01", "57P02", "57P03", "53100", "08006", "08P01", "57014")
+_SERVER_LINE = re.compile(r"^\S+ \S+ \S+ \[\d+\] (\w{5}) (ERROR|FATAL|PANIC):  (.*)$")
+
+
+def count_stale(folder: Path) -> int:
+    """How often a worker was told that a turn is no longer its own."""
+    return sum(any(text in message for text in STALE) for _, message in _lines(folder))
+
+
+def count_panics(log: Path) -> int:
+    """How often the server gave up because of what was done to it."""
+    return len(re.findall(r"^.* PANIC:  ", log.read_text(errors="replace"), re.MULTILINE))
+
+
+def judge_workers(folder: Path) -> Verdict:
+    expected, strange = 0, Counter[str]()
+    for level, message in _lines(folder):
+        if level in ("warning", "error"):
+            if EXPECTED.match(message):
+                expected += 1
+            else:
+                strange[f"{level}: {message}"] += 1
+    for file in sorted(folder.glob("*.err")):
+        is_of_driver = False
+        for text in filter(None, file.read_text(errors="replace").splitlines()):
+            is_of_driver = text in DRIVER_TOLD or (is_of_driver and _TRACEBACK.match(text) is not None)
+            if is_of_driver or EXPECTED.match(text.removeprefix("error: ")):
+                expected += text in DRIVER_TOLD or not is_of_driver
+            else:
+                strange[f"{file.name}: {text}"] += 1
+    return Verdict("no process said anything that the faults do not explain", _most(strange),
+                   f"{expected} lines about outages")  # fmt: skip
+
+
+def judge_server(log: Path) -> Verdict:
+    expected, strange = 0, Counter[str]()
+    for line in log.read_text(errors="replace").splitlines():
+        if (found := _SERVER_LINE.match(line)) is None:
+            continue
+        state, severity, text = found.groups()
+        if state in FAULT_STATES:
+            expected += 1
+        else:
+            strange[f"{severity} {state} {text}"] += 1
+    return Verdict("PostgreSQL logged no deadlock, no broken constraint, nothing unexpected", _most(strange),
+                   f"{expected} lines about faults")  # fmt: skip
+
+
+def _lines(folder: Path) -> Iterator[tuple[str, str]]:
+    """Level and message of everything logged; a line that a kill cut short is passed over."""
+    for file in sorted(folder.glob("*.log")):
+        for line in file.read_text(errors="replace").splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            yield entry.get("level", "info"), f"{entry.get('message')} {entry.get('error', '')}".strip()
+
+
+def _most(strange: Counter[str]) -> list[str]:
+    return [f"{times} x {line[:300]}" for line, times in strange.most_common(SHOWN_MAX)]

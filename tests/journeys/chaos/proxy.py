@@ -1,0 +1,111 @@
+"""The wire between the processes and PostgreSQL: a TCP proxy that cuts, holds, slows and forgets connections.
+
+Everything that a network does to a connection is one of four things:
+
+    cut      both ends are told at once (a reset): a reply may be lost with its commit done
+    hold     nothing passes for a while, then everything does: a write arrives after its lease ran out
+    slow     every packet takes longer
+    vanish   one end is gone and nobody is told: whoever waits for an answer waits for ever
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+
+CHUNK_BYTES = 65_536
+FORGOTTEN_SECONDS = 10.0  # then the server finds that the other end of a vanished connection is gone
+
+
+class _Link:
+    """One connection, as its two halves."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter):
+        self.client = client
+        self.server = server
+        self.has_vanished = False
+        self.is_over = asyncio.Event()
+
+    def abort(self) -> None:
+        for writer in (self.client, self.server):
+            writer.transport.abort()
+
+
+class Proxy:
+    """Listens on a free port of the loopback; `url` is the server's own with the way through here."""
+
+    def __init__(self, socket: Path):
+        self._socket = socket
+        self._links: set[_Link] = set()
+        self._passes = asyncio.Event()
+        self._passes.set()
+        self._server: asyncio.Server | None = None
+        self.delay_seconds = 0.0
+
+    async def open(self) -> int:
+        """Answers the port."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.cut(random.Random(), 1.0)
+        await asyncio.gather(*(link.is_over.wait() for link in list(self._links)))
+
+    def cut(self, dice: random.Random, share: float) -> int:
+        """Reset each connection with the chance `share`; answers how many."""
+        chosen = self._choose(dice, share)
+        for link in chosen:
+            link.abort()
+        return len(chosen)
+
+    def vanish(self, dice: random.Random, share: float) -> int:
+        """Let connections, each with the chance `share`, pass nothing from now on, and tell nobody."""
+        chosen = self._choose(dice, share)
+        for link in chosen:
+            link.has_vanished = True
+            asyncio.get_running_loop().call_later(FORGOTTEN_SECONDS, link.server.transport.abort)
+        return len(chosen)
+
+    def hold(self) -> None:
+        """Let nothing pass until `release`."""
+        self._passes.clear()
+
+    def release(self) -> None:
+        self._passes.set()
+
+    def _choose(self, dice: random.Random, share: float) -> list[_Link]:
+        return [link for link in list(self._links) if dice.random() < share]
+
+    async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        try:
+            from_server, to_server = await asyncio.open_unix_connection(self._socket)
+        except OSError:  # the server is away; so is this connection
+            to_client.transport.abort()
+            return
+        link = _Link(to_client, to_server)
+        self._links.add(link)
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pump(link, from_client, to_server))
+                both.create_task(self._pump(link, from_server, to_client))
+        finally:
+            self._links.discard(link)
+            link.abort()
+            link.is_over.set()
+
+    async def _pump(self, link: _Link, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(CHUNK_BYTES):
+                await self._passes.wait()
+                if self.delay_seconds:
+                    await asyncio.sleep(self.delay_seconds)
+                if not link.has_vanished:
+                    target.write(data)
+                    await target.drain()
+        if link.has_vanished and target is link.client:
+            return  # the server gave up; the client is not told
+        target.close()

@@ -1,0 +1,201 @@
+"""One chaos run from an empty folder to a report: build the site, let the faults loose, wait for peace, judge."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from heliograph.config import Settings
+from heliograph.ledger.install import install
+from heliograph.runtime import open_runtime
+from tests.journeys.chaos import logs, mutants
+from tests.journeys.chaos.away import AWAY
+from tests.journeys.chaos.checks import Evidence, Verdict, judge
+from tests.journeys.chaos.client import ACKNOWLEDGED, ENOUGH
+from tests.journeys.chaos.cluster import PostgresServer
+from tests.journeys.chaos.disk import SmallDisk
+from tests.journeys.chaos.faults import Faults
+from tests.journeys.chaos.figures import Spread, count, measure, skew_seen, spread_of
+from tests.journeys.chaos.options import Options
+from tests.journeys.chaos.procs import Fleet
+from tests.journeys.chaos.proxy import Proxy
+from tests.journeys.chaos.site import Site, Timeline
+from tests.journeys.chaos.slow_fsync import SlowFsync
+from tests.journeys.chaos.wire import Listener, NatsListener, PostgresListener
+from tests.reach.nats_kit import NatsServer
+
+TICK_SECONDS = 0.1
+SETTLE_SECONDS = 30.0
+UNDER_WAY = "select count(*) from heliograph.runs where status <> 'ended'"
+
+
+@dataclass
+class Report:
+    """What was injected and what was seen. `violations` is empty when every claim holds."""
+
+    options: Options
+    disk: str = ""
+    seconds: float = 0.0
+    injected: dict[str, int] = field(default_factory=dict)
+    lasted: dict[str, Spread] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, int | float] = field(default_factory=dict)
+    latencies: dict[str, Spread] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def violations(self) -> list[str]:
+        return [f"{verdict.claim}: {problem}" for verdict in self.verdicts for problem in verdict.problems]
+
+
+async def run_chaos(folder: Path, options: Options, mutant: mutants.Mutant | None = None) -> Report:
+    """folder: empty; takes logs, timeline and what clients and agents wrote, and the server's data when a claim fails."""
+    report = Report(options)
+    async with _site(folder, options, mutant) as site:
+        faults, began = Faults(site), time.monotonic()
+        report.disk, report.left_out = site.disk.kind, dict(faults.left_out)
+        site.fleet.start()
+        report.verdicts.append(await _until_ended(site, faults))
+        report.seconds = round(time.monotonic() - began, 1)
+        await _settle(site)
+        await _examine(site, report)
+        if report.violations:
+            site.server.end()
+            await asyncio.to_thread(site.disk.close, folder / "server-data")
+    return report
+
+
+@asynccontextmanager
+async def _site(folder: Path, options: Options, mutant: mutants.Mutant | None) -> AsyncIterator[Site]:
+    disk = SmallDisk(folder, options.disk_megabytes if options.disk_full_every > 0 else 0)
+    fsync = SlowFsync(folder, is_asked_for=options.slow_fsync_every > 0)
+    server, nats = PostgresServer(disk.home, fsync.environment), NatsServer()
+    proxy, fleet = Proxy(server.socket), None
+    listeners, listening = list[Listener](), list[asyncio.Task[None]]()
+    try:
+        await server.make()
+        await _install(server.url, mutant)
+        await asyncio.to_thread(nats.start)
+        parts = urlsplit(server.url)
+        through = parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{await proxy.open()}", query="")
+        listeners += [PostgresListener(server.url), NatsListener(nats.url)]
+        for listener in listeners:
+            await listener.connect()
+            listening.append(asyncio.create_task(listener.listen(), name=f"listen on {listener.name}"))
+        fleet = Fleet(folder, options, {
+            "HELIOGRAPH_DATABASE_URL": urlunsplit(through), "HELIOGRAPH_NATS_URL": nats.url,
+            "CHAOS_EFFECTS": str(folder / "effects"), "CHAOS_LEASE": str(options.lease_seconds),
+            "CHAOS_SLOW": str(options.slow_percent),
+        })  # fmt: skip
+        yield Site(folder, options, disk, fsync, server, proxy, nats, fleet, listeners, Timeline(folder / "timeline"))
+    finally:
+        if fleet is not None:
+            fleet.end()
+        for task in listening:
+            task.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+        for listener in listeners:
+            await listener.disconnect()
+        await proxy.close()
+        nats.kill()
+        server.end()
+        disk.close()
+
+
+async def _install(url: str, mutant: mutants.Mutant | None) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await install(connection)
+        if mutant is not None:
+            await mutants.apply(connection, mutant)
+    finally:
+        await connection.close()
+
+
+async def _until_ended(site: Site, faults: Faults) -> Verdict:
+    """Let the faults loose and wait for the end of every run; on return there are none, and the site is whole."""
+    problems, ended = list[str](), asyncio.Event()
+    harassing = asyncio.create_task(_harass(site, faults, ended), name="faults")
+    try:
+        async with asyncio.timeout(site.options.limit_seconds):
+            while not (harassing.done() and harassing.exception()):
+                site.fleet.replace_dead()
+                if await _ask(site, "select count(*) from heliograph.runs where status = 'ended'", 0):
+                    ended.set()
+                if site.fleet.started_all.is_set() and await _ask(site, UNDER_WAY, 1) == 0:
+                    break
+                await asyncio.sleep(TICK_SECONDS)
+    except TimeoutError:
+        left = await _ask(site, UNDER_WAY, -1)
+        problems.append(f"given up after {site.options.limit_seconds:g} s: {left} runs have not ended")
+    harassing.cancel()
+    [failure] = await asyncio.gather(harassing, return_exceptions=True)
+    if isinstance(failure, Exception):
+        problems.append(f"a fault could not be injected, or not taken back: {failure!r}")
+    return Verdict("every run came to its end", problems)
+
+
+async def _harass(site: Site, faults: Faults, first_ended: asyncio.Event) -> None:
+    """Faults from the end of the first run to the start of the last one, or until it is time for peace."""
+    await first_ended.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(site.options.chaos_seconds), asyncio.TaskGroup() as group:
+            chaos = group.create_task(faults.run())
+            await site.fleet.started_all.wait()
+            chaos.cancel()
+    (site.folder / ENOUGH).touch()
+
+
+async def _settle(site: Site) -> None:
+    """Until the last event is published, and a late zombie has had its time to do harm."""
+    until = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < until:
+        if not await _ask(site, "select count(*) from heliograph.outbox where published_at is null", 1):
+            break
+        site.fleet.replace_dead()
+        await asyncio.sleep(TICK_SECONDS)
+    await asyncio.sleep(2 * site.options.lease_seconds)
+
+
+async def _ask(site: Site, query: str, otherwise: int) -> int:
+    """One number, past the proxy; `otherwise` when the server is away."""
+    try:
+        connection: Any = await asyncpg.connect(site.server.url, timeout=2)
+        try:
+            return int(await connection.fetchval(query, timeout=5))
+        finally:
+            connection.terminate()
+    except AWAY:
+        return otherwise
+
+
+async def _examine(site: Site, report: Report) -> None:
+    """Stop the workers as services are stopped, then judge what they left behind."""
+    fleet, timeline = site.fleet, site.timeline
+    wrong = fleet.strange_exits + await asyncio.to_thread(fleet.stop_workers)
+    for listener in site.listeners:
+        await listener.catch_up()
+    report.injected = {**timeline.counts, "panic": logs.count_panics(site.server.files.log)}
+    report.lasted = {kind: s for kind, took in timeline.seconds.items() if (s := spread_of(took)) is not None}
+    async with open_runtime(Settings(database_url=site.server.url)) as runtime:
+        evidence = Evidence(site.folder / ACKNOWLEDGED, site.folder / "effects", fleet.reported, site.listeners)
+        report.verdicts += await judge(runtime, evidence)
+        report.latencies = await measure(runtime, fleet.deaths, timeline.ends.get("pg_stop", []))
+        report.figures = {
+            **await count(runtime), "stale_refused": logs.count_stale(site.folder),
+            "processes_replaced": fleet.replaced, "clock_off_s_max": round(max(map(abs, fleet.skews))),
+            "clock_off_s_seen": round(await skew_seen(runtime)),
+        }  # fmt: skip
+    report.verdicts += [
+        Verdict("every process ended as it was told to", wrong),
+        logs.judge_workers(site.folder),
+        logs.judge_server(site.server.files.log),
+    ]

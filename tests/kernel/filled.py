@@ -1,0 +1,36 @@
+"""A project with something in each table, for tests of what holds for all of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tests.kernel.kit import Kernel
+from tests.kernel.waits import TOKEN, command, report, suspended
+
+
+async def fill(kernel: Kernel) -> None:
+    """Something of everything: run_0 is pruned; run_b has ended; in run_a the writer has done turn_a and turn_2, runs turn_3,
+    with turn_4 queued behind it, and each of the three that it took has a note in its box; in run_c the writer is
+    suspended in turn_c, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork."""
+    await kernel.call("set_limits", {"card_bytes_max": 1000})
+    await kernel.finish(await kernel.running("run_0", "turn_0"), ends="success")
+    await kernel.publish()
+    kernel.wait(1)
+    assert (await kernel.call("prune", kernel.now - timedelta(seconds=0.5), 10))["runs"] == 1
+    await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
+    await suspended(kernel, command("c1"), command("c2"), run_id="run_c", turn_id="turn_c")
+    await report(kernel, "turn_c", "c1", {"answer": 42}, token=TOKEN)
+    large = {"card_id": "card_large", "kind": "note", "content": {"text": "".join(map(str, range(2000)))}}
+    await kernel.call("put_boxes", [{"box_id": "context_1", "cards": [large]}])
+    await kernel.call("fork_boxes", [{"box_id": "fork_1", "base_box_id": "context_1"}])
+    claimed = await kernel.running()
+    for n in (2, 3, 4):
+        await kernel.enqueue("run_a", "writer", f"turn_{n}")
+    for n in range(3):
+        kernel.wait(1)
+        note = {"card_id": f"card_note_{n}", "kind": "note", "content": {}}
+        assert (await kernel.append(claimed, cards=[note]))["outcome"] == "ok"
+        if n < 2:
+            kernel.wait(1)
+            assert (await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"]))["outcome"] == "ok"
+            claimed = await kernel.claim_one()

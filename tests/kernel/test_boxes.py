@@ -1,0 +1,336 @@
+"""Boxes: what a turn reads nobody writes to, what it writes nobody else does, and a fork is a row (L0-90 to L0-98)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import Connect, Item, Kernel, saying
+from tests.kernel.test_isolation import opened, when_blocked
+
+
+def cards(*texts: str) -> list[Item]:
+    return [{"kind": "note", "content": {"text": text}} for text in texts]
+
+
+async def put(kernel: Kernel, box_id: str, *texts: str) -> str:
+    (answer,) = await kernel.call("put_boxes", [{"box_id": box_id, "cards": cards(*texts)}])
+    return str(answer["outcome"])
+
+
+async def fork(kernel: Kernel, box_id: str, base: str | None, writer: str | None = None) -> str:
+    item = {"box_id": box_id, "base_box_id": base, "writer_turn_id": writer}
+    (answer,) = await kernel.call("fork_boxes", [item])
+    return str(answer["outcome"])
+
+
+async def write(kernel: Kernel, claimed: Item, *texts: str) -> None:
+    written = len(await kernel.rows("cards", "card_id", "agent_turn_id = $2", claimed["turn_id"]))
+    new = [
+        {"card_id": f"card_{claimed['turn_id']}_{claimed['epoch']}_{written + n}", **card} for n, card in enumerate(cards(*texts))
+    ]  # fmt: skip
+    assert (await kernel.append(claimed, cards=new))["outcome"] == "ok"
+
+
+async def replace(kernel: Kernel, claimed: Item, **boxes: Any) -> Item:
+    (answer,) = await kernel.call("replace_boxes", [saying(claimed, **boxes)])
+    return dict(answer)
+
+
+async def read(kernel: Kernel, box_id: str, after: int | None = None, limit: int = 1000) -> list[str]:
+    """The texts of a box, as read_box and, where it is read from the start, as the view tell them."""
+    found = await kernel.call("read_box", box_id, after, limit)
+    if after is None:
+        rows = await kernel.rows("box_contents", "position, card_id, content", "box_id = $2", box_id)
+        assert [row["card_id"] for row in rows][:limit] == [card["card_id"] for card in found]
+    return [card["content"]["text"] for card in found]
+
+
+@pytest.mark.proves("L0-90", "L0-95", "L0-30")
+async def test_a_context_box_is_put_together_whole_and_a_turn_is_given_it_by_its_id(kernel: Kernel) -> None:
+    assert await put(kernel, "context_1", "first", "second") == "put"
+    await kernel.running()
+    await kernel.enqueue("run_a", "critic", "turn_1", context_box_id="context_1")
+    claimed = await kernel.claim_one()
+    assert (claimed["context_box_id"], claimed["output_box_id"]) == ("context_1", "box_turn_1")
+    (row,) = await kernel.rows("agent_inbox", "*", "agent_turn_id = 'turn_1'")
+    assert row["payload_box_id"] == "context_1"
+    (first, second) = await kernel.call("read_box", "context_1", None, 10)
+    assert (first["card_id"], second["card_id"]) == ("card_context_1_1", "card_context_1_2")
+    assert first | {"position": 0} == {
+        "position": 0, "card_id": "card_context_1_1", "kind": "note", "content": {"text": "first"}, "turn_id": None,
+        "epoch": None, "created_at": kernel.now.isoformat(),
+    }  # fmt: skip
+
+
+@pytest.mark.proves("L0-90", "L0-92")
+async def test_what_was_put_stays_as_it_is(kernel: Kernel) -> None:
+    await put(kernel, "context_1", "first")
+    before = await kernel.everything()
+    assert await put(kernel, "context_1", "first") == "duplicate"
+    assert await put(kernel, "context_1", "first", "second") == "conflict"
+    assert await put(kernel, "context_1") == "conflict"
+    assert await fork(kernel, "context_1", "context_1") == "conflict"
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-92", "L0-91", "S2")
+async def test_no_function_lets_a_worker_write_into_a_context_box(kernel: Kernel) -> None:
+    await put(kernel, "context_1", "first")
+    await kernel.running()
+    await kernel.enqueue("run_a", "critic", "turn_1", context_box_id="context_1")
+    claimed = await kernel.claim_one()
+    await write(kernel, claimed, "mine")
+    assert (await replace(kernel, claimed, output_box_id="context_1"))["code"] == "box_not_writable"
+    (answer,) = await kernel.call("append", [saying(claimed, cards=[
+        {"card_id": "card_x", "kind": "note", "content": 1, "box_id": "context_1"}], box_id="context_1")])  # fmt: skip
+    assert answer["outcome"] == "ok"  # it goes where the turn's cards go, whatever the item says
+    assert await read(kernel, "context_1") == ["first"]
+    assert {row["box_id"] for row in await kernel.rows("cards", "*", "agent_turn_id = 'turn_1'")} == {"box_turn_1"}
+
+
+@pytest.mark.proves("L0-98", "L0-96", "G-67")
+async def test_a_fork_sees_its_base_up_to_where_it_was_made_and_goes_its_own_way(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await write(kernel, claimed, "one", "two")
+    assert await fork(kernel, "fork_1", "box_turn_a") == "forked"
+    await write(kernel, claimed, "three")
+    assert await fork(kernel, "fork_2", "fork_1") == "forked"
+    assert await fork(kernel, "fork_3", "box_turn_a") == "forked"
+    assert await read(kernel, "box_turn_a") == ["one", "two", "three"]
+    assert await read(kernel, "fork_1") == await read(kernel, "fork_2") == ["one", "two"]
+    assert await read(kernel, "fork_3") == ["one", "two", "three"]
+    await write(kernel, claimed, "four")
+    assert await fork(kernel, "fork_1", "box_turn_a") == "duplicate"  # it stays what it was
+    assert await read(kernel, "fork_1") == ["one", "two"]
+
+
+@pytest.mark.proves("L0-98")
+async def test_a_chain_of_forks_reads_in_the_order_in_which_it_was_written(kernel: Kernel) -> None:
+    await put(kernel, "context_1", "a", "b")
+    claimed = await kernel.running()
+    base = "context_1"
+    for n in range(5):
+        assert await fork(kernel, f"fork_{n}", base, "turn_a") == "forked"
+        assert (await replace(kernel, claimed, output_box_id=f"fork_{n}"))["outcome"] == "ok"
+        await write(kernel, claimed, f"c{n}")
+        base = f"fork_{n}"
+    assert await read(kernel, "fork_4") == ["a", "b", "c0", "c1", "c2", "c3", "c4"]
+    assert await read(kernel, "fork_2") == ["a", "b", "c0", "c1", "c2"]
+    positions = [card["position"] for card in await kernel.call("read_box", "fork_4", None, 100)]
+    assert positions == sorted(positions)
+    for limit in range(1, 8):
+        read_on: list[str] = []
+        after: int | None = None
+        while page := await kernel.call("read_box", "fork_4", after, limit):
+            read_on += [card["content"]["text"] for card in page]
+            after = page[-1]["position"]
+        assert read_on == ["a", "b", "c0", "c1", "c2", "c3", "c4"]
+
+
+@pytest.mark.proves("L0-97", "L0-82", "L0-98")
+async def test_a_turn_goes_on_in_a_fork_and_its_deliverable_is_there(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await write(kernel, claimed, "long", "and longer")
+    await put(kernel, "compact", "in short")
+    await fork(kernel, "compact_out", "compact", "turn_a")
+    assert await replace(kernel, claimed, output_box_id="compact_out", context_box_id="compact") == {
+        "turn_id": "turn_a", "outcome": "ok",
+    }  # fmt: skip
+    await write(kernel, claimed, "more")
+    assert await read(kernel, "compact_out") == ["in short", "more"]
+    assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
+    assert await read(kernel, "compact_out") == ["in short", "more", "done"]
+    assert await read(kernel, "box_turn_a") == ["long", "and longer"]
+    assert (await kernel.turn("turn_a"))["output_box_id"] == "compact_out"
+
+
+async def test_what_is_not_named_stays_and_a_context_can_be_taken_away(kernel: Kernel) -> None:
+    await put(kernel, "context_1", "first")
+    claimed = await kernel.running()
+    assert (await replace(kernel, claimed, context_box_id="context_1"))["outcome"] == "ok"
+    assert (await replace(kernel, claimed))["outcome"] == "ok"
+    turn = await kernel.turn("turn_a")
+    assert (turn["context_box_id"], turn["output_box_id"]) == ("context_1", "box_turn_a")
+    assert (await replace(kernel, claimed, context_box_id=None))["outcome"] == "ok"
+    assert (await kernel.turn("turn_a"))["context_box_id"] is None
+
+
+@pytest.mark.proves("L0-97", "L0-98", "L0-02")
+async def test_a_turn_gets_only_boxes_that_are_its_own_to_write_and_nobodys_to_change(kernel: Kernel) -> None:
+    await put(kernel, "context_1", "first")
+    await kernel.start("run_a", ["writer", "critic"], {"turn_w": "writer", "turn_c": "critic"})
+    critic, writer = await kernel.claim()
+    await fork(kernel, "for_writer", "context_1", "turn_w")
+    await fork(kernel, "for_all", "context_1")
+    before = await kernel.everything()
+    asked: list[tuple[Item, dict[str, str], str]] = [
+        (critic, {"output_box_id": "for_writer"}, "box_not_writable"), (critic, {"output_box_id": "for_all"}, "box_not_writable"),
+        (critic, {"output_box_id": "box_turn_w"}, "box_not_writable"), (critic, {"output_box_id": "nowhere"}, "unknown_box"),
+        (critic, {"output_box_id": "box_turn_x"}, "unknown_box"), (critic, {"context_box_id": "box_turn_w"}, "box_in_use"),
+        (critic, {"context_box_id": "box_turn_c"}, "box_in_use"), (critic, {"context_box_id": "for_writer"}, "box_in_use"),
+        (critic, {"context_box_id": "nowhere"}, "unknown_box"),
+    ]  # fmt: skip
+    for claimed, boxes, code in asked:
+        answer = await replace(kernel, claimed, **boxes)
+        assert (answer["outcome"], answer["code"]) == ("refused", code), boxes
+    assert (await replace(kernel, critic | {"epoch": 1}, context_box_id="context_1"))["outcome"] == "stale"
+    assert await kernel.everything() == before
+    assert (await replace(kernel, writer, output_box_id="for_writer"))["outcome"] == "ok"
+    assert (await replace(kernel, writer, output_box_id="box_turn_w"))["outcome"] == "ok"
+    await kernel.finish(writer)
+    assert (await replace(kernel, critic, context_box_id="box_turn_w"))["outcome"] == "ok"  # it is written to the end
+
+
+async def test_a_box_that_another_turn_reads_cannot_be_written_to(kernel: Kernel) -> None:
+    await put(kernel, "context_1", "first")
+    claimed = await kernel.running()
+    await fork(kernel, "fork_1", "context_1", "turn_a")
+    await kernel.enqueue("run_a", "critic", "turn_2", context_box_id="fork_1")
+    assert (await replace(kernel, claimed, output_box_id="fork_1"))["code"] == "box_in_use"
+
+
+@pytest.mark.proves("L0-98")
+async def test_two_open_turns_never_write_to_one_box(kernel: Kernel) -> None:
+    """Own boxes are named after their turns, and a fork for writing is for one turn alone."""
+    await kernel.start("run_a", ["writer", "critic"], {"turn_w": "writer", "turn_c": "critic"})
+    assert await fork(kernel, "fork_1", "box_turn_w", "turn_c") == "forked"
+    assert await fork(kernel, "fork_1", "box_turn_w", "turn_w") == "conflict"
+    for wrong in ("box_turn_9", "box_x"):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="does not begin with box_"):
+            await put(kernel, wrong, "mine")
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="does not begin with box_"):
+            await fork(kernel, wrong, "box_turn_w", "turn_c")
+
+
+@pytest.mark.parametrize(("base", "writer", "outcome"), [
+    ("nowhere", None, "unknown_box"), (None, None, "unknown_box"), ("box_turn_x", None, "unknown_box"),
+    ("box_turn_a", "turn_x", "unknown_turn"), ("box_turn_a", "turn_done", "unknown_turn"),
+])  # fmt: skip
+async def test_nothing_is_forked_of_nothing_or_for_nobody(
+    kernel: Kernel, base: str | None, writer: str | None, outcome: str
+) -> None:
+    await kernel.finish(await kernel.running("run_d", "turn_done"), ends="success")
+    await kernel.running()
+    before = await kernel.everything()
+    assert await fork(kernel, "fork_1", base, writer) == outcome
+    assert await kernel.everything() == before
+
+
+async def test_an_empty_box_has_empty_forks(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    assert await fork(kernel, "fork_1", "box_turn_a") == "forked"
+    await write(kernel, claimed, "later")
+    assert (await read(kernel, "fork_1"), await read(kernel, "nowhere")) == ([], [])
+
+
+async def test_a_card_id_that_is_taken_is_said(kernel: Kernel) -> None:
+    await put(kernel, "context_1", "first")
+    item = {"box_id": "context_2", "cards": [{"card_id": "card_context_1_1", "kind": "note", "content": 1}]}
+    (answer,) = await kernel.call("put_boxes", [item])
+    assert (answer["outcome"], answer["code"]) == ("refused", "card_exists")
+
+
+async def test_answers_come_in_the_order_of_the_items_whatever_the_order_of_the_locks(kernel: Kernel) -> None:
+    items: list[Item] = [{"box_id": box, "cards": []} for box in ("z", "a", "z", "m")]
+    answers = await kernel.call("put_boxes", items)
+    assert [(each["box_id"], each["outcome"]) for each in answers] == [
+        ("z", "put"), ("a", "put"), ("z", "duplicate"), ("m", "put"),
+    ]  # fmt: skip
+    forks = [{"box_id": box, "base_box_id": base} for box, base in (("y", "z"), ("b", "x"), ("y", "z"))]
+    assert [each["outcome"] for each in await kernel.call("fork_boxes", forks)] == [
+        "forked",
+        "unknown_box",
+        "duplicate",
+    ]
+    for function in ("put_boxes", "fork_boxes", "replace_boxes"):
+        assert await kernel.call(function, []) == []
+
+
+@pytest.mark.proves("K17")
+async def test_of_two_puts_of_one_id_the_second_waits_and_is_a_duplicate(kernel: Kernel, beside: Connect) -> None:
+    other, watcher = await beside(), await beside()
+    async with opened(kernel):
+        assert await put(kernel, "context_1", "first") == "put"
+        task = await when_blocked(other, put(other, "context_1", "first"), watcher)
+    assert await task == "duplicate"
+
+
+NONSENSE: list[tuple[str, Item, str]] = [
+    ("put_boxes", {"box_id": None}, "a box id has 1 to 200 bytes"), ("put_boxes", {"box_id": ""}, "a box id"),
+    ("put_boxes", {"box_id": "b" * 201}, "a box id"), ("fork_boxes", {"box_id": ""}, "a box id"),
+    ("put_boxes", {"box_id": "b", "cards": [{"kind": "note"}]}, "a card has content"),
+    ("put_boxes", {"box_id": "b", "cards": [{"content": 1}]}, "a card has a kind"),
+    ("put_boxes", {"box_id": "b", "cards": [{"kind": "task.deliverable", "content": 1}]}, "only an ending writes"),
+    ("put_boxes", {"box_id": "b", "cards": [{"card_id": "card_turn_a_end", "kind": "n", "content": 1}]}, "does not end with _end"),
+    ("put_boxes", {"box_id": "b", "cards": [{"card_id": "c" * 201, "kind": "n", "content": 1}]}, "a card id has 1 to 200"),
+    ("put_boxes", {"box_id": "b", "cards": [{"kind": "n" * 201, "content": 1}]}, "at most 200 bytes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "item", "message"), NONSENSE, ids=str)
+async def test_nonsense_makes_no_box(kernel: Kernel, function: str, item: Item, message: str) -> None:
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
+        await kernel.call(function, [{"box_id": "good", "cards": []}, item])
+    assert await kernel.everything() == before
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, None])
+async def test_a_page_of_nothing_or_of_everything_is_refused(kernel: Kernel, limit: int | None) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="limit must be between 1 and 1000"):
+        await kernel.call("read_box", "context_1", 0, limit)
+
+
+# ── What it costs ─────────────────────────────────────────────────────────────────────────────
+
+
+async def buffers(kernel: Kernel, query: str, *args: Any) -> int:
+    """How many pages a call touches, once it is warm; undone."""
+    counted = []
+    for _ in range(3):  # plans and catalogs are read by the first one
+        undone = kernel.connection.transaction()
+        await undone.start()
+        (row,) = await kernel.connection.fetch(f"explain (analyze, buffers, timing off, format json) {query}", *args)
+        plan = json.loads(row[0])[0] if isinstance(row[0], str) else row[0][0]
+        counted.append(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
+        await undone.rollback()
+    return int(min(counted))
+
+
+@pytest.mark.proves("L0-91", "L0-96", "L0-98")
+async def test_reading_a_page_forking_and_appending_cost_at_ten_thousand_cards_what_they_cost_at_ten(
+    kernel: Kernel,
+) -> None:
+    await kernel.call("set_limits", {"cards_max": 20_000})
+    await kernel.start("run_a", ["few", "many"], {"turn_few": "few", "turn_many": "many"})
+    few, many = await kernel.claim()
+    for claimed, count in ((few, 10), (many, 10_000)):
+        await write(kernel, claimed, *map(str, range(count)))
+        assert await fork(kernel, f"fork_{claimed['agent']}", f"box_{claimed['turn_id']}") == "forked"
+    await kernel.connection.execute("vacuum analyze heliograph.cards")
+    cost: dict[str, dict[str, int]] = {}
+    for name, claimed in (("few", few), ("many", many)):
+        box = f"box_turn_{name}"
+        (middle,) = (await kernel.call("read_box", box, None, 10))[4:5]
+        (last,) = await kernel.rows("cards", "max(position) as position", "box_id = $2", box)
+        card = {"card_id": f"card_new_{name}", "kind": "note", "content": 1}
+        page = "select heliograph.read_box($1, $2, $3, 5)"
+        cost[name] = {
+            "the first page": await buffers(kernel, page, kernel.project, box, 0),
+            "a page in the middle": await buffers(kernel, page, kernel.project, box, middle["position"]),
+            "the last page": await buffers(kernel, page, kernel.project, box, last["position"] - 5),
+            "a page of a fork": await buffers(kernel, page, kernel.project, f"fork_{name}", last["position"] - 5),
+            "a fork": await buffers(kernel, "select heliograph.fork_boxes($1, $2, now())", kernel.project,
+                                    [{"box_id": f"more_{name}", "base_box_id": box}]),
+            "an append": await buffers(kernel, "select heliograph.append($1, $2, now())", kernel.project,
+                                       [saying(claimed, cards=[card])]),
+            "an ending": await buffers(kernel, "select heliograph.stop($1, $2, now())", kernel.project,
+                                       [{"turn_id": f"turn_{name}", "mode": "force"}]),
+        }  # fmt: skip
+    dearer = {what: (pages, cost["few"][what]) for what, pages in cost["many"].items() if pages > cost["few"][what] + 5}
+    assert dearer == {}
+    assert max(cost["many"].values()) < 200

@@ -1,0 +1,236 @@
+"""begin_call and record_call: an effect that its owner has here and now, announced before and recorded after (K13, K14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import Item, Kernel, draft, saying
+from tests.kernel.waits import answers, begin, edges, record, reported, status, suspend, suspended, tool, wait
+
+
+async def taken_over(kernel: Kernel) -> Item:
+    """The turn as its next owner has it."""
+    kernel.wait(31)
+    assert (await kernel.sweep("leases"))["recovered"] == ["turn_a"]
+    return await kernel.claim_one(worker="worker-2")
+
+
+@pytest.mark.proves("K13", "L0-39")
+async def test_an_effect_is_announced_before_it_happens_and_its_result_recorded_after(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    assert await begin(kernel, claimed, "i1", step_id="s1") == {
+        "turn_id": "turn_a",
+        "call_id": "i1",
+        "outcome": "fresh",
+    }
+    row = await wait(kernel, "turn_a", "i1")
+    assert (row["kind"], row["state"], row["effect"], row["epoch"], row["step_id"]) == (
+        "inline", "open", "once", claimed["epoch"], "s1",
+    )  # fmt: skip
+    assert (await edges(kernel, "turn_a"))[-1] == ("tool_call", "request", "i1")
+    said = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
+    answer = await record(kernel, claimed, "i1", {"paid": True}, *said)
+    assert answer == {"turn_id": "turn_a", "call_id": "i1", "outcome": "ok", "first_seq": 3}
+    assert (await kernel.names("run_a"))[2:] == ["tool:result"]  # said by the owner, once
+    row = await wait(kernel, "turn_a", "i1")
+    assert (row["state"], row["status"], row["resolved_position"]) == ("resolved", "success", 1)
+    card = await kernel.row("cards", "card_id", "card_turn_a_call_i1")
+    assert (card["kind"], card["content"]["output"], card["content"]["trust"]) == (
+        "tool.result",
+        {"paid": True},
+        "untrusted",
+    )
+    assert await status(kernel) == "running"
+    assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
+
+
+@pytest.mark.proves("K13", "L0-110")
+async def test_only_the_owner_begins_and_records(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1")
+    before = await kernel.everything()
+    for stranger in (
+        {"epoch": 1},
+        {"turn_id": "turn_b"},
+        {"agent_id": "run_a/critic"},
+        {"agent_id": None},
+        {"epoch": None},
+    ):
+        assert (await begin(kernel, claimed | stranger, "i2"))["outcome"] == "stale"
+        assert (await record(kernel, claimed | stranger, "i1"))["outcome"] == "stale"
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("K13")
+async def test_begun_again_by_the_same_owner_it_is_as_fresh_as_before(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1")
+    before = await kernel.everything()
+    assert (await begin(kernel, claimed, "i1"))["outcome"] == "fresh"  # the reply was lost
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("K14", "L0-111")
+@pytest.mark.parametrize("effect", ["pure", "idempotent"])
+async def test_what_may_be_repeated_is_repeated_by_the_next_owner(kernel: Kernel, effect: str) -> None:
+    await begin(kernel, await kernel.running(), "i1", effect)
+    owner = await taken_over(kernel)
+    assert [(await begin(kernel, owner, "i1", effect))["outcome"] for _ in range(2)] == ["again", "fresh"]
+    assert (await wait(kernel, "turn_a", "i1"))["epoch"] == owner["epoch"]
+    assert (await record(kernel, owner, "i1"))["outcome"] == "ok"
+    assert len(await kernel.rows("execution_edges", "*", "call_id = 'i1'")) == 1
+
+
+@pytest.mark.proves("K14", "L0-111")
+@pytest.mark.parametrize("effect", ["once", "transactional"])
+async def test_what_must_not_be_repeated_is_in_doubt_for_the_next_owner(kernel: Kernel, effect: str) -> None:
+    first = await kernel.running()
+    await begin(kernel, first, "i1", effect)
+    owner = await taken_over(kernel)
+    answer = await begin(kernel, owner, "i1", effect)
+    assert (answer["outcome"], answer["status"], answer["content"]["error"]["code"]) == (
+        "in_doubt",
+        "unknown",
+        "IN_DOUBT",
+    )
+    assert (await kernel.names("run_a"))[-1] == "tool:result"
+    again = await begin(kernel, owner, "i1", effect)
+    assert (again["outcome"], again["status"], again["content"]) == ("done", "unknown", answer["content"])
+    assert (await record(kernel, owner, "i1"))["outcome"] == "duplicate"
+    assert (await record(kernel, first, "i1"))["outcome"] == "stale"  # the first owner comes back with its result
+    assert (await wait(kernel, "turn_a", "i1"))["status"] == "unknown"
+
+
+@pytest.mark.proves("K14")
+async def test_how_a_call_was_begun_decides_not_how_it_is_begun_again(kernel: Kernel) -> None:
+    await begin(kernel, await kernel.running(), "i1", "once")
+    assert (await begin(kernel, await taken_over(kernel), "i1", "pure"))["outcome"] == "in_doubt"
+
+
+@pytest.mark.proves("K14", "K13")
+@pytest.mark.parametrize("effect", ["pure", "once"])
+async def test_a_recorded_result_is_never_had_again(kernel: Kernel, effect: str) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1", effect)
+    await record(kernel, claimed, "i1", [1, 2])
+    first = await begin(kernel, claimed, "i1", effect)
+    owner = await taken_over(kernel)
+    for answer in (first, await begin(kernel, owner, "i1", effect)):
+        assert (answer["outcome"], answer["status"], answer["content"]["output"]) == ("done", "success", [1, 2])
+    assert answers(owner) == answers(await suspend(kernel, owner)) == {"i1": "success"}
+
+
+async def test_a_result_is_recorded_and_told_once(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1")
+    said = draft("tool:result", claimed["activation_id"])
+    await record(kernel, claimed, "i1", "first", said)
+    before = await kernel.everything()
+    assert (await record(kernel, claimed, "i1", "second", said))["outcome"] == "duplicate"  # a retry, or a mistake
+    assert await kernel.everything() == before
+    await kernel.append(claimed, draft("note", claimed["activation_id"]), said=1)
+    await kernel.append(
+        claimed, draft("note", claimed["activation_id"]), said=1
+    )  # the kernel counts what record_call said
+    assert (await kernel.names("run_a"))[2:] == ["tool:result", "note"]
+
+
+@pytest.mark.parametrize("how", ["failed", "timeout", "unknown", "canceled"])
+async def test_an_effect_may_end_badly(kernel: Kernel, how: str) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1")
+    assert (await record(kernel, claimed, "i1", status=how, error={"code": "TOOL_ERROR"}))["outcome"] == "ok"
+    answer = await begin(kernel, claimed, "i1")
+    assert (answer["status"], answer["content"]["error"]) == (how, {"code": "TOOL_ERROR"})
+
+
+async def test_a_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    begun = [
+        saying(claimed, call_id=call, tool="t", effect="once", timeout_seconds=None) for call in ("i1", "i2", "i1")
+    ]
+    begun.insert(1, begun[0] | {"epoch": 99})
+    assert [each["outcome"] for each in await kernel.call("begin_call", begun)] == ["fresh", "stale", "fresh", "fresh"]
+    recorded = [
+        saying(claimed, draft("one", claimed["activation_id"]), call_id="i1", status="success", result=1),
+        saying(claimed, draft("again", claimed["activation_id"]), call_id="i1", status="success", result=1, said=1),
+        saying(claimed, draft("two", claimed["activation_id"]), call_id="i2", status="success", result=2, said=1),
+        saying(claimed, call_id="i3", status="success", result=3),
+    ]
+    outcomes = [each["outcome"] for each in await kernel.call("record_call", recorded)]
+    assert outcomes == ["ok", "duplicate", "ok", "refused"]
+    assert (await kernel.names("run_a"))[2:] == ["one", "two"]
+    assert [(await wait(kernel, "turn_a", call))["resolved_position"] for call in ("i1", "i2")] == [1, 2]
+
+
+@pytest.mark.proves("K13")
+async def test_no_result_without_an_intent(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    answer = await record(kernel, claimed, "i1")
+    assert (answer["outcome"], answer["code"]) == ("refused", "not_begun")
+    assert await kernel.everything() == before
+
+
+async def test_a_call_that_is_waited_for_is_not_had_inline(kernel: Kernel) -> None:
+    await suspended(kernel, tool("c1"), tool("c2"), join="each")
+    await reported(kernel, "turn_a", "c1")
+    owner = await kernel.claim_one()
+    before = await kernel.everything()
+    assert [(await f(kernel, owner, "c2"))["code"] for f in (begin, record)] == ["not_inline", "not_inline"]
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("S11", "S12")
+async def test_inline_calls_and_their_results_have_limits(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.connection.execute(
+        'select heliograph.set_limits($1, \'{"waits_max": 2, "result_bytes_max": 100, "payload_bytes_max": 300}\')',
+        kernel.project,
+    )
+    items = [saying(claimed, call_id=f"i{n}", tool="t", effect="once") for n in range(3)]
+    outcomes = [(each["outcome"], each.get("code")) for each in await kernel.call("begin_call", items)]
+    assert outcomes == [("fresh", None), ("fresh", None), ("refused", "too_many_waits")]
+    assert (await begin(kernel, claimed, "i0"))["outcome"] == "fresh"  # one that is known takes no place
+    before = await kernel.everything()
+    assert (await record(kernel, claimed, "i0", "x" * 99))["code"] == "payload_too_large"
+    large = draft("note", claimed["activation_id"], payload={"text": "x" * 300})
+    assert (await record(kernel, claimed, "i0", "x", large))["code"] == "payload_too_large"
+    assert await kernel.everything() == before
+    assert (await record(kernel, claimed, "i0", "x" * 98))["outcome"] == "ok"
+
+
+WRONG: list[tuple[str, Item]] = [
+    ("call id", {"call_id": None}), ("call id", {"call_id": "i" * 201}), ("tool", {"tool": ""}), ("effect", {"effect": "twice"}),
+    ("timeout_seconds", {"timeout_seconds": "NaN"}), ("timeout_seconds", {"timeout_seconds": -0.1}), ("step id", {"step_id": "s" * 201}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "wrong"), WRONG, ids=lambda value: str(value)[:40])
+async def test_a_call_that_is_none_is_not_begun(kernel: Kernel, field: str, wrong: Item) -> None:
+    claimed = await kernel.running()
+    item = saying(claimed, call_id="i1", tool="t", effect="once") | wrong
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=field):
+        await kernel.call("begin_call", [item])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"status": None}, {"status": "odd"}, {"status": "failed"}, {"status": "failed", "error": None}], ids=str
+)
+async def test_a_result_that_is_none_is_not_recorded(kernel: Kernel, wrong: dict[str, Any]) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1")
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="recorded as"):
+        await record(kernel, claimed, "i1", **wrong)
+
+
+@pytest.mark.proves("K12")
+async def test_an_open_effect_ends_with_its_turn(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1")
+    await kernel.stop("turn_a")
+    assert (await wait(kernel, "turn_a", "i1"))["state"] == "closed"
+    assert (await record(kernel, claimed, "i1"))["outcome"] == "stale"

@@ -1,0 +1,110 @@
+"""take_commands: tools that ask for their work. A command is there until its call is resolved (K18)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import START, Connect, Item, Kernel, new_project
+from tests.kernel.waits import TOKEN, command, report, suspended, tool
+
+
+async def take(kernel: Kernel, *tools: str, limit: int = 10, seconds: float = 30.0) -> list[Item]:
+    taken: list[Item] = await kernel.call("take_commands", list(tools or ["search"]), limit, seconds)
+    return taken
+
+
+def calls(taken: list[Item]) -> list[str]:
+    return [each["call_id"] for each in taken]
+
+
+@pytest.mark.proves("K18", "L0-51")
+async def test_a_tool_gets_its_command_with_all_that_it_needs_to_answer(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1", 90, subject=None), command("c2") | {"tool": "another"}, tool("c3"))
+    (taken,) = await take(kernel)
+    assert taken == {
+        "turn_id": "turn_a", "call_id": "c1", "tool": "search", "body": {"query": "c1", "token": TOKEN},
+        "deadline": (START + timedelta(seconds=90)).isoformat(), "delivery": 1,
+    }  # fmt: skip
+    answer = await report(kernel, taken["turn_id"], taken["call_id"], token=taken["body"]["token"])
+    assert answer["outcome"] == "applied"
+
+
+@pytest.mark.proves("K18")
+async def test_a_command_is_hidden_for_a_while_and_comes_again_until_it_is_answered(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"))
+    assert [each["delivery"] for each in await take(kernel, seconds=30)] == [1]
+    kernel.wait(29)
+    assert await take(kernel) == []
+    kernel.wait(1)
+    assert [each["delivery"] for each in await take(kernel, seconds=30)] == [2]
+    await report(kernel, "turn_a", "c1", token=TOKEN)
+    kernel.wait(30)
+    assert await take(kernel) == []
+
+
+@pytest.mark.proves("K18", "K12")
+@pytest.mark.parametrize("ends", ["timeout", "stop"])
+async def test_nobody_is_told_to_do_what_nobody_waits_for(kernel: Kernel, ends: str) -> None:
+    await suspended(kernel, command("c1", 5))
+    if ends == "stop":
+        await kernel.stop("turn_a")
+    else:
+        kernel.wait(5)
+        await kernel.sweep("waits")
+    kernel.wait(60)
+    assert (await take(kernel), await kernel.rows("outbox", "*", "kind = 'cmd' and published_at is null")) == ([], [])
+
+
+async def test_the_oldest_command_comes_first_and_no_more_than_asked_for(kernel: Kernel) -> None:
+    for n, name in enumerate("abc"):
+        await suspended(kernel, command(f"c{n}"), run_id=f"run_{name}", turn_id=f"turn_{name}")
+        kernel.wait(1)
+    await suspended(kernel, command("c3") | {"tool": "another"}, run_id="run_d", turn_id="turn_d")
+    assert calls(await take(kernel, limit=2)) == ["c0", "c1"]
+    assert calls(await take(kernel, "another", "search", "nobody", limit=9)) == ["c2", "c3"]
+
+
+@pytest.mark.proves("K18")
+async def test_two_workers_of_a_tool_never_take_the_same_command(kernel: Kernel, beside: Connect) -> None:
+    other = await beside()
+    await suspended(kernel, command("c1"), command("c2"), command("c3"))
+    async with kernel.connection.transaction():
+        assert calls(await take(kernel, limit=2)) == ["c1", "c2"]
+        assert calls(await take(other, limit=2)) == ["c3"]
+    assert await take(other) == []
+
+
+@pytest.mark.proves("K18")
+async def test_the_relay_and_those_who_ask_do_not_hide_commands_from_each_other(kernel: Kernel) -> None:
+    """A bus that nobody listens to must not starve a tool that asks; a tool knows a call by its id."""
+    await suspended(kernel, command("c1"), command("c2"))
+    (first, second) = await kernel.call("read_outbox", 10)
+    await kernel.call("mark_published", [first["key"]])
+    assert calls(await take(kernel)) == ["c1", "c2"]
+    assert [row["key"] for row in await kernel.call("read_outbox", 10)] == [second["key"]]
+    assert await take(kernel) == []
+
+
+@pytest.mark.proves("S1")
+async def test_commands_of_another_project_are_not_seen(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"))
+    assert await kernel.call("take_commands", ["search"], 10, 30.0, project=new_project()) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [(0, 30.0), (1001, 30.0), (None, 30.0), (1, -1.0), (1, float("nan")), (1, 86401.0), (1, None), (1, float("inf"))],
+)
+async def test_a_limit_or_a_time_out_of_range_is_refused(kernel: Kernel, limit: Any, seconds: Any) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="must be between"):
+        await take(kernel, limit=limit, seconds=seconds)
+
+
+async def test_no_tools_are_nobody(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"))
+    for tools in ([], [None], [7], None):
+        assert await kernel.call("take_commands", tools, 10, 30.0) == []

@@ -1,0 +1,236 @@
+"""Limits (S11, S12): each holds at its value, refuses one beyond it in words, and belongs to one project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import Connect, Item, Kernel, draft, ending, message
+from tests.kernel.waits import TOKEN, activated, begin, child, command, defer, record, reported, suspend, suspended
+
+DEFAULTS = {
+    "queue_max": 1000, "depth_max": 20, "cards_max": 1000, "payload_bytes_max": 65536, "card_bytes_max": 262144,
+    "result_bytes_max": 1048576, "blob_bytes_max": 16777216, "running_max": None, "defers_max": 3,
+}  # fmt: skip
+
+
+async def limit(kernel: Kernel, **limits: Any) -> Item:
+    answer: Item = await kernel.call("set_limits", limits)
+    return answer
+
+
+def text(size: int) -> Item:
+    """A payload of so many bytes."""
+    return {"t": "x" * (size - len('{"t": ""}'))}
+
+
+@pytest.mark.proves("S11", "S12")
+async def test_a_project_has_the_limits_of_the_specification_until_it_sets_its_own(kernel: Kernel) -> None:
+    limits = await limit(kernel)
+    assert {name: limits[name] for name in DEFAULTS} == DEFAULTS
+    assert (await limit(kernel, queue_max=7, running_max=2))["queue_max"] == 7
+    assert (await limit(kernel, queue_max=None))["queue_max"] == 1000
+    assert (await limit(kernel))["running_max"] == 2
+
+
+@pytest.mark.parametrize(("limits", "problem"), [
+    ({"colour": 1}, "there is no limit colour"), ({"project_id": "x"}, "there is no limit project_id"),
+    ({"queue_max": 0}, "queue_max"), ({"cards_max": -1}, "cards_max"), ({"depth_max": "deep"}, "deep"),
+], ids=str)  # fmt: skip
+async def test_a_limit_that_is_none_is_refused(kernel: Kernel, limits: Item, problem: str) -> None:
+    with pytest.raises((asyncpg.DataError, asyncpg.CheckViolationError), match=problem):
+        await kernel.call("set_limits", limits)
+    assert {key: value for key, value in (await limit(kernel)).items() if key in DEFAULTS} == DEFAULTS
+
+
+@pytest.mark.proves("S1", "S12")
+async def test_one_projects_limits_are_not_anothers(kernel: Kernel, beside: Connect) -> None:
+    other = await beside()
+    other.project += " too"
+    await limit(kernel, queue_max=1)
+    assert (await limit(other))["queue_max"] == 1000
+
+
+# ── What waits, runs and is delegated ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.proves("S11", "G-74")
+async def test_an_agent_takes_so_many_waiting_turns_and_no_more(kernel: Kernel) -> None:
+    await limit(kernel, queue_max=3)
+    claimed = await kernel.running()
+    outcomes = [(await kernel.enqueue("run_a", "writer", f"turn_{n}"))["outcome"] for n in range(3)]
+    before = await kernel.everything()
+    answer = await kernel.enqueue("run_a", "writer", "turn_3")
+    assert (outcomes, answer["outcome"], answer["code"]) == (["queued"] * 3, "refused", "queue_full")
+    assert answer["message"] == "agent writer has 3 turns waiting; at most 3 are allowed"
+    assert (await kernel.enqueue("run_a", "writer", "turn_2"))["outcome"] == "duplicate"
+    assert (await kernel.finish(claimed, version=4, wakes={"turn_4": "writer"}))["code"] == "queue_full"
+    assert await kernel.everything() == before
+    assert (await kernel.enqueue("run_a", "critic", "turn_3"))["outcome"] == "queued"
+
+
+@pytest.mark.proves("G-74", "S12")
+async def test_delegation_goes_so_deep_and_no_deeper(kernel: Kernel) -> None:
+    await limit(kernel, depth_max=3)
+    await kernel.running()
+    parent = "turn_a"
+    for depth in range(1, 4):
+        answer = await kernel.enqueue("run_a", "critic", f"turn_{depth}", parent_turn_id=parent)
+        assert answer["outcome"] == "queued"
+        parent = f"turn_{depth}"
+        assert (await kernel.turn(parent))["depth"] == depth
+    answer = await kernel.enqueue("run_a", "critic", "turn_4", parent_turn_id=parent)
+    assert (answer["outcome"], answer["code"]) == ("refused", "recursion_depth_exceeded")
+
+
+@pytest.mark.proves("S12", "G-74")
+async def test_an_agent_that_asks_for_two_more_each_time_comes_to_an_end(kernel: Kernel) -> None:
+    await limit(kernel, depth_max=4, queue_max=1000)
+    await kernel.running(turn_id="turn_0")
+    alive, asked, refused = ["turn_0"], 1, 0
+    while alive:
+        parent = alive.pop(0)
+        for _ in range(2):
+            answer = await kernel.enqueue("run_a", "critic", f"turn_{asked}", parent_turn_id=parent)
+            if answer["outcome"] == "queued":
+                alive.append(f"turn_{asked}")
+            else:
+                assert answer["code"] == "recursion_depth_exceeded"
+                refused += 1
+            asked += 1
+    assert (len(await kernel.rows("agent_turns")), refused) == (2**5 - 1, 2**5)
+
+
+@pytest.mark.proves("S12")
+async def test_only_so_many_turns_of_a_project_run_at_once(kernel: Kernel) -> None:
+    await limit(kernel, running_max=2)
+    for name in "abc":
+        await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"})
+    first = await kernel.claim()
+    assert [each["turn_id"] for each in first] == ["turn_a", "turn_b"]
+    assert await kernel.claim() == []
+    await kernel.finish(first[0], ends="success")
+    assert [each["turn_id"] for each in await kernel.claim()] == ["turn_c"]
+
+
+@pytest.mark.proves("S11", "S12")
+async def test_a_turn_waits_for_so_many_calls_and_asks_for_so_many_children(kernel: Kernel) -> None:
+    await limit(kernel, waits_max=2, fan_out_max=1)
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    three = [command(f"c{n}") for n in range(3)]
+    assert (await suspend(kernel, claimed, *three))["code"] == "too_many_waits"
+    two = [child("c1", "critic", "turn_1"), child("c2", "critic", "turn_2", 1)]
+    assert (await suspend(kernel, claimed, *two, signals=activated("critic", "critic")))["code"] == "fan_out"
+    assert await kernel.everything() == before
+    for call_id in ("c1", "c2"):
+        assert (await begin(kernel, claimed, call_id))["outcome"] == "fresh"
+    assert (await begin(kernel, claimed, "c3"))["code"] == "too_many_waits"
+    assert (await suspend(kernel, claimed, command("c4")))["code"] == "too_many_waits"
+
+
+@pytest.mark.proves("G-71", "L0-64")
+async def test_a_turn_is_put_off_so_often_and_then_fails(kernel: Kernel) -> None:
+    await limit(kernel, defers_max=1)
+    assert (await defer(kernel, await kernel.running(), 0))["outcome"] == "deferred"
+    assert (await defer(kernel, await kernel.claim_one(), 0))["outcome"] == "exhausted"
+
+
+# ── Sizes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.proves("S11")
+async def test_the_payload_of_a_signal_has_so_many_bytes_wherever_it_comes_from(kernel: Kernel) -> None:
+    await limit(kernel, payload_bytes_max=1000)
+    claimed = await kernel.running()
+    fits, too_large = text(1000), text(1001)
+    assert (await kernel.enqueue("run_a", "critic", "turn_1", payload=fits))["outcome"] == "queued"
+    assert (await kernel.append(claimed, draft("note", "sig_run_a_1", payload=fits)))["outcome"] == "ok"
+    before = await kernel.everything()
+    answers = [
+        await kernel.enqueue("run_a", "critic", "turn_2", payload=too_large),
+        await kernel.append(claimed, draft("note", "sig_run_a_1", payload=too_large), said=1),
+        (await kernel.call("finish", [ending(claimed, version=2) | {"signals": [draft("x", 0, payload=too_large)]}]))[0],
+        await suspend(kernel, claimed, command("c1"), signals=[draft("note", "sig_run_a_1", payload=too_large)], said=1),
+        (await kernel.call("start_runs", [{"run_id": "run_b", "target": "t", "request_hash": "", "agents": [], "reaction": {},
+                                           "signals": [draft("workflow:start", payload=too_large)]}]))[0],
+    ]  # fmt: skip
+    assert [(each["outcome"], each["code"]) for each in answers] == [("refused", "payload_too_large")] * 5
+    assert all("1001 bytes; at most 1000 are allowed" in each["message"] for each in answers)
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("S11")
+async def test_a_turn_writes_so_many_cards_and_no_more(kernel: Kernel) -> None:
+    await limit(kernel, cards_max=3)
+    claimed = await kernel.running()
+    cards = [{"card_id": f"card_{n}", "kind": "note", "content": n} for n in range(5)]
+    assert (await kernel.append(claimed, cards=cards[:3]))["outcome"] == "ok"
+    assert (await kernel.turn("turn_a"))["card_count"] == 3
+    answer = await kernel.append(claimed, cards=cards[3:4], phase="act")
+    assert (answer["outcome"], answer["code"]) == ("refused", "too_many_cards")
+    assert len(await kernel.rows("cards")) == 3
+    assert (await suspend(kernel, claimed, command("c1"), cards=cards[3:4]))["code"] == "too_many_cards"
+    assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"  # the deliverable is always one more
+
+
+@pytest.mark.proves("S11")
+async def test_what_is_large_is_kept_once_beside_its_cards_and_read_as_if_it_were_in_them(kernel: Kernel) -> None:
+    await limit(kernel, card_bytes_max=2000)
+    claimed = await kernel.running()
+    large = {"words": [f"word {n}" for n in range(500)]}
+    cards = [{"card_id": f"card_{n}", "kind": "note", "content": large} for n in range(2)]
+    assert (await kernel.append(claimed, cards=cards))["outcome"] == "ok"
+    claimed["run"]["version"] = (await kernel.run("run_a"))["version"]
+    (answer,) = await kernel.call("finish", [ending(claimed, ends="success") | {"content": large}])
+    assert answer["outcome"] == "ok"
+    (blob,) = await kernel.rows("blobs")
+    stored = await kernel.rows("cards", "position, content")
+    assert [row["content"] for row in stored] == [{"$blob": blob["blob_id"], "bytes": blob["bytes"]}] * 3
+    assert [row["content"] for row in await kernel.rows("card_overview", "position, content")] == [large] * 3
+    assert [card["content"] for card in await kernel.call("read_box", "box_turn_a", 0, 10)] == [large] * 3
+
+
+@pytest.mark.proves("S11")
+async def test_what_is_too_large_even_for_that_is_refused(kernel: Kernel) -> None:
+    await limit(kernel, card_bytes_max=500, blob_bytes_max=2000)
+    claimed = await kernel.running()
+    large = {"words": [f"word {n}" for n in range(500)]}
+    card = {"card_id": "card_1", "kind": "note", "content": large}
+    before = await kernel.everything()
+    answers = [
+        await kernel.append(claimed, cards=[card]),
+        (await kernel.call("finish", [ending(claimed) | {"content": large}]))[0],
+        (await kernel.call("put_boxes", [{"box_id": "context", "cards": [card]}]))[0],
+    ]
+    assert [(each["outcome"], each["code"]) for each in answers] == [("refused", "payload_too_large")] * 3
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("S11")
+async def test_a_result_has_so_many_bytes(kernel: Kernel) -> None:
+    await limit(kernel, result_bytes_max=5000)
+    await suspended(kernel, command("c1"), command("c2"))
+    (answer,) = await kernel.call("report", [{"turn_id": "turn_a", "call_id": "c1", "status": "success", "token": TOKEN,
+                                              "result": text(5001)}])  # fmt: skip
+    assert (answer["outcome"], answer["code"]) == ("invalid", "payload_too_large")
+    assert await reported(kernel, "turn_a", "c1", text(5000), token=TOKEN) == "applied"
+    assert await reported(kernel, "turn_a", "c2", token=TOKEN) == "applied"
+    claimed = await kernel.claim_one()
+    await begin(kernel, claimed, "c3")
+    assert (await record(kernel, claimed, "c3", text(5001)))["code"] == "payload_too_large"
+    assert (await record(kernel, claimed, "c3", text(5000)))["outcome"] == "ok"
+
+
+@pytest.mark.proves("S11")
+@pytest.mark.parametrize("size", [200, 201])
+async def test_an_id_has_200_bytes_and_no_more(kernel: Kernel, size: int) -> None:
+    await kernel.running()
+    asked = kernel.call("enqueue", [message("run_a", "critic", "t" * size)])
+    if size == 200:
+        assert (await asked)[0]["outcome"] == "queued"
+    else:
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id has at most 200 bytes"):
+            await asked

@@ -1,0 +1,429 @@
+"""prune: what ended long ago goes, whole and in small steps; what is needed stays, and what comes late is still known."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import DELIVERABLE, TABLES, Connect, Item, Kernel, draft, ending, run_item, saying
+from tests.kernel.test_boxes import cards, fork, put, read, replace, write
+from tests.kernel.waits import (
+    TOKEN,
+    activated,
+    begin,
+    child,
+    command,
+    record,
+    report,
+    reported,
+    suspend,
+    suspended,
+    timer,
+)
+
+DAY = 86_400.0
+NOTHING: Item = {
+    "turns": 0,
+    "runs": 0,
+    "signals": 0,
+    "cards": 0,
+    "boxes": 0,
+    "blobs": 0,
+    "tombstones": 0,
+    "more": False,
+}
+
+
+async def prune(kernel: Kernel, days: float = 1, limit: int = 100) -> Item:
+    """Forget what is older than so many days."""
+    answer: Item = await kernel.call("prune", kernel.now - timedelta(days=days), limit)
+    return answer
+
+
+async def ended(kernel: Kernel, name: str = "a", **fields: Any) -> Item:
+    """A run of one turn that has ended, with everything published."""
+    claimed = await kernel.running(f"run_{name}", f"turn_{name}")
+    await write(kernel, claimed, "a note")
+    await kernel.finish(claimed, ends="success", **fields)
+    await kernel.publish()
+    return claimed
+
+
+async def left(kernel: Kernel) -> dict[str, int]:
+    """How many rows are left, by table; tombstones apart."""
+    return {table: len(rows) for table, rows in (await kernel.everything()).items() if rows and table != "pruned"}
+
+
+async def full_life(kernel: Kernel) -> None:
+    """run_a: a turn with calls of every kind, a large result, a fork for writing and a child that had a child's agent."""
+    await kernel.call("set_limits", {"card_bytes_max": 100})
+    calls = [
+        command("c1"),
+        timer("c2", 5),
+        child("c3", "critic", "turn_c"),
+        child("c4", "writer", "turn_d", 1, instance="two"),
+    ]
+    await suspended(kernel, *calls, signals=activated("critic", "writer"))
+    for claimed in await kernel.claim():
+        await write(kernel, claimed, "x" * 1000)
+        await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"])
+    await report(kernel, "turn_a", "c1", {"text": "y" * 1000}, token=TOKEN)
+    kernel.wait(5)
+    await kernel.sweep("waits")
+    await kernel.sweep("reports")
+    claimed = await kernel.claim_one()
+    await begin(kernel, claimed, "c5")
+    await record(kernel, claimed, "c5", {"text": "z" * 1000})
+    await fork(kernel, "fork_a", "box_turn_a", "turn_a")
+    assert (await replace(kernel, claimed, output_box_id="fork_a"))["outcome"] == "ok"
+    await kernel.stop("turn_a", "graceful", actor="ann")
+    await kernel.finish(claimed, outcome="canceled", version=(await kernel.run("run_a"))["version"], ends="canceled")
+    await kernel.publish()
+    assert await kernel.checks(quiescent=True) == []
+
+
+@pytest.mark.proves("S11", "L0-03")
+async def test_an_old_run_goes_with_all_that_belongs_to_it(kernel: Kernel) -> None:
+    await full_life(kernel)
+    assert min((await left(kernel)).values()) > 0
+    kernel.wait(DAY + 1)
+    answer = await prune(kernel)
+    assert (answer["turns"], answer["runs"], answer["more"], answer["blobs"] > 0) == (3, 1, False, True)
+    assert await left(kernel) == {"project_limits": 1}
+    rows = await kernel.rows("pruned", "id, hash, outcome, pruned_at")
+    assert [tuple(row) for row in rows] == [
+        ("run:run_a", "hash of run_a", "canceled", kernel.now), ("turn:turn_a", None, "canceled", kernel.now),
+        ("turn:turn_c", None, "success", kernel.now), ("turn:turn_d", None, "success", kernel.now),
+    ]  # fmt: skip
+    assert await prune(kernel) == NOTHING
+
+
+async def test_what_is_young_stays_whole(kernel: Kernel) -> None:
+    await full_life(kernel)
+    before = await kernel.everything()
+    kernel.wait(DAY - 10)
+    assert await prune(kernel) == NOTHING
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-112", "G-17", "K4", "G-73")
+async def test_what_comes_late_is_told_that_it_was_and_changes_nothing(kernel: Kernel) -> None:
+    await kernel.running(turn_id="turn_0")
+    await kernel.enqueue("run_a", "critic", "turn_c", payload={"n": 1})
+    claimed = await kernel.claim_one()
+    await suspend(kernel, claimed, command("c1"))
+    await kernel.stop("turn_c")
+    await kernel.stop("turn_0")
+    (owed,) = await kernel.owed()
+    end = draft("workflow:end", "sig_run_a_1")
+    await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="canceled")
+    await kernel.publish()
+    kernel.wait(2 * DAY)
+    assert (await prune(kernel))["runs"] == 1
+    before = await kernel.everything()
+    assert (await kernel.enqueue("run_a", "critic", "turn_c", payload={"n": 1}))["outcome"] == "duplicate"
+    assert (await kernel.enqueue("run_a", "critic", "turn_new"))["outcome"] == "unknown_agent"
+    assert await reported(kernel, "turn_c", "c1", token=TOKEN) == "turn_done"
+    assert await kernel.stop("turn_c") == {
+        "turn_id": "turn_c", "outcome": "already_done", "turn_outcome": "canceled", "targets": [],
+    }  # fmt: skip
+    assert await kernel.stop("run_a") == {"run_id": "run_a", "outcome": "already_done", "run_outcome": "canceled"}
+    assert (await kernel.call("finish", [ending(claimed)]))[0]["outcome"] == "stale"
+    assert (await kernel.append(claimed))["outcome"] == "stale"
+    assert (await kernel.renew(claimed))["outcome"] == "stale"
+    assert (await kernel.start("run_a", ["writer", "critic"], {"turn_0": "writer"}))["outcome"] == "duplicate"
+    (answer,) = await kernel.call("start_runs", [run_item("run_a", ["writer"], {}) | {"request_hash": "another"}])
+    assert answer["outcome"] == "conflict"
+    assert await kernel.everything() == before
+
+
+async def test_a_tombstone_stays_thirty_days_longer_and_then_the_id_is_free(kernel: Kernel) -> None:
+    await ended(kernel)
+    kernel.wait(DAY + 1)
+    await prune(kernel)
+    kernel.wait(31 * DAY - 1)
+    assert await prune(kernel) == NOTHING
+    kernel.wait(2)
+    assert await prune(kernel) == NOTHING | {"tombstones": 2}
+    assert (await kernel.start("run_a", ["writer"], {"turn_a": "writer"}))["outcome"] == "started"
+
+
+# ── What stays ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.proves("L0-07", "G-61", "K18")
+@pytest.mark.parametrize("kind", ["task_event", "report", "stop", "cmd"])
+async def test_a_turn_stays_while_a_row_of_its_outbox_is_on_its_way(kernel: Kernel, kind: str) -> None:
+    await ended(kernel)
+    prefix = {"task_event": "evt:turn_a", "report": "report:turn_a", "stop": "stop:turn_a", "cmd": "cmd:turn_a:c1"}[
+        kind
+    ]
+    if kind == "task_event":
+        await kernel.harm("update outbox set published_at = null where project_id = $1")
+    else:
+        await kernel.harm(
+            "insert into outbox (project_id, key, kind, agent_turn_id, call_id, body, created_at, due_at)"
+            f" values ($1, '{prefix}', '{kind}', 'turn_a', 'c1', '{{\"child_turn_id\": \"turn_a\"}}', now(), now())",
+            "insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch,"
+            " opened_at, resolved_at) values ($1, 'turn_a', 'c1', 'run_a/writer', 'run_a', 't', 'tool', 'closed', 2, now(), now())",
+        )
+    kernel.wait(2 * DAY)
+    answer = await prune(kernel)
+    assert (answer["turns"], answer["runs"]) == (0, 0)
+    await kernel.harm("update outbox set published_at = now() where project_id = $1")
+    answer = await prune(kernel)
+    assert (answer["turns"], answer["runs"], await left(kernel)) == (1, 1, {})
+
+
+@pytest.mark.proves("L0-95", "L0-98")
+async def test_a_box_that_somebody_stands_on_keeps_its_turn(kernel: Kernel) -> None:
+    await ended(kernel, "a")
+    await ended(kernel, "b")
+    await kernel.running("run_c", "turn_c")
+    await fork(kernel, "fork_1", "box_turn_a")
+    await kernel.enqueue("run_c", "critic", "turn_r", context_box_id="box_turn_b")
+    kernel.wait(2 * DAY)
+    answer = await prune(kernel)
+    assert (answer["turns"], answer["boxes"]) == (0, 1)  # nobody reads the fork, which is old itself
+    assert (await prune(kernel))["turns"] == 1
+    assert await read(kernel, "box_turn_b") == ["a note", "done"]
+    await kernel.stop("turn_r")
+    await kernel.publish()
+    kernel.wait(2 * DAY)
+    assert (await prune(kernel))["turns"] == 1  # the reader
+    assert (await prune(kernel))["turns"] == 1  # and then what it read
+
+
+async def test_contexts_go_when_they_are_old_and_nobody_uses_them(kernel: Kernel) -> None:
+    for name in ("used", "unused", "base"):
+        await put(kernel, f"context_{name}", name)
+    await kernel.running()
+    await kernel.enqueue("run_a", "critic", "turn_1", context_box_id="context_used")
+    await fork(kernel, "fork_used", "context_base")
+    await kernel.enqueue("run_a", "critic", "turn_2", context_box_id="fork_used")
+    kernel.wait(DAY / 2)
+    assert (await prune(kernel))["boxes"] == 0
+    kernel.wait(DAY)
+    await put(kernel, "context_young", "young")
+    assert (await prune(kernel))["boxes"] == 1
+    assert [row["box_id"] for row in await kernel.rows("boxes", "box_id")] == [
+        "context_base", "context_used", "context_young", "fork_used",
+    ]  # fmt: skip
+    assert await read(kernel, "fork_used") == ["base"]
+
+
+@pytest.mark.proves("S11")
+async def test_a_blob_goes_when_no_card_points_to_it_any_more(kernel: Kernel) -> None:
+    await kernel.call("set_limits", {"card_bytes_max": 100})
+    large = [{"card_id": "card_1", "kind": "note", "content": {"text": "x" * 1000}}]
+    claimed = await kernel.running()
+    await kernel.append(claimed, cards=large)
+    await kernel.call("put_boxes", [{"box_id": "context_1", "cards": [large[0] | {"card_id": "card_2"}]}])
+    assert len(await kernel.rows("blobs")) == 1
+    await kernel.finish(claimed, ends="success")
+    await kernel.publish()
+    kernel.wait(DAY / 2)
+    await kernel.running("run_b", "turn_b")
+    await kernel.enqueue("run_b", "critic", "turn_c", context_box_id="context_1")
+    kernel.wait(DAY)
+    answer = await prune(kernel)
+    assert (answer["turns"], answer["boxes"], answer["blobs"]) == (1, 0, 0)
+    assert [card["content"] for card in await kernel.call("read_box", "context_1", 0, 10)] == [{"text": "x" * 1000}]
+    await kernel.harm("update agent_turns set context_box_id = null where project_id = $1")
+    answer = await prune(kernel)
+    assert (answer["boxes"], answer["blobs"], await kernel.rows("blobs")) == (1, 1, [])
+
+
+@pytest.mark.proves("SIG-60", "SIG-61", "K25")
+async def test_of_a_live_log_the_causes_of_open_turns_and_what_is_owed_stay(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    for n in range(3):  # signals 3 to 5
+        await kernel.append(claimed, draft("note", "sig_run_a_2"), said=n)
+    await kernel.enqueue("run_a", "critic", "turn_c")  # 6 and 7
+    await kernel.append(claimed, draft("note", "sig_run_a_2"), said=3)  # 8
+    kernel.wait(2 * DAY)
+    assert await prune(kernel) == NOTHING  # turn_a is open, and begins the log
+    await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"])  # 9
+    await kernel.publish()
+    kernel.wait(2 * DAY)
+    assert await prune(kernel) == NOTHING | {"turns": 1, "signals": 4, "cards": 1}
+    run = await kernel.run("run_a")
+    assert (run["pruned_seq"], run["signal_seq"]) == (5, 9)
+    assert [row["seq"] for row in await kernel.rows("signal_log", "seq")] == [6, 7, 8, 9]
+    critic = await kernel.claim_one()
+    assert (critic["cause"]["id"], critic["cause"]["name"]) == ("sig_run_a_6", "mail:came")
+    await kernel.append(critic, draft("finding", critic["activation_id"], owed=True))  # 10
+    await kernel.finish(critic, version=(await kernel.run("run_a"))["version"])  # 11
+    await kernel.publish()
+    kernel.wait(2 * DAY)
+    assert (await prune(kernel))["signals"] == 3  # 6 and 7, 8, 9
+    (owed,) = await kernel.owed()
+    assert [each["seq"] for each in owed["signals"]] == [10]
+    end = draft("workflow:end", "sig_run_a_10")
+    assert (await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="success"))[
+        "outcome"
+    ] == "ok"
+    await kernel.publish()
+    kernel.wait(2 * DAY)
+    assert (await prune(kernel))["runs"] == 1
+    assert await left(kernel) == {}
+
+
+async def test_of_a_live_log_what_is_young_stays(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.enqueue("run_a", "writer", "turn_2")
+    await kernel.finish(claimed, version=2)
+    await kernel.publish()
+    kernel.wait(DAY / 2)
+    second = await kernel.claim_one()
+    await kernel.finish(second, version=3, wakes={"turn_3": "critic"})
+    await kernel.publish()
+    kernel.wait(DAY / 2 + 1)
+    assert (await prune(kernel))["signals"] == 1  # the causes of turn_2, which is young, begin at 3
+    assert (await kernel.run("run_a"))["pruned_seq"] == 2
+    assert (await kernel.enqueue("run_a", "writer", "turn_2"))["outcome"] == "duplicate"
+
+
+async def test_agents_made_for_a_child_go_with_it_and_the_runs_own_stay(kernel: Kernel) -> None:
+    call = child("c1", "critic", "turn_c", instance="two")
+    await suspended(kernel, call, signals=activated("critic"))
+    await kernel.finish(await kernel.claim_one())
+    await kernel.sweep("reports")
+    await kernel.publish()
+    kernel.wait(2 * DAY)
+    assert (await prune(kernel))["turns"] == 1
+    assert [row["agent_id"] for row in await kernel.rows("agent_state_head", "agent_id")] == [
+        "run_a/critic",
+        "run_a/writer",
+    ]
+    claimed = await kernel.claim_one()
+    assert [(each["status"], each["content"]["output"]["text"]) for each in claimed["waits"]] == [("success", "done")]
+    again = child("c2", "critic", "turn_c2", instance="two")
+    assert (await suspend(kernel, claimed, again, signals=activated("critic")))["outcome"] == "suspended"
+
+
+# ── In small steps, beside others ─────────────────────────────────────────────────────────────
+
+
+@pytest.mark.proves("S21")
+async def test_a_call_takes_so_much_and_says_whether_there_is_more(kernel: Kernel) -> None:
+    for n in range(5):
+        claimed = await kernel.running(f"run_{n}", f"turn_{n}")
+        for said in range(7):
+            await kernel.append(claimed, draft("note", claimed["activation_id"]), said=said)
+        await kernel.finish(claimed, ends="success")
+        kernel.wait(1)
+    await kernel.publish()
+    kernel.wait(2 * DAY)
+    rows, calls = [], 0
+    while True:
+        answer = await prune(kernel, limit=2)
+        calls += 1
+        rows.append((answer["turns"], answer["signals"], answer["runs"]))
+        assert max(rows[-1]) <= 2
+        assert await kernel.checks() == []  # at each step of the way
+        if not answer["more"]:
+            break
+    assert (sum(row[0] for row in rows), sum(row[1] for row in rows), sum(row[2] for row in rows)) == (5, 45, 5)
+    assert [row[0] for row in rows[:3]] == [2, 2, 1]  # the oldest first
+    assert (await left(kernel), calls < 30) == ({}, True)
+
+
+@pytest.mark.proves("S21", "K17")
+@pytest.mark.parametrize(("table", "where", "taken"), [
+    ("agent_state_head", "agent_id = 'run_a/writer'", (1, 1, 2)), ("agent_turns", "agent_turn_id = 'turn_a'", (1, 1, 2)),
+    ("runs", "run_id = 'run_a'", (2, 1, 2)), ("boxes", "box_id = 'context_1'", (2, 2, 1)),
+])  # fmt: skip
+async def test_what_another_transaction_holds_is_passed_over_and_nothing_is_waited_for(
+    kernel: Kernel, beside: Connect, table: str, where: str, taken: tuple[int, int, int]
+) -> None:
+    holder = await beside()
+    for name in "ab":
+        await ended(kernel, name)
+    await put(kernel, "context_1", "held")
+    await put(kernel, "context_2", "free")
+    kernel.wait(2 * DAY)
+    await kernel.connection.execute("set lock_timeout = 1")
+    async with holder.connection.transaction():
+        await holder.connection.execute(
+            f"select from heliograph.{table} where project_id = $1 and {where} for update", holder.project
+        )
+        answer = await prune(kernel)
+        assert (answer["turns"], answer["runs"], answer["boxes"]) == taken
+    await prune(kernel)
+    assert await left(kernel) == {}
+
+
+@pytest.mark.proves("S21")
+async def test_a_fork_that_is_just_being_made_keeps_its_base(kernel: Kernel, beside: Connect) -> None:
+    other = await beside()
+    await ended(kernel)
+    await put(kernel, "context_1", "first")
+    kernel.wait(2 * DAY)
+    async with other.connection.transaction():
+        assert await fork(other, "fork_1", "box_turn_a") == "forked"
+        assert await fork(other, "fork_2", "context_1") == "forked"
+        answer = await prune(kernel)
+        assert (answer["turns"], answer["boxes"]) == (0, 0)
+    assert await read(kernel, "fork_1") == ["a note", "done"]
+    assert await read(kernel, "fork_2") == ["first"]
+
+
+async def test_a_blob_that_is_just_being_put_again_stays(kernel: Kernel, beside: Connect) -> None:
+    other = await beside()
+    await kernel.call("set_limits", {"card_bytes_max": 100})
+    box = {"box_id": "context_1", "cards": cards("x" * 1000)}
+    await kernel.call("put_boxes", [box])
+    kernel.wait(2 * DAY)
+    other.now = kernel.now
+    async with other.connection.transaction():
+        await other.call("put_boxes", [box | {"box_id": "context_2"}])
+        answer = await prune(kernel)
+        assert (answer["boxes"], answer["blobs"]) == (1, 0)
+    assert await read(kernel, "context_2") == ["x" * 1000]
+
+
+@pytest.mark.proves("L0-03", "L0-04")
+async def test_no_row_of_a_pruned_turn_is_left_and_none_of_another_is_lost(kernel: Kernel) -> None:
+    await full_life(kernel)
+    kernel.wait(2 * DAY)
+    claimed = await kernel.running("run_z", "turn_z")
+    await write(kernel, claimed, "mine")
+    before = await kernel.everything()
+    await prune(kernel)
+    after = await kernel.everything()
+    for table in TABLES:
+        others = [row for row in before[table] if "_z" in repr(row) or table == "project_limits"]
+        assert [row for row in after[table] if table != "pruned"] == others, table
+    assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
+    assert [row["kind"] for row in await kernel.rows("cards", "position, kind")] == ["note", DELIVERABLE]
+
+
+NONSENSE: list[tuple[float, Any, str]] = [
+    (1, 0, "limit must be between 1 and 10000"), (1, -1, "limit must be"), (1, 10_001, "limit must be"),
+    (1, None, "limit must be"), (0, 10, "a time that is past"), (-1, 10, "a time that is past"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("days", "limit", "message"), NONSENSE)
+async def test_nonsense_prunes_nothing(kernel: Kernel, days: float, limit: Any, message: str) -> None:
+    await ended(kernel)
+    kernel.wait(10 * DAY)
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
+        await prune(kernel, days, limit)
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="a time that is past"):
+        await kernel.call("prune", None, 10)
+    assert await kernel.everything() == before
+
+
+async def test_what_is_saying_so_late_that_its_turn_is_forgotten_is_stale(kernel: Kernel) -> None:
+    claimed = await ended(kernel)
+    kernel.wait(2 * DAY)
+    await prune(kernel)
+    for function, item in (("begin_call", saying(claimed, call_id="c", tool="t")), ("replace_boxes", saying(claimed))):
+        (answer,) = await kernel.call(function, [item])
+        assert answer["outcome"] == "stale"

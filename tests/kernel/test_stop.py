@@ -1,0 +1,423 @@
+"""stop, stop_runs, sweep_stops: whoever asks for a turn's end first decides it, and that end is one (K12)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import DELIVERABLE, TARGET, Connect, Item, Kernel, ending, stopping
+from tests.kernel.test_isolation import opened, when_blocked
+from tests.kernel.waits import TOKEN, activated, begin, child, command, defer, report, reported, suspend, suspended
+
+
+async def stopped(kernel: Kernel, turn_id: str = "turn_a") -> Item:
+    """What holds of every turn that was stopped: one deliverable, one event, one agent:failed, an idle agent."""
+    turn = await kernel.turn(turn_id)
+    assert (turn["state"], turn["outcome"]) == ("done", "canceled")
+    (card,) = await kernel.rows("cards", "*", "agent_turn_id = $2 and kind = $3", turn_id, DELIVERABLE)
+    assert (card["card_id"], card["box_id"]) == (turn["deliverable_card_id"], turn["output_box_id"])
+    assert card["content"]["error"]["code"] == "CANCELED"
+    events = [event["body"] for event in await kernel.call("read_outbox", 100) if event["key"] == f"evt:{turn_id}"]
+    assert [(event["status"], event["deliverable_card_id"]) for event in events] == [("canceled", card["card_id"])]
+    told = await kernel.rows("signal_log", "seq, name, payload, agent", "turn_id = $2", turn_id)
+    assert [row["name"] for row in told][-2:] == ["halt", "agent:failed"]
+    assert told[-1]["payload"]["outcome"] == "canceled"
+    return dict(told[-2]["payload"])
+
+
+async def state(kernel: Kernel, state: str) -> Item | None:
+    """turn_a in one of the states of a turn; what its owner had claimed, where it had one."""
+    if state == "queued":
+        await kernel.running(turn_id="turn_0")
+        await kernel.enqueue("run_a", "writer", "turn_a")
+        return None
+    if state == "dispatched":
+        await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"})
+        return None
+    return await (suspended(kernel, command("c1")) if state == "suspended" else kernel.running())
+
+
+@pytest.mark.proves("K12", "L0-80", "L0-81", "L0-87", "G-65", "G-68", "S18", "CTL-30", "K25")
+@pytest.mark.parametrize("mode", ["force", "graceful"])
+@pytest.mark.parametrize("what", ["queued", "dispatched", "suspended"])
+async def test_a_turn_that_does_not_run_is_stopped_at_once_in_either_mode(kernel: Kernel, what: str, mode: str) -> None:
+    await state(kernel, what)
+    answer = await kernel.stop("turn_a", mode, reason="user_interrupt", actor="ann")
+    assert answer == {"turn_id": "turn_a", "outcome": "stopped", "targets": []}
+    assert await stopped(kernel) == {"reason": "user_interrupt", "graceful": mode == "graceful"}
+    (row,) = await kernel.rows("agent_inbox", "*", "message_type = 'stop'")
+    assert (row["status"], row["actor"], row["consumed_at"]) == ("consumed", "ann", kernel.now)
+    if what != "queued":
+        assert (await kernel.head("run_a/writer"))["status"] == "idle"
+        assert (await kernel.run("run_a"))["owed"] == 1
+
+
+@pytest.mark.proves("K12", "L0-02", "L0-110", "G-66", "L0-87")
+async def test_a_forced_stop_takes_a_running_turn_from_its_owner(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "c1")
+    answer = await kernel.stop("turn_a")
+    assert answer == {"turn_id": "turn_a", "outcome": "stopped", "owner": "worker-1", "targets": []}
+    await stopped(kernel)
+    before = await kernel.everything()
+    assert (await kernel.renew(claimed))["outcome"] == "stale"
+    assert (await kernel.append(claimed))["outcome"] == "stale"
+    assert (await begin(kernel, claimed, "c2"))["outcome"] == "stale"
+    assert (await suspend(kernel, claimed, command("c3")))["outcome"] == "stale"
+    assert (await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"]))["outcome"] == "stale"
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("K8", "L0-44")
+async def test_a_stop_dispatches_the_next_turn_of_the_agent(kernel: Kernel) -> None:
+    await kernel.running()
+    await kernel.enqueue("run_a", "writer", "turn_2")
+    assert (await kernel.stop("turn_a"))["targets"] == [TARGET]
+    assert (await kernel.claim_one())["turn_id"] == "turn_2"
+
+
+async def test_a_queued_turn_is_taken_out_and_those_around_it_stay(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    for n in (2, 3):
+        await kernel.enqueue("run_a", "writer", f"turn_{n}")
+    assert (await kernel.stop("turn_2"))["targets"] == []
+    assert (await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"]))["outcome"] == "ok"
+    assert (await kernel.claim_one())["turn_id"] == "turn_3"
+
+
+@pytest.mark.proves("L0-47", "G-08", "CTL-73", "S18", "G-66")
+async def test_a_graceful_stop_leaves_a_running_turn_to_its_owner_who_learns_of_it_by_renewing(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    answer = await kernel.stop("turn_a", "graceful", reason="policy_violation", actor="ann")
+    force_at = (kernel.now + timedelta(seconds=10)).isoformat()
+    assert answer == {
+        "turn_id": "turn_a",
+        "outcome": "stopping",
+        "owner": "worker-1",
+        "force_at": force_at,
+        "targets": [],
+    }
+    (row,) = await kernel.rows("agent_inbox", "*", "message_type = 'stop'")
+    assert (row["status"], row["actor"], row["turn_epoch"]) == ("pending", "ann", claimed["epoch"])
+    kernel.wait(1)
+    renewed = await kernel.renew(claimed)
+    assert (renewed["outcome"], renewed["stop"]["reason"]) == ("ok", "policy_violation")
+    assert (await kernel.append(claimed, phase="terminate"))["outcome"] == "ok"
+    assert (await kernel.finish(claimed, outcome="canceled", ends="canceled"))["outcome"] == "ok"
+    (row,) = await kernel.rows("agent_inbox", "*", "message_type = 'stop'")
+    assert row["status"] == "consumed"
+    assert await kernel.checks() == []
+
+
+async def test_a_turn_that_was_about_to_succeed_when_it_was_told_to_stop_may(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.stop("turn_a", "graceful")
+    assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
+    assert await kernel.stop("turn_a") == {
+        "turn_id": "turn_a", "outcome": "already_done", "turn_outcome": "success", "targets": [],
+    }  # fmt: skip
+
+
+@pytest.mark.proves("CTL-38", "CTL-73")
+@pytest.mark.parametrize(("first", "second", "kept"), [(10, 30, 10), (30, 10, 10), (10, 10, 10), (10, 0, 0)])
+async def test_of_two_graceful_stops_the_earlier_end_counts_and_the_first_reason(
+    kernel: Kernel, first: float, second: float, kept: float
+) -> None:
+    await kernel.running()
+    await kernel.stop("turn_a", "graceful", grace_seconds=first, reason="one")
+    before = await kernel.everything()
+    answer = await kernel.stop("turn_a", "graceful", grace_seconds=second, reason="two")
+    assert answer["force_at"] == (kernel.now + timedelta(seconds=kept)).isoformat()
+    head = await kernel.head("run_a/writer")
+    assert (head["force_at"], head["stop_reason"]) == (kernel.now + timedelta(seconds=kept), "one")
+    if second >= first:
+        assert await kernel.everything() == before
+
+
+async def test_a_graceful_stop_is_forced_when_that_is_asked_for(kernel: Kernel) -> None:
+    await kernel.running()
+    await kernel.stop("turn_a", "graceful")
+    assert (await kernel.stop("turn_a", "force"))["outcome"] == "stopped"
+    await stopped(kernel)
+    rows = await kernel.rows("agent_inbox", "inbox_id, status", "message_type = 'stop'")
+    assert [row["status"] for row in rows] == ["consumed", "consumed"]
+
+
+@pytest.mark.proves("G-08", "K12")
+async def test_a_graceful_stop_is_forced_when_its_time_is_up_and_not_before(kernel: Kernel) -> None:
+    await kernel.running()
+    await kernel.stop("turn_a", "graceful", grace_seconds=5, reason="enough")
+    nothing: Item = {"stopped": [], "stopping": [], "owners": [], "failed": [], "targets": []}
+    kernel.wait(4.999)
+    assert await kernel.sweep("stops") == nothing
+    kernel.wait(0.001)
+    assert await kernel.sweep("stops", 0) == nothing
+    assert await kernel.sweep("stops") == nothing | {"stopped": ["turn_a"], "owners": ["worker-1"]}
+    assert (await stopped(kernel))["reason"] == "enough"
+    assert await kernel.sweep("stops") == nothing
+
+
+@pytest.mark.proves("L0-111", "K12")
+async def test_a_turn_told_to_stop_whose_worker_dies_is_ended_and_not_begun_again(kernel: Kernel) -> None:
+    await kernel.running()
+    await kernel.stop("turn_a", "graceful", grace_seconds=600)
+    kernel.wait(30)
+    assert await kernel.sweep("leases") == {"recovered": [], "ended": ["turn_a"], "failed": [], "targets": []}
+    await stopped(kernel)
+
+
+@pytest.mark.parametrize("gives_up", ["release", "defer", "suspend"])
+async def test_a_turn_told_to_stop_that_its_owner_gives_back_is_ended(kernel: Kernel, gives_up: str) -> None:
+    claimed = await kernel.running()
+    await kernel.stop("turn_a", "graceful")
+    if gives_up == "release":
+        (answer,) = await kernel.call("release", [claimed])
+    else:
+        answer = await (defer(kernel, claimed) if gives_up == "defer" else suspend(kernel, claimed, command("c1")))
+    assert answer["outcome"] == "stopped"
+    await stopped(kernel)
+
+
+@pytest.mark.proves("L0-07", "L0-80", "K12")
+async def test_what_is_done_is_already_done_and_says_how(kernel: Kernel) -> None:
+    await kernel.finish(await kernel.running(), outcome="failed", ends="failed")
+    before = await kernel.everything()
+    for mode in ("force", "graceful"):
+        answer = await kernel.stop("turn_a", mode)
+        assert answer == {"turn_id": "turn_a", "outcome": "already_done", "turn_outcome": "failed", "targets": []}
+    assert (await kernel.stop("turn_x"))["outcome"] == "unknown_turn"
+    assert await kernel.everything() == before
+
+
+async def test_one_call_stops_many_and_answers_in_their_order(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "writer", "turn_3": "critic"})
+    asked = ["turn_3", "turn_x", "turn_2", "turn_1", "turn_3"]
+    answers = await kernel.call("stop", [stopping(turn) for turn in asked])
+    assert [(each["turn_id"], each["outcome"]) for each in answers] == [
+        ("turn_3", "stopped"), ("turn_x", "unknown_turn"), ("turn_2", "stopped"), ("turn_1", "stopped"),
+        ("turn_3", "already_done"),
+    ]  # fmt: skip
+
+
+@pytest.mark.proves("K4", "K12", "L0-112")
+async def test_reports_to_a_stopped_turn_are_acknowledged_and_change_nothing(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"), command("c2"))
+    await kernel.stop("turn_a")
+    rows = await kernel.rows("turn_waiting_tools", "tool_call_id, state, status")
+    assert [tuple(row) for row in rows] == [("c1", "closed", None), ("c2", "closed", None)]
+    assert await kernel.call("take_commands", ["search"], 10, 1.0) == []
+    before = await kernel.everything()
+    assert await reported(kernel, "turn_a", "c1", token=TOKEN) == "turn_done"
+    assert await kernel.everything() == before
+
+
+# ── Descendants ───────────────────────────────────────────────────────────────────────────────
+
+
+async def family(kernel: Kernel) -> None:
+    """turn_a waits for turn_b, a critic's, which waits for turn_c, another writer's."""
+    await suspended(kernel, child("c1", "critic", "turn_b"), signals=activated("critic"))
+    claimed = await kernel.claim_one()
+    call = child("c2", "writer", "turn_c", instance="two")
+    assert (await suspend(kernel, claimed, call, signals=activated("writer")))["outcome"] == "suspended"
+
+
+@pytest.mark.proves("CTL-35", "L0-38", "K12", "K17")
+async def test_a_stop_reaches_the_children_and_their_children_each_in_its_own_transaction(kernel: Kernel) -> None:
+    await family(kernel)
+    await kernel.stop("turn_a", reason="user_interrupt")
+    for turn in ("turn_b", "turn_c"):
+        assert (await kernel.turn(turn))["state"] != "done"
+        assert (await kernel.sweep("stops"))["stopped"] == [turn]
+        assert await stopped(kernel, turn) == {"reason": "parent_termination", "graceful": False}
+    for _ in range(3):  # what the children tell those who waited for them finds nobody
+        await kernel.sweep("reports")
+    await kernel.publish()
+    assert [row["key"] for row in await kernel.rows("outbox", "key", "published_at is null")] == []
+
+
+async def test_a_turn_that_is_told_to_stop_while_it_runs_stops_its_children_when_it_ends(kernel: Kernel) -> None:
+    await suspended(kernel, child("c1", "critic", "turn_b"), command("c2"), join="each", signals=activated("critic"))
+    await report(kernel, "turn_a", "c2", token=TOKEN)
+    claimed = next(each for each in await kernel.claim() if each["turn_id"] == "turn_a")
+    await kernel.stop("turn_a", "graceful")
+    assert (await kernel.sweep("stops"))["stopped"] == []
+    assert (await kernel.finish(claimed, outcome="canceled", version=(await kernel.run("run_a"))["version"]))[
+        "outcome"
+    ] == "ok"
+    assert (await kernel.sweep("stops"))["stopped"] == ["turn_b"]
+
+
+# ── Whole runs ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.proves("S18", "K12", "K24", "K26")
+async def test_stopping_a_run_orders_its_turns_to_stop_and_wakes_nobody_any_more(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "writer", "turn_3": "critic"})
+    claimed = await kernel.claim_one()
+    version = (await kernel.run("run_a"))["version"]
+    assert await kernel.stop("run_a", "graceful", reason="enough", actor="ann") == {
+        "run_id": "run_a",
+        "outcome": "stopping",
+    }
+    run = await kernel.run("run_a")
+    assert (run["status"], run["stop_reason"], run["version"]) == ("terminating", "enough", version + 1)
+    assert run["memory"] == {"stopped_by": "enough", "is_canceled": True}
+    (said,) = await kernel.rows("signal_log", "*", "name = 'workflow:terminating'")
+    assert (said["payload"], said["parent"]) == ({"reason": "enough", "actor": "ann"}, "sig_run_a_1")
+    assert (await kernel.enqueue("run_a", "writer", "turn_9"))["outcome"] == "ended"
+    assert (await kernel.finish(claimed, version=version, wakes={"turn_9": "critic"}))["outcome"] == "conflict"
+    answer = await kernel.sweep("stops")
+    assert (sorted(answer["stopped"]), answer["stopping"], answer["owners"]) == (
+        sorted({"turn_1", "turn_2", "turn_3"} - {claimed["turn_id"]}), [claimed["turn_id"]], ["worker-1"],
+    )  # fmt: skip
+    rows = await kernel.rows("agent_inbox", "agent_turn_id, actor, status", "message_type = 'stop'")
+    assert {row["actor"] for row in rows} == {"ann"}
+    kernel.wait(10)
+    assert (await kernel.sweep("stops"))["stopped"] == [claimed["turn_id"]]
+    run = await kernel.run("run_a")
+    assert (run["open_turns"], run["owed"], run["status"]) == (0, 3, "terminating")
+
+
+@pytest.mark.proves("K26")
+async def test_a_stopped_run_that_owes_ends_when_it_pays(kernel: Kernel) -> None:
+    await kernel.running()
+    await kernel.stop("turn_a")
+    await kernel.stop("run_a")
+    (owed,) = await kernel.owed()
+    assert (owed["run"]["status"], owed["run"]["open_turns"]) == ("terminating", 0)
+    end = {"name": "workflow:end", "parent": "sig_run_a_4", "payload": {}}
+    answer = await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="canceled")
+    assert answer["outcome"] == "ok"
+    assert await kernel.stop("run_a") == {"run_id": "run_a", "outcome": "already_done", "run_outcome": "canceled"}
+    assert (await kernel.stop("run_x"))["outcome"] == "unknown_run"
+
+
+async def test_a_run_that_is_ending_for_a_reason_of_its_own_keeps_it(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.enqueue("run_a", "critic", "turn_1")
+    await kernel.finish(claimed, version=2, status="terminating", memory={"stopped_by": "end_when"})
+    assert (await kernel.stop("run_a", reason="hurry"))["outcome"] == "stopping"
+    run = await kernel.run("run_a")
+    assert (run["memory"], run["stop_reason"]) == ({"stopped_by": "end_when"}, "hurry")
+    assert (await kernel.sweep("stops"))["stopped"] == ["turn_1"]
+
+
+@pytest.mark.parametrize(("first", "second", "mode"), [
+    ("graceful", "force", "force"), ("force", "graceful", "force"), ("graceful", "graceful", "graceful"),
+])  # fmt: skip
+async def test_of_two_stops_of_a_run_the_stronger_one_is_delivered(
+    kernel: Kernel, first: str, second: str, mode: str
+) -> None:
+    await kernel.running()
+    await kernel.stop("run_a", first)
+    await kernel.stop("run_a", second)
+    (order,) = await kernel.rows("outbox", "*", "kind = 'stop'")
+    assert (order["body"]["mode"], order["published_at"]) == (mode, None)
+    answer = await kernel.sweep("stops")
+    assert answer["stopped" if mode == "force" else "stopping"] == ["turn_a"]
+
+
+@pytest.mark.proves("K12")
+async def test_a_force_after_a_graceful_stop_that_was_delivered_is_delivered_too(kernel: Kernel) -> None:
+    await kernel.running()
+    await kernel.stop("run_a", "graceful", grace_seconds=600)
+    assert (await kernel.sweep("stops"))["stopping"] == ["turn_a"]
+    await kernel.stop("run_a", "graceful", grace_seconds=600)
+    before = await kernel.head("run_a/writer")
+    assert (await kernel.sweep("stops"))["stopping"] == ["turn_a"]  # again, and nothing of it changes
+    assert await kernel.head("run_a/writer") == before
+    await kernel.stop("run_a", "force")
+    assert (await kernel.sweep("stops"))["stopped"] == ["turn_a"]
+
+
+# ── Beside others ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.proves("K12", "L0-110")
+async def test_of_a_stop_and_an_ending_at_once_the_first_decides(kernel: Kernel, beside: Connect) -> None:
+    other, watcher = await beside(), await beside()
+    claimed = await kernel.running()
+    async with opened(kernel):
+        assert (await kernel.stop("turn_a"))["outcome"] == "stopped"
+        task = await when_blocked(other, other.finish(claimed, ends="success"), watcher)
+    assert (await task)["outcome"] == "stale"
+    await stopped(kernel)
+    second = await kernel.running("run_b", "turn_b")
+    async with opened(kernel):
+        assert (await kernel.finish(second, ends="success"))["outcome"] == "ok"
+        task = await when_blocked(other, other.stop("turn_b"), watcher)
+    assert (await task)["turn_outcome"] == "success"
+
+
+@pytest.mark.proves("K17")
+async def test_a_stop_that_another_sweep_is_delivering_is_skipped(kernel: Kernel, beside: Connect) -> None:
+    other = await beside()
+    for name in "ab":
+        await kernel.running(f"run_{name}", f"turn_{name}")
+    await kernel.call("stop_runs", [stopping("run_b"), stopping("run_a")])
+    async with opened(kernel):
+        assert (await kernel.sweep("stops", 1))["stopped"] == ["turn_b"]
+        assert (await other.sweep("stops"))["stopped"] == ["turn_a"]
+    assert (await other.sweep("stops"))["stopped"] == []
+
+
+@pytest.mark.proves("K17")
+async def test_stops_of_runs_in_any_order_do_not_deadlock_with_their_delivery(kernel: Kernel, beside: Connect) -> None:
+    other, watcher = await beside(), await beside()
+    for name in "ab":
+        await kernel.running(f"run_{name}", f"turn_{name}")
+    await kernel.call("stop_runs", [stopping("run_b", "graceful"), stopping("run_a", "graceful")])
+    async with opened(kernel):
+        assert sorted((await kernel.sweep("stops"))["stopping"]) == ["turn_a", "turn_b"]
+        again = other.call("stop_runs", [stopping("run_b"), stopping("run_a")])
+        task = await when_blocked(other, again, watcher)
+    assert [each["outcome"] for each in await task] == ["stopping", "stopping"]
+    assert sorted((await kernel.sweep("stops"))["stopped"]) == ["turn_a", "turn_b"]
+
+
+NONSENSE: list[tuple[dict[str, Any], str]] = [
+    ({"mode": "gently"}, "mode must be force or graceful, not gently"), ({"mode": None}, "mode must be"),
+    ({"grace_seconds": -1}, "grace_seconds must be between"), ({"grace_seconds": 86401}, "grace_seconds"),
+    ({"grace_seconds": "NaN"}, "grace_seconds"), ({"reason": "r" * 1001}, "a reason has at most 1000 bytes"),
+    ({"actor": "a" * 201}, "an actor has at most 200 bytes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "message"), NONSENSE, ids=str)
+@pytest.mark.parametrize("what", ["turn_a", "run_a"])
+async def test_a_stop_that_says_nonsense_stops_nothing(kernel: Kernel, what: str, fields: Item, message: str) -> None:
+    await kernel.running()
+    before = await kernel.everything()
+    function = "stop" if what == "turn_a" else "stop_runs"
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
+        await kernel.call(function, [stopping(what), stopping(what) | fields])
+    assert await kernel.everything() == before
+    for item in ({"mode": "force"}, {"mode": "force", "turn_id": 7, "run_id": ["x"]}):
+        (answer,) = await kernel.call(function, [item])
+        assert answer["outcome"] in ("unknown_turn", "unknown_run")
+
+
+async def test_an_ending_of_the_owner_that_comes_after_the_stop_of_its_run_is_computed_again(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await kernel.stop("run_a", "graceful")
+    (answer,) = await kernel.call("finish", [ending(claimed)])
+    assert (answer["outcome"], answer["run"]["status"], answer["run"]["memory"]["stopped_by"]) == (
+        "conflict", "terminating", "external_signal",
+    )  # fmt: skip
+
+
+@pytest.mark.proves("CTL-35", "K12")
+async def test_a_child_is_forced_when_its_parent_is_stopped_though_it_was_asked_gently(kernel: Kernel) -> None:
+    call = child("c1", "critic", "turn_b", timeout=5.0)
+    await suspended(kernel, call, command("c2", timeout=None), signals=activated("critic"))
+    await kernel.claim_one()
+    await kernel.stop("run_a", "graceful", grace_seconds=600)
+    await kernel.sweep("stops")
+    assert (await kernel.turn("turn_a"))[
+        "outcome"
+    ] == "canceled"  # it slept, so it was stopped at once, and its child with it
+    assert (await kernel.sweep("stops"))["stopped"] == ["turn_b"]

@@ -1,0 +1,337 @@
+"""suspend: a turn gives itself back until its calls are answered, and everything of that is one commit (K3)."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import START, TARGET, Item, Kernel, draft, saying
+from tests.kernel.waits import (
+    TOKEN,
+    activated,
+    answers,
+    begin,
+    child,
+    command,
+    edges,
+    inbox,
+    report,
+    reported,
+    status,
+    suspend,
+    suspended,
+    timer,
+    tool,
+    wait,
+)
+
+
+@pytest.mark.proves("K3", "L0-13", "L0-20", "L0-39", "L0-51", "L0-52", "L0-53", "L0-55", "L0-21", "G-63")
+async def test_waits_edges_commands_and_the_suspended_head_are_one_commit(kernel: Kernel) -> None:
+    claimed = await suspended(kernel, command("c1", step_id="s1"), tool("c2", 5), tool("c3", None), phase="act")
+    head = await kernel.head("run_a/writer")
+    assert (head["status"], head["phase"], head["turn_epoch"], head["active_agent_turn_id"]) == (
+        "suspended", "act", claimed["epoch"], "turn_a",
+    )  # fmt: skip
+    assert (head["owner"], head["lease_until"], head["resumes_on"]) == (None, None, "all")
+    assert (head["waiting_tool_count"], head["resume_deadline"]) == (3, START + timedelta(seconds=5))
+    first = await wait(kernel, "turn_a", "c1")
+    assert (first["state"], first["step_id"], first["tool"], first["kind"], first["effect"], first["epoch"]) == (
+        "open", "s1", "search", "tool", "once", claimed["epoch"],
+    )  # fmt: skip
+    deadlines = [(await wait(kernel, "turn_a", call))["deadline"] for call in ("c1", "c2", "c3")]
+    assert deadlines == [START + timedelta(seconds=60), START + timedelta(seconds=5), None]
+    assert (await edges(kernel, "turn_a"))[1:] == [("tool_call", "request", call) for call in ("c1", "c2", "c3")]
+    assert await inbox(kernel, "turn_a") == [("turn", "consumed")]
+    (lease,) = await kernel.rows("leases", "ended_at")
+    assert lease["ended_at"] == START
+    (sent,) = await kernel.call("read_outbox", 10)
+    assert (sent["key"], sent["subject"]) == ("cmd:turn_a:c1", "cmd.tool.search")
+    assert sent["body"] == {"query": "c1", "token": TOKEN}
+
+
+@pytest.mark.proves("K3", "L0-51")
+async def test_a_command_leaves_only_when_the_suspension_is_committed(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    undone = kernel.connection.transaction()
+    await undone.start()
+    assert (await suspend(kernel, claimed, command("c1")))["outcome"] == "suspended"
+    await undone.rollback()
+    assert await kernel.call("read_outbox", 10) == []
+    assert (await status(kernel), await kernel.rows("turn_waiting_tools")) == ("running", [])
+
+
+@pytest.mark.proves("S14")
+async def test_a_token_is_kept_as_a_hash_and_leaves_the_command_with_the_answer(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"), tool("c2"))
+    assert (await wait(kernel, "turn_a", "c1"))["token_hash"] == hashlib.sha256(TOKEN.encode()).digest()
+    assert await reported(kernel, "turn_a", "c1", token=TOKEN) == "applied"
+    (row,) = await kernel.rows("outbox", "body, published_at", "kind = 'cmd'")
+    assert (row["body"], row["published_at"]) == ({"query": "c1"}, START)
+    stored = repr(await kernel.everything())
+    assert TOKEN not in stored
+
+
+@pytest.mark.proves("L0-15", "L0-54", "L0-19")
+async def test_what_an_action_was_leased_for_is_cleared_by_its_suspension(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {})
+    await kernel.enqueue("run_a", "writer", "turn_a", message_type="ui_action")
+    assert (await kernel.head("run_a/writer"))["expecting_correlation_id"] is not None
+    assert (await suspend(kernel, await kernel.claim_one(), tool("c1")))["outcome"] == "suspended"
+    assert (await kernel.head("run_a/writer"))["expecting_correlation_id"] is None
+
+
+@pytest.mark.proves("K3", "K6", "L0-02", "L0-110")
+async def test_only_the_owner_suspends_and_only_once(kernel: Kernel) -> None:
+    claimed = await suspended(kernel, tool("c1"))
+    before = await kernel.everything()
+    strangers = [
+        claimed | {"epoch": claimed["epoch"] - 1},
+        claimed | {"turn_id": "turn_b"},
+        claimed | {"agent_id": "run_a/critic"},
+    ]
+    for stranger in [claimed, *strangers]:  # the first one is a retry after a lost reply
+        assert await suspend(kernel, stranger, command("c2")) == {
+            "turn_id": stranger["turn_id"], "outcome": "stale", "targets": [],
+        }  # fmt: skip
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("K22", "L0-63", "L0-14", "L0-15")
+async def test_a_resumed_turn_is_any_workers_and_goes_before_younger_ones(kernel: Kernel) -> None:
+    claimed = await suspended(kernel, tool("c1"))
+    kernel.wait(1)
+    await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
+    kernel.wait(1)
+    assert (await report(kernel, "turn_a", "c1"))["targets"] == [TARGET]
+    resumed = await kernel.claim_one(worker="worker-2")
+    assert (resumed["turn_id"], resumed["epoch"], answers(resumed)) == (
+        "turn_a",
+        claimed["epoch"] + 1,
+        {"c1": "success"},
+    )
+    assert resumed["inbox"] == [{"message_type": "tool_result", "correlation_id": "c1"}]
+    assert (await kernel.finish(resumed, ends="success"))["outcome"] == "ok"
+
+
+@pytest.mark.proves("K16")
+async def test_a_turn_with_nothing_to_wait_for_runs_on(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    answer = await suspend(kernel, claimed, signals=[draft("note", claimed["activation_id"])], phase="reflect")
+    assert (answer["outcome"], answer["waits"], await status(kernel)) == ("resolved", [], "running")
+    assert (await kernel.names("run_a"))[-1] == "note"
+    head = await kernel.head("run_a/writer")
+    assert (head["phase"], head["owner"]) == ("reflect", "worker-1")
+    assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
+
+
+async def test_what_is_said_rides_in_the_suspension_and_is_said_once(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    card = {"card_id": "card_call", "kind": "tool.call", "content": {"query": "x"}}
+    said = [draft("tool:call", claimed["activation_id"]), draft("echo", 0)]
+    await kernel.append(claimed, draft("early", claimed["activation_id"]))
+    answer = await suspend(kernel, claimed, tool("c1"), signals=said, said=1, cards=[card])
+    assert answer["first_seq"] == 4
+    log = [tuple(row) for row in await kernel.rows("signal_log", "seq, name, parent", "run_id = 'run_a' and seq > 2")]
+    assert log == [(3, "early", "sig_run_a_2"), (4, "tool:call", "sig_run_a_2"), (5, "echo", "sig_run_a_4")]
+    assert [row["card_id"] for row in await kernel.rows("cards")] == ["card_call"]
+    assert (await kernel.turn("turn_a"))["card_count"] == 1
+
+
+async def test_drafts_that_the_kernel_has_are_not_said_again(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    said = [draft("one", claimed["activation_id"])]
+    first = await suspend(kernel, claimed, signals=said)  # nothing is open: it runs on, and this reply is lost
+    again = await suspend(kernel, claimed, signals=said)
+    assert (first["outcome"], again["outcome"], first["first_seq"]) == ("resolved", "resolved", again["first_seq"])
+    await kernel.append(claimed, draft("two", claimed["activation_id"]), said=1)
+    assert (await kernel.names("run_a"))[2:] == ["one", "two"]
+
+
+@pytest.mark.proves("K25", "L0-39")
+async def test_a_draft_that_wakes_others_is_owed(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    before = (await kernel.run("run_a"))["version"]
+    signals = [draft("tool:call", claimed["activation_id"], owed=True), draft("note", 0)]
+    await suspend(kernel, claimed, tool("c1"), signals=signals)
+    run = await kernel.run("run_a")
+    assert (run["owed"], run["version"]) == (1, before + 1)
+    ((owed,),) = [each["signals"] for each in await kernel.owed()]
+    assert owed["name"] == "tool:call"
+
+
+async def test_a_call_that_the_turn_has_already_stays_what_it_is(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1", 30))
+    await report(kernel, "turn_a", "c1", token=TOKEN)
+    resumed = await kernel.claim_one()
+    before = await wait(kernel, "turn_a", "c1")
+    again = command("c1", 900) | {"tool": "another", "token": "another"}
+    assert (await suspend(kernel, resumed, again))["outcome"] == "resolved"
+    assert await wait(kernel, "turn_a", "c1") == before
+    assert (await suspend(kernel, resumed, again, tool("c2")))["outcome"] == "suspended"
+    assert (await wait(kernel, "turn_a", "c1"), len(await kernel.rows("outbox"))) == (before, 1)
+
+
+@pytest.mark.proves("K15", "L0-62")
+async def test_a_suspension_counts_every_open_call_not_only_its_own(kernel: Kernel) -> None:
+    claimed = await suspended(kernel, tool("c1"), tool("c2"), join="each")
+    await report(kernel, "turn_a", "c1")
+    resumed = await kernel.claim_one()
+    assert (resumed["turn_id"], answers(resumed)) == (claimed["turn_id"], {"c1": "success", "c2": None})
+    assert (await suspend(kernel, resumed, tool("c3")))["outcome"] == "suspended"
+    assert (await kernel.head("run_a/writer"))["waiting_tool_count"] == 2
+    await report(kernel, "turn_a", "c3")
+    assert await status(kernel) == "suspended"
+    await report(kernel, "turn_a", "c2")
+    assert await status(kernel) == "dispatched"
+
+
+@pytest.mark.proves("K15", "K16")
+@pytest.mark.parametrize("tells", [True, False], ids=["told by seen", "told by the inbox"])
+async def test_a_streaming_join_never_sleeps_on_a_result_that_its_owner_was_not_told(
+    kernel: Kernel, tells: bool
+) -> None:
+    await suspended(kernel, tool("c1"), tool("c2"), tool("c3"), join="each")
+    await report(kernel, "turn_a", "c1")
+    resumed = await kernel.claim_one()
+    await report(kernel, "turn_a", "c2")  # while the owner runs
+    seen = {"seen": 1} if tells else {}
+    first = await suspend(kernel, resumed, join="each", **seen)
+    assert (first["outcome"], answers(first)) == ("resolved", {"c1": "success", "c2": "success", "c3": None})
+    if tells:  # the reply was lost: the owner still knows of one
+        assert (await suspend(kernel, resumed, join="each", seen=1))["outcome"] == "resolved"
+    assert (await suspend(kernel, resumed, join="each", **({"seen": 2} if tells else {})))["outcome"] == "suspended"
+    await report(kernel, "turn_a", "c3")
+    assert answers(await kernel.claim_one()) == dict.fromkeys(["c1", "c2", "c3"], "success")
+
+
+@pytest.mark.proves("K13", "K15")
+async def test_an_inline_call_is_nothing_to_wait_for(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1")
+    assert (await suspend(kernel, claimed))["outcome"] == "resolved"
+    assert (await suspend(kernel, claimed, tool("c1")))["outcome"] == "suspended"
+    assert (await kernel.head("run_a/writer"))["waiting_tool_count"] == 1
+    await report(kernel, "turn_a", "c1")
+    assert await status(kernel) == "dispatched"
+
+
+async def test_a_batch_is_what_its_items_are_one_after_another(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_c": "critic"})
+    await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
+    claimed = {each["turn_id"]: each for each in await kernel.claim()}
+    note = draft("note", "sig_run_a_1")
+    items = [saying(claimed[turn], note, calls=[tool("c1")]) for turn in ("turn_a", "turn_b", "turn_a", "turn_c")]
+    items.insert(1, saying(claimed["turn_a"] | {"epoch": 99}, calls=[tool("c1")]))
+    outcomes = [(each["turn_id"], each["outcome"]) for each in await kernel.call("suspend", items)]
+    assert outcomes == [("turn_a", "suspended"), ("turn_a", "stale"), ("turn_b", "suspended"), ("turn_a", "stale"),
+                        ("turn_c", "suspended")]  # fmt: skip
+    assert (await kernel.names("run_a")).count("note") == 2
+
+
+@pytest.mark.proves("S11", "S12")
+@pytest.mark.parametrize(
+    ("limit", "code", "item"),
+    [
+        ({"waits_max": 2}, "too_many_waits", {"calls": [tool("c1"), tool("c2"), tool("c3")]}),
+        ({"payload_bytes_max": 100}, "payload_too_large", {"signals": [draft("note", payload={"text": "x" * 101})]}),
+        (
+            {"cards_max": 1},
+            "too_many_cards",
+            {"cards": [{"card_id": f"card_{n}", "kind": "n", "content": n} for n in "ab"]},
+        ),
+        (
+            {"result_bytes_max": 600},
+            "payload_too_large",
+            {"calls": [tool("c1", command={"body": {"text": "x" * 600}})]},
+        ),
+    ],
+    ids=["waits", "signal", "cards", "command"],
+)
+async def test_what_is_over_a_limit_is_refused_and_writes_nothing(
+    kernel: Kernel, limit: Item, code: str, item: Item
+) -> None:
+    claimed = await kernel.running()
+    await set_limits(kernel, limit)
+    before = await kernel.everything()
+    (answer,) = await kernel.call("suspend", [saying(claimed, calls=[tool("c0")], cards=[]) | item])
+    assert (answer["outcome"], answer["code"]) == ("refused", code)
+    assert await kernel.everything() == before
+
+
+async def set_limits(kernel: Kernel, limit: Item) -> None:
+    await kernel.connection.fetchval("select heliograph.set_limits($1, $2::jsonb)", kernel.project, limit)
+
+
+@pytest.mark.proves("S11")
+async def test_calls_up_to_the_limit_are_taken_and_known_ones_count_once(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await set_limits(kernel, {"waits_max": 2})
+    assert (await suspend(kernel, claimed, tool("c1"), tool("c2"), join="each"))["outcome"] == "suspended"
+    await report(kernel, "turn_a", "c1")
+    resumed = await kernel.claim_one()
+    assert (await suspend(kernel, resumed, tool("c1"), tool("c2"), tool("c3")))["code"] == "too_many_waits"
+    assert (await suspend(kernel, resumed, tool("c1"), tool("c2")))["outcome"] == "suspended"
+
+
+@pytest.mark.proves("K12", "L0-87")
+async def test_a_turn_that_a_stop_waits_for_ends_instead_of_being_suspended(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    assert (await kernel.stop("turn_a", "graceful", grace_seconds=60))["outcome"] == "stopping"
+    assert (await suspend(kernel, claimed, command("c1")))["outcome"] == "stopped"
+    assert (await kernel.turn("turn_a"))["outcome"] == "canceled"
+    assert await kernel.rows("turn_waiting_tools") == []
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("call id", {"call_id": None}), ("call id", {"call_id": ""}), ("call id", {"call_id": "i" * 201}),
+    ("call id", {"call_id": "ü" * 101}), ("tool", {"tool": None}), ("tool", {"tool": "t" * 201}), ("step id", {"step_id": "s" * 201}),
+    ("timeout_seconds", {"timeout_seconds": -1}), ("timeout_seconds", {"timeout_seconds": "NaN"}),
+    ("timeout_seconds", {"timeout_seconds": "inf"}), ("timeout_seconds", {"timeout_seconds": 1e15}),
+    ("effect", {"effect": "twice"}), ("kind", {"kind": None}), ("kind", {"kind": "inline"}), ("child", {"kind": "child"}),
+    ("child", {"child": {"agent": "critic"}}), ("timer", {"kind": "timer", "timeout_seconds": None}),
+    ("after_execution", {"after_execution": "explode"}), ("token", {"token": ""}), ("token", {"token": "t" * 1001}),
+    ("command", {"command": "go"}), ("command", {"command": {"body": [1]}}), ("command", {"command": {"subject": "s" * 201}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "wrong"), WRONG, ids=lambda value: str(value)[:40])
+async def test_a_call_that_is_none_is_refused_by_name_and_writes_nothing(
+    kernel: Kernel, field: str, wrong: Item
+) -> None:
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=field):
+        await suspend(kernel, claimed, tool("c1") | wrong)
+    assert await kernel.everything() == before
+
+
+@pytest.mark.parametrize(
+    ("what", "item"),
+    [
+        ("join", {"join": "some"}),
+        ("same id", {"calls": [tool("c1"), tool("c1")]}),
+        ("activation", {"calls": [child("c1", "critic", "turn_c", 0)]}),
+        ("cause", {"signals": activated("critic"), "calls": [child("c1", "critic", "turn_c", 0, cause=1)]}),
+        ("agent of a child", {"signals": activated("critic"), "calls": [child("c1", "critic/other", "turn_c", 0)]}),
+        ("instance", {"signals": activated("critic"), "calls": [child("c1", "critic", "turn_c", 0, instance="a/b")]}),
+        ("turn id", {"signals": activated("critic"), "calls": [child("c1", "critic", "t" * 201, 0)]}),
+    ],
+)
+async def test_an_item_that_is_none_is_refused_by_name(kernel: Kernel, what: str, item: Item) -> None:
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=what):
+        await kernel.call("suspend", [saying(claimed, calls=[]) | item])
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-18", "L0-16", "L0-17")
+async def test_what_a_suspended_turn_waits_for_can_be_seen(kernel: Kernel) -> None:
+    await suspended(kernel, timer("c1", 5), tool("c2"))
+    row = await kernel.row("turn_overview", "turn_id", "turn_a")
+    assert (row["activity"], row["current_tool"], row["waiting_tool_count"]) == ("awaiting_tool_result", "search", 2)

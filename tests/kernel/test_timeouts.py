@@ -1,0 +1,206 @@
+"""Deadlines of calls, timers, and turns that sleep although nothing is left to wake them: what the sweeps of waits find."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import TARGET, Kernel
+from tests.kernel.waits import (
+    activated,
+    answers,
+    begin,
+    child,
+    command,
+    edges,
+    inbox,
+    report,
+    reported,
+    status,
+    suspend,
+    suspended,
+    timer,
+    tool,
+    wait,
+)
+
+NOTHING: dict[str, list[str]] = {"resolved": [], "resumed": [], "failed": [], "targets": []}
+
+
+@pytest.mark.proves("K11", "L0-21", "L0-75", "L0-76", "L0-77", "L0-37", "CTL-16", "ERR-05")
+async def test_an_overdue_call_is_reported_as_a_timeout(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1", 5))
+    kernel.wait(4.999)
+    assert await kernel.sweep("waits") == NOTHING
+    kernel.wait(0.001)
+    assert await kernel.sweep("waits") == {
+        "resolved": ["turn_a"], "resumed": ["turn_a"], "failed": [], "targets": [TARGET],
+    }  # fmt: skip
+    assert await kernel.sweep("waits") == NOTHING
+    assert (await edges(kernel, "turn_a"))[-1] == ("report", "response", "c1")
+    assert (await inbox(kernel, "turn_a"))[-1] == ("timeout", "pending")
+    assert await kernel.call("read_outbox", 10) == []  # the command is not given out any more
+    claimed = await kernel.claim_one()
+    assert claimed["inbox"] == [{"message_type": "timeout", "correlation_id": "c1"}]
+    (waited,) = claimed["waits"]
+    error = waited["content"]["error"]
+    assert (waited["status"], error["code"], error["recoverable"]) == ("timeout", "TOOL_TIMEOUT", True)
+    assert "5.000 s" in error["message"]
+
+
+@pytest.mark.proves("G-63", "L0-62")
+async def test_each_call_has_a_deadline_of_its_own(kernel: Kernel) -> None:
+    await suspended(kernel, tool("c1", 5), tool("c2", 10), tool("c3", None))
+    kernel.wait(7)
+    assert await kernel.sweep("waits") == NOTHING | {"resolved": ["turn_a"]}
+    assert ((await wait(kernel, "turn_a", "c1"))["status"], await status(kernel)) == ("timeout", "suspended")
+    kernel.wait(60)
+    await kernel.sweep("waits")
+    assert await status(kernel) == "suspended"  # the third one has no deadline
+    assert (await report(kernel, "turn_a", "c3"))["resumed"]
+    assert answers(await kernel.claim_one()) == {"c1": "timeout", "c2": "timeout", "c3": "success"}
+
+
+async def test_all_overdue_calls_of_a_turn_go_together_in_the_order_of_their_deadlines(kernel: Kernel) -> None:
+    await suspended(kernel, tool("c1", 7), tool("c2", 5))
+    kernel.wait(60)
+    assert (await kernel.sweep("waits", 1))["resumed"] == ["turn_a"]
+    assert [(await wait(kernel, "turn_a", call))["resolved_position"] for call in ("c1", "c2")] == [2, 1]
+    assert await kernel.rows("signals", "seq, count", "run_id = 'run_a' and seq > 2 and count = 2")
+
+
+async def test_a_timer_succeeds_at_its_deadline(kernel: Kernel) -> None:
+    await suspended(kernel, timer("c1", 30))
+    kernel.wait(30)
+    assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
+    (waited,) = (await kernel.claim_one())["waits"]
+    assert (waited["status"], waited["kind"], waited["content"]["output"]) == ("success", "timer", None)
+
+
+@pytest.mark.proves("CTL-29", "ERR-07")
+async def test_an_overdue_child_is_told_to_stop(kernel: Kernel) -> None:
+    await suspended(kernel, child("c1", "critic", "turn_c", timeout=5), signals=activated("critic"))
+    kernel.wait(5)
+    assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
+    assert (await kernel.sweep("stops"))["stopped"] == ["turn_c"]
+    assert (await kernel.turn("turn_c"))["outcome"] == "canceled"
+    assert await kernel.sweep("reports") == NOTHING  # nobody waits for what became of it
+    (row,) = await kernel.rows("outbox", "published_at", "kind = 'report'")
+    assert row["published_at"] is not None
+    (waited,) = next(each for each in await kernel.claim() if each["turn_id"] == "turn_a")["waits"]
+    assert (waited["status"], waited["content"]["error"]["code"]) == ("timeout", "DELEGATION_TIMEOUT")
+
+
+@pytest.mark.proves("K13", "K14")
+async def test_an_inline_call_is_its_owners_however_long_it_takes(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1", timeout_seconds=5)
+    kernel.wait(10)
+    assert await kernel.sweep("waits") == NOTHING
+    assert (await wait(kernel, "turn_a", "i1"))["state"] == "open"
+
+
+@pytest.mark.proves("K5", "L0-46")
+async def test_a_timeout_may_come_while_the_turn_runs(kernel: Kernel) -> None:
+    await suspended(kernel, tool("c1", 100), tool("c2", 5), join="each")
+    await report(kernel, "turn_a", "c1")
+    resumed = await kernel.claim_one()
+    kernel.wait(5)
+    assert await kernel.sweep("waits") == NOTHING | {"resolved": ["turn_a"]}
+    assert answers(await suspend(kernel, resumed, join="each")) == {"c1": "success", "c2": "timeout"}
+
+
+@pytest.mark.proves("K4", "K11", "G-73")
+async def test_what_was_answered_in_time_does_not_time_out(kernel: Kernel) -> None:
+    await suspended(kernel, tool("c1", 5), tool("c2", 5))
+    kernel.wait(4)
+    assert await reported(kernel, "turn_a", "c1") == "applied"
+    kernel.wait(1)
+    assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
+    assert answers(await kernel.claim_one()) == {"c1": "success", "c2": "timeout"}
+
+
+async def test_a_stopped_turn_has_nothing_overdue(kernel: Kernel) -> None:
+    await suspended(kernel, tool("c1", 5))
+    await kernel.stop("turn_a")
+    kernel.wait(5)
+    assert await kernel.sweep("waits") == NOTHING
+
+
+@pytest.mark.proves("K17", "K23")
+@pytest.mark.parametrize("limit", [1, 2, None])
+async def test_one_bad_row_never_stops_the_others(kernel: Kernel, limit: int | None) -> None:
+    for name in "abc":
+        await suspended(kernel, tool("c1", 5), run_id=f"run_{name}", turn_id=f"turn_{name}")
+    # the card of the answer exists already
+    await kernel.harm(
+        "insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)"
+        " values ($1, 'card_turn_a_call_c1', 'box', 'turn_a', 2, 'note', '{}', '2030-01-01')"
+    )
+    kernel.wait(5)
+    sweeps = [await kernel.sweep("waits", limit) for _ in range(4)]
+    (failed, *_) = [each for swept in sweeps for each in swept["failed"]]
+    assert (failed["turn_id"], failed["code"], "card" in failed["message"]) == ("turn_a", "23505", True)
+    assert {turn for swept in sweeps for turn in swept["resumed"]} == {"turn_b", "turn_c"}
+    assert ((await kernel.head("run_a/writer"))["refusals"] > 0, await status(kernel)) == (True, "suspended")
+    kernel.is_corrupted = True
+
+
+@pytest.mark.proves("K20")
+async def test_a_sweep_moves_no_deadline_of_a_call_that_stays_open(kernel: Kernel) -> None:
+    await suspended(kernel, tool("c1", 5), tool("c2", 50))
+    before = await wait(kernel, "turn_a", "c2")
+    kernel.wait(5)
+    await kernel.sweep("waits")
+    assert await wait(kernel, "turn_a", "c2") == before
+
+
+# ── Suspended for ever (H2) ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.proves("K16")
+async def test_a_turn_that_sleeps_on_nothing_is_woken(kernel: Kernel) -> None:
+    await suspended(kernel, tool("c1"))
+    await suspended(kernel, tool("c1"), run_id="run_b", turn_id="turn_b")
+    await kernel.running("run_c", "turn_c")
+    assert await kernel.sweep("stuck") == {"resumed": [], "failed": [], "targets": [], "after": None}
+    await kernel.harm(
+        "update turn_waiting_tools set state = 'closed', resolved_at = '2030-01-01'"
+        " where project_id = $1 and agent_turn_id = 'turn_a'"
+    )
+    assert await kernel.sweep("stuck") == {"resumed": ["turn_a"], "failed": [], "targets": [TARGET], "after": None}
+    claimed = await kernel.claim_one()
+    assert (claimed["turn_id"], claimed["inbox"]) == (
+        "turn_a",
+        [{"message_type": "timeout", "correlation_id": "turn_a"}],
+    )
+    assert await status(kernel, "run_b/writer") == "suspended"
+    kernel.is_corrupted = True
+
+
+async def test_the_sweep_of_sleepers_goes_through_all_heads_a_few_at_a_time(kernel: Kernel) -> None:
+    for n in range(25):
+        await kernel.start(f"run_{n:02}", ["writer"], {f"turn_{n:02}": "writer"})
+    for claimed in await kernel.claim():
+        await suspend(kernel, claimed, tool("c1"))
+    await kernel.harm("update turn_waiting_tools set state = 'closed', resolved_at = opened_at where project_id = $1")
+    woken: list[str] = []
+    for _ in range(10):
+        after = ""
+        while True:  # ten heads are looked at, of which one is woken
+            swept = await kernel.connection.fetchval(
+                "select heliograph.sweep_stuck($1, 1, $2, $3)", kernel.project, kernel.now, after
+            )
+            woken += swept["resumed"]
+            if swept["after"] is None:
+                break
+            after = swept["after"]
+    assert len(woken) == len(set(woken)) == 25
+    kernel.is_corrupted = True
+
+
+@pytest.mark.parametrize("kind", ["waits", "reports", "stuck"])
+async def test_a_sweep_of_less_than_nothing_is_refused(kernel: Kernel, kind: str) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="limit"):
+        await kernel.sweep(kind, -1)
+    assert (await kernel.sweep(kind, 0))["resumed"] == []

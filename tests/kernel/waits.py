@@ -1,0 +1,126 @@
+"""What the tests of waits share: calls as `suspend` takes them, and the functions around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from tests.kernel.kit import Item, Kernel, activation, draft, saying
+
+TOKEN = "the capability of this call"
+
+
+# ── Items ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def tool(call_id: str, timeout: float | None = 60.0, **fields: Any) -> Item:
+    return {"call_id": call_id, "tool": "search", "kind": "tool", "timeout_seconds": timeout, **fields}
+
+
+def timer(call_id: str, seconds: float) -> Item:
+    return {"call_id": call_id, "tool": "timer", "kind": "timer", "timeout_seconds": seconds}
+
+
+def command(call_id: str, timeout: float | None = 60.0, subject: str | None = "cmd.tool.search", **fields: Any) -> Item:
+    """A call that tells its tool what to do, and with which token to answer."""
+    body = {"subject": subject, "body": {"query": call_id}}
+    return tool(call_id, timeout, token=TOKEN, command=body, **fields)
+
+
+def child(call_id: str, agent: str, turn_id: str, place: int = 0, timeout: float | None = None, **fields: Any) -> Item:
+    """A delegation; `place` is the index of its agent:activated among the signals of the item, and of its cause."""
+    turn = {**activation(agent, turn_id, place, place), **fields}
+    return {"call_id": call_id, "tool": agent, "kind": "child", "timeout_seconds": timeout, "child": turn}
+
+
+def activated(*agents: str, parent: str = "sig_run_a_1") -> list[Item]:
+    """The signals that children need: one agent:activated each."""
+    return [draft("agent:activated", parent, agent=agent, payload={"agent": agent}) for agent in agents]
+
+
+def result(turn_id: str, call_id: str, value: Any = "found", **fields: Any) -> Item:
+    return {"turn_id": turn_id, "call_id": call_id, "status": "success", "result": value, **fields}
+
+
+def failure(turn_id: str, call_id: str, **fields: Any) -> Item:
+    return {"turn_id": turn_id, "call_id": call_id, "status": "failed", "error": {"code": "TOOL_ERROR"}, **fields}
+
+
+# ── Calls ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def suspend(kernel: Kernel, claimed: Item, *calls: Item, **fields: Any) -> Item:
+    signals = fields.pop("signals", [])
+    (answer,) = await kernel.call("suspend", [saying(claimed, *signals, calls=list(calls), **fields)])
+    return dict(answer)
+
+
+async def suspended(
+    kernel: Kernel, *calls: Item, run_id: str = "run_a", turn_id: str = "turn_a", limits: Item | None = None, **fields: Any
+) -> Item:  # fmt: skip
+    """A turn of the writer that waits for these calls; answers what its owner had claimed."""
+    claimed = await kernel.running(run_id, turn_id, **(limits or {}))
+    answer = await suspend(kernel, claimed, *calls, **fields)
+    assert answer["outcome"] == "suspended", answer
+    return claimed
+
+
+async def report(kernel: Kernel, turn_id: str, call_id: str, value: Any = "found", **fields: Any) -> Item:
+    (answer,) = await kernel.call("report", [result(turn_id, call_id, value, **fields)])
+    return dict(answer)
+
+
+async def reported(kernel: Kernel, turn_id: str, call_id: str, value: Any = "found", **fields: Any) -> str:
+    """The outcome of a report."""
+    return str((await report(kernel, turn_id, call_id, value, **fields))["outcome"])
+
+
+async def begin(kernel: Kernel, claimed: Item, call_id: str, effect: str = "once", **fields: Any) -> Item:
+    item = saying(claimed, call_id=call_id, tool="charge", effect=effect, timeout_seconds=None) | fields
+    (answer,) = await kernel.call("begin_call", [item])
+    return dict(answer)
+
+
+async def record(
+    kernel: Kernel, claimed: Item, call_id: str, value: Any = "done", *signals: Item, **fields: Any
+) -> Item:
+    item = saying(claimed, *signals, call_id=call_id, status="success", result=value) | fields
+    (answer,) = await kernel.call("record_call", [item])
+    return dict(answer)
+
+
+async def defer(kernel: Kernel, claimed: Item, seconds: float = 10.0, **fields: Any) -> Item:
+    item = saying(claimed, reason="the model is busy", delay_seconds=seconds, defers_max=None) | fields
+    (answer,) = await kernel.call("defer", [item])
+    return dict(answer)
+
+
+# ── Looking ──
+
+
+async def wait(kernel: Kernel, turn_id: str, call_id: str) -> asyncpg.Record:
+    (row,) = await kernel.rows("turn_waiting_tools", "*", "agent_turn_id = $2 and tool_call_id = $3", turn_id, call_id)
+    return row
+
+
+async def status(kernel: Kernel, agent_id: str = "run_a/writer") -> str:
+    return str((await kernel.head(agent_id))["status"])
+
+
+async def inbox(kernel: Kernel, turn_id: str) -> list[tuple[str, str]]:
+    """Type and status of each message of a turn, in the order in which they came."""
+    rows = await kernel.rows("agent_inbox", "inbox_id, message_type, status", "agent_turn_id = $2", turn_id)
+    return [(row["message_type"], row["status"]) for row in rows]
+
+
+async def edges(kernel: Kernel, turn_id: str) -> list[tuple[str, str, str | None]]:
+    rows = await kernel.rows(
+        "execution_edges", "edge_id, primitive, edge_phase, call_id", "agent_turn_id = $2", turn_id
+    )
+    return [(row["primitive"], row["edge_phase"], row["call_id"]) for row in rows]
+
+
+def answers(claimed: Item) -> dict[str, Any]:
+    """{call id: status} of what a claim, or 'resolved', says of the calls; None while one is open."""
+    return {each["call_id"]: each["status"] for each in claimed["waits"]}

@@ -1,0 +1,203 @@
+"""What an agent asks for against what is recorded: the same question finds its answer, another one ends the turn."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.errors import AgentFailed, InvalidInput
+from heliograph.records import Wait
+from heliograph.turn.calls import Asked, CallResult, Journal, check_name, closing_answer, result_of
+from heliograph.turn.interruptions import Defer
+
+TERMINATE: Any = {"__cg_control": {"after_execution": "terminate"}}
+
+
+def asked(journal: Journal, tool: str = "search", call_id: str | None = None, kind: Any = "tool") -> Asked:
+    return Asked(journal.new_call(call_id), journal.new_step(), tool, kind)
+
+
+def wait(call_id: str, tool: str = "search", *, position: int | None = None, **more: Any) -> Wait:
+    """A recorded call; resolved where it has a position."""
+    if position is None:
+        return Wait(call_id, tool, more.pop("kind", "tool"), more.pop("state", "open"), 1, **more)
+    content = more.pop("content", {"status": "success", "output": call_id})
+    return Wait(call_id, tool, more.pop("kind", "tool"), "resolved", 1, status=more.pop("status", "success"),
+                content=content, resolved_position=position, **more)  # fmt: skip
+
+
+def test_calls_are_named_by_their_place_in_the_order_of_calls() -> None:
+    journal = Journal("a", [])
+    assert [asked(journal).call_id for _ in range(3)] == ["c1", "c2", "c3"]
+    assert asked(journal, call_id="mine").call_id == "mine"
+    assert asked(journal).call_id == "c5"
+
+
+@pytest.mark.proves("L0-61")
+def test_a_call_finds_what_is_recorded_of_it_and_a_new_one_finds_nothing() -> None:
+    journal = Journal("a", [wait("c1", position=1)])
+    found = journal.find(asked(journal))
+    assert found is not None
+    assert result_of(found) == CallResult("c1", "success", "c1")
+    assert journal.find(asked(journal)) is None
+
+
+@pytest.mark.parametrize(("tool", "kind"), [("other", "tool"), ("search", "child"), ("search", "inline")])
+def test_a_recorded_call_of_another_tool_or_kind_says_that_the_function_is_not_deterministic(
+    tool: str, kind: Any
+) -> None:
+    journal = Journal("a", [wait("c1")])
+    with pytest.raises(AgentFailed, match="call c1 was tool search") as caught:
+        journal.find(asked(journal, tool, kind=kind))
+    assert caught.value.code == "NOT_DETERMINISTIC"
+    with pytest.raises(AgentFailed, match="call c1 was tool search"):  # even if the function swallowed it
+        journal.check_left()
+
+
+def test_a_call_id_is_used_once_by_one_run_of_a_function() -> None:
+    journal = Journal("a", [])
+    journal.find(asked(journal, call_id="x"))
+    with pytest.raises(InvalidInput, match="uses the call id 'x' twice"):
+        journal.find(asked(journal, call_id="x"))
+
+
+def test_only_calls_that_are_not_recorded_are_new_and_they_keep_their_order() -> None:
+    journal = Journal("a", [wait("c1", position=1), wait("c2")])
+    calls = [asked(journal) for _ in range(4)]
+    for call in calls:
+        journal.find(call)
+    journal.want(calls[1:])
+    assert [call.call_id for call in journal.new_calls] == ["c3", "c4"]
+
+
+@pytest.mark.proves("K15")
+@pytest.mark.parametrize(
+    ("waits", "wanted", "each", "join"),
+    [
+        ([], ["c1"], False, "all"),
+        ([], ["c1"], True, "each"),
+        (["c1", "c2"], ["c1", "c2"], False, "all"),
+        (["c1", "c2"], ["c1"], False, "each"),  # c2 is open and nobody waits for it: it must not delay c1
+        (["c1"], ["c1", "c2"], False, "all"),
+    ],
+)
+def test_a_turn_waits_for_all_that_is_open_unless_a_single_result_lets_it_go_on(
+    waits: list[str], wanted: list[str], each: bool, join: str
+) -> None:
+    journal = Journal("a", [wait(name) for name in waits])
+    calls = [asked(journal, call_id=name) for name in wanted]
+    for call in calls:
+        journal.find(call)
+    journal.want(calls, each=each)
+    assert journal.join == join
+
+
+def test_a_step_in_flight_is_nothing_that_a_turn_waits_for() -> None:
+    journal = Journal("a", [wait("c1", kind="inline")])
+    call = asked(journal, call_id="x")
+    journal.find(call)
+    journal.want([call])
+    assert journal.join == "all"
+
+
+def test_a_function_is_replaying_until_it_has_asked_for_all_that_is_recorded() -> None:
+    journal = Journal("a", [wait("c1", position=1), wait("c2")])
+    assert journal.is_replaying
+    journal.find(asked(journal))
+    assert journal.is_replaying
+    journal.find(asked(journal))
+    assert not journal.is_replaying
+
+
+def test_a_function_that_returns_while_it_waits_is_told_that_it_swallowed_its_suspension() -> None:
+    journal = Journal("a", [])
+    call = asked(journal)
+    journal.find(call)
+    journal.want([call])
+    with pytest.raises(AgentFailed, match="caught the exception that suspends its turn for call c1"):
+        journal.check_left()
+
+
+def test_a_function_that_asks_without_end_is_stopped() -> None:
+    journal = Journal("a", [])
+
+    def asks() -> None:
+        while True:
+            journal.find(asked(journal))
+
+    with pytest.raises(AgentFailed, match="10000 calls in one run"):
+        asks()
+
+
+def test_a_failed_call_has_the_error_that_was_reported() -> None:
+    error: Any = {"code": "NO_SUCH_CITY", "message": "no such city"}
+    failed = wait("c1", position=1, status="failed", content={"status": "failed", "error": error})
+    assert result_of(failed) == CallResult("c1", "failed", None, error)
+    untold = wait("c1", position=1, status="timeout", content=None)
+    assert result_of(untold).status == "timeout"
+
+
+# ── after_execution ──
+
+
+@pytest.mark.proves("L0-56")
+def test_the_first_result_of_a_call_made_so_ends_the_turn() -> None:
+    waits = [
+        wait("c1", position=3, after_execution="terminate"),
+        wait("c2", position=1),
+        wait("c3", position=2, after_execution="terminate"),
+        wait("c4", after_execution="terminate"),
+    ]
+    assert closing_answer(waits) == CallResult("c3", "success", "c3")
+    assert closing_answer(waits[1:2] + waits[3:]) is None
+
+
+@pytest.mark.proves("L0-57", "S9")
+@pytest.mark.parametrize(
+    ("may_override", "after", "output", "ends"),
+    [
+        (False, "suspend", TERMINATE, False),
+        (True, "suspend", TERMINATE, True),
+        (True, "terminate", {"__cg_control": {"after_execution": "suspend"}}, False),
+        (True, "suspend", {"__cg_control": {"after_execution": "whatever"}}, False),
+        (True, "terminate", {"__cg_control": []}, True),
+        (True, "suspend", "text", False),
+    ],
+)
+def test_a_result_decides_only_where_its_tool_may(may_override: bool, after: Any, output: Any, ends: bool) -> None:
+    told = wait("c1", position=1, content={"output": output}, may_override=may_override, after_execution=after)
+    assert (closing_answer([told]) is not None) is ends
+
+
+@given(st.permutations([1, 2, 3, 4]), st.sets(st.sampled_from([0, 1, 2, 3])))
+def test_which_result_ends_a_turn_depends_on_the_order_of_arrival_alone(order: list[int], ending: set[int]) -> None:
+    waits = [
+        wait(f"c{n}", position=position, after_execution="terminate" if n in ending else "suspend")
+        for n, position in enumerate(order)
+    ]
+    answer = closing_answer(waits)
+    first = min(ending, key=lambda n: order[n], default=None)
+    assert (None if answer is None else answer.call_id) == (None if first is None else f"c{first}")
+
+
+# ── What is malformed ──
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65, 5, None])
+def test_a_name_that_could_be_read_in_two_ways_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_name(name, "the name of a tool")
+    assert caught.value.code == "invalid_id"
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "5", True, 1e9])
+def test_a_turn_is_put_off_for_a_time_that_makes_sense(seconds: Any) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Defer("busy", seconds)
+    assert caught.value.code == "out_of_range"
+
+
+def test_an_agent_that_handles_its_errors_does_not_catch_what_only_interrupts_it() -> None:
+    assert not issubclass(Defer, Exception)
+    assert Defer("busy", 0).seconds == 0.0

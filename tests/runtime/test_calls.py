@@ -1,0 +1,252 @@
+"""Turns that call tools: suspended without a process, resumed by any worker, whatever comes in which order."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Call, Context, Heliograph, ToolFailed, ToolTimedOut
+from tests.runtime.kit import START, Rig, asking, is_resolved, names, one, seen, until
+
+# ── One call ──
+
+
+@pytest.mark.proves(
+    "L0-13", "L0-20", "L0-52", "L0-53", "L0-55", "L0-60", "L0-61", "L0-63", "SIG-32", "SIG-33", "K3", "K15"
+)
+async def test_a_call_suspends_the_turn_and_its_result_is_what_the_call_returns(rig: Rig) -> None:
+    runs: list[int] = []
+    app = Heliograph("weather")
+
+    @app.agent(activate_on=START, updates="answer")
+    async def forecast(ctx: Context) -> Any:
+        runs.append(ctx.attempt)
+        reply: Any = await ctx.call("weather", {"city": "Oslo"}, timeout=30)
+        return {"celsius": reply["celsius"]}
+
+    run_id = await rig.start(app)
+    async with rig.serving(app) as worker:
+        (command,) = await rig.taken("weather")
+        turn = await rig.turn_of("forecast", "suspended")
+        await until(lambda: not worker._running)  # no task, no connection: nothing is held
+        assert (turn.phase, turn.owner, turn.waiting_tool_count, turn.activity) == (
+            "act",
+            None,
+            1,
+            "awaiting_tool_result",
+        )
+        assert (command.tool, command.arguments, command.turn_id) == ("weather", {"city": "Oslo"}, turn.turn_id)
+        assert await command.report(result={"celsius": -3}) == "applied"
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"answer": {"celsius": -3}}
+    assert runs == [1, 1]  # run again from its start: no attempt is counted, for nothing was lost
+    assert names(signals).count("ready") == names(signals).count("plan_ready") == 1
+    assert one(signals, "tool:call") == {"id": "c1", "name": "weather", "input": {"city": "Oslo"}}
+    told = one(signals, "tool:result")
+    assert (told["id"], told["name"], told["status"], told["output"]) == ("c1", "weather", "success", {"celsius": -3})
+
+
+@pytest.mark.proves("L0-37", "L0-39", "L0-50", "L0-106")
+async def test_a_call_and_its_result_are_cards_edges_and_a_row_of_the_inbox(rig: Rig) -> None:
+    app = asking(Call("search", {"q": "x"}))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("search")
+        await command.report(result="found")
+        await rig.ended(run_id)
+    turn = await rig.turn_of("asker")
+    call, result, end = await rig.runtime.reader.cards(turn.turn_id)
+    assert (call.kind, result.kind, end.kind) == ("tool.call", "tool.result", "task.deliverable")
+    assert (call.content["tool_call_id"], call.content["tool_name"], call.content["arguments"]) == (
+        "c1",
+        "search",
+        {"q": "x"},
+    )
+    assert (result.content["call_id"], result.content["output"]) == ("c1", "found")
+    edges = await rig.fetch(
+        "select primitive, edge_phase, call_id from heliograph.edge_overview where turn_id = $1 order by edge_id",
+        turn.turn_id,
+    )
+    assert [tuple(edge) for edge in edges] == [
+        ("enqueue", "request", None), ("tool_call", "request", "c1"), ("report", "response", "c1"),
+    ]  # fmt: skip
+    rows = await rig.fetch(
+        "select message_type, status, correlation_id, payload_card_id from heliograph.inbox_overview where turn_id = $1"
+        " order by inbox_id", turn.turn_id,
+    )  # fmt: skip
+    assert [tuple(row) for row in rows][1] == ("tool_result", "consumed", "c1", result.card_id)
+
+
+@pytest.mark.proves("CTL-17", "L0-60")
+async def test_a_tool_s_error_is_raised_in_the_agent_which_may_handle_it(rig: Rig) -> None:
+    app = Heliograph("handles")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        try:
+            await ctx.call("search")
+        except ToolFailed as error:
+            return [error.code, error.tool, error.call_id, error.recoverable, error.message]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("search")
+        await command.report(error={"code": "NO_INDEX", "message": "no index", "recoverable": True})
+        assert await seen(rig, run_id) == ["NO_INDEX", "search", "c1", True, "search (call c1): no index"]
+
+
+@pytest.mark.proves("ERR-04")
+async def test_a_tool_s_error_that_nobody_handles_fails_the_turn_with_its_code(rig: Rig) -> None:
+    app = Heliograph("fails")
+
+    @app.agent(activate_on=START)
+    async def asker(ctx: Context) -> Any:
+        return await ctx.call("search")
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("search")
+        await command.report(error="no index")
+        failed = one(await rig.ended(run_id), "agent:failed")
+    assert failed["error"] == {"code": "TOOL_ERROR", "message": "search (call c1): no index", "recoverable": False}
+
+
+@pytest.mark.proves("L0-21", "L0-75", "L0-76", "CTL-16", "K11", "G-63")
+async def test_a_call_that_nobody_answers_times_out_by_its_own_deadline(rig: Rig) -> None:
+    app = Heliograph("late")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        fast, slow = await ctx.calls([Call("silent", timeout=0.05), Call("slow", timeout=3600)])
+        try:
+            await ctx.call("silent", timeout=0.05)
+        except ToolTimedOut as error:
+            return [fast.status, slow.output, error.code]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("slow")
+        turn = await rig.turn_of("asker")
+        await until(lambda: is_resolved(rig, turn.turn_id, "c1"))
+        assert (await rig.turn_of("asker")).status == "suspended"  # slow is still to come (L0-62)
+        await command.report(result="there")
+        assert await seen(rig, run_id) == ["timeout", "there", "TOOL_TIMEOUT"]
+
+
+# ── Several ──
+
+
+@pytest.mark.proves("L0-47", "L0-62", "K5", "K15")
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+async def test_results_in_any_order_come_back_in_the_order_of_the_calls(rig: Rig, order: tuple[int, ...]) -> None:
+    app = asking(Call("a"), Call("b"), Call("c", call_id="mine"))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        commands = {command.tool: command for command in await rig.taken("a", "b", "c", count=3)}
+        for place in order:
+            tool = "abc"[place]
+            assert await commands[tool].report(result=tool.upper()) == "applied"
+        assert await seen(rig, run_id) == [["c1", "success", "A"], ["c2", "success", "B"], ["mine", "success", "C"]]
+
+
+async def test_calls_that_are_gathered_are_made_together(rig: Rig) -> None:
+    app = Heliograph("gathers")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(ctx.call("a"))
+            second = group.create_task(ctx.call("b"))
+        return [first.result(), second.result(), *await asyncio.gather(ctx.call("a"), ctx.call("b"))]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        for turn in (1, 2):
+            for command in await rig.taken("a", "b", count=2):
+                await command.report(result=f"{command.tool}{turn}")
+        assert await seen(rig, run_id) == ["a1", "b1", "a2", "b2"]
+        turn_id = (await rig.turn_of("asker")).turn_id
+    assert len(await rig.runtime.reader.leases(turn_id)) == 3  # claimed once, and once for each round
+
+
+@pytest.mark.proves("K15")
+async def test_a_streaming_join_hands_over_each_result_as_it_comes_in_an_order_that_stays(rig: Rig) -> None:
+    app = Heliograph("streams")
+    orders: list[list[str]] = []
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        orders.append([])
+        async for result in ctx.as_completed([Call(tool) for tool in "abcd"]):
+            orders[-1].append(result.call_id)
+            await ctx.step(f"use-{result.call_id}", lambda: None)
+        return orders[-1]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        commands = {command.tool: command for command in await rig.taken(*"abcd", count=4)}
+        for n, tool in enumerate("cadb", 1):
+            await commands[tool].report(result=tool)
+            await until(lambda n=n: bool(orders) and len(orders[-1]) == n)  # one at a time
+        assert await seen(rig, run_id) == ["c3", "c1", "c4", "c2"]
+    assert all(order == ["c3", "c1", "c4", "c2"][: len(order)] for order in orders)
+
+
+async def test_a_stream_that_is_left_early_does_not_wait_for_the_rest(rig: Rig) -> None:
+    app = Heliograph("first")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        first = ""
+        async for result in ctx.as_completed([Call("a", timeout=3600), Call("b", timeout=3600)]):
+            first = result.call_id
+            break
+        return [first, await ctx.call("c")]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        commands = {command.tool: command for command in await rig.taken("a", "b", count=2)}
+        await commands["b"].report(result=1)
+        (last,) = await rig.taken("c")
+        await last.report(result=2)
+        assert await seen(rig, run_id) == ["c2", 2]
+        assert await commands["a"].report(result=3) == "turn_done"
+
+
+# ── A result that ends the turn ──
+
+
+@pytest.mark.proves("L0-56", "L0-57", "S9")
+async def test_a_call_made_to_end_its_turn_delivers_its_result_without_running_the_agent_again(rig: Rig) -> None:
+    runs: list[int] = []
+    app = Heliograph("terminates")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        runs.append(1)
+        await ctx.call("submit", after="terminate")
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("submit")
+        await command.report(result={"final": True})
+        assert await seen(rig, run_id) == {"final": True}
+    assert runs == [1]
+
+
+@pytest.mark.proves("L0-57", "S9")
+@pytest.mark.parametrize("may_override", [True, False])
+async def test_a_result_may_end_the_turn_only_where_its_tool_is_allowed_to(rig: Rig, may_override: bool) -> None:
+    app = Heliograph("overrides")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        await ctx.call("submit", may_override=may_override)
+        return "went on"
+
+    run_id = await rig.start(app)
+    reply: Any = {"__cg_control": {"after_execution": "terminate"}}
+    async with rig.serving(app):
+        (command,) = await rig.taken("submit")
+        await command.report(result=reply)
+        assert await seen(rig, run_id) == (reply if may_override else "went on")

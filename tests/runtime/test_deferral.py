@@ -1,0 +1,169 @@
+"""Turns that are put off: by their agent, by a pause, by a model that may answer later; and never for ever."""
+
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, Signal
+from heliograph.policy import retry
+from tests.runtime.kit import START, Rig, names, one
+
+
+async def ran(rig: Rig, app: Heliograph) -> list[Signal]:
+    """The log of a run, with a watchdog that looks often: what is put off is due within milliseconds here."""
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        return await rig.ended(run_id)
+
+
+def state_of(signals: list[Signal]) -> Any:
+    return one(signals, "workflow:end")["state"]
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back-off as it is, only a hundred times as quick."""
+    monkeypatch.setattr(
+        "heliograph.worker.act.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
+    )
+
+
+@pytest.mark.proves("L0-64")
+@pytest.mark.parametrize("is_raised", [True, False])
+async def test_a_turn_that_is_put_off_runs_again_from_its_start_after_that_time(rig: Rig, is_raised: bool) -> None:
+    app = Heliograph("later")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def worker(ctx: Context) -> Any:
+        if ctx.deferrals < 2:
+            if is_raised:
+                raise Defer("busy", 0.02)
+            ctx.defer("busy", 0.02)
+        return [ctx.deferrals, ctx.attempt]
+
+    signals = await ran(rig, app)
+    assert state_of(signals) == {"seen": [2, 1]}  # no attempt is counted: nothing was lost
+    assert names(signals).count("ready") == 1
+    turn = await rig.turn_of("worker")
+    rows = await rig.fetch(
+        "select retry_count, defer_reason from heliograph.inbox_overview where turn_id = $1", turn.turn_id
+    )
+    assert [tuple(row) for row in rows] == [(2, "busy")]
+
+
+@pytest.mark.proves("G-71", "L0-64")
+async def test_a_turn_that_is_put_off_too_often_ends_as_failed_and_says_why(rig: Rig) -> None:
+    runs: list[int] = []
+    app = Heliograph("never")
+
+    @app.agent(activate_on=START)
+    def worker(ctx: Context) -> Any:
+        runs.append(ctx.deferrals)
+        raise Defer("still busy", 0)
+
+    signals = await ran(rig, app)
+    failed = one(signals, "agent:failed")
+    assert runs == [0, 1, 2, 3]
+    assert (failed["outcome"], failed["error"]["code"]) == ("failed", "RESOURCE_EXHAUSTED")
+    assert "still busy" in failed["error"]["message"]
+
+
+@pytest.mark.proves("L0-64", "RET-02", "G-71")
+@pytest.mark.usefixtures("soon")
+async def test_a_model_that_fails_in_passing_is_asked_again_later(rig: Rig) -> None:
+    app = Heliograph("asks")
+    busy = HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True)
+    app.prompt_agent("writer", "Write.", model=ScriptedModel([busy, busy, "there"]), activate_on=START, updates="text")
+    signals = await ran(rig, app)
+    assert state_of(signals) == {"text": "there"}
+    assert names(signals).count("harness:error") == 2
+    assert names(signals).count("harness:start") == 3
+    assert (await rig.turn_of("writer")).defers == 2
+
+
+@pytest.mark.proves("G-71")
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(("retries", "asked"), [(0, 1), (1, 2), (5, 6)])
+async def test_an_agent_says_how_often_its_model_is_asked_again(rig: Rig, retries: int, asked: int) -> None:
+    app = Heliograph("gives-up")
+    replies = [HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True) for _ in range(9)]
+    app.prompt_agent("writer", "Write.", model=ScriptedModel(replies), activate_on=START, retries=retries)
+    signals = await ran(rig, app)
+    assert names(signals).count("harness:start") == asked
+    failed = one(signals, "agent:failed")["error"]
+    assert failed == {"code": "NETWORK_ERROR", "message": "overloaded", "recoverable": True}
+
+
+async def test_a_model_that_objects_is_not_asked_again(rig: Rig) -> None:
+    app = Heliograph("objects")
+    app.prompt_agent("writer", "Write.", model=ScriptedModel([HarnessError("no key")]), activate_on=START)
+    signals = await ran(rig, app)
+    assert names(signals).count("harness:start") == 1
+
+
+@pytest.mark.proves("L0-77", "K11")
+async def test_a_pause_holds_nothing_and_ends_by_itself(rig: Rig) -> None:
+    app = Heliograph("pauses")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def worker(ctx: Context) -> Any:
+        await ctx.pause(0.05)
+        await ctx.pause(0.05)
+        return "rested"
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await rig.turn_of("worker", "suspended")
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"seen": "rested"}
+    told: list[Any] = [s.payload for s in signals if s.name == "tool:result"]
+    assert [(payload["name"], payload["status"]) for payload in told] == [("timer", "success")] * 2
+
+
+# ── Result fields ──
+
+
+@pytest.mark.proves("L0-84", "L0-85", "L0-89")
+async def test_a_deliverable_without_a_required_field_is_a_failed_one_that_names_it(rig: Rig) -> None:
+    app = Heliograph("fields")
+    wanted: list[dict[str, Any]] = [
+        {"name": "summary"},
+        {"name": "score", "type": "integer"},
+        {"name": "note", "required": False},
+    ]
+    app.agent(name="a", activate_on=START, result_fields=wanted)(lambda _ctx: {"score": "high"})
+    result = await rig.run(app)
+    error = one(result.signals, "agent:failed")["error"]
+    assert error["code"] == "ACTION_FAILED"
+    assert "summary, score, note: summary is missing; score is not of type integer" in error["message"]
+
+
+@pytest.mark.proves("L0-83", "L0-84")
+async def test_a_deliverable_that_covers_its_fields_has_them_by_name(rig: Rig) -> None:
+    app = Heliograph("fields")
+    app.agent(name="a", activate_on=START, result_fields=[{"name": "summary"}])(
+        lambda _ctx: {"summary": "s", "more": 1}
+    )
+    await rig.run(app)
+    (card,) = await rig.runtime.reader.cards((await rig.turn_of("a")).turn_id)
+    assert card.content == {"fields": [{"name": "summary", "value": "s"}, {"name": "more", "value": 1}]}
+
+
+@pytest.mark.proves("L0-84")
+async def test_a_message_may_say_what_its_answer_must_have(rig: Rig) -> None:
+    app = Heliograph("asked")
+
+    @app.agent(activate_on=START)
+    async def waits(ctx: Context) -> Any:
+        return await ctx.call("a")
+
+    app.agent(name="answers", on_request=True)(lambda ctx: ctx.task)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("a")
+        fields = [{"name": "summary"}]
+        lacking = await rig.client.enqueue(run_id, "answers", {"other": 1}, result_fields=fields)
+        covering = await rig.client.enqueue(run_id, "answers", {"summary": 1}, result_fields=fields)
+        await command.report(result=1)
+        await rig.ended(run_id)
+    assert [(await rig.runtime.reader.turn(turn)).outcome for turn in (lacking, covering)] == ["failed", "success"]

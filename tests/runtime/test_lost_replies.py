@@ -1,0 +1,165 @@
+"""Replies that get lost after the commit: each call is asked again, and the second answer does no harm."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Defer, Delegation, Heliograph, StoreUnavailable
+from tests.runtime.kit import START, Rig, one, until
+
+
+def lose_first_reply(rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str) -> list[Any]:
+    """The first call of this kernel function is committed and its reply lost. Answers what both calls were answered."""
+    answers: list[Any] = []
+    call = rig.runtime.world.call
+
+    async def loses(name: str, *args: object) -> Any:
+        answer = await call(name, *args)
+        if name == function:
+            answers.append([row["outcome"] for row in answer])
+            if len(answers) == 1:
+                raise StoreUnavailable("the reply was lost")
+        return answer
+
+    monkeypatch.setattr(rig.runtime.world, "call", loses)
+    return answers
+
+
+def whole() -> tuple[Heliograph, list[str]]:
+    """An application that uses everything that a turn can ask of the kernel, and what its effects were."""
+    app, happened = Heliograph("whole"), list[str]()
+
+    def pay() -> str:
+        happened.append("paid")
+        return "paid"
+
+    @app.agent(activate_on=START, updates="seen")
+    async def worker(ctx: Context) -> Any:
+        if not ctx.deferrals:
+            raise Defer("once", 0.01)
+        stepped = await ctx.step("pay", pay)
+        asked = await ctx.call("ask")
+        await ctx.pause(0.01)
+        (child,) = await ctx.delegates([Delegation("child", 5)])
+        return [stepped, asked, child.output]
+
+    app.agent(name="child", on_request=True)(lambda ctx: ctx.task)
+    return app, happened
+
+
+@pytest.mark.proves("K13", "K3", "K4")
+@pytest.mark.parametrize(
+    ("function", "first", "again"),
+    [
+        ("suspend", "suspended", "stale"),
+        ("begin_call", "fresh", "fresh"),
+        ("record_call", "ok", "duplicate"),
+        ("report", "applied", "duplicate"),
+        ("defer", "deferred", "stale"),
+        ("finish", "ok", "duplicate"),
+    ],
+)
+async def test_a_lost_reply_changes_nothing_of_what_comes_out(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str, first: str, again: str
+) -> None:
+    app, happened = whole()
+    given = lose_first_reply(rig, monkeypatch, function)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("ask")
+        await command.report(result="answered")
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"seen": ["paid", "answered", 5]}
+    assert happened == ["paid"]
+    assert given[0] == [first]
+    assert [again] in given[1:]  # not always at once: what was committed may go on before it is asked for again
+
+
+@pytest.mark.parametrize("function", ["stop", "stop_runs"])
+async def test_a_stop_whose_reply_is_lost_has_happened(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    app = Heliograph("stops")
+
+    @app.agent(activate_on=START)
+    async def worker(ctx: Context) -> Any:
+        return await ctx.call("ask")
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("ask")
+        lose_first_reply(rig, monkeypatch, function)
+        if function == "stop":
+            assert (await rig.client.stop_turn(command.turn_id)).outcome == "already_done"
+        else:
+            assert (await rig.client.stop_run(run_id)).outcome in ("stopping", "already_done")
+        assert one(await rig.ended(run_id), "agent:failed")["outcome"] == "canceled"
+
+
+async def test_a_turn_whose_release_got_no_reply_goes_on_elsewhere_all_the_same(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+    app = Heliograph("releases")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def worker(ctx: Context) -> int:
+        runs.append(1)
+        if len(runs) == 1:
+            await asyncio.Event().wait()
+        return ctx.attempt
+
+    given = lose_first_reply(rig, monkeypatch, "release")
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=3600, grace_seconds=0.01):
+        await until(lambda: bool(runs))
+    assert given == [["ok"], ["stale"]]
+    async with rig.serving(app):
+        assert one(await rig.ended(run_id), "workflow:end")["state"] == {"seen": 1}
+
+
+@pytest.mark.proves("G-11")
+async def test_the_time_that_a_turn_waits_does_not_count_as_time_that_it_runs(rig: Rig) -> None:
+    app = Heliograph("waits")
+
+    @app.agent(activate_on=START, updates="seen", timeout_seconds=0.2)
+    async def worker(ctx: Context) -> str:
+        await ctx.pause(0.3)
+        return "rested"
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        assert one(await rig.ended(run_id), "workflow:end")["state"] == {"seen": "rested"}
+
+
+async def test_calls_of_many_turns_share_their_commits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[str, list[int]] = {}
+    call = rig.runtime.world.call
+
+    async def counted(name: str, *args: Any) -> Any:
+        if name in ("suspend", "report", "begin_call", "record_call"):
+            sizes.setdefault(name, []).append(len(args[1]))
+        return await call(name, *args)
+
+    monkeypatch.setattr(rig.runtime.world, "call", counted)
+    app = Heliograph("many")
+    for n in range(40):
+
+        @app.agent(name=f"a{n}", activate_on=START)
+        async def worker(ctx: Context) -> Any:
+            await ctx.step("pay", _paid)
+            return await ctx.call("ask")
+
+    run_id = await rig.start(app)
+    async with rig.serving(app, concurrency=40):
+        commands = await rig.taken("ask", count=40)
+        assert set(await asyncio.gather(*(command.report(result=1) for command in commands))) == {"applied"}
+        await rig.ended(run_id)
+    for function, batches in sizes.items():
+        assert sum(batches) == 40, function
+        assert len(batches) < 40, function
+
+
+async def _paid() -> str:
+    return "paid"

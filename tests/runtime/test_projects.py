@@ -1,0 +1,168 @@
+"""A worker of several projects: each gets its share, and none of them sees another."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from heliograph import Context, Heliograph
+from heliograph.config import Settings
+from heliograph.runtime import open_runtime
+from tests.runtime.kit import START, Rig, one, until
+
+_numbers = itertools.count(1)
+
+
+@pytest_asyncio.fixture
+async def rigs(shared_url: str) -> AsyncIterator[list[Rig]]:
+    """Three projects of one database."""
+    async with AsyncExitStack() as stack:
+        made = []
+        for _ in range(3):
+            settings = Settings(database_url=shared_url, project=f"tenant-{id(stack)}-{next(_numbers)}")
+            made.append(Rig(await stack.enter_async_context(open_runtime(settings)), shared_url))
+        yield made
+        for rig in made:
+            await rig.check()
+
+
+def project(rig: Rig) -> str:
+    return rig.runtime.settings.project
+
+
+class Crowd:
+    """An application whose turns say where they run, and stay until they may leave."""
+
+    def __init__(self, turns: int) -> None:
+        self.inside: dict[str, int] = {}
+        self.done: list[str] = []
+        self.may_leave = asyncio.Event()
+        self.app = Heliograph("crowd", reducers={"n": lambda old, new: (old or 0) + new})
+        for n in range(turns):
+            self.app.agent(name=f"a{n}", activate_on=START, updates="n")(self._work)
+
+    async def _work(self, ctx: Context) -> int:
+        who = str(ctx.document["project"])
+        self.inside[who] = self.inside.get(who, 0) + 1
+        await self.may_leave.wait()
+        self.inside[who] -= 1
+        self.done.append(who)
+        return 1
+
+
+@pytest.mark.proves("G-75", "S12")
+async def test_slots_are_shared_out_evenly_among_the_projects_that_have_work(rigs: list[Rig]) -> None:
+    crowd = Crowd(20)
+    a, b, c = rigs
+    await a.start(crowd.app, {"project": "a"})
+    async with a.serving(crowd.app, concurrency=12, projects=[project(rig) for rig in rigs]):
+        await until(lambda: crowd.inside == {"a": 12})  # nobody else wants anything: one project may have it all
+        crowd.may_leave.set()
+        await until(lambda: crowd.done.count("a") == 20)
+        crowd.may_leave.clear()
+        for rig, name in ((a, "a"), (b, "b"), (c, "c")):
+            await rig.start(crowd.app, {"project": name})
+        await until(lambda: sum(crowd.inside.values()) == 12)
+        crowd.may_leave.set()  # as they leave, those that come in are taken from all of them in turn
+        runs = [(await rig.runtime.reader.runs(1))[0].run_id for rig in rigs]
+        for rig, run_id in zip(rigs, runs, strict=True):
+            assert one(await rig.ended(run_id), "workflow:end")["state"]["n"] == 20
+
+
+@pytest.mark.proves("G-75")
+async def test_a_project_with_many_turns_does_not_keep_another_one_waiting(rigs: list[Rig]) -> None:
+    order: list[str] = []
+    app = Heliograph("queue")
+
+    async def work(ctx: Context) -> None:
+        order.append(str(ctx.document["project"]))
+        await ctx.sleep(0.002)
+
+    for n in range(60):
+        app.agent(name=f"a{n}", activate_on=START)(work)
+    few = Heliograph("queue")
+    for n in range(3):
+        few.agent(name=f"a{n}", activate_on=START)(work)
+    many, little, _ = rigs
+    first = await many.start(app, {"project": "many"})
+    second = await little.start(few, {"project": "little"})
+    async with many.serving(app, concurrency=2, projects=[project(many), project(little)]):
+        await many.ended(first)
+        await little.ended(second)
+    places = [place for place, who in enumerate(order) if who == "little"]
+    assert max(places) <= 8  # at their turn, and not behind the sixty
+
+
+@pytest.mark.proves("S1", "K11", "L0-111")
+async def test_every_project_that_a_worker_serves_is_swept_by_it(rigs: list[Rig]) -> None:
+    app = Heliograph("swept")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def a(ctx: Context) -> int:
+        await ctx.pause(0.02)
+        return ctx.attempt
+
+    first, second, _ = rigs
+    runs = [await rig.start(app) for rig in (first, second)]
+    await second.claimed_by_the_dead(app)
+    async with first.serving(app, projects=[project(first), project(second)]) as worker:
+        states = [
+            one(await rig.ended(run), "workflow:end")["state"] for rig, run in zip((first, second), runs, strict=True)
+        ]
+    assert states == [{"seen": 1}, {"seen": 2}]
+    assert len(worker.watchdog.recovered) == 1
+
+
+@pytest.mark.proves("S1")
+async def test_the_same_ids_in_two_projects_are_two_runs(rigs: list[Rig]) -> None:
+    app = Heliograph("twins")
+    app.agent(name="a", activate_on=START, updates="seen")(lambda ctx: ctx.document["who"])
+    first, second, _ = rigs
+    for rig, who in ((first, "one"), (second, "two")):
+        await rig.start(app, {"who": who}, "run_same")
+    async with first.serving(app, projects=[project(first), project(second)]):
+        for rig, who in ((first, "one"), (second, "two")):
+            assert one(await rig.ended("run_same"), "workflow:end")["state"] == {"who": who, "seen": who}
+
+
+async def test_a_worker_tells_of_each_turn_that_it_takes(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    app = Heliograph("told")
+
+    @app.agent(activate_on=START)
+    async def a(ctx: Context) -> None:
+        await ctx.call("x")
+
+    caplog.set_level(logging.INFO, "heliograph.worker")
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("x")
+        await command.report(result=1)
+        await rig.ended(run_id)
+    told = [record.message for record in caplog.records if record.message.startswith("claimed")]
+    assert told == [
+        f"claimed {command.turn_id}: agent a of run {run_id}, epoch 2",
+        f"claimed {command.turn_id}: agent a of run {run_id}, epoch 3 (1 calls, 1 answered)",
+    ]
+
+
+async def test_what_a_sweep_cannot_move_is_told_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = {"failed": [{"turn_id": "turn_x", "code": "23505", "message": "a row is wrong"}], "targets": []}
+    call = rig.runtime.world.call
+
+    async def answers(function: str, *args: object) -> object:
+        return failed if function == "sweep_waits" else await call(function, *args)
+
+    monkeypatch.setattr(rig.runtime.world, "call", answers)
+    app = Heliograph("told")
+    app.agent(name="a", activate_on=START)(lambda _ctx: None)
+    watchdog = rig.runtime.worker(app.workflow).watchdog
+    for _ in range(3):
+        await watchdog.sweep()
+    told = [record.message for record in caplog.records if "turn_x" in record.message]
+    assert told == ["sweep of waits failed on turn_x: a row is wrong"]

@@ -1,0 +1,151 @@
+"""Reports that come twice, too early, too late, too large, or from somebody else: the first that may counts."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Call, Context, Heliograph, InvalidInput, NotFound, Refused
+from tests.runtime.kit import START, Rig, asking, is_resolved, seen, until
+
+
+@pytest.mark.proves("L0-112", "K4", "G-73", "G-64")
+async def test_the_first_report_counts_and_every_other_one_is_only_acknowledged(rig: Rig) -> None:
+    app = asking(Call("a", timeout=0.05), Call("b"), Call("c"))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        a, b, c = await rig.taken("a", "b", "c", count=3)
+        await until(lambda: is_resolved(rig, a.turn_id, a.call_id))
+        assert await a.report(result=1) == "late"
+        assert await b.report(result=1) == "applied"
+        assert await b.report(result=1) == "duplicate"
+        assert await b.report(error="no") == "duplicate"
+        assert await c.report(result=2) == "applied"
+        statuses = [row[:2] for row in await seen(rig, run_id)]
+        assert statuses == [["c1", "timeout"], ["c2", "success"], ["c3", "success"]]
+        assert await b.report(result=1) == "turn_done"
+
+
+@pytest.mark.proves("K16", "L0-60")
+async def test_a_result_that_comes_before_its_call_is_kept_and_the_turn_goes_on_without_having_slept(rig: Rig) -> None:
+    asked, reported = asyncio.Event(), asyncio.Event()
+    app = Heliograph("early")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        asked.set()
+        await reported.wait()
+        return await ctx.call("human", call_id="approval", needs_token=False)
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await asked.wait()
+        turn = await rig.turn_of("asker", "running")
+        assert await rig.client.report(turn.turn_id, "approval", result="yes") == "early"
+        assert await rig.client.report(turn.turn_id, "approval", result="no") == "duplicate"
+        reported.set()
+        assert await seen(rig, run_id) == "yes"
+    assert len(await rig.runtime.reader.leases(turn.turn_id)) == 1  # one claim: it never gave the turn back
+
+
+@pytest.mark.proves("S14", "K16")
+async def test_a_guess_that_comes_before_its_call_is_not_taken_for_the_answer(rig: Rig) -> None:
+    asked, reported = asyncio.Event(), asyncio.Event()
+    app = Heliograph("guessed")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        asked.set()
+        await reported.wait()
+        return await ctx.call("human", call_id="approval")
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await asked.wait()
+        turn = await rig.turn_of("asker", "running")
+        assert await rig.client.report(turn.turn_id, "approval", result="yes", token="guessed") == "early"
+        reported.set()
+        (command,) = await rig.taken("human")
+        assert await command.report(result="no") == "applied"
+        assert await seen(rig, run_id) == "no"
+
+
+@pytest.mark.proves("S14", "L0-61")
+async def test_a_report_without_the_right_to_it_changes_nothing(rig: Rig) -> None:
+    app = asking(Call("a"))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("a")
+        for token in (None, "", "wrong", command.token + "x" if command.token else "x"):
+            with pytest.raises(Refused, match="the token does not open call c1") as refused:
+                await rig.client.report(command.turn_id, "c1", token=token, result=1)
+            assert refused.value.code == "bad_signature"
+        for turn_id, call_id, code in (("turn_none", "c1", "unknown_turn"), (command.turn_id, "c9", "unknown_call")):
+            with pytest.raises(NotFound) as missing:
+                await rig.client.report(turn_id, call_id, token=command.token, result=1)
+            assert missing.value.code == code
+        assert (await rig.turn_of("asker")).status == "suspended"
+        await command.report(result=1)
+        assert await seen(rig, run_id) == [["c1", "success", 1]]
+
+
+@pytest.mark.proves("S11")
+async def test_a_result_that_the_ledger_cannot_hold_is_refused_with_what_to_do(rig: Rig) -> None:
+    app = Heliograph("large")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> int:
+        return len(str(await ctx.call("a")))
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("a")
+        for result, code in (
+            (float("nan"), "json_non_finite"),
+            ("a\0", "nul_character"),
+            ("x" * 2_000_000, "payload_too_large"),
+        ):
+            with pytest.raises(InvalidInput) as refused:
+                await command.report(result=result)
+            assert refused.value.code == code
+        with pytest.raises(InvalidInput, match="an error is a text, or an object with a message"):
+            await command.report(error={"code": "X"})
+        with pytest.raises(InvalidInput, match="a result or an error, not both"):
+            await command.report(result=1, error="no")
+        large = "x" * 900_000  # beyond a card in line, below the limit of a report
+        assert await command.report(result=large) == "applied"
+        assert await seen(rig, run_id) == 900_000
+
+
+async def test_a_command_comes_again_when_nobody_reported_it_in_time(rig: Rig) -> None:
+    app = asking(Call("a"))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (first,) = await rig.taken("a")
+        assert await rig.client.take_commands(["a"]) == []
+        await rig.fetch("update heliograph.outbox set due_at = now() where key = $1", f"cmd:{first.turn_id}:c1")
+        (again,) = await rig.client.take_commands(["a"])
+        assert (again.call_id, again.delivery, again.token) == ("c1", 2, first.token)
+        await again.report(result=1)
+        await rig.ended(run_id)
+        assert await rig.client.take_commands(["a"]) == []
+    (body,) = await rig.fetch("select body from heliograph.outbox where key = $1", f"cmd:{first.turn_id}:c1")
+    assert "token" not in body["body"]
+
+
+async def test_a_tool_hears_of_a_call_as_soon_as_it_is_made(rig: Rig) -> None:
+    app = asking(Call("a"), Call("a"))
+    results: list[str] = []
+
+    async def tool() -> None:
+        async for command in rig.client.commands(["a"]):
+            results.append(await command.report(result=len(results)))
+            if len(results) == 2:
+                return
+
+    working = asyncio.create_task(tool())
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        assert await seen(rig, run_id) == [["c1", "success", 0], ["c2", "success", 1]]
+    await working
+    assert results == ["applied", "applied"]

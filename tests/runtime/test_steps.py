@@ -1,0 +1,249 @@
+"""Steps: effects that happen once, whatever happens to the worker in between."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph, StepInDoubt, StoreUnavailable, ToolFailed, ToolTimedOut
+from heliograph.ledger.client import Ledger
+from tests.runtime.kit import START, Rig, one, until
+
+
+@pytest.mark.proves("K13", "SIG-33")
+async def test_a_step_happens_once_although_its_turn_runs_again_and_gives_the_recorded_result(rig: Rig) -> None:
+    happened: list[str] = []
+    app = Heliograph("steps")
+
+    def charge(amount: int) -> Any:
+        happened.append("charge")
+        return {"charged": amount}
+
+    async def send(text: str) -> str:
+        happened.append("send")
+        return text.upper()
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        charged = await ctx.step("charge", charge, 5)
+        reply = await ctx.call("ship")
+        sent = await ctx.step("send", send, f"shipped {reply}")
+        await ctx.call("rate")
+        return [charged, sent]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        for tool in ("ship", "rate"):
+            (command,) = await rig.taken(tool)
+            await command.report(result=tool)
+        signals = await rig.ended(run_id)
+    assert happened == ["charge", "send"]
+    assert one(signals, "workflow:end")["state"]["seen"] == [{"charged": 5}, "SHIPPED SHIP"]
+    told: list[Any] = [s.payload for s in signals if s.name in ("tool:call", "tool:result")]
+    assert [(payload["id"], payload["name"]) for payload in told][:2] == [("c1", "charge"), ("c1", "charge")]
+    assert told[1]["output"] == {"charged": 5}
+
+
+async def _lose(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
+    """Start a run and kill its worker in the middle of a step: nothing is handed back, nothing recorded."""
+    run_id = await rig.start(app)
+    worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    async with asyncio.timeout(20):
+        await begun.wait()
+    working.cancel()
+    for drive in list(worker._running.values()):
+        assert drive.task is not None
+        drive.task.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    return run_id
+
+
+@pytest.mark.proves("K14")
+@pytest.mark.parametrize(
+    ("effect", "again"), [("once", False), ("transactional", False), ("idempotent", True), ("pure", True)]
+)
+async def test_a_step_whose_worker_died_is_done_again_only_where_it_may_be(rig: Rig, effect: Any, again: bool) -> None:
+    begun, happened = asyncio.Event(), list[int]()
+    app = Heliograph("doubt")
+
+    async def pay() -> str:
+        happened.append(1)
+        begun.set()
+        if len(happened) == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        try:
+            return await ctx.step("pay", pay, effect=effect)
+        except StepInDoubt as doubt:
+            return [doubt.code, doubt.step, doubt.call_id, ctx.attempt]
+
+    run_id = await _lose(rig, app, begun)
+    async with rig.serving(app):
+        state = one(await rig.ended(run_id), "workflow:end")["state"]
+    assert state == {"seen": "paid" if again else ["IN_DOUBT", "pay", "c1", 2]}
+    assert len(happened) == (2 if again else 1)
+
+
+@pytest.mark.proves("K14")
+async def test_a_step_in_doubt_that_nobody_handles_ends_its_turn_in_doubt(rig: Rig) -> None:
+    begun = asyncio.Event()
+    app = Heliograph("doubt")
+
+    async def pay() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    @app.agent(activate_on=START)
+    async def shop(ctx: Context) -> None:
+        await ctx.step("pay", pay)
+
+    run_id = await _lose(rig, app, begun)
+    async with rig.serving(app):
+        assert one(await rig.ended(run_id), "agent:failed")["error"]["code"] == "IN_DOUBT"
+
+
+@pytest.mark.proves("K13", "CTL-17")
+async def test_what_a_step_raises_is_recorded_and_raised_again_when_the_turn_runs_again(rig: Rig) -> None:
+    happened: list[int] = []
+    app = Heliograph("raises")
+
+    def broken() -> None:
+        happened.append(1)
+        raise ValueError("no ink")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        told: list[str] = []
+        try:
+            await ctx.step("print", broken)
+        except ToolFailed as error:
+            told = [error.code, error.message, error.call_id]
+        await ctx.call("a")
+        return told
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("a")
+        await command.report(result=1)
+        state = one(await rig.ended(run_id), "workflow:end")["state"]
+    assert state == {"seen": ["TOOL_ERROR", "print (call c1): ValueError: no ink", "c1"]}
+    assert happened == [1]
+
+
+@pytest.mark.parametrize(("effect", "raised"), [("pure", ToolTimedOut), ("once", StepInDoubt)])
+async def test_a_step_that_takes_too_long_is_in_doubt_unless_it_may_be_repeated(
+    rig: Rig, effect: Any, raised: Any
+) -> None:
+    app = Heliograph("slow")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        try:
+            await ctx.step("wait", asyncio.Event().wait, effect=effect, timeout=0.02)
+        except raised as error:
+            return error.message
+
+    message = (await rig.run(app)).state["seen"]
+    assert "it took longer than 0.02 s" in message
+
+
+@pytest.mark.parametrize("what", ["call", "step", "pause", "delegate"])
+async def test_inside_a_step_nothing_can_wait(rig: Rig, what: str) -> None:
+    app = Heliograph("nested")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        async def inner() -> None:
+            arguments: dict[str, Any] = {"call": ["a"], "step": ["b", int], "pause": [1], "delegate": ["shop"]}
+            await getattr(ctx, what)(*arguments[what])
+
+        try:
+            await ctx.step("outer", inner)
+        except ToolFailed as error:
+            return error.message
+
+    assert (
+        f"agent shop cannot {'call' if what == 'delegate' else what}: inside a step nothing can wait"
+        in (await rig.run(app)).state["seen"]
+    )
+
+
+async def test_steps_beside_a_call_are_recorded_before_the_turn_is_given_back(rig: Rig) -> None:
+    happened: list[str] = []
+    app = Heliograph("beside")
+
+    async def slowly() -> str:
+        await asyncio.sleep(0.05)
+        happened.append("done")
+        return "done"
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        return list(await asyncio.gather(ctx.step("slowly", slowly), ctx.call("a")))
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("a")
+        assert happened == ["done"]
+        await command.report(result=1)
+        assert one(await rig.ended(run_id), "workflow:end")["state"] == {"seen": ["done", 1]}
+    assert happened == ["done"]
+
+
+@pytest.mark.proves("L0-110", "K13")
+async def test_a_step_of_a_turn_that_was_taken_away_is_not_begun(rig: Rig) -> None:
+    inside, may_go_on, happened = asyncio.Event(), asyncio.Event(), list[int]()
+    app = Heliograph("fenced")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        if ctx.attempt == 1 and not inside.is_set():
+            inside.set()
+            await may_go_on.wait()
+        try:
+            return await ctx.step("pay", lambda: happened.append(ctx.attempt))
+        except Exception:
+            happened.append(-1)  # an agent that handles its errors does not handle this one
+
+    run_id = await rig.start(app)
+    stalled = rig.serving(app, sweep_seconds=60)
+    await stalled.__aenter__()
+    await inside.wait()
+    await rig.fetch("update heliograph.agent_state_head set lease_until = now() where run_id = $1", run_id)
+    await rig.runtime.ledger.sweep("leases")
+    may_go_on.set()
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    await stalled.__aexit__(None, None, None)
+    assert happened == [2]
+
+
+async def test_a_store_that_is_away_for_long_ends_the_drive_and_not_the_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+    begin = Ledger.begin_call
+
+    async def away_once(self: Ledger, item: dict[str, Any]) -> Any:
+        if not failures:
+            failures.append(1)
+            raise StoreUnavailable("away")
+        return await begin(self, item)
+
+    monkeypatch.setattr(Ledger, "begin_call", away_once)
+    app = Heliograph("away")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        return [await ctx.step("pay", lambda: "paid"), ctx.attempt]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=0.3) as worker:
+        await until(lambda: bool(failures))
+        state = one(await rig.ended(run_id), "workflow:end")["state"]
+        await until(lambda: not worker._running)
+    assert state == {"seen": ["paid", 2]}

@@ -1,0 +1,64 @@
+"""Two kernels, asked alike: what each says, and what each has stored."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from datetime import datetime
+from typing import Any
+
+from heliograph.errors import KernelRefused
+from heliograph.testing.backend import Backend
+
+_SQLSTATE = re.compile("[0-9A-Z]{5}")
+_TIME_FORMATS = ("(22007)", "(22008)")  # which of the two a text is depends on PostgreSQL's own parser of times
+# Numbers that PostgreSQL gives as rows come. A call that is refused takes some with it, and how many depends on where
+# in a statement of many parts it was refused; only their order means anything.
+_NUMBERS = {
+    "agent_turns": ("queue_seq",), "agent_inbox": ("inbox_id",), "execution_edges": ("edge_id",), "cards": ("position",),
+    "turn_waiting_tools": ("position",), "outbox": ("outbox_id",),
+}  # fmt: skip
+
+
+def ask(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -> tuple[str, Any]:
+    """How the kernel answered, or with which SQLSTATE it refused."""
+    try:
+        answer = backend.call(function, args, now)
+    except KernelRefused as error:
+        state = error.message[-7:]
+        return "refused", "a time" if state in _TIME_FORMATS else _blurred(state.strip("()"))
+    return "answered", _without_words(function, answer)
+
+
+def _without_words(function: str, answer: Any) -> Any:
+    """Without numbers of rows, and without what each kernel says of a constraint in its own words."""
+    rows = answer["failed"] if function.startswith("sweep_") and isinstance(answer, dict) else answer
+    for row in rows if isinstance(rows, list) else ():
+        if function == "read_outbox":
+            del row["outbox_id"]
+        elif isinstance(row, dict) and _SQLSTATE.fullmatch(row.get("code") or ""):
+            row["code"] = _blurred(row["code"])
+            del row["message"]
+        elif function == "read_box":
+            del row["position"]
+    return answer
+
+
+def _blurred(state: str) -> str:
+    """Which of two constraints is asked first is no promise."""
+    return "23" if state.startswith("23") else state
+
+
+def stored(backend: Backend, project: str) -> dict[str, list[dict[str, Any]]]:
+    """Every table, the numbers of its rows replaced by their order."""
+    tables = backend.dump(project)
+    for table, columns in _NUMBERS.items():
+        for column in columns:
+            order = sorted(row[column] for row in tables[table])
+            for row in tables[table]:
+                row[column] = bisect_right(order, row[column])
+            for box in tables["boxes"] if table == "cards" else ():
+                box["base_position"] = bisect_right(order, box["base_position"] or 0)
+    for name in ("agent_inbox", "execution_edges"):
+        tables[name].sort(key=lambda row: (row["agent_turn_id"], row.get("inbox_id"), row.get("edge_id")))
+    return tables

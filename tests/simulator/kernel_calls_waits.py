@@ -1,0 +1,157 @@
+"""Kernel calls that make sense, made up from a seed: of what turns wait for, of those who answer, stop and sweep."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from tests.simulator.kernel_calls import AGENTS, TurnCalls
+
+_STATUSES = ("success", "failed", "timeout", "unknown", "canceled")
+_EFFECTS = ("pure", "idempotent", "transactional", "once")
+
+
+class WaitCalls(TurnCalls):
+    """Call ids are few, so that one call meets another: early, again, late, of another kind."""
+
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        self.asked: list[tuple[str, str, str | None]] = []  # turn, call, token
+
+    def hear(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
+        super().hear(function, args, answer)
+        if function == "suspend":
+            for item in args[1]:
+                calls = item.get("calls") if isinstance(item, dict) else None
+                for call in calls if isinstance(calls, list) else ():
+                    if isinstance(call, dict) and isinstance(call.get("call_id"), str):
+                        self.asked.append((str(item.get("turn_id")), call["call_id"], call.get("token")))
+
+    # ---- the owner's ----
+
+    def begin_call(self) -> tuple[Any, ...]:
+        return ([{**self.token(), "call_id": self._call_id(), "step_id": "s1", "tool": "think",
+                  "effect": self.dice.choice([*_EFFECTS, None]), "timeout_seconds": self.dice.choice([None, 2.0])}
+                 for _ in range(self.dice.choice([1, 1, 2, 3]))],)  # fmt: skip
+
+    def record_call(self) -> tuple[Any, ...]:
+        items = []
+        for _ in range(self.dice.choice([1, 1, 2])):
+            status = self.mostly("success", self.dice.choice(_STATUSES), 0.7)
+            outcome = {"result": self._result()} if status == "success" else {"error": {"code": "E", "message": "no"}}
+            items.append({**self.token(), "call_id": self._call_id(), "status": status, **outcome, **self._said()})
+        return (items,)
+
+    def suspend(self) -> tuple[Any, ...]:
+        items = []
+        for _ in range(self.dice.choice([1, 1, 1, 2])):
+            said = self._said()
+            item = {**self.token(), "phase": self.dice.choice(["act", None]), **said,
+                    "join": self.dice.choice(["all", "each", None]),
+                    "calls": [self._call(len(said["signals"]), n) for n in range(self.dice.choice([0, 1, 1, 2, 3]))]}  # fmt: skip
+            items.append(item if self.dice.random() < 0.7 else {**item, "seen": self.dice.randrange(3)})
+        return (items,)
+
+    def defer(self) -> tuple[Any, ...]:
+        return ([{**self.token(), "reason": self.dice.choice(["busy", None]), "delay_seconds": self.dice.choice([0, 0.5, 5]),
+                  "defers_max": self.dice.choice([None, 1, 9])} for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
+
+    def replace_boxes(self) -> tuple[Any, ...]:
+        turn_id = str(self.token().get("turn_id"))
+        swap = {"output_box_id": self.dice.choice([f"box_{turn_id}", self._box(), None]), "context_box_id": self._box()}
+        return (
+            [{**self.token(), **swap} if self.dice.random() < 0.8 else {**self.token(), "output_box_id": self._box()}],
+        )
+
+    # ---- from outside ----
+
+    def put_boxes(self) -> tuple[Any, ...]:
+        turn_id = self.known_turn()
+        cards = [{"card_id": self.dice.choice([None, f"card_{self.dice.randrange(30)}", f"card_{turn_id}_call_c0"]),
+                  "kind": "note", "content": self._result()} for _ in range(self.dice.choice([0, 1, 2]))]  # fmt: skip
+        return ([{"box_id": self._box(), "cards": cards} for _ in range(self.dice.choice([1, 1, 2]))],)
+
+    def fork_boxes(self) -> tuple[Any, ...]:
+        base = self.dice.choice([self._box(), f"box_{self.known_turn()}", f"box_{self.token().get('turn_id')}"])
+        return ([{"box_id": self._box(), "base_box_id": base,
+                  "writer_turn_id": self.dice.choice([None, self.token().get("turn_id")])}],)  # fmt: skip
+
+    def read_box(self) -> tuple[Any, ...]:
+        return self.dice.choice([self._box(), f"box_{self.known_turn()}"]), 0, self.dice.choice([1, 1000, 0])
+
+    def prune(self) -> tuple[Any, ...]:
+        return self.now - timedelta(seconds=self.dice.choice([0, 0.5, 3, 10, 2_600_000])), self.dice.choice(
+            [1, 2, 1000, 0]
+        )
+
+    def report(self) -> tuple[Any, ...]:
+        items = []
+        for _ in range(self.dice.choice([1, 1, 2, 3])):
+            turn_id, call_id, token = self.token().get("turn_id"), self._call_id(), self.dice.choice([None, "t"])
+            if self.asked and self.dice.random() < 0.8:
+                turn_id, call_id, token = self.asked[-1 - min(len(self.asked) - 1, int(self.dice.expovariate(0.4)))]
+            item = {"turn_id": turn_id, "call_id": call_id, "token": self.mostly(token, "wrong"),
+                    "status": self.mostly("success", self.dice.choice(["failed", "timeout"]), 0.8),
+                    "result": self._result(), "error": self.mostly({"code": "E"}, None)}  # fmt: skip
+            items.append(item if self.dice.random() < 0.7 else {**item, "actor": "me"})
+        return (items,)
+
+    def take_commands(self) -> tuple[Any, ...]:
+        return (
+            self.dice.choice([["search"], ["search", "fetch"], []]),
+            self.dice.choice([1, 10]),
+            self.dice.choice([0.0, 5.0]),
+        )
+
+    def stop(self) -> tuple[Any, ...]:
+        turns = [self.token().get("turn_id") if self.dice.random() < 0.6 else self.known_turn()
+                 for _ in range(self.dice.choice([1, 1, 2]))]  # fmt: skip
+        return ([{"turn_id": turn_id, **self._stop()} for turn_id in turns],)
+
+    def stop_runs(self) -> tuple[Any, ...]:
+        return ([{"run_id": self.run(), **self._stop()} for _ in range(self.dice.choice([1, 1, 2]))],)
+
+    def sweep_stuck(self) -> tuple[Any, ...]:
+        return self.dice.choice([1, 2, 100, None]), self.dice.choice(["", None, f"{self.run()}/two"])
+
+    def sweep(self) -> tuple[Any, ...]:
+        return (self.dice.choice([0, 1, 2, 100, None]),)
+
+    sweep_waits = sweep_stops = sweep_reports = sweep
+
+    def _stop(self) -> dict[str, Any]:
+        stop: dict[str, Any] = {"mode": self.dice.choice(["force", "graceful", "graceful"])}
+        if self.dice.random() < 0.6:
+            stop |= {"grace_seconds": self.dice.choice([0, 0.5, 20]), "reason": self.dice.choice(["enough", None])}
+        return stop if self.dice.random() < 0.7 else {**stop, "actor": "me"}
+
+    def _box(self) -> str:
+        return f"b{self.dice.randrange(5)}"
+
+    def _call_id(self) -> str:
+        return f"c{self.dice.randrange(4)}"
+
+    def _result(self) -> Any:
+        return self.dice.choice([None, 7, {"a": "é"}, "x" * 400, {"__cg_control": {"after_execution": "terminate"}}])
+
+    def _call(self, drafts: int, n: int) -> dict[str, Any]:
+        kind = self.dice.choice(["tool", "tool", "tool", "human", "timer", *(["child", "child"] if drafts else [])])
+        call: dict[str, Any] = {
+            "call_id": self.mostly(f"c{n}", self._call_id()), "step_id": "s1", "tool": self.dice.choice(["search", "fetch"]),
+            "kind": kind, "effect": self.dice.choice([*_EFFECTS, None]), "timeout_seconds": self.dice.choice([0.5, 5.0, 1.0005]),
+            "token": self.dice.choice([None, "t"]), "after_execution": self.dice.choice(["suspend", "terminate", None]),
+            "may_override": self.dice.random() < 0.3,
+        }  # fmt: skip
+        if kind == "tool":
+            body = self.dice.choice([{"arguments": {"q": 1}}, {"long": "x" * 400}, None])
+            call["command"] = self.dice.choice([{"subject": "cmd.search", "body": body}, {"body": body}, None])
+        elif kind == "child":
+            call["child"] = {
+                "agent": self.dice.choice([*AGENTS, "nobody"]), "instance": self.dice.choice([None, f"i{self.dice.randrange(9)}"]),
+                "turn_id": self.new_turn(), "activation": self.dice.randrange(drafts), "max_attempts": 3, "ttl_seconds": 60.0,
+                "cause": self.dice.choice([None, 0, {"seq": 1}]), "priority": self.dice.randrange(4),
+                "result_fields": self.dice.choice([None, [{"name": "f"}]]),
+            }  # fmt: skip
+        if kind != "timer" and self.dice.random() < 0.3:
+            call["timeout_seconds"] = None
+        return call
