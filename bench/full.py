@@ -12,7 +12,7 @@ from pathlib import Path
 
 import asyncpg
 
-from bench.app import app
+from bench.app import app, asking
 from bench.load import MANY, PATIENCE_SECONDS, SINGLE, warm_up
 from bench.place import Place, Sample
 from heliograph.config import Settings
@@ -20,8 +20,7 @@ from heliograph.runtime import Runtime, open_runtime
 
 ROOT = Path(__file__).resolve().parent.parent
 STOP_SECONDS = 20.0
-# Work B joins with start_turn, report, count_suspended and count_finished below.
-WORKS = "A"
+WORKS = "AB"
 
 
 class Runs:
@@ -30,6 +29,7 @@ class Runs:
     def __init__(self, runtime: Runtime, watch: asyncpg.Connection):
         self._runtime = runtime
         self._watch = watch
+        self._turns: dict[str, str] = {}  # of the runs that are suspended, as far as somebody asked
 
     async def start(self, lane: int) -> str:
         run_id, _ = await self._runtime.start(app.workflow)
@@ -44,14 +44,30 @@ class Runs:
 
     async def start_turn(self, lane: int) -> str:
         """Start a run whose one turn calls something outside and suspends. Answers the run's id."""
-        raise NotImplementedError
+        run_id, _ = await self._runtime.start(asking.workflow)
+        return run_id
 
     async def report(self, lane: int, key: str) -> None:
         """Report the result of that call, as somebody outside does."""
-        raise NotImplementedError
+        item = {
+            "turn_id": self._turns.pop(key),
+            "call_id": "c1",
+            "token": None,
+            "status": "success",
+            "result": {"ok": True},
+        }
+        reported = await self._runtime.ledger.report(item)
+        if reported.outcome != "applied":
+            raise RuntimeError(f"the report for {key} was not applied: {reported.outcome}")
 
     async def count_suspended(self, keys: Sequence[str]) -> int:
-        raise NotImplementedError
+        rows = await self._watch.fetch(
+            "select run_id, active_agent_turn_id from heliograph.agent_state_head"
+            " where project_id = 'default' and agent_id = any($1) and status = 'suspended'",
+            [f"{key}/asker" for key in keys],
+        )
+        self._turns |= {row["run_id"]: row["active_agent_turn_id"] for row in rows}
+        return len(rows)
 
     async def count_finished(self, keys: Sequence[str]) -> int:
         return await self.count_ended(keys)

@@ -1,11 +1,11 @@
-"""A worker process of the benchmark: serves work A on HELIOGRAPH_DATABASE_URL until it is told to stop."""
+"""A worker process of the benchmark: serves works A and B on HELIOGRAPH_DATABASE_URL until it is told to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 
-from bench.app import app
+from bench.app import app, asking
 from heliograph.runtime import open_runtime
 
 CONCURRENCY = 64
@@ -16,7 +16,7 @@ async def main() -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     async with open_runtime() as runtime:
-        worker = runtime.worker(app.workflow, concurrency=CONCURRENCY)
+        worker = runtime.worker(app.workflow, asking.workflow, concurrency=CONCURRENCY)
         print("READY", flush=True)
         await runtime.serve(worker, stopping)
 
