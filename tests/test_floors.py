@@ -136,8 +136,9 @@ FUNCTION = """\
 --   raises: nothing
 --   locks:  nothing
 create function heliograph.tell(p_project text) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_turn heliograph.agent_turns;
     v_all text[];
 begin
@@ -176,7 +177,10 @@ def test_the_sql_lint_finds_what_it_is_there_for(body: str, problem: str) -> Non
     [
         ("--   raises: nothing\n", "", "lacks raises:"),
         ("-- tell:", "-- told:", "does not start with"),
-        ("set search_path = pg_catalog ", "", "sets its search_path"),
+        ("set search_path = pg_catalog, pg_temp ", "", "sets its search_path"),
+        (", pg_temp ", " ", "sets its search_path"),
+        ("    v_project constant text := heliograph._enter(p_project);\n", "", "enters its project first"),
+        ("v_project constant", "v_early text := 'x'; v_project constant", "enters its project first"),
         ("p_project text", "p_run_id text", "takes p_project first"),
     ],
 )
@@ -190,7 +194,9 @@ def test_the_sql_lint_lets_a_documented_wrapper_read_the_clock_and_nothing_else_
 --   raises: nothing
 --   locks:  nothing
 create function heliograph.report_result(p_project text) returns text
-    language sql set search_path = pg_catalog as $$ select heliograph.report(p_project, {now}) $$;
+    language sql set search_path = pg_catalog, pg_temp as $$
+    select heliograph._enter(p_project);
+    select heliograph.report(p_project, {now}) $$;
 """
     assert list(sqllint.lint(wrapper.format(now="clock_timestamp()"))) == []
     assert "calls now()" in "\n".join(sqllint.lint(wrapper.format(now="now()")))

@@ -4,8 +4,9 @@
   retry repeats the other.
 - No dynamic statement: there is no SQL text to put a value into (S3).
 - Rows come in a total order wherever order shows or locks: `for update`, `limit`, loops, aggregates into arrays.
-- A public function pins its search_path and takes p_project first (S1, S2). A private one (`_name`) is only
-  ever called by those, names its schema throughout, and so stays free to be inlined.
+- A public function pins its search_path, takes p_project first, and enters that project before it does anything
+  (S1, S2). A private one (`_name`) is only ever called by those, names its schema throughout, and so stays free to be
+  inlined.
 - A comment right above says what it does, what it raises and which locks it takes.
 """
 
@@ -45,6 +46,8 @@ ORDERED_SOURCES = frozenset(
     ["unnest", "generate_series", "jsonb_array_elements", "jsonb_array_elements_text", "_rounds"]
 )
 WANTED_COMMENT = ("raises:", "locks:")
+# before any other initial value is computed: what runs before it runs in no project
+ENTERS = re.compile(r"\s*(declare\s+v_project constant text := |select )heliograph\._enter\(p_project\);")
 CLOCKS = re.compile(r"SVFOP_(CURRENT_(TIME|DATE)|LOCALTIME)")
 
 
@@ -111,10 +114,12 @@ def around(function: Function) -> Iterator[str]:
     elif not function.comment.startswith(f"-- {function.name}: "):
         yield f"the comment right above does not start with `-- {function.name}: `"
     if not function.name.startswith("_"):
-        if "search_path" not in function.settings:
-            yield "a public function sets its search_path"
+        if "set search_path = pg_catalog, pg_temp" not in function.source:
+            yield "a public function sets its search_path to pg_catalog, pg_temp"
         if function.parameters[:1] != ("p_project",):
             yield "a public function takes p_project first"
+        if not ENTERS.match(function.body):
+            yield "a public function enters its project first: v_project constant text := heliograph._enter(p_project)"
 
 
 def inside(function: Function) -> Iterator[str]:

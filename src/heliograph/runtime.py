@@ -251,7 +251,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
     url = embedded.url if embedded is not None else settings.database_url
     assert url is not None
     try:
-        database = await Database.open(url)
+        database = await Database.open(url, project=settings.project)
         try:
             yield database
         finally:

@@ -166,9 +166,9 @@ def test_tail_follows_all_runs_from_now_on(shell: Shell) -> None:
 
 async def test_doctor_tells_what_is_violated_and_ends_with_1(shell: Shell, database: Database) -> None:
     sound = shell.rows("db", "doctor")
-    assert [row["check"] for row in sound] == ["server", "durability", "schema", "invariants"]
+    assert [row["check"] for row in sound] == ["server", "durability", "schema", "roles", "invariants"]
     assert {row["check"]: row["status"] for row in sound} == {
-        "server": "ok", "durability": "warning", "schema": "ok", "invariants": "ok",
+        "server": "ok", "durability": "warning", "schema": "ok", "roles": "ok", "invariants": "ok",
     }  # fmt: skip
     assert "fsync is off" in sound[1]["detail"]
     await database.fetch('delete from heliograph.signals where entries @> \'[{"name": "workflow:end"}]\'')

@@ -29,7 +29,7 @@ LEGAL = {move[1:] for move in MOVES}
 WATCH = """
 create schema if not exists watched;
 create table watched.moves (project text, old text, new text, raised bigint);
-create function watched.note() returns trigger language plpgsql as $$
+create function watched.note() returns trigger language plpgsql security definer as $$
 begin
     insert into watched.moves values (new.project_id, old.status, new.status, new.turn_epoch - old.turn_epoch);
     return null;

@@ -123,9 +123,13 @@ async def test_a_worker_that_learns_that_it_lost_a_turn_stops_it(rig: Rig) -> No
     rig.is_left_open = True
     async with rig.serving(app, lease_seconds=0.3, sweep_seconds=60, concurrency=1) as worker:  # with room for no other
         await until(lambda: gate.entered == [1])
-        await rig.fetch("update heliograph.agent_state_head set lease_until = now() where run_id = $1", run_id)
-        await rig.runtime.ledger.sweep("leases")
-        assert len(await rig.runtime.ledger.claim([app.name], "another", 1, 60)) == 1
+
+        async def is_taken_away() -> bool:  # unless a heartbeat came in between
+            await rig.fetch("update heliograph.agent_state_head set lease_until = now() where run_id = $1", run_id)
+            await rig.runtime.ledger.sweep("leases")
+            return len(await rig.runtime.ledger.claim([app.name], "another", 1, 60)) == 1
+
+        await until(is_taken_away)
         await until(lambda: not worker._running)
 
 

@@ -121,11 +121,12 @@ async def test_a_command_comes_again_when_nobody_reported_it_in_time(rig: Rig) -
     app = asking(Call("a"))
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (first,) = await rig.taken("a")
+        (hidden,) = await rig.taken("a")
         assert await rig.client.take_commands(["a"]) == []
-        await rig.fetch("update heliograph.outbox set due_at = now() where key = $1", f"cmd:{first.turn_id}:c1")
-        (again,) = await rig.client.take_commands(["a"])
-        assert (again.call_id, again.delivery, again.token) == ("c1", 2, first.token)
+        await rig.fetch("update heliograph.outbox set hidden_until = null where key = $1", f"cmd:{hidden.turn_id}:c1")
+        (first,) = await rig.client.take_commands(["a"], visible_seconds=0.001)
+        (again,) = await rig.taken("a")
+        assert (again.call_id, again.delivery, again.token) == ("c1", 3, first.token)
         await again.report(result=1)
         await rig.ended(run_id)
         assert await rig.client.take_commands(["a"]) == []

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from heliograph.cli.output import json_line, line, note
 from heliograph.config import read_settings
 from heliograph.errors import NotFound, Refused
-from heliograph.ledger.install import SchemaState, check, read_state, whole_sql
+from heliograph.ledger.install import OWNER, SchemaState, check, read_owner, read_state, whole_sql
 from heliograph.ledger.install import install as install_schema
+from heliograph.ledger.roles import find_openings
 
 if TYPE_CHECKING:
     from heliograph.ledger.pool import Database
@@ -34,13 +35,13 @@ class Finding:
 
 
 def install(options: Namespace) -> int:
-    done, state = asyncio.run(_install())
+    done, state, owner = asyncio.run(_install())
     if options.json:
-        json_line({"version": state.installed, "done": done})
+        json_line({"version": state.installed, "done": done, "owner": owner, "roles": owner == OWNER})
     else:
         for text in done or ["nothing to do"]:
             line(text)
-        line(f"the schema is at version {state.installed}")
+        line(f"the schema is at version {state.installed}, {_owned(owner)}")
     return 0
 
 
@@ -74,7 +75,7 @@ def doctor(options: Namespace) -> int:
     return 1 if any(finding.status == "violated" for finding in findings) else 0
 
 
-async def _install() -> tuple[list[str], SchemaState]:
+async def _install() -> tuple[list[str], SchemaState, str | None]:
     from heliograph.runtime import open_database  # late: `db sql` needs no driver
 
     async with open_database(read_settings(os.environ)) as database:
@@ -84,7 +85,7 @@ async def _install() -> tuple[list[str], SchemaState]:
                           code="server_version")  # fmt: skip
         connection = await database.acquire()
         try:
-            return await install_schema(connection), await read_state(connection)
+            return await install_schema(connection), await read_state(connection), await read_owner(connection)
         finally:
             await database.release(connection)
 
@@ -122,6 +123,7 @@ async def _doctor() -> list[Finding]:
         except Refused as error:
             return [*findings, Finding("schema", "violated", error.message)]
         findings.append(Finding("schema", "ok", f"version {state.installed}"))
+        findings += await _roles(database)
         return findings + await _invariants(database, settings.project)
 
 
@@ -133,6 +135,17 @@ async def _durability(database: Database) -> list[Finding]:
             Finding("durability", "warning", f"{', '.join(risky)}: a crash of the server can lose what was confirmed")
         ]
     return [Finding("durability", "ok", "what is confirmed survives a crash of the server")]
+
+
+async def _roles(database: Database) -> list[Finding]:
+    connection = await database.acquire()
+    try:
+        owner, openings = await read_owner(connection), await find_openings(connection)
+    finally:
+        await database.release(connection)
+    if openings:
+        return [Finding("roles", "violated", opening) for opening in openings]
+    return [Finding("roles", "ok" if owner == OWNER else "warning", _owned(owner))]
 
 
 async def _invariants(database: Database, project: str) -> list[Finding]:
@@ -153,6 +166,13 @@ async def _state_of(database: Database) -> SchemaState:
 async def _server_version(database: Database) -> int:
     [row] = await database.fetch("select current_setting('server_version_num')::integer / 10000 as major")
     return int(row["major"])
+
+
+def _owned(owner: str | None) -> str:
+    """Who the functions run as, and where that is not as it is meant to be, why."""
+    if owner == OWNER:
+        return "with roles"
+    return f"without roles: all of it belongs to {owner}, who may not create them, and nobody else may use it"
 
 
 def mask_password(text: str) -> str:

@@ -21,6 +21,7 @@ from heliograph.cli.parser import Parser
 from heliograph.errors import InvalidInput, shown
 
 TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
+_OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 _ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted"
 
 
@@ -56,7 +57,7 @@ def _dispatch(arguments: list[str]) -> int:
     if hasattr(options, "database_url"):
         os.environ["HELIOGRAPH_DATABASE_URL"] = options.database_url
     if hasattr(options, "project"):
-        if len(options.project) > 1 and options.call != "worker:work":
+        if len(options.project) > 1 and options.call not in _OF_SEVERAL_PROJECTS:
             raise InvalidInput(
                 "--project is given once; only helio worker serves several", code="usage", path="--project"
             )
@@ -212,6 +213,13 @@ def _add_database(verbs: Any, command: Any) -> None:
     url.add_argument("--show-password", action="store_true", help="with the password, for psql")
     url.add_argument("--hold", action="store_true", help="keep the embedded server running until interrupted")
     command(verbs, "sql", "db:sql", "print the whole schema as one file")
+    grant = command(verbs, "grant", "roles:grant", "let a login do a service, or bind it to a project")
+    grant.add_argument("login", metavar="LOGIN", help="a role of the database server")
+    grant.add_argument("--role", metavar="ROLE", action="append", choices=("worker", "api", "reader"),
+                       help="worker, api or reader; may be given several times")  # fmt: skip
+    revoke = command(verbs, "revoke", "roles:revoke", "take a project from a login; without --project all that it has")
+    revoke.add_argument("login", metavar="LOGIN")
+    command(verbs, "roles", "roles:roles", "list the logins, what they may do and where")
     command(verbs, "doctor", "db:doctor", "examine the server, the schema and every invariant of the data")
 
 

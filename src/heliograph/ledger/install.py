@@ -16,7 +16,11 @@ from typing import Any
 
 from heliograph.errors import Refused
 
+OWNER = "heliograph_owner"
 _LOCK = 0x68656C696F  # 'helio'
+
+# What is parsed while installing is parsed as ours, whatever the installer's own search_path has to offer.
+_PIN = "set local search_path = pg_catalog, pg_temp;"
 
 _BASE = """
 create schema if not exists heliograph;
@@ -50,6 +54,20 @@ begin
           from pg_proc p where p.pronamespace = 'heliograph'::regnamespace having count(*) > 0
     loop
         execute v_drop;
+    end loop;
+end $$;
+"""
+
+# For migrations by an operator who is no superuser: the tables bind their owner too. 96_roles.sql binds it again.
+_UNBIND = """
+do $$
+declare
+    v_table regclass;
+begin
+    for v_table in
+        select oid from pg_class where relnamespace = 'heliograph'::regnamespace and relforcerowsecurity order by oid
+    loop
+        execute format('alter table %s no force row level security', v_table);
     end loop;
 end $$;
 """
@@ -94,6 +112,11 @@ def kernel_sql() -> str:
     )
 
 
+def roles_sql() -> str:
+    """The part of `kernel_sql` that says who may do what."""
+    return files("heliograph.ledger").joinpath("sql/kernel/96_roles.sql").read_text("utf-8")
+
+
 def whole_sql() -> str:
     """The schema as one file, for those who apply SQL by their own means (`helio db sql`)."""
     parts = [_BASE]
@@ -104,7 +127,7 @@ def whole_sql() -> str:
             f"values ({m.version}, '{m.name}', '{m.checksum}') on conflict do nothing;\n"
         )
     parts.append(f"-- functions and views\n{kernel_sql()}\n{_record_kernel()}")
-    return "begin;\n" + "\n".join(parts) + "\ncommit;\n"
+    return f"begin;\n{_PIN}\n" + "\n".join(parts) + "\ncommit;\n"
 
 
 async def read_state(connection: Any) -> SchemaState:
@@ -117,6 +140,12 @@ async def read_state(connection: Any) -> SchemaState:
     return SchemaState(installed, needed, checksum == _checksum(kernel_sql()))
 
 
+async def read_owner(connection: Any) -> str | None:
+    """The role that the functions run as: heliograph_owner, or the installer where that might not make roles."""
+    owner = "select nspowner::regrole::text from pg_namespace where nspname = 'heliograph'"
+    return await connection.fetchval(owner)  # type: ignore[no-any-return]
+
+
 async def install(connection: Any) -> list[str]:
     """Bring the database to this program's version; answers what was done, in words. A second call does nothing.
 
@@ -124,16 +153,18 @@ async def install(connection: Any) -> list[str]:
     """
     done: list[str] = []
     async with connection.transaction():
-        await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
+        await connection.execute(f"select pg_advisory_xact_lock({_LOCK}); {_PIN}")
         state = await read_state(connection)
         if state.is_current:
-            return done
+            return await _add_roles(connection)
         await connection.execute(_BASE)
         applied = {
             r["version"]: r["checksum"] for r in await connection.fetch("select * from heliograph.schema_version")
         }
         _refuse_newer(state)
         await connection.execute(_DROP_KERNEL)
+        if applied and state.installed < state.needed:
+            await connection.execute(_UNBIND)
         for m in migrations():
             if m.version in applied:
                 _refuse_edited(m, applied[m.version])
@@ -149,6 +180,15 @@ async def install(connection: Any) -> list[str]:
         await connection.execute(_record_kernel())
         done.append("installed the kernel's functions and views")
     return done
+
+
+async def _add_roles(connection: Any) -> list[str]:
+    """Give a schema its roles that was installed by somebody who might not make them."""
+    may = "select rolsuper or rolcreaterole from pg_roles where rolname = current_user"
+    if await read_owner(connection) == OWNER or not await connection.fetchval(may):
+        return []
+    await connection.execute(roles_sql())
+    return ["gave the schema its roles"] if await read_owner(connection) == OWNER else []
 
 
 def check(state: SchemaState) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import msgspec
 
-from heliograph.errors import HeliographError, InvalidInput, KernelRefused, SetupError, StoreUnavailable
+from heliograph.errors import HeliographError, InvalidInput, KernelRefused, NotFound, SetupError, StoreUnavailable
 from heliograph.ledger.kernel import KERNEL
 
 _JSONB_VERSION = b"\x01"
@@ -33,13 +33,17 @@ class Database:
         self.url = url
 
     @classmethod
-    async def open(cls, url: str, *, size: int = 8) -> Database:
-        """Raises StoreUnavailable or SetupError naming host and user, never the password; InvalidInput for the URL."""
+    async def open(cls, url: str, *, size: int = 8, project: str | None = None) -> Database:
+        """project: the one that the views are to show; a kernel function says its own.
+
+        Raises StoreUnavailable or SetupError naming host and user, never the password; InvalidInput for the URL.
+        """
+        named = {} if project is None else {"heliograph.project": project}
         try:
-            pool = await asyncpg.create_pool(
-                url, min_size=1, max_size=size, connection_class=_Connection, init=_prepare,
-                command_timeout=_COMMAND_TIMEOUT_SECONDS, server_settings={"application_name": "heliograph"},
-            )  # fmt: skip
+            try:
+                pool = await _connect(url, size, named)
+            except asyncpg.ProtocolViolationError:  # a pooler in between that knows no such setting
+                pool = await _connect(url, size, {})
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError) as error:
             raise explain_connect(error, url) from error
         return cls(pool, url)
@@ -73,6 +77,13 @@ class Database:
         await self._pool.close()
 
 
+async def _connect(url: str, size: int, settings: dict[str, str]) -> asyncpg.Pool[Any]:
+    return await asyncpg.create_pool(
+        url, min_size=1, max_size=size, connection_class=_Connection, init=_prepare,
+        command_timeout=_COMMAND_TIMEOUT_SECONDS, server_settings={"application_name": "heliograph", **settings},
+    )  # fmt: skip
+
+
 async def _prepare(connection: Any) -> None:
     # jsonb travels as bytes: the caller decodes it straight into what it wants
     await connection.set_type_codec(
@@ -92,6 +103,13 @@ def explain(error: Exception, what: str) -> Exception:
                                     code="store_full" if state == "53100" else None)  # fmt: skip
         if state in ("3F000", "42P01", "42883"):
             return SetupError(f"{what} is missing in the database: run helio db install", code="schema_missing")
+        if state == "42501" and _first_line(error).startswith("not_found: "):
+            return NotFound(
+                f"{_first_line(error).removeprefix('not_found: ')} for this login; helio db roles shows what it has"
+            )
+        if state == "42501":
+            return SetupError(f"{what} is not allowed to this login ({_first_line(error)}); an operator grants it: "
+                              "helio db grant LOGIN --role worker --role api", code="no_right")  # fmt: skip
         return KernelRefused(f"{what} refused: {_first_line(error)} ({state})")
     # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):

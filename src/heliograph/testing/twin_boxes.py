@@ -113,10 +113,10 @@ def _fork_box(tx: Transaction, item: Any) -> Row:
 
 def _is_there(tx: Transaction, box_id: str) -> bool:
     """`_hold_box`."""
-    box = tx.tables.boxes.get(box_id)
-    if box is not None and box["writer_turn_id"] is None:
-        return True
-    return (writer_of(tx, box_id) or "") in tx.tables.turns
+    writer = writer_of(tx, box_id)
+    if writer is None:
+        return box_id in tx.tables.boxes
+    return writer in tx.tables.turns and (box_id == f"box_{writer}" or box_id in tx.tables.boxes)
 
 
 def writer_of(tx: Transaction, box_id: str | None) -> str | None:

@@ -42,15 +42,12 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
         if bug not in tx.bugs:
             outbox_row(tx, f"evt:{turn['agent_turn_id']}", "task_event", turn["agent_turn_id"])
     for _, turn in ending:
-        if turn["parent_turn_id"] is not None:
+        if turn["parent_turn_id"] is not None and "child_not_reported" not in tx.bugs:
             tx.next("outbox_id")
-            if "child_not_reported" not in tx.bugs:
-                outbox_row(tx, f"report:{turn['agent_turn_id']}", "report", turn["parent_turn_id"],
+            outbox_row(tx, f"report:{turn['agent_turn_id']}", "report", turn["parent_turn_id"],
                            call_id=turn["parent_call_id"], body={"child_turn_id": turn["agent_turn_id"]})  # fmt: skip
-    for child in children:
-        order_stop(
-            tx, child, {"reason": "parent_termination", "mode": "force"}, is_forgotten="children_run_on" in tx.bugs
-        )
+    for child in children if "children_run_on" not in tx.bugs else ():
+        order_stop(tx, child, {"reason": "parent_termination", "mode": "force"})
 
 
 def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
@@ -89,7 +86,7 @@ def end_by_kernel(tx: Transaction, turn_id: str, outcome: str, code: str, messag
     tx.update(tx.tables.runs, run, open_turns=run["open_turns"] - (0 if "open_turns_miscounted" in tx.bugs else 1))
     payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": end_of(turn_id)}
     log(tx, run["run_id"], turn_id, [{
-        "name": "agent:failed", "agent": head["agent_name"], "owed": "no_owed" not in tx.bugs, "payload": payload,
+        "name": "agent:failed", "agent": head["agent_name"], "owed": True, "payload": payload,
         "parent": signal_id(run["run_id"], turn["activation_seq"]),
     }])  # fmt: skip
     return dispatch_next(tx, [turn["agent_id"]])

@@ -21,11 +21,11 @@ def outbox_row(
     })  # fmt: skip
 
 
-def order_stop(tx: Transaction, turn_id: str, body: Row, *, is_forgotten: bool = False) -> None:
+def order_stop(tx: Transaction, turn_id: str, body: Row) -> None:
     """Put a stop on its way, also where a gentler one went before."""
     key = f"stop:{turn_id}"
     tx.next("outbox_id")
-    if is_forgotten or outbox_row(tx, key, "stop", turn_id, body=body):
+    if outbox_row(tx, key, "stop", turn_id, body=body):
         return
     row = tx.tables.outbox[key]
     if j.get_text(row["body"], "mode") not in ("force", None):

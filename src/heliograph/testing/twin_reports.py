@@ -68,12 +68,11 @@ def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
         return {"outcome": "bad_token"}
     elif "epoch_gate" in tx.bugs and wait["epoch"] != _issued_at(tx, turn):
         return {"outcome": "duplicate"}
-    if status not in ("success", "failed") or (status == "failed" and get_text(item, "error") is None):
-        return _invalid("the status of a report is success, or failed with an error")
-    if len((get_text(item, "actor") or "").encode()) > 200:
-        return _invalid("an actor has at most 200 bytes")
-    if (refusal := refuse_result(item, limited)) is not None:
-        return {**refusal, "outcome": "invalid"}
+    is_plain = status == "success" and get(item, "actor") is ABSENT
+    result = get(item, "result")
+    if not is_plain or (result is not ABSENT and j.octets(result) > limited["result_bytes_max"]):
+        if (refusal := _invalid_report(item, limited)) is not None:
+            return refusal
     if wait is None:
         return {"outcome": "early"}
     if wait["state"] == "open" or "no_wait_cas" in tx.bugs:
@@ -87,6 +86,16 @@ def _issued_at(tx: Transaction, turn: Row) -> int:
         le["turn_epoch"] for le in tx.tables.leases.of(turn["agent_id"]) if le["agent_turn_id"] == turn["agent_turn_id"]
     ]
     return int(max(epochs))
+
+
+def _invalid_report(item: Any, limited: Row) -> Row | None:
+    status, actor = get_text(item, "status"), get_text(item, "actor") or ""
+    if status not in ("success", "failed") or (status == "failed" and get_text(item, "error") is None):
+        return _invalid("the status of a report is success, or failed with an error")
+    if len(actor.encode()) > 200:
+        return _invalid("an actor has at most 200 bytes")
+    refusal = refuse_result(item, limited)
+    return None if refusal is None else {**refusal, "outcome": "invalid"}
 
 
 def _invalid(message: str) -> Row:
@@ -212,7 +221,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
     }  # fmt: skip
     is_new = put_card(tx, item["card_id"], turn["output_box_id"], turn_id, head["turn_epoch"], "tool.result",
                       content=item["content"], limit=limited["card_bytes_max"])  # fmt: skip
-    if not is_new and wait["state"] == "open":
+    if not is_new:
         raise Refusal("23505", f"there is a card {item['card_id']} already")
     asked_for = get_text(get(output, "__cg_control"), "after_execution") if wait["may_override"] else None
     item["is_awaited"] = head["status"] == "suspended" and wait["kind"] != "inline"

@@ -57,11 +57,12 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
     if is_running and is_graceful:
         if head["force_at"] is None:
             _note_stop(tx, turn, item, reason, "pending")
-        if head["force_at"] is None or (head["force_at"] > force_at) != ("force_postponed" in tx.bugs):
-            asked_at, given = head["stop_requested_at"], head["stop_reason"]
+        asked_at, before, given = (head[key] for key in ("stop_requested_at", "force_at", "stop_reason"))
+        if before is None or before > force_at or "force_postponed" in tx.bugs:
             tx.update(tx.tables.heads, head, stop_requested_at=tx.now if asked_at is None else asked_at, force_at=force_at,
                       stop_reason=reason if given is None else given)  # fmt: skip
-        return {"outcome": "stopping", "owner": head["owner"], "force_at": timestamp(min(head["force_at"], force_at))}
+        soonest = force_at if before is None else min(before, force_at)
+        return {"outcome": "stopping", "owner": head["owner"], "force_at": timestamp(soonest)}
     owner = head["owner"] if is_running else None
     _note_stop(tx, turn, item, reason, "consumed")
     targets = end_by_kernel(tx, turn["agent_turn_id"], "canceled", "CANCELED", reason)

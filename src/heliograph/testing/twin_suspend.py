@@ -202,7 +202,7 @@ def _park(tx: Transaction, item: Any) -> bool:
     head, waits, phase = tx.tables.heads[agent_id], open_waits(tx, turn_id), get_text(item, "phase")
     resumes_on = get_text(item, "join") or "all"
     if "no_recheck" in tx.bugs:
-        waits = waits or tx.tables.waits.of(turn_id)
+        waits = [wait for wait in tx.tables.waits.of(turn_id) if wait["kind"] != "inline"]
     elif resumes_on == "each" and _has_news(tx, turn_id, j.parse_integer(get_text(item, "seen"))):
         return False
     if not waits:

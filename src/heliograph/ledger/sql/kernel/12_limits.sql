@@ -96,8 +96,9 @@ $$;
 --   raises: 22023 for a name that is no limit, 23514 for a number out of range
 --   locks:  the project's row
 create function heliograph.set_limits(p_project text, p_limits jsonb) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_unknown text := (
         select string_agg(k, ', ' order by k) from jsonb_object_keys(p_limits) k
          where k = 'project_id' or not to_jsonb(heliograph._limits(p_project)) ? k);

@@ -136,7 +136,7 @@ begin
           from jsonb_to_recordset(p_items) as i (run_id text, agent_id text, turn_id text, signals jsonb, reaction jsonb)
          cross join lateral (
                select x.ctid as at, x.run_id, x.signal_seq from heliograph.runs x
-                where x.project_id = p_project and x.run_id = coalesce(i.run_id, heliograph._run_of(i.agent_id))
+                where x.project_id = p_project and x.run_id = case when i.run_id is null then heliograph._run_of(i.agent_id) else i.run_id end
                   and x.status <> 'ended' offset 0) r
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at)

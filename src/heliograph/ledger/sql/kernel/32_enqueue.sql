@@ -10,8 +10,9 @@
 --   raises: 22023 for a priority, a ttl or a limit out of range
 --   locks:  the heads (K9), then the runs
 create function heliograph.enqueue(p_project text, p_messages jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_agents text[] := array(
         select concat_ws('/', m ->> 'run_id', m ->> 'agent', m ->> 'instance') from jsonb_array_elements(p_messages) m);

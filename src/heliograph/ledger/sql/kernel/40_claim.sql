@@ -8,8 +8,9 @@
 --   locks:  the heads taken; of several targets, up to p_limit of each
 create function heliograph.claim(
     p_project text, p_targets jsonb, p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
-) returns jsonb language plpgsql set search_path = pg_catalog as $$
+) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_agent_ids text[];
     v_limit integer := p_limit;
     v_running_max integer := (select running_max from heliograph.project_limits where project_id = p_project);
@@ -106,7 +107,9 @@ create function heliograph._waits(p_project text, p_turn_id text) returns table 
                'after_execution', w.after_execution, 'may_override', w.may_override, 'epoch', w.epoch) order by w.position)
       from heliograph.turn_waiting_tools w
       left join heliograph.cards c on c.project_id = p_project and c.card_id = w.result_card_id
-      left join heliograph.blobs b on b.project_id = p_project and b.blob_id = c.content ->> '$blob'
+      left join lateral (
+           select x.content from heliograph.blobs x
+            where x.project_id = p_project and x.blob_id = c.content ->> '$blob' offset 0) b on true
      where w.project_id = p_project and w.agent_turn_id = p_turn_id
 $$;
 
@@ -128,8 +131,9 @@ end $$;
 --   raises: 22023 for a lease out of range
 --   locks:  the heads
 create function heliograph.renew(p_project text, p_items jsonb, p_lease_seconds float8, p_now timestamptz)
-    returns jsonb language plpgsql set search_path = pg_catalog as $$
+    returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_answer jsonb;
 begin
     perform heliograph._check_lease(p_lease_seconds);

@@ -7,8 +7,9 @@
 --   raises: 23514 for a card that says it is a deliverable: only an ending writes one
 --   locks:  the heads, then the runs
 create function heliograph.append(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_item jsonb;
     v_refusal jsonb;
     v_limits heliograph.project_limits := heliograph._limits(p_project);

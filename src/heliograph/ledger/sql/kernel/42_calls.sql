@@ -11,8 +11,9 @@
 --   raises: 22023 for an id without 1 to 200 bytes, an effect that there is not, a timeout out of range
 --   locks:  the heads, then the runs
 create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_doubts jsonb;
     v_answers jsonb;
@@ -95,7 +96,7 @@ create function heliograph._with_results(p_project text, p_answers jsonb) return
              from heliograph.turn_waiting_tools x
              join heliograph.cards c on c.project_id = p_project and c.card_id = x.result_card_id
             where a.item ->> 'outcome' = 'in_doubt' and x.project_id = p_project
-              and x.agent_turn_id = a.item ->> 'turn_id' and x.tool_call_id = a.item ->> 'call_id') w on true
+              and x.agent_turn_id = a.item ->> 'turn_id' and x.tool_call_id = a.item ->> 'call_id' offset 0) w on true
 $$;
 
 -- record_call: what came of effects that begin_call announced. p_items: [{agent_id, turn_id, epoch, call_id, status, result,
@@ -106,8 +107,9 @@ $$;
 --   raises: 22023 for another status, or an error that is missing
 --   locks:  the heads, then the runs
 create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item jsonb;
     v_results jsonb;

@@ -8,8 +8,9 @@
 --   raises: 22023 for a delay that is not between 0 and 366 days, a number of deferrals that is negative
 --   locks:  the heads, then the runs
 create function heliograph.defer(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item jsonb;
     v_answer jsonb := '[]';

@@ -63,7 +63,7 @@ begin
           from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
          where c.item ->> 'kind' = 'child' and not exists (
                select from heliograph.turn_waiting_tools w
-                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id' and w.tool_call_id = c.item ->> 'call_id')
+                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id' and w.tool_call_id = c.item ->> 'call_id' offset 0)
     ), queue as materialized (
         select c.agent_id, count(*) as more, min(c.n) as n, min(c.instance) as instance,
                (select count(*) from heliograph.agent_turns t
@@ -126,9 +126,9 @@ begin
      where c.item ->> 'kind' = 'child'
        and exists (select from heliograph.turn_waiting_tools w
                     where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id
-                      and w.tool_call_id = c.item ->> 'call_id' and w.child_turn_id = c.item #>> '{child,turn_id}')
+                      and w.tool_call_id = c.item ->> 'call_id' and w.child_turn_id = c.item #>> '{child,turn_id}' offset 0)
        and not exists (select from heliograph.agent_turns x
-                        where x.project_id = p_project and x.agent_turn_id = c.item #>> '{child,turn_id}');
+                        where x.project_id = p_project and x.agent_turn_id = c.item #>> '{child,turn_id}' offset 0);
     if v_activations is null then
         return '{}';
     end if;

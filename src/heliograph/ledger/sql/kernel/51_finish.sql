@@ -8,8 +8,9 @@
 --   raises: 23514 for a run that may not end yet
 --   locks:  the heads of the turns and of the agents activated, then the runs
 create function heliograph.finish(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_agents text[] := array(select i.item ->> 'agent_id' from jsonb_array_elements(p_items) with ordinality i (item, n) order by n);
     v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) with ordinality u (a, n) order by n);
@@ -97,8 +98,9 @@ $$;
 --   raises: nothing
 --   locks:  the heads, and the runs of those stopped
 create function heliograph.release(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_item jsonb;
     v_targets text[];
     v_outcome text;

@@ -11,8 +11,9 @@
 --   raises: 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is too long
 --   locks:  the heads, then the runs
 create function heliograph.stop(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_item jsonb;
     v_answer jsonb := '[]';
 begin
@@ -32,8 +33,9 @@ end $$;
 --   raises: see stop
 --   locks:  the runs, then the rows of the outbox: whoever writes a stop of a turn holds its run
 create function heliograph.stop_runs(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_item jsonb;
     v_answer jsonb := '[]';
 begin

@@ -6,8 +6,9 @@
 --   raises: nothing that an item of its own can be blamed for
 --   locks:  the heads of the agents activated, then the runs
 create function heliograph.react(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item jsonb;
     v_targets text[];

@@ -14,8 +14,9 @@
 --   raises: nothing
 --   locks:  the heads, then the runs, then the commands acknowledged
 create function heliograph.report(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_answers jsonb;
     v_results jsonb;
@@ -85,7 +86,8 @@ end $$;
 --   locks:  see report
 create function heliograph.report_result(
     p_project text, p_turn_id text, p_call_id text, p_token text, p_status text, p_result jsonb
-) returns text language sql set search_path = pg_catalog as $$
+) returns text language sql set search_path = pg_catalog, pg_temp as $$
+    select heliograph._enter(p_project);
     select heliograph.report(p_project, jsonb_build_array(jsonb_build_object(
                'turn_id', p_turn_id, 'call_id', p_call_id, 'token', p_token, 'status', p_status,
                case when p_status = 'failed' then 'error' else 'result' end, p_result)), clock_timestamp()) #>> '{0,outcome}'

@@ -11,7 +11,9 @@
 --   raises: 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_leases(p_project text, p_limit integer, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
 begin
     perform heliograph._check_sweep(p_limit);
     return heliograph._sweep_each(p_project, 'lease', array(
@@ -25,8 +27,9 @@ end $$;
 --   raises: 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_expired(p_project text, p_limit integer, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_due text[];
 begin
     perform heliograph._check_sweep(p_limit);
@@ -57,7 +60,9 @@ end $$;
 --   raises: 22023 for a negative limit
 --   locks:  the heads found
 create function heliograph.sweep_queued(p_project text, p_limit integer, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
 begin
     perform heliograph._check_sweep(p_limit);
     return heliograph._sweep_each(p_project, 'queue', array(
@@ -90,8 +95,9 @@ $$;
 --   raises: 22023 for seconds that are not between 0 and 366 days
 --   locks:  nothing
 create function heliograph.sweep_bells(p_project text, p_older_seconds float8, p_now timestamptz) returns jsonb
-    language plpgsql stable set search_path = pg_catalog as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_before timestamptz;
 begin
     if not coalesce(p_older_seconds between 0 and 31622400, false) then
@@ -124,7 +130,9 @@ end $$;
 --   raises: 22023 for a negative limit
 --   locks:  nothing: react compares the version
 create function heliograph.sweep_owed(p_project text, p_targets jsonb, p_limit integer) returns jsonb
-    language plpgsql stable set search_path = pg_catalog as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
 begin
     perform heliograph._check_sweep(p_limit);
     return (

@@ -8,8 +8,9 @@
 --   raises: 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the commands acknowledged
 create function heliograph.sweep_waits(p_project text, p_limit integer, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_due text[];
 begin
     perform heliograph._check_sweep(p_limit);
@@ -78,8 +79,9 @@ end $$;
 --   raises: 22023 for a negative limit
 --   locks:  the heads of the parents, then their runs, then the rows of the outbox
 create function heliograph.sweep_reports(p_project text, p_limit integer, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_keys text[];
     v_parents text[];
     v_held text[];
@@ -160,14 +162,15 @@ end $$;
 --   raises: 22023 for a negative limit
 --   locks:  the heads found
 create function heliograph.sweep_stuck(p_project text, p_limit integer, p_now timestamptz, p_after text default '') returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_agents text[];
 begin
     perform heliograph._check_sweep(p_limit);
     v_agents := array(
         select t.agent_id from heliograph.agent_turns t
-         where t.project_id = p_project and t.state = 'active' and t.agent_id > coalesce(p_after, '')
+         where t.project_id = p_project and t.state = 'active' and t.agent_id > case when p_after is null then '' else p_after end
          order by t.agent_id limit 10 * p_limit::bigint);
     return heliograph._sweep_each(p_project, 'stuck', array(
         select h.active_agent_turn_id from heliograph.agent_state_head h

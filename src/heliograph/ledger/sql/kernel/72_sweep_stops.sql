@@ -8,8 +8,9 @@
 --   raises: 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the rows of the outbox
 create function heliograph.sweep_stops(p_project text, p_limit integer, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_ordered text[];
     v_due text[];
     v_answer jsonb;

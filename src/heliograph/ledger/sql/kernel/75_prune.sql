@@ -11,8 +11,9 @@
 --   raises: 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
 --   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs: none of them is waited for
 create function heliograph.prune(p_project text, p_before timestamptz, p_limit integer, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_turns text[];
     v_runs text[];
     v_done jsonb;

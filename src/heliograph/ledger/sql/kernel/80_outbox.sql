@@ -5,7 +5,8 @@
 --   raises: nothing
 --   locks:  nothing: two relays may publish the same row, the key tells the copies apart
 create function heliograph.read_outbox(p_project text, p_limit integer, p_now timestamptz) returns jsonb
-    language sql stable set search_path = pg_catalog as $$
+    language sql stable set search_path = pg_catalog, pg_temp as $$
+    select heliograph._enter(p_project);
     select coalesce(jsonb_agg(jsonb_build_object(
                'outbox_id', o.outbox_id, 'kind', o.kind, 'key', o.key,
                'subject', coalesce(o.subject, 'evt.agent.' || t.agent_id || '.task'),
@@ -28,8 +29,9 @@ $$;
 --   raises: nothing
 --   locks:  those rows, but for those that somebody holds
 create function heliograph.mark_published(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_marked integer;
 begin
     with unmarked as (

@@ -9,8 +9,9 @@
 --   raises: 22023 for an id that is none, or is for a turn's own box or deliverable, and for a card without kind or content
 --   locks:  the new boxes in ascending id; nobody else knows them yet
 create function heliograph.put_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item record;
     v_answers jsonb := '{}';
@@ -31,8 +32,9 @@ end $$;
 --   raises: 22023 for an id that is none, or is for a turn's own box
 --   locks:  the bases against prune; the new boxes in ascending id
 create function heliograph.fork_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_item record;
     v_answers jsonb := '{}';
 begin
@@ -53,8 +55,9 @@ end $$;
 --   raises: nothing
 --   locks:  the heads; the boxes against prune
 create function heliograph.replace_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
-    language plpgsql set search_path = pg_catalog as $$
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_item jsonb;
     v_verdict jsonb;
     v_answer jsonb := '[]';
@@ -99,7 +102,9 @@ begin
         v_refusal := (
             select heliograph._refused('card_exists', format('there is a card %s already', x.card_id))
               from jsonb_array_elements(v_cards) c
-              join heliograph.cards x on x.project_id = p_project and x.card_id = c ->> 'card_id' order by x.card_id limit 1);
+             cross join lateral (select y.card_id from heliograph.cards y
+                                  where y.project_id = p_project and y.card_id = c ->> 'card_id' offset 0) x
+             order by x.card_id limit 1);
         if v_refusal is not null then
             return v_refusal;
         end if;

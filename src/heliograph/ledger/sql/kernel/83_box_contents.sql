@@ -6,8 +6,9 @@
 --   raises: 22023 for a limit that is not between 1 and 1000
 --   locks:  nothing
 create function heliograph.read_box(p_project text, p_box_id text, p_after bigint, p_limit integer) returns jsonb
-    language plpgsql stable set search_path = pg_catalog as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_level record;
     v_cards jsonb;
     v_answer jsonb := '[]';
@@ -24,7 +25,7 @@ begin
           into v_cards
           from (select * from heliograph.cards x
                  where x.project_id = p_project and x.box_id = v_level.box_id
-                   and x.position > coalesce(p_after, 0) and x.position <= v_level.up_to
+                   and x.position > case when p_after is null then 0 else p_after end and x.position <= v_level.up_to
                  order by x.position limit p_limit - jsonb_array_length(v_answer)) c;
         v_answer := v_answer || coalesce(v_cards, '[]');
     end loop;
@@ -50,12 +51,21 @@ $$;
 
 create view heliograph.box_contents as
 select c.project_id, c.box_id, c.position, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
-       heliograph._content(c.project_id, c.content) as content, c.created_at
+       coalesce((select b.content from heliograph.blobs b
+                  where b.project_id = c.project_id and b.blob_id = c.content ->> '$blob'), c.content) as content, c.created_at
   from heliograph.cards c
 union all
 select b.project_id, b.box_id, c.position, c.card_id, c.agent_turn_id, c.turn_epoch, c.kind,
-       heliograph._content(c.project_id, c.content), c.created_at
+       coalesce((select x.content from heliograph.blobs x
+                  where x.project_id = c.project_id and x.blob_id = c.content ->> '$blob'), c.content), c.created_at
   from heliograph.boxes b
- cross join lateral heliograph._box_chain(b.project_id, b.box_id) f
+ cross join lateral (  -- _box_chain; whoever reads a view may execute no function that reads for it
+       with recursive chain (box_id, up_to, level) as (
+           select b.box_id, 9223372036854775807, 0
+           union all
+           select n.base_box_id, least(c.up_to, n.base_position), c.level + 1
+             from chain c
+             join heliograph.boxes n on n.project_id = b.project_id and n.box_id = c.box_id and n.base_box_id is not null)
+       select chain.box_id, chain.up_to, chain.level from chain) f
   join heliograph.cards c on c.project_id = b.project_id and c.box_id = f.box_id and c.position <= f.up_to
  where f.level > 0;

@@ -84,7 +84,8 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
 --   raises: nothing
 --   locks:  nothing
 create function heliograph.read_log(p_project text, p_run_id text, p_after bigint, p_limit integer)
-    returns setof heliograph.signal_log language sql stable set search_path = pg_catalog as $$
+    returns setof heliograph.signal_log language sql stable set search_path = pg_catalog, pg_temp as $$
+    select heliograph._enter(p_project);
     select l.* from heliograph.signal_log l
      where l.project_id = p_project and l.run_id = p_run_id and l.seq > p_after
        and l.commit_seq >= coalesce((
@@ -96,7 +97,9 @@ $$;
 
 create view heliograph.card_overview as
 select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
-       heliograph._content(c.project_id, c.content) as content, c.created_at, c.box_id, c.position
+       coalesce((select b.content from heliograph.blobs b
+                  where b.project_id = c.project_id and b.blob_id = c.content ->> '$blob'), c.content) as content,
+       c.created_at, c.box_id, c.position
   from heliograph.agent_turns t  -- by way of its box, whose cards are together under one key
   join heliograph.cards c on c.project_id = t.project_id and c.box_id = t.output_box_id
        and c.agent_turn_id = t.agent_turn_id;

@@ -170,7 +170,8 @@ $$;
 --   raises: nothing
 --   locks:  nothing
 create function heliograph.doctor(p_project text, p_quiescent boolean) returns jsonb
-    language sql stable set search_path = pg_catalog as $$
+    language sql stable set search_path = pg_catalog, pg_temp as $$
+    select heliograph._enter(p_project);
     select coalesce(jsonb_agg(jsonb_build_object('check', f.found, 'subject', f.subject) order by f.found, f.subject), '[]')
       from (select * from heliograph._doctor_turns(p_project, p_quiescent)
             union all select * from heliograph._doctor_runs(p_project, p_quiescent)

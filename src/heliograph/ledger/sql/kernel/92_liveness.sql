@@ -6,8 +6,9 @@
 --   raises: nothing
 --   locks:  nothing
 create function heliograph.liveness(p_project text, p_now timestamptz) returns jsonb
-    language plpgsql stable set search_path = pg_catalog as $$
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
+    v_project constant text := heliograph._enter(p_project);
     v_grace constant timestamptz := p_now - interval '10 s';
     v_patience constant timestamptz := p_now - interval '60 s';
 begin

@@ -1,0 +1,77 @@
+"""`helio db grant|revoke|roles`: which login may do what, and in which projects."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from heliograph.cli.output import json_line, line, table
+from heliograph.config import read_settings
+from heliograph.errors import InvalidInput
+from heliograph.ledger.install import check, read_state
+from heliograph.ledger.roles import SERVICES, Login, read_logins
+from heliograph.ledger.roles import grant as grant_login
+from heliograph.ledger.roles import revoke as revoke_login
+
+T = TypeVar("T")
+
+
+def grant(options: Namespace) -> int:
+    services, projects = sorted(set(options.role or ()), key=SERVICES.index), getattr(options, "project", [])
+    if not services and not projects:
+        raise InvalidInput(
+            "nothing to grant: say --role worker, api or reader, or --project NAME, or both", code="usage"
+        )
+    _show(asyncio.run(_as_operator(lambda to: grant_login(to, options.login, services, projects))), options)
+    return 0
+
+
+def revoke(options: Namespace) -> int:
+    projects = getattr(options, "project", None)
+    _show(asyncio.run(_as_operator(lambda to: revoke_login(to, options.login, projects))), options)
+    return 0
+
+
+def roles(options: Namespace) -> int:
+    logins = asyncio.run(_as_operator(read_logins))
+    if options.json:
+        for login in logins:
+            json_line(asdict(login))
+    else:
+        table(("LOGIN", "MAY", "PROJECTS"), [(login.name, _may(login), _where(login)) for login in logins])
+    return 0
+
+
+async def _as_operator(do: Callable[[Any], Awaitable[T]]) -> T:
+    """What `do` answers, on a connection to a database whose schema is this program's."""
+    from heliograph.ledger.pool import explain
+    from heliograph.runtime import open_database
+
+    async with open_database(read_settings(os.environ)) as database:
+        connection = await database.acquire()
+        try:
+            check(await read_state(connection))
+            return await do(connection)
+        except Exception as error:
+            raise explain(error, "the change of roles") from error
+        finally:
+            await database.release(connection)
+
+
+def _show(login: Login, options: Namespace) -> None:
+    if options.json:
+        json_line(asdict(login))
+    else:
+        line(f"{login.name} may {_may(login)}, in {_where(login)}")
+
+
+def _may(login: Login) -> str:
+    return "operate" if login.is_operator else ", ".join(login.services) or "nothing"
+
+
+def _where(login: Login) -> str:
+    return "all projects" if login.is_operator or not login.projects else ", ".join(login.projects)

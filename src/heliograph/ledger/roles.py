@@ -1,0 +1,158 @@
+"""Logins and what they may do: service roles, the projects they are bound to, the bounds on their locks.
+
+For operators, on a connection of theirs. The roles are the cluster's, the bindings the database's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from heliograph.errors import NotFound, Refused
+from heliograph.ledger.install import OWNER, read_owner
+
+SERVICES = ("worker", "api", "reader")
+
+_LOGINS = """
+select r.rolname::text as name, r.rolsuper or pg_has_role(r.oid, $1::text, 'member') as is_operator,
+       array(select s.name from unnest($2::text[]) with ordinality s (name, n)
+              where pg_has_role(r.oid, 'heliograph_' || s.name, 'member') order by s.n) as services,
+       array(select g.project_id from heliograph.project_grants g where g.role_name = r.rolname order by 1) as projects
+  from pg_roles r
+ where r.rolname !~ '^(pg|heliograph)_' and (r.rolcanlogin or r.rolname in (select g.role_name from heliograph.project_grants g))
+ order by r.rolname
+"""
+_BIND = "select heliograph.grant_project($1, $2, clock_timestamp())"
+_UNBIND = "select heliograph.revoke_project($1, $2)"
+# What a login does not say itself it takes from the role: PostgreSQL passes on rights, but no settings.
+_BOUNDS = """
+select format('alter role %I set %s = %L', $1::text, split_part(c, '=', 1), substr(c, strpos(c, '=') + 1))
+  from pg_db_role_setting s cross join unnest(s.setconfig) c
+ where s.setdatabase = 0 and s.setrole = to_regrole('heliograph_' || $2)
+   and split_part(c, '=', 1) not in (
+       select split_part(own, '=', 1) from pg_db_role_setting o cross join unnest(o.setconfig) own
+        where o.setdatabase = 0 and o.setrole = (select oid from pg_roles where rolname = $1::text))
+ order by 1
+"""
+# Read from the catalog alone, so that every login can ask. What is wrong is one row each.
+_OPENINGS = """
+select format('row security is not forced on %s', c.oid::regclass) as opening
+  from pg_class c
+ where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'r' and not (c.relrowsecurity and c.relforcerowsecurity)
+   and exists (select from pg_attribute a where a.attrelid = c.oid and a.attname = 'project_id' and not a.attisdropped)
+union all
+select format('%s may write %s', r.rolname, c.oid::regclass) from pg_class c cross join pg_roles r
+ where c.relnamespace = 'heliograph'::regnamespace and c.relkind in ('r', 'v', 'S')
+   and r.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader')
+   and case c.relkind when 'S' then has_sequence_privilege(r.oid, c.oid, 'usage, update')
+                      else has_table_privilege(r.oid, c.oid, 'insert, update, delete, truncate, references, trigger') end
+union all
+select format('anybody may execute %s', p.oid::regprocedure) from pg_proc p
+ where p.pronamespace = 'heliograph'::regnamespace and has_function_privilege('public', p.oid, 'execute')
+union all
+select format('%s looks for names where its caller says', p.oid::regprocedure) from pg_proc p
+ where p.pronamespace = 'heliograph'::regnamespace and p.prosecdef
+   and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)
+ order by 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A role that may log in. projects: none means free, for who has a service; an operator is never bound."""
+
+    name: str
+    is_operator: bool
+    services: tuple[str, ...]
+    projects: tuple[str, ...]
+
+
+async def read_logins(connection: Any) -> list[Login]:
+    """Those that have anything to do with this database. Raises Refused (`no_roles`)."""
+    await _check_roles(connection)
+    rows = await connection.fetch(_LOGINS, OWNER, list(SERVICES))
+    logins = [
+        Login(r["name"], r["is_operator"], () if r["is_operator"] else tuple(r["services"]), tuple(r["projects"]))
+        for r in rows
+    ]
+    return [login for login in logins if login.is_operator or login.services or login.projects]
+
+
+async def find_openings(connection: Any) -> list[str]:
+    """What stands open in the installed schema that this program's own has closed; by hand, or by another's restore."""
+    return [row["opening"] for row in await connection.fetch(_OPENINGS)]
+
+
+async def grant(connection: Any, login: str, services: Sequence[str], projects: Sequence[str]) -> Login:
+    """Bind a login to projects, and give it services with their bounds; answers what it has now.
+
+    All or nothing, and the binding first: there is no moment at which it has a service and is free.
+    Raises NotFound (`unknown_role`), Refused (`no_roles`, `operator`).
+    """
+    async with connection.transaction():
+        await _check_bindable(connection, login)
+        for project in projects:
+            await connection.fetchval(_BIND, project, login)
+        for service in services:
+            await _run(connection, f"format('grant heliograph_{service} to %I', $1::text)", login)
+            for (statement,) in await connection.fetch(_BOUNDS, login, service):
+                await connection.execute(statement)
+        return await _read_login(connection, login)
+
+
+async def revoke(connection: Any, login: str, projects: Sequence[str] | None) -> Login:
+    """Take projects from a login, or all that it has; who loses the last project loses its services as well.
+
+    Raises NotFound (`unknown_role`, `not_granted`), Refused (`no_roles`).
+    """
+    async with connection.transaction():
+        before = await _read_login(connection, login)
+        if projects is None:
+            await _take_services(connection, before)
+        for project in before.projects if projects is None else projects:
+            outcome = await connection.fetchval(_UNBIND, project, login)
+            if outcome == "last":
+                await _take_services(connection, before)
+                outcome = await connection.fetchval(_UNBIND, project, login)
+            if outcome == "unknown":
+                raise NotFound(f"{login} is not bound to project {project}; helio db roles shows what it has",
+                               code="not_granted")  # fmt: skip
+        return await _read_login(connection, login)
+
+
+async def _take_services(connection: Any, login: Login) -> None:
+    for service in login.services:
+        await _run(connection, f"format('revoke heliograph_{service} from %I', $1::text)", login.name)
+
+
+async def _read_login(connection: Any, name: str) -> Login:
+    await _check_known(connection, name)
+    found = [login for login in await read_logins(connection) if login.name == name]
+    return found[0] if found else Login(name, is_operator=False, services=(), projects=())
+
+
+async def _check_bindable(connection: Any, login: str) -> None:
+    if (await _read_login(connection, login)).is_operator:
+        raise Refused(f"{login} is an operator of this database, whom nothing binds; give the service another login",
+                      code="operator")  # fmt: skip
+
+
+async def _check_known(connection: Any, login: str) -> None:
+    if not await connection.fetchval("select true from pg_roles where rolname = $1", login):
+        raise NotFound(f"there is no role {login}; create it first: create role {login} login password '...'",
+                       code="unknown_role")  # fmt: skip
+
+
+async def _check_roles(connection: Any) -> None:
+    owner = await read_owner(connection)
+    if owner != OWNER:
+        raise Refused(
+            f"the functions of this database belong to {owner}, who might not create roles when it was installed; "
+            "run helio db install as a login that may", code="no_roles",
+        )  # fmt: skip
+
+
+async def _run(connection: Any, statement: str, *args: str) -> None:
+    """Run what the server makes of `statement`, an expression: it knows best how a name is quoted."""
+    await connection.execute(cast("str", await connection.fetchval(f"select {statement}", *args)))

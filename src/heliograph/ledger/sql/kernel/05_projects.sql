@@ -1,0 +1,62 @@
+-- Projects: every public function enters one before anything else. Row security compares with what was entered (96_roles.sql).
+
+-- _enter: the first act of every public function. From here to the end of the transaction no statement of the kernel sees or
+--   writes a row of another project, whatever it asks for (S1). Answers the project.
+--   raises: 22023 for a project without a name, or with one that no key can hold; 42501 for a login that is bound to others,
+--           in the same words whether that project exists or not
+--   locks:  nothing
+create function heliograph._enter(p_project text) returns text
+    language plpgsql as $$
+declare
+    v_is_granted boolean;
+begin
+    if not coalesce(octet_length(p_project) between 1 and 200, false) then
+        raise exception using errcode = '22023', message = 'a project has a name of 1 to 200 bytes';
+    end if;
+    select bool_or(g.project_id = p_project) into v_is_granted
+      from heliograph.project_grants g where g.role_name = session_user;
+    if not v_is_granted then  -- null: it is bound to none
+        raise exception using errcode = '42501', message = format('not_found: no project %s', p_project);
+    end if;
+    return set_config('heliograph.project', p_project, true);
+end $$;
+
+-- grant_project: bind a login to a project. From its first one on it has no others. Only an operator may call this.
+--   Answers 'granted' or 'duplicate'.
+--   raises: 42704 for a role that does not exist
+--   locks:  nothing
+create function heliograph.grant_project(p_project text, p_role text, p_now timestamptz) returns text
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+begin
+    if not exists (select from pg_roles where rolname = p_role) then
+        raise exception using errcode = '42704', message = format('there is no role "%s"', p_role);
+    end if;
+    insert into heliograph.project_grants (project_id, role_name, granted_by, granted_at)
+    values (p_project, p_role, session_user, p_now) on conflict do nothing;
+    return case when found then 'granted' else 'duplicate' end;
+end $$;
+
+-- revoke_project: undo grant_project. The last project of a login is not taken away while it has a service role: it would be
+--   free then. Only an operator may call this. Answers 'revoked', 'last' or 'unknown'.
+--   raises: nothing
+--   locks:  the login's grants
+create function heliograph.revoke_project(p_project text, p_role text) returns text
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+    v_others boolean;
+begin
+    perform from heliograph.project_grants where role_name = p_role order by project_id for update;
+    if not exists (select from heliograph.project_grants where project_id = p_project and role_name = p_role) then
+        return 'unknown';
+    elsif not exists (select from heliograph.project_grants where project_id <> p_project and role_name = p_role)
+          and exists (select from pg_roles r, pg_roles s
+                       where r.rolname = p_role and not r.rolsuper and pg_has_role(r.oid, s.oid, 'member')
+                         and s.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader')) then
+        return 'last';
+    end if;
+    delete from heliograph.project_grants where project_id = p_project and role_name = p_role;
+    return 'revoked';
+end $$;

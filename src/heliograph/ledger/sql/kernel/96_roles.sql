@@ -1,0 +1,183 @@
+-- Who may do what (S1, S2, S18, S21). Service roles execute functions and read views; they have no right on any table. The
+-- functions run as their owner, whom row security binds as well, and see the project that they have entered.
+--
+-- heliograph_owner   owns the schema, the tables and the functions; who is a member of it is an operator
+-- heliograph_views   owns the views, so that they are judged by a policy of their own; nobody is a member of it
+-- heliograph_worker, heliograph_api, heliograph_reader   are granted to logins
+--
+-- Where the installer may not make roles all belongs to it, and nobody else has any right. Everything here may be done
+-- again, and by the installers of several databases of one cluster at once. What is as it should be is not touched: a
+-- table is locked when it gets its policy, and never again.
+
+-- The roles, and the schema given to its owner, or nothing of it.
+do $$
+declare
+    v_role text;
+begin
+    foreach v_role in array array['heliograph_owner', 'heliograph_views', 'heliograph_worker', 'heliograph_api',
+                                  'heliograph_reader'] loop
+        continue when exists (select from pg_roles where rolname = v_role);
+        begin
+            execute format('create role %I nologin', v_role);
+        exception when duplicate_object or unique_violation then
+            null;  -- another installer was first; this one has waited for its commit
+        end;
+    end loop;
+    -- whoever may make a role may grant it to itself, and has to before it can give anything away
+    foreach v_role in array array['heliograph_owner', 'heliograph_views'] loop
+        if not pg_has_role(current_user, v_role, 'usage') then
+            execute format('grant %I to current_user', v_role);
+        end if;
+    end loop;
+    alter schema heliograph owner to heliograph_owner;
+    grant usage on schema heliograph to heliograph_views, heliograph_worker, heliograph_api, heliograph_reader;
+exception when insufficient_privilege then
+    null;  -- the last block of this file finds the schema in the installer's hands
+end $$;
+
+-- How long a client may hold a lock (S21). A login takes these from the role by `helio db grant`: PostgreSQL applies the
+-- settings of the role that logs in, not of those it is a member of. Who waits is more patient than a frozen holder is
+-- given, and a statement lasts no longer than its client waits for it. Other values that somebody has set are left alone.
+do $$
+declare
+    v_each record;
+begin
+    for v_each in
+        select r.rolname, s.name, s.value
+          from pg_roles r
+          join pg_namespace n on n.nspname = 'heliograph' and n.nspowner::regrole::text = 'heliograph_owner'
+         cross join (values ('idle_in_transaction_session_timeout', '10s'), ('lock_timeout', '15s'),
+                            ('statement_timeout', '30s'), ('tcp_user_timeout', '30s')) s (name, value)
+         where r.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader')
+           and not exists (select from pg_db_role_setting g, unnest(g.setconfig) c
+                            where g.setdatabase = 0 and g.setrole = r.oid and c like s.name || '=%')
+         order by r.rolname, s.name
+    loop
+        execute format('alter role %I set %I = %L', v_each.rolname, v_each.name, v_each.value);
+    end loop;
+exception when insufficient_privilege then
+    null;  -- the roles are another operator's, who has set them
+end $$;
+
+-- Tables: their owner, and the second lock. No function reads a row without naming its project; if one did, this would hide
+-- it. "case .. is not null" keeps the policy out of the planner's sight. As a plain comparison it would be offered as an index
+-- condition, and rows that are found by their whole key, or where they lie, would be looked for in the whole project; and it
+-- would count as a second reason for few rows, so that all of a project would seem to be as good as nothing.
+do $$
+declare
+    v_has_roles constant boolean := 'heliograph_owner' = (
+        select nspowner::regrole::text from pg_namespace where nspname = 'heliograph');
+    v_table record;
+begin
+    for v_table in
+        select c.oid::regclass as name, c.relrowsecurity and c.relforcerowsecurity as is_forced, o.owner,
+               c.oid = 'heliograph.project_grants'::regclass as is_grants,
+               array(select p.polname::text from pg_policy p where p.polrelid = c.oid) as policies,
+               array(select p.polname::text from pg_policy p where p.polrelid = c.oid and p.polroles = array[o.owner::oid]) as owned
+          from pg_class c
+         cross join lateral (
+               select case when v_has_roles then to_regrole('heliograph_owner') else c.relowner::regrole end as owner) o
+         where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'r'
+         order by c.oid
+    loop
+        if v_table.owner <> (select relowner from pg_class where oid = v_table.name) then
+            execute format('alter table %s owner to %s', v_table.name, v_table.owner);
+        end if;
+        if v_has_roles and not has_table_privilege('heliograph_views', v_table.name, 'select') then
+            execute format('grant select on %s to heliograph_views', v_table.name);
+        end if;
+        continue when not exists (select from pg_attribute a
+                                   where a.attrelid = v_table.name and a.attname = 'project_id' and not a.attisdropped);
+        if v_table.is_grants and not 'own' = any (v_table.policies) then
+            -- asked before there is a project: a login sees what it is bound to, an operator sees all
+            execute format('create policy own on %s using '
+                '(role_name = session_user or pg_has_role(session_user, current_user, ''member''))', v_table.name);
+        elsif not v_table.is_grants and not 'project' = any (v_table.policies) then
+            execute format('create policy project on %s to %s using '
+                '(case when project_id = current_setting(''heliograph.project'', true) then true end is not null)',
+                v_table.name, v_table.owner);
+        elsif not v_table.is_grants and not 'project' = any (v_table.owned) then
+            execute format('alter policy project on %s to %s', v_table.name, v_table.owner);
+        end if;
+        if v_has_roles and not v_table.is_grants and not 'seen' = any (v_table.policies) then
+            -- what the views show: to a bound login its projects, to an operator all, to others the one that the
+            -- session has named; and where it has named one, nothing else
+            execute format('create policy seen on %s for select to heliograph_views using (case when '
+                'coalesce(project_id = any ((select array_agg(g.project_id order by g.project_id) '
+                    'from heliograph.project_grants g where g.role_name = session_user)::text[]), '
+                    '(select pg_has_role(current_user, ''heliograph_owner'', ''member'') '
+                    'or current_setting(''heliograph.project'', true) <> '''')) '
+                'and project_id = coalesce(nullif(current_setting(''heliograph.project'', true), ''''), project_id) '
+                'then true end is not null)', v_table.name);
+        end if;
+        if not v_table.is_forced then
+            execute format('alter table %s enable row level security, force row level security', v_table.name);
+        end if;
+    end loop;
+end $$;
+
+-- Functions and views, which are new at each installation. The public ones run as their owner. pg_temp comes last: it would
+-- come first if it were not named, and a type that a caller made there would be taken for ours.
+do $$
+declare
+    v_has_roles constant boolean := 'heliograph_owner' = (
+        select nspowner::regrole::text from pg_namespace where nspname = 'heliograph');
+    v_each record;
+begin
+    for v_each in
+        select p.oid::regprocedure as name, p.proname not like '\_%' as is_public
+          from pg_proc p where p.pronamespace = 'heliograph'::regnamespace order by p.oid
+    loop
+        execute format('revoke all on function %s from public', v_each.name);
+        if v_each.is_public then
+            execute format('alter function %s security definer set search_path = pg_catalog, pg_temp', v_each.name);
+        end if;
+        if v_has_roles then
+            execute format('alter function %s owner to heliograph_owner', v_each.name);
+        end if;
+    end loop;
+    if not v_has_roles then
+        return;
+    end if;
+
+    -- what a service does; set_limits, prune, grant_project and revoke_project are for operators
+    for v_each in
+        select p.oid::regprocedure as name, array_to_string(g.roles, ', ') as roles
+          from (values
+                (array['heliograph_worker'],
+                 array['claim', 'renew', 'release', 'append', 'begin_call', 'record_call', 'suspend', 'defer', 'finish', 'react',
+                       'fork_boxes', 'replace_boxes', 'sweep_leases', 'sweep_expired', 'sweep_waits', 'sweep_stops',
+                       'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_owed', 'read_outbox',
+                       'mark_published']),
+                (array['heliograph_api'],
+                 array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs', 'put_boxes']),
+                (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],
+                 array['read_log', 'read_box', 'doctor', 'liveness'])) g (roles, names)
+          join pg_proc p on p.pronamespace = 'heliograph'::regnamespace and p.proname = any (g.names) order by p.oid
+    loop
+        execute format('grant execute on function %s to %s', v_each.name, v_each.roles);
+    end loop;
+    -- a view's functions are called by whoever reads it: these only put words together
+    for v_each in
+        select distinct d.refobjid::regprocedure as name
+          from pg_depend d join pg_rewrite w on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid
+          join pg_class c on c.oid = w.ev_class and c.relkind = 'v' and c.relnamespace = 'heliograph'::regnamespace
+          join pg_proc p on d.refclassid = 'pg_proc'::regclass and p.oid = d.refobjid
+         where p.pronamespace = 'heliograph'::regnamespace and p.provolatile = 'i'
+         order by 1
+    loop
+        execute format('grant execute on function %s to heliograph_worker, heliograph_api, heliograph_reader', v_each.name);
+    end loop;
+
+    grant create on schema heliograph to heliograph_views;  -- as long as it takes to be given the views
+    for v_each in
+        select c.oid::regclass as name from pg_class c
+         where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'v' order by c.oid
+    loop
+        execute format('alter view %s owner to heliograph_views', v_each.name);
+        execute format('grant select on %s to heliograph_owner, heliograph_worker, heliograph_api, heliograph_reader', v_each.name);
+    end loop;
+    revoke create on schema heliograph from heliograph_views;
+    grant select on heliograph.schema_version, heliograph.kernel_version, heliograph.head_transitions
+       to heliograph_worker, heliograph_api, heliograph_reader;
+end $$;

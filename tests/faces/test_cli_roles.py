@@ -1,0 +1,79 @@
+"""`helio db grant`, `revoke` and `roles`, and the application run by a login that has no more than they gave it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from tests.faces.cli_support import Shell, open_shell
+from tests.logins import PASSWORD, of
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    return open_shell(tmp_path, database_url)
+
+
+@pytest_asyncio.fixture
+async def shop(database_url: str) -> AsyncIterator[str]:
+    """A login that nobody has given anything."""
+    name = f"shop_{os.getpid()}"
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(f"create role {name} login password '{PASSWORD}'")
+    yield name
+    await connection.execute(f"drop owned by {name}; drop role {name}")
+    await connection.close()
+
+
+@pytest.mark.proves("S2", "S1", "S18")
+async def test_a_login_is_given_what_it_needs_and_runs_the_application(
+    shell: Shell, shop: str, database_url: str
+) -> None:
+    assert shell.helio("db", "grant", shop, "--project", "shop").stdout == f"{shop} may nothing, in shop\n"
+    granted = shell.helio("db", "grant", shop, "--role", "worker", "--role", "api", "--project", "outlet")
+    assert granted.stdout == f"{shop} may worker, api, in outlet, shop\n"
+    (row,) = [row for row in shell.rows("db", "roles") if row["name"] == shop]
+    assert row == {"name": shop, "is_operator": False, "services": ["worker", "api"], "projects": ["outlet", "shop"]}
+    listed = shell.helio("db", "roles").stdout.splitlines()
+    assert listed[0].split() == ["LOGIN", "MAY", "PROJECTS"]
+    assert any(line.split()[:2] == ["heliograph", "operate"] or "operate  all projects" in line for line in listed)
+
+    own = open_shell(shell.folder, of(database_url, shop))
+    ran = own.helio("run", "press.py:app", "--project", "shop", "--run-id", "first")
+    assert (ran.returncode, "outcome  success" in ran.stdout) == (0, True), ran.stderr
+    assert [row["run_id"] for row in own.rows("runs", "--project", "shop")] == ["first"]
+    assert own.rows("runs", "--project", "outlet") == []
+    assert own.helio("db", "doctor", "--project", "shop").returncode == 0
+    for foreign in ("default", "nowhere"):
+        refused = own.helio("run", "press.py:app", "--project", foreign)
+        assert (refused.returncode, refused.stderr.strip()) == (
+            3, f"error: no project {foreign} for this login; helio db roles shows what it has",
+        )  # fmt: skip
+    assert own.helio("db", "grant", shop, "--role", "reader").returncode != 0
+
+    assert shell.helio("db", "revoke", shop, "--project", "outlet").stdout == f"{shop} may worker, api, in shop\n"
+    assert shell.helio("db", "revoke", shop).stdout == f"{shop} may nothing, in all projects\n"
+    assert own.helio("runs", "--project", "shop").returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("grant", "nobody", "--role", "api"), 3, "there is no role nobody; create it first"),
+        (("grant", "nobody"), 2, "nothing to grant"),
+        (("grant", "nobody", "--role", "king"), 2, "--role is one of worker, api, reader, not 'king'"),
+        (("grant", "nobody", "--role", "api", "--project", "a b"), 2, "--project is made of ASCII letters"),
+        (("revoke", "nobody"), 3, "there is no role nobody"),
+    ],
+    ids=["unknown role", "nothing", "unknown service", "no project", "revoke unknown"],
+)
+def test_what_cannot_be_granted_is_refused_in_words(
+    shell: Shell, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    done = shell.helio("db", *arguments)
+    assert (done.returncode, says in done.stderr) == (code, True), done.stderr

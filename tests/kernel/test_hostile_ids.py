@@ -1,0 +1,131 @@
+"""Whatever an id spells, it is data to every function (S3): the functions are read from the catalog.
+
+test_nonsense.py leads strange ids through the life of a turn; this goes where the others are.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.filled import fill
+from tests.kernel.kit import Kernel
+from tests.kernel.strangers import Known, functions, known
+from tests.kernel.test_tenancy import fitted
+from tests.kernel.waits import TOKEN, command, report, status, suspended
+
+HOSTILE = [
+    "'; drop schema heliograph cascade; --", "$1 %s %(x)s {} {0}", '{"a": [1]}', '"', "\\', E'\\x41'", "null", "*", "a\nb\tc\x7f", "-1",
+    "$$; select 1; $$", "'||(select current_user)||'", "ünïcode \U0001f600\u202e", "box", "..\\..", "١٢", "i" * 150,
+]  # fmt: skip
+# What refuses: data exceptions and broken constraints. Never a syntax error, nor a name that is not known.
+REFUSALS = ("22", "23")
+
+
+def named(value: Any, text: str) -> Any:
+    """The same arguments with every text in them replaced; what is known to be a choice stays one."""
+    if isinstance(value, dict):
+        return {key: value[key] if key in CHOICES else named(value[key], text) for key in value}
+    if isinstance(value, list):
+        return [named(each, text) for each in value]
+    return text if isinstance(value, str) else value
+
+
+CHOICES = ("status", "mode", "outcome", "phase", "kind", "effect", "join", "after_execution", "message_type")
+
+
+def check_refusal(name: str, error: asyncpg.PostgresError) -> None:
+    """What a function may raise for arguments like these: that they are wrong, never that something is broken."""
+    assert str(error.sqlstate).startswith(REFUSALS), (name, error)
+
+
+@pytest.mark.proves("S3")
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+async def test_every_function_takes_any_text_for_data(kernel: Kernel, text: str) -> None:
+    await fill(kernel)
+    before = await kernel.everything()
+    ids = await known(kernel, TOKEN, 10_000.0)
+    project = f"{kernel.project} {text}"
+    for function in await functions(kernel.connection):
+        strange = Known(named(ids.items[:3], text), [text], [text], ids.at)
+        for arguments in function.tries(project, strange):
+            try:
+                await kernel.connection.fetch(function.call(), *fitted(function, arguments))
+            except asyncpg.PostgresError as error:
+                check_refusal(function.name, error)
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("S3")
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+async def test_calls_boxes_and_stops_carry_any_text_there_and_back(kernel: Kernel, text: str) -> None:
+    kernel.project = f"{kernel.project} {text}"
+    run, turn, call, box = f"run {text}", f"turn {text}", f"call {text}", f"context {text}"
+    call_with = command(call, subject=f"cmd.{text}", step_id=text) | {"tool": text}
+    await suspended(kernel, call_with, command("c2"), run_id=run, turn_id=turn)
+    (waiting,) = await kernel.rows("wait_overview", "turn_id, call_id, tool, step_id", "call_id = $2", call)
+    assert tuple(waiting) == (turn, call, text, text)
+    (taken,) = await kernel.call("take_commands", [text], 10, 0.0)
+    assert (taken["turn_id"], taken["call_id"], taken["tool"], taken["body"]["token"]) == (turn, call, text, TOKEN)
+    answered = await report(kernel, turn, call, {text: text}, token=TOKEN, actor=text)
+    assert answered["outcome"] == "applied"
+    assert (await report(kernel, turn, call, text, token=text))["outcome"] == "bad_token"
+    cards = [{"card_id": f"card {text}", "kind": text, "content": {text: [text]}}]
+    assert (await kernel.call("put_boxes", [{"box_id": box, "cards": cards}]))[0]["outcome"] == "put"
+    fork = {"box_id": f"fork {text}", "base_box_id": box}
+    assert (await kernel.call("fork_boxes", [fork]))[0]["outcome"] == "forked"
+    (card,) = await kernel.call("read_box", fork["box_id"], 0, 10)
+    assert (card["card_id"], card["kind"], card["content"]) == (f"card {text}", text, {text: [text]})
+    assert await status(kernel, f"{run}/writer") == "suspended"
+    assert (await kernel.stop(turn, reason=text, actor=text))["outcome"] == "stopped"
+    (noted,) = await kernel.rows("inbox_overview", "actor, inbox_id", "message_type = 'stop'")
+    assert noted["actor"] == text
+    kernel.wait(1)
+    assert (await kernel.call("prune", kernel.now - timedelta(seconds=0.5), 10))[
+        "turns"
+    ] == 0  # its event is not published
+
+
+@pytest.mark.proves("S3", "S11")
+async def test_a_nul_is_refused_by_every_function_in_words_of_its_own(kernel: Kernel) -> None:
+    """22021 for a parameter that is text, 22P05 for a text within JSON."""
+    await fill(kernel)
+    before = await kernel.everything()
+    ids = await known(kernel, TOKEN, 10_000.0)
+    for function in await functions(kernel.connection):
+        nul = Known(named(ids.items[:1], "a\0b"), ["a\0b"], ["a\0b"], ids.at)
+        arguments = fitted(function, next(function.tries(kernel.project, nul)))
+        takes_any = [
+            n for n, (name, kind) in enumerate(function.parameters) if kind in ("text", "jsonb") and name != "p_project"
+        ]
+        for n in takes_any:
+            given = [*arguments]
+            given[n] = "a\0b" if function.parameters[n][1] == "text" else ["a\0b", {"a\0b": "a\0b"}]
+            with pytest.raises((asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError)):
+                await kernel.connection.fetch(function.call(), *given)
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("S11")
+@pytest.mark.parametrize("field", ["turn_id", "run_id", "call_id", "box_id", "card_id", "agent"])
+async def test_an_id_that_no_key_can_hold_is_refused_and_leaves_nothing(kernel: Kernel, field: str) -> None:
+    """Never as what it would be to PostgreSQL: an index row that is too large (54000)."""
+    await fill(kernel)
+    ids = await known(kernel, TOKEN, 10_000.0)
+    before = await kernel.everything()
+    for function in await functions(kernel.connection):
+        long = [{**item, field: "ü" * 1500, "calls": [{**call, field: "ü" * 1500} for call in item["calls"]],
+                 "cards": [{**card, field: "ü" * 1500} for card in item["cards"]]} for item in ids.items]  # fmt: skip
+        for arguments in function.tries(kernel.project, Known(long, ["ü" * 1500], ["ü" * 1500], kernel.now)):
+            undone = kernel.connection.transaction()
+            await undone.start()
+            try:
+                await kernel.connection.fetch(function.call(), *fitted(function, arguments))
+            except asyncpg.PostgresError as error:
+                check_refusal(function.name, error)
+            finally:
+                await undone.rollback()
+    assert await kernel.everything() == before
