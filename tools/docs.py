@@ -22,6 +22,7 @@ from heliograph.errors import HeliographError
 from heliograph.ledger.install import migrations
 from heliograph.lifecycle.phases import NEXT, STOP, Phase
 from heliograph.signals.catalog import render_catalog
+from tools.kernel_reference import render_kernel
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -82,6 +83,7 @@ PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("errors.md", render_errors),
     ("states.md", render_moves),
     ("states.md", render_phases),
+    ("reference/kernel.md", render_kernel),
 )
 
 
