@@ -10,7 +10,7 @@ from tests.journeys.chaos.run import run_chaos
 
 # A few of each cheap fault; a full disk needs root, and a connection that vanishes is missed only after half a minute.
 SHORT = Options(
-    runs=200, seed=7, workers=3, clients=1, lease_seconds=0.8, open_max=6, chaos_seconds=9, limit_seconds=60,
+    runs=200, seed=7, workers=3, clients=1, lease_seconds=0.8, open_max=8, chaos_seconds=9, limit_seconds=60,
     kill_worker_every=1, kill_client_every=2.5, freeze_every=1.5, cut_every=2.5, hole_every=4, vanish_every=0,
     delay_every=5, pg_stop_every=3, disk_full_every=0, slow_fsync_every=6, nats_down_every=4,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -90,6 +91,7 @@ class TurnOracle:
         if before != "running" and reaction["activations"]:
             self.blame("stopped_run_wakes", f"{run_id} is {before} and woke {reaction['activations']}")
         self.books.runs[run_id] = reaction.get("status", before)
+        self.expect_room(run_id, reaction["activations"])
         for item in reaction["activations"]:
             parent = self.books.turns.get(item.get("parent_turn_id") or "")
             self.add_turn(run_id, item, now, depth=0 if parent is None else parent.depth + 1)
@@ -97,9 +99,13 @@ class TurnOracle:
     def add_turn(self, run_id: str, item: Any, now: int, *, depth: int, parent: tuple[str, str] | None = None) -> None:
         self.books.add_turn(run_id, item, now, depth=depth, parent=parent)
         self.expect_within("depth_max", depth, item["turn_id"])
-        agent_id = self.turn(item["turn_id"]).agent_id
-        waiting = sum(self.turn(turn_id).ended_by is None for turn_id in self.books.queues[agent_id])
-        self.expect_within("queue_max", waiting - 1, agent_id)  # one of them is not queued, but active
+
+    def expect_room(self, run_id: str, activations: list[Any]) -> None:
+        """For more turns of these agents, those that were queued before counted."""
+        for agent_id, more in Counter(f"{run_id}/{item['agent']}" for item in activations).items():
+            queued = [turn_id for turn_id in self.books.queues.get(agent_id, ())
+                      if self.turn(turn_id).ended_by is None and self.heads.status_of(self.turn(turn_id)) == "queued"]  # fmt: skip
+            self.expect_within("queue_max", len(queued) + more, agent_id)
 
     def expect_within(self, limit: str, number: int, what: str) -> None:
         most = self.books.limits.get(limit)

@@ -12,7 +12,7 @@ from heliograph.testing.sim_world import SimWorld
 
 # One of these, in some seeds: small enough to be felt by the applications, large enough for runs to come to an end.
 _LIMITS: tuple[dict[str, int], ...] = (
-    {"queue_max": 1}, {"depth_max": 1}, {"fan_out_max": 1}, {"cards_max": 2}, {"waits_max": 2}, {"payload_bytes_max": 3_000},
+    {"queue_max": 1}, {"queue_max": 1}, {"depth_max": 1}, {"fan_out_max": 1}, {"cards_max": 2}, {"waits_max": 2}, {"payload_bytes_max": 3_000},
     {"result_bytes_max": 3_000}, {"blob_bytes_max": 3_000}, {"running_max": 1}, {"running_max": 3}, {"defers_max": 1},
     {"card_bytes_max": 100}, {"card_bytes_max": 100, "payload_bytes_max": 6_000},
 )  # fmt: skip

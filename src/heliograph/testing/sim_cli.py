@@ -139,7 +139,7 @@ def mutants(backend: str = "twin", seeds: int = 300) -> int:
 
     unseen = 0
     for mutant in MUTANTS.values():
-        if backend == "postgres" and not mutant.sql:
+        if backend == "postgres" and not mutant.has_sql:
             continue
         with open_backend(backend, mutant) as opened:
             started = time.monotonic()

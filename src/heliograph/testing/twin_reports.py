@@ -70,9 +70,9 @@ def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
         return {"outcome": "duplicate"}
     is_plain = status == "success" and get(item, "actor") is ABSENT
     result = get(item, "result")
-    if not is_plain or (result is not ABSENT and j.octets(result) > limited["result_bytes_max"]):
-        if (refusal := _invalid_report(item, limited)) is not None:
-            return refusal
+    is_large = result is not ABSENT and j.octets(result) > limited["result_bytes_max"]
+    if (not is_plain or is_large) and (refusal := _invalid_report(item, limited)) is not None:
+        return refusal
     if wait is None:
         return {"outcome": "early"}
     if wait["state"] == "open" or "no_wait_cas" in tx.bugs:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import replace
@@ -26,6 +28,9 @@ from tests.journeys.chaos.run import Report, run_chaos
 
 def main() -> int:
     arguments = _parser().parse_args()
+    signal.signal(
+        signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT)
+    )  # asyncio takes everything down for it
     gate = GATES[arguments.gate or ("mutant" if arguments.mutant else "commit")]
     changed = {
         name: value for name, value in vars(arguments).items() if name in vars(gate.options) and value is not None

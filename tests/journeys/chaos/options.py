@@ -27,15 +27,15 @@ class Options:
     concurrency: int = 8
     lease_seconds: float = 1.5
     start_every: float = 0.4
-    open_max: int = 12
+    open_max: int = 40
     slow_percent: int = 6
-    chaos_seconds: float = 600.0
-    limit_seconds: float = 900.0
+    chaos_seconds: float = 240.0
+    limit_seconds: float = 600.0
     skew_minutes: float = 10.0
     disk_megabytes: int = 400
 
     kill_worker_every: float = 1.3
-    kill_tool_every: float = 5.0
+    kill_tool_every: float = 8.0
     kill_client_every: float = 6.0
     freeze_every: float = 3.0
     cut_every: float = 6.0

@@ -94,7 +94,7 @@ class Fleet:
     def kill(self, role: str, dice: random.Random) -> str | None:
         """Send SIGKILL to one of them; answers its name, None when there is none to kill.
 
-        Mostly to a worker that is at work by now: on a busy machine few would live to see their first turn.
+        Mostly a worker that is at work by now, or none: on a busy machine few would live to see their first turn.
         """
         slot = self._choose(role, dice)
         if slot is None or slot.process is None:
@@ -137,7 +137,7 @@ class Fleet:
     def _choose(self, role: str, dice: random.Random) -> Slot | None:
         living = [s for s in self._slots if s.role == role and s.process is not None and s.process.poll() is None]
         if role == WORKER and dice.random() < AT_WORK_SHARE:
-            living = [slot for slot in living if self._is_at_work(slot)] or living
+            living = [slot for slot in living if self._is_at_work(slot)]
         return dice.choice(living) if living else None
 
     def _is_at_work(self, slot: Slot) -> bool:

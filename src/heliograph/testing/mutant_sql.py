@@ -1,0 +1,141 @@
+"""The mutants in the SQL: for each, pairs of what stands in the kernel and what stands there instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_FORGET_EVENT = "delete from heliograph.outbox o using jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint) where o.key = 'evt:' || e.turn_id and {when};"
+_TERMINAL_ENDS = (
+    "stop_reason = null, refusals = 0, trace_id = null, parent_step_id = null, moved_at = greatest(p_now, h.moved_at)\n"
+    "from ending e\nwhere h.ctid = e.head_at and e.is_active;"
+)
+
+REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "no_bump": (
+        ("turn_epoch = h.turn_epoch + 1, owner = p_worker", "turn_epoch = h.turn_epoch, owner = p_worker"),
+        ("set status = 'dispatched', turn_epoch = turn_epoch + 1, owner = null", "set status = 'dispatched', owner = null"),
+    ),
+    "ungated_append": (
+        ("if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then\n"
+         "v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', 'stale');\ncontinue;",
+         "if false then\ncontinue;"),
+    ),
+    "append_repeats": (("if v_lease.said > (p_item ->> 'said')::integer then", "if false then"),),
+    "no_lease_sweep": (
+        ("where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now", "where false"),
+    ),
+    "attempts_unbounded": (("if v_attempts < v_max then", "if true then"),),
+    "recovery_loses_place": (
+        ("due_at = p_due_at, moved_at = v_now", "due_at = p_due_at, ready_at = v_now, moved_at = v_now"),
+    ),
+    "finish_splits_event": ((_TERMINAL_ENDS, _TERMINAL_ENDS + _FORGET_EVENT.format(when="e.epoch is not null")),),
+    "kernel_end_without_event": ((_TERMINAL_ENDS, _TERMINAL_ENDS + _FORGET_EVENT.format(when="e.epoch is null")),),
+    "no_bell_sweep": (("h.target = r.target and h.moved_at <= v_before)", "false)"),
+                      ("where h.project_id = p_project and h.due_at <= v_before) late", "where false) late")),
+    "enqueue_no_dedup": (
+        ("elsif exists (select from heliograph.agent_turns\n"
+         "where project_id = p_project and agent_turn_id = p_message ->> 'turn_id') then", "elsif false then"),
+    ),
+    "dispatch_lifo": (("order by q.queue_seq limit 1) t", "order by q.queue_seq desc limit 1) t"),),
+    "result_fields_unchecked": (("case when t.result_fields is not null then", "case when false then"),),
+    "no_version_guard": (("when r.version is distinct from (i.item #>> '{reaction,version}')::bigint", "when false"),),
+    "react_unguarded": (
+        ("if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')\n"
+         "= (v_item #>> '{reaction,version}')::bigint then", "if true then"),
+    ),
+    "ends_with_open_turns": (
+        ("'memory', p_run.memory, 'open_turns', p_run.open_turns,", "'memory', p_run.memory, 'open_turns', least(p_run.open_turns, 1),"),
+    ),
+    "open_turns_miscounted": (
+        ("update heliograph.runs set open_turns = open_turns - 1\nwhere project_id = p_project and run_id = v_turn.run_id;", ""),
+    ),
+    "finish_no_gate": (
+        ("select x.agent_id, x.active_agent_turn_id from heliograph.agent_state_head x\n"
+         "where x.project_id = p_project and x.agent_id = v_agents[n] and x.status = 'running'\n"
+         "and x.active_agent_turn_id = i.item ->> 'turn_id' and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true",
+         "select x.agent_id, x.active_agent_turn_id from heliograph.agent_state_head x\n"
+         "where x.project_id = p_project and x.agent_id = v_agents[n] and x.active_agent_turn_id = i.item ->> 'turn_id' offset 0) h on true"),
+    ),
+    "no_ttl_sweep": (
+        ("where t.project_id = p_project and t.state <> 'done' and t.expires_at <= p_now and h.refusals = 0", "where false"),
+    ),
+    "no_chain": (("where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h", "where false offset 0) h"),),
+    "no_owed": (
+        ("v_owed integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);",
+         "v_owed integer := 0;"),
+    ),
+    "no_wait_cas": (
+        ("when w.state = 'open' then '{\"outcome\": \"applied\"}'", "when true then '{\"outcome\": \"applied\"}'"),
+        ("where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id\nand y.state = 'open' offset 0) w",
+         "where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id offset 0) w"),
+    ),
+    "epoch_gate": (
+        ("select x.kind, x.state, x.status, x.token_hash from", "select x.kind, x.state, x.status, x.token_hash, x.epoch from"),
+        ("then '{\"outcome\": \"bad_token\"}'",
+         "then '{\"outcome\": \"bad_token\"}' when w.epoch <> (\n"
+         "select max(l.turn_epoch) from heliograph.leases l where l.project_id = p_project and l.agent_id = t.agent_id\n"
+         "and l.agent_turn_id = i.item ->> 'turn_id') then '{\"outcome\": \"duplicate\"}'"),
+    ),
+    "early_dropped": (
+        ("when w.kind is null and (coalesce(octet_length(", "when w.kind is null and (true or coalesce(octet_length("),
+    ),
+    "early_forgotten": (
+        ("if v_results is not null then\nperform heliograph._resolve(p_project, v_results, p_limits, true, p_now);\nend if;\n"
+         "update heliograph.agent_inbox m set status = 'dead'", "update heliograph.agent_inbox m set status = 'dead'"),
+    ),
+    "no_token": (
+        ("(w.token_hash is not null\nand w.token_hash is distinct from sha256(convert_to(i.item ->> 'token', 'UTF8')))", "false"),
+    ),
+    "child_not_reported": (("from ending where parent_turn_id is not null", "from ending where false"),),
+    "children_run_on": (("from wait where child_turn_id is not null", "from wait where false"),),
+    "no_report_sweep": (
+        ("where x.project_id = p_project and x.kind = 'report' and x.published_at is null and x.due_at <= p_now", "where false"),
+    ),
+    "prune_needed": (
+        ("bool_and(s.at < p_before and s.seq + s.count <= coalesce(v_needed, s.seq + s.count))", "bool_and(s.at < p_before)"),
+    ),
+    "no_recheck": (
+        ("x.agent_turn_id = i.turn_id and x.state = 'open' and x.kind <> 'inline' offset 0) o",
+         "x.agent_turn_id = i.turn_id and x.kind <> 'inline' offset 0) o"),
+        ("where o.waits > 0 and not (coalesce(i.\"join\" = 'each', false) and case", "where o.waits > 0 and not (false and case"),
+    ),
+    "no_timeout_sweep": (
+        ("where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now and h.refusals = 0",
+         "where false"),
+    ),
+    "resume_at_once": (("o.waits = 0 or s.resumes_on = 'each' as resumes", "true as resumes"),),
+    "commands_die": (
+        ("set published_at = case when o.kind = 'cmd' then null else p_now end, deliveries = o.deliveries + 1,\n"
+         "due_at = case when o.kind = 'cmd' then heliograph._due_again(o.deliveries, p_now) else o.due_at end",
+         "set published_at = p_now, deliveries = o.deliveries + 1"),
+    ),
+    "blind_retry": (("when w.effect in ('pure', 'idempotent') then '{\"outcome\": \"again\"}'", "when true then '{\"outcome\": \"again\"}'"),),
+    "defer_uncapped": (("if v_defers >= v_most then", "if false then"),),
+    "cycles_allowed": (("from queue q where q.agent_id in (select a.agent_id from ancestor a)", "from queue q where false"),),
+    "stop_no_check": (
+        ("elsif v_turn.state = 'done' then\nreturn jsonb_build_object('outcome', 'already_done', 'turn_outcome', v_turn.outcome);",
+         ""),
+    ),
+    "stop_not_told": (
+        ("case when r.stop_requested_at is null then '{}'", "case when true then '{}'"),
+    ),
+    "no_stop_sweep": (
+        ("v_answer := heliograph._sweep_each(p_project, 'stop', v_due,", "v_answer := heliograph._sweep_each(p_project, 'stop', '{}'::text[],"),
+    ),
+    "stop_lost": (("when h.stop_requested_at is not null then '{\"outcome\": \"stopped\"}'", "when false then '{}'"),),
+    "stop_forgotten": (
+        ("if v_head.stop_requested_at is null then\nreturn null;\nend if;",
+         "update heliograph.agent_state_head set stop_requested_at = null, force_at = null, stop_reason = null\n"
+         "where project_id = p_project and agent_id = p_agent_id;\nreturn null;"),
+    ),
+    "force_postponed": (
+        ("force_at = least(force_at, v_force_at),", "force_at = v_force_at,"),
+        ("and (force_at is null or force_at > v_force_at);", ";"),
+    ),
+    "stopped_run_wakes": (("where x.status <> 'running') r", "where false) r"),),
+    "depth_unbounded": (("from queue q where v_depth > p_limits.depth_max", "from queue q where false"),
+                        ("elsif (p_message ->> 'depth')::integer > p_limits.depth_max then", "elsif false then")),
+    "queue_unbounded": (("where w.queued + w.more > p_limits.queue_max", "where false"),),
+    "cards_unbounded": (("and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end)", "and false) end)"),),
+    "running_unbounded": (("if v_running_max is not null then", "if false then"),),
+}  # fmt: skip
