@@ -346,7 +346,7 @@ async def test_a_login_takes_the_bounds_of_its_role_and_keeps_its_own(shared_url
             for name in ("statement_timeout", "idle_in_transaction_session_timeout", "tcp_user_timeout")
         }
     assert bounds == {
-        "statement_timeout": "30000ms", "idle_in_transaction_session_timeout": "10000ms", "tcp_user_timeout": bounds["tcp_user_timeout"],
+        "statement_timeout": "30000ms", "idle_in_transaction_session_timeout": "5000ms", "tcp_user_timeout": bounds["tcp_user_timeout"],
     }  # fmt: skip
     operator = await connect(shared_url)
     for service_name in SERVICES:

@@ -49,6 +49,7 @@ class PostgresServer:
         self.files = Cluster(home.resolve(), VERSION, find_binaries(VERSION))
         self._environment = {**FIXED_ENVIRONMENT, "PATH": os.environ.get("PATH", ""), **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopping: StopMode | None = None
         self._identity = choose_identity(self.files.data, [self.files.home, self.files.bin / "postgres"])
 
     @property
@@ -71,6 +72,8 @@ class PostgresServer:
 
     async def start(self) -> None:
         """Returns when it answers, its recovery done; does nothing when it runs. Raises RuntimeError with its last words."""
+        if self._stopping is not None:
+            await self._wait_stopped(self._stopping)  # whoever stopped it may have been cancelled in the middle
         if self.is_running:
             return
         self.files.clear_leftovers()
@@ -98,10 +101,16 @@ class PostgresServer:
         """fast: open transactions are rolled back, and a checkpoint is written; immediate: as in a crash."""
         if self._process is not None:
             self._process.send_signal(_SIGNALS[mode])
-            try:
-                await asyncio.to_thread(self._process.wait, STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"PostgreSQL did not stop ({mode}) within {STOP_SECONDS:g} s") from None
+            self._stopping = mode
+            await self._wait_stopped(mode)
+
+    async def _wait_stopped(self, mode: StopMode) -> None:
+        assert self._process is not None
+        try:
+            await asyncio.to_thread(self._process.wait, STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"PostgreSQL did not stop ({mode}) within {STOP_SECONDS:g} s") from None
+        self._stopping = None
 
     async def recover(self) -> None:
         """Returns when it answers a query after a crash: it recovers by itself, or has ended because it could not.

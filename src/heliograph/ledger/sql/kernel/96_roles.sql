@@ -36,8 +36,9 @@ exception when insufficient_privilege then
 end $$;
 
 -- How long a client may hold a lock (S21). A login takes these from the role by `helio db grant`: PostgreSQL applies the
--- settings of the role that logs in, not of those it is a member of. Who waits is more patient than a frozen holder is
--- given, and a statement lasts no longer than its client waits for it. Other values that somebody has set are left alone.
+-- settings of the role that logs in, not of those it is a member of. A holder that froze is given less time than whoever
+-- waits for it; one that takes no more of an answer is seen by TCP alone: no timeout of a statement interrupts a send.
+-- Other values that somebody has set are left alone.
 do $$
 declare
     v_each record;
@@ -46,7 +47,7 @@ begin
         select r.rolname, s.name, s.value
           from pg_roles r
           join pg_namespace n on n.nspname = 'heliograph' and n.nspowner::regrole::text = 'heliograph_owner'
-         cross join (values ('idle_in_transaction_session_timeout', '10s'), ('lock_timeout', '15s'),
+         cross join (values ('idle_in_transaction_session_timeout', '5s'), ('lock_timeout', '8s'),
                             ('statement_timeout', '30s'), ('tcp_user_timeout', '30s')) s (name, value)
          where r.rolname in ('heliograph_worker', 'heliograph_api', 'heliograph_reader')
            and not exists (select from pg_db_role_setting g, unnest(g.setconfig) c
