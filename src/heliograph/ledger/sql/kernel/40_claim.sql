@@ -21,8 +21,8 @@ begin
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     end if;
     if v_running_max is not null then
-        v_limit := least(p_limit, v_running_max - (select count(*) from heliograph.agent_state_head
-                                                    where project_id = p_project and status = 'running'));
+        v_limit := greatest(0, least(p_limit, v_running_max - (select count(*) from heliograph.agent_state_head
+                                                                where project_id = p_project and status = 'running')));
     end if;
     -- two statements: the second has a snapshot that is newer than the locks
     -- each target by itself, so that the index gives the first ones in order however many are waiting
@@ -45,7 +45,7 @@ begin
                    and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
                  order by h.due_at, h.agent_id
                  limit v_limit for update skip locked) deferred) ready
-         order by ready.priority desc, ready.ready_at, ready.agent_id limit greatest(v_limit, 0)) picked;
+         order by ready.priority desc, ready.ready_at, ready.agent_id limit v_limit) picked;
     if v_agent_ids is null then
         return '[]';
     end if;
