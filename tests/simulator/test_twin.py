@@ -24,7 +24,8 @@ def ask(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -
 
 
 @pytest.mark.xfail(
-    reason="react words its refusals otherwise in the twin, and an early report has another edge; to be mended"
+    strict=False,
+    reason="react words its refusals otherwise in the twin, and an early report has another edge; to be mended",
 )
 @pytest.mark.parametrize("first", range(0, 120, 30))
 def test_any_sequence_of_calls_has_the_same_answers_and_leaves_the_same_rows(
