@@ -22,12 +22,11 @@ SIBLINGS = 30
 class Sender:
     """A kernel function whose calls the test lets through one by one; it answers each item with its tenfold.
 
-    An item below zero is refused, and with it the call that it is in. The tasks of the world are counted, too.
+    An item below zero is refused, and with it the call that it is in.
     """
 
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
-        self.spawned = 0
         self.outage: StoreUnavailable | None = None
         self._gates: list[asyncio.Event] = []
         self._is_open = False
@@ -47,15 +46,18 @@ class Sender:
         return [10 * item for item in items]
 
     def spawn(self, _name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        self.spawned += 1
         self._tasks.append(asyncio.create_task(work))
         return self._tasks[-1]
 
     async def asked(self, *items: int) -> list[asyncio.Task[int]]:
-        """One caller for each item, in this order; returns when all of them are under way or wait."""
+        """One caller for each item, all at once, in this order; returns when all of them are under way or wait."""
         tasks = [asyncio.create_task(self.coalescer.call(item)) for item in items]
         await settled()
         return tasks
+
+    async def busy(self) -> list[asyncio.Task[int]]:
+        """One caller on each lane: 1, 2 .."""
+        return [task for item in range(1, LANES + 1) for task in await self.asked(item)]
 
     def let(self, call: int) -> None:
         """The reply to this call comes."""
@@ -73,18 +75,27 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_lone_call_is_sent_at_once_by_its_caller() -> None:
+async def test_a_lone_call_is_sent_at_once() -> None:
     sender = Sender()
     [task] = await sender.asked(1)
     assert sender.calls == [[1]]
     sender.let(0)
     assert await task == 10
-    assert sender.spawned == 0
+
+
+async def test_what_is_asked_at_the_same_time_leaves_together_on_one_lane() -> None:
+    sender = Sender()
+    tasks = await sender.asked(1, 2, 3)
+    assert sender.calls == [[1, 2, 3]]
+    sender.let_all()
+    assert await asyncio.gather(*tasks) == [10, 20, 30]
 
 
 async def test_calls_that_wait_leave_together_in_order_and_each_gets_its_own_answer() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(1, LANES + 6))
+    tasks = await sender.busy()
+    for item in range(LANES + 1, LANES + 6):
+        tasks += await sender.asked(item)
     assert sender.calls == [[n] for n in range(1, LANES + 1)]
     sender.let(0)
     await settled()
@@ -95,49 +106,49 @@ async def test_calls_that_wait_leave_together_in_order_and_each_gets_its_own_ans
 
 async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(1, LANES + 3))
+    tasks = [*await sender.busy(), *await sender.asked(7, 8)]
     sender.let(0)
     await tasks[0]
     tasks += await sender.asked(99)
     sender.let_all()
     await asyncio.gather(*tasks)
-    assert [item for call in sender.calls for item in call] == [*range(1, LANES + 3), 99]
+    assert [item for call in sender.calls for item in call] == [*range(1, LANES + 1), 7, 8, 99]
 
 
 async def test_a_call_holds_so_many_items_and_no_more() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(LANES + 2 * BATCH_MAX + 1))
+    tasks = [*await sender.busy(), *await sender.asked(*range(2 * BATCH_MAX + 1))]
     sender.let_all()
-    assert await asyncio.gather(*tasks) == [10 * n for n in range(LANES + 2 * BATCH_MAX + 1)]
+    await asyncio.gather(*tasks)
     assert [len(call) for call in sender.calls[LANES:]] == [BATCH_MAX, BATCH_MAX, 1]
 
 
 async def test_a_poisoned_item_fails_alone() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(1, LANES + 1), 7, -8, 9)
+    tasks = await sender.asked(7, -8, 9)
     sender.let_all()
-    answers = await asyncio.gather(*tasks[LANES:], return_exceptions=True)
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert (answers[0], answers[2]) == (70, 90)
     assert isinstance(answers[1], KernelRefused)
-    assert sender.calls[LANES:] == [[7, -8, 9], [7], [-8], [9]]
+    assert sender.calls == [[7, -8, 9], [7], [-8], [9]]
     assert await sender.coalescer.call(5) == 50
 
 
 async def test_an_outage_fails_everyone_in_the_call_without_asking_again_for_each() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(LANES + 3))
+    tasks = await sender.asked(1, 2, 3)
     sender.outage = StoreUnavailable("away")
     sender.let_all()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(answer) for answer in answers} == {StoreUnavailable}
-    assert len(sender.calls) == LANES + 1
+    assert len(sender.calls) == 1
     sender.outage = None
     assert await sender.coalescer.call(5) == 50
 
 
 async def test_a_caller_cancelled_while_it_waits_takes_its_item_back() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(1, LANES + 1), 7, 8, 9)
+    tasks = [*await sender.busy(), *await sender.asked(7, 8, 9)]
     await cancelled(tasks[LANES + 1])
     sender.let_all()
     assert [await task for task in tasks if not task.cancelled()] == [10 * n for n in (*range(1, LANES + 1), 7, 9)]
@@ -146,36 +157,36 @@ async def test_a_caller_cancelled_while_it_waits_takes_its_item_back() -> None:
 
 async def test_a_caller_cancelled_while_its_call_is_under_way_harms_nobody_in_it() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(1, LANES + 1), 7, 8, 9)
-    sender.let(0)
-    await settled()
-    await cancelled(tasks[LANES + 1])
+    tasks = await sender.asked(7, 8, 9)
+    await cancelled(tasks[1])
     sender.let_all()
-    assert [await tasks[LANES], await tasks[LANES + 2]] == [70, 90]
-    assert sender.calls[LANES:] == [[7, 8, 9]]
+    assert [await tasks[0], await tasks[2]] == [70, 90]
+    assert sender.calls == [[7, 8, 9]]
 
 
-async def test_a_lone_caller_that_is_cancelled_leaves_its_lane_to_those_who_wait() -> None:
+async def test_when_all_callers_of_a_call_are_cancelled_before_it_leaves_the_lane_is_free_again() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(1, LANES + 2))
-    await cancelled(tasks[0])
+    tasks = [*await sender.busy(), *await sender.asked(7)]
+    sender.let(0)
+    await cancelled(tasks[LANES])
     await settled()
-    assert sender.calls[LANES:] == [[LANES + 1]]
+    assert sender.calls == [[n] for n in range(1, LANES + 1)]
+    tasks += await sender.asked(8)
     sender.let_all()
-    assert await tasks[LANES] == 10 * (LANES + 1)
+    assert await tasks[-1] == 80
 
 
 async def test_when_the_runtime_closes_nobody_waits_for_ever() -> None:
     sender = Sender()
-    tasks = await sender.asked(*range(LANES + 2))
+    tasks = [*await sender.busy(), *await sender.asked(7, 8)]
     sender.let(0)
     await settled()
-    await cancelled(sender._tasks[0])
+    await cancelled(sender._tasks[-1])
     await settled()
     assert tasks[LANES].cancelled()
     assert tasks[LANES + 1].cancelled()
     sender.let_all()
-    assert await tasks[1] == 10
+    assert await tasks[1] == 20
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:

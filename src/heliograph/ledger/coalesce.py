@@ -1,10 +1,9 @@
-"""Calls that wait at the same time become one array call: one commit for many (kernel.md section 6).
+"""Calls that are made at the same time become one array call: one commit for many (kernel.md section 6).
 
-There is no timer. A call that finds a lane free is sent at once, alone and in its
-caller; one that finds none waits, and all that waited leave together when a lane
-comes free. So nobody is delayed for company, and the more callers there are, the
-fewer commits each costs. Durability is what it was: every caller goes on after
-the commit that holds its item.
+There is no timer. A call that finds a lane free takes it, and leaves when the tasks that are ready now have had their
+turn: what they ask comes along, as the turns do that were claimed together. A call that finds no lane free waits, and
+all that waited leave together when one comes free. So nobody is delayed for company, and the more callers there are,
+the fewer commits each costs. Durability is what it was: every caller goes on after the commit that holds its item.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ class Coalescer(Generic[Item, Answer]):
         self._name = name
         self._send = send
         self._free = LANES
+        self._is_boarding = False
         self._waiting: deque[_Waiter[Item, Answer]] = deque()
 
     async def call(self, item: Item) -> Answer:
         """The answer to `item`. Raises what `send` raises for it."""
-        if self._free and not self._waiting:
-            return await self._call_alone(item)
         waiter = _Waiter[Item, Answer](item, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
+        self._depart()
         try:
             return await waiter.answer
         except asyncio.CancelledError:
@@ -59,33 +58,30 @@ class Coalescer(Generic[Item, Answer]):
                 self._waiting.remove(waiter)
             raise
 
-    async def _call_alone(self, item: Item) -> Answer:
-        self._free -= 1
-        try:
-            [answer] = await self._send([item])
-        except (Exception, asyncio.CancelledError):  # and no `finally`: a coroutine that is dropped must do nothing
-            self._leave()
-            raise
-        self._leave()
-        return answer
-
-    def _leave(self) -> None:
-        """A lane is free: whoever waits goes."""
-        self._free += 1
-        while self._free and self._waiting:
+    def _depart(self) -> None:
+        """Take a free lane for those who wait. One at a time is boarded: who comes meanwhile comes along."""
+        if self._free and self._waiting and not self._is_boarding:
             self._free -= 1
-            batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
-            self._world.spawn(f"ledger {self._name}", self._call_together(batch))
+            self._is_boarding = True
+            self._world.spawn(f"ledger {self._name}", self._call_together())
 
-    async def _call_together(self, batch: list[_Waiter[Item, Answer]]) -> None:
+    async def _call_together(self) -> None:
+        self._is_boarding = False
+        batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+        self._depart()
         try:
-            await self._answer(batch)
-        except asyncio.CancelledError:  # the runtime closes
+            if batch:
+                await self._answer(batch)
+        except asyncio.CancelledError:  # the runtime closes; no `finally`: a coroutine that is dropped must do nothing
             for waiter in batch:
                 waiter.answer.cancel()
             self._leave()
             raise
         self._leave()
+
+    def _leave(self) -> None:
+        self._free += 1
+        self._depart()
 
     async def _answer(self, batch: list[_Waiter[Item, Answer]]) -> None:
         try:

@@ -19,6 +19,7 @@ from heliograph.worker.sweeps import Watchdog
 log = logging.getLogger("heliograph.worker")
 
 POLL_SECONDS = 5.0  # the bound on a lost bell
+_AGAIN_SECONDS = 0.05  # after a bell: SKIP LOCKED may have passed over what somebody was only looking at
 _HAND_BACK_LEASE_SECONDS = 0.1
 
 
@@ -48,10 +49,11 @@ class Worker:
         tasks = [world.spawn(f"{self.name} heartbeat", self._heartbeat()),
                  world.spawn(f"{self.name} watchdog", self.watchdog.run())]  # fmt: skip
         try:
+            is_rung = True
             while not self.is_stopping or self._running:
                 ear.clear()
                 await self._drain()
-                await ear.wait(POLL_SECONDS)
+                is_rung = await ear.wait(_AGAIN_SECONDS if is_rung and self._room > 0 else POLL_SECONDS)
         finally:
             ear.close()
             for task in tasks:
@@ -86,23 +88,18 @@ class Worker:
         return self.concurrency - len(self._running)
 
     async def _drain(self) -> None:
-        """Claim until there is nothing to claim, or no room. An empty look is repeated once: SKIP LOCKED may pass
-        over what another claim was only looking at."""
-        empty = 0
-        while empty < 2 and not self.is_stopping and self._room > 0:
-            try:
-                empty = 0 if await self._look() else empty + 1
-            except StoreUnavailable as error:
-                log.warning("cannot claim: %s", error.message)
-                await self._world.sleep(0.5)
-                return
+        """Claim until there is nothing to claim, or no room."""
+        try:
+            await self._look()
+        except StoreUnavailable as error:
+            log.warning("cannot claim: %s", error.message)
+            await self._world.sleep(0.5)
 
-    async def _look(self) -> bool:
+    async def _look(self) -> None:
         """Offer the free slots to each project, fairly; what one of them leaves is offered to the others."""
         self._looks += 1
         first = self._looks % len(self.kits)
         hungry = self.kits[first:] + self.kits[:first]
-        found = False
         while hungry and self._room > 0 and not self.is_stopping:
             offers = shares(self._room, [sum(drive.kit is kit for drive in self._running.values()) for kit in hungry])
             for kit, offer in zip(list(hungry), offers, strict=True):
@@ -111,10 +108,8 @@ class Worker:
                 claimed = await kit.ledger.claim(kit.claims, self.name, offer, self.lease_seconds)
                 for turn in claimed:
                     self._start(turn, kit)
-                found = found or bool(claimed)
                 if len(claimed) < offer:
                     hungry.remove(kit)
-        return found
 
     def _start(self, claimed: Claimed, kit: Kit) -> None:
         if log.isEnabledFor(logging.INFO):
@@ -136,8 +131,10 @@ class Worker:
             log.error("%s is given up here: %s", turn_id, error.message)
         finally:
             if self._holds(drive):
+                was_full = self._room == 0  # else there was nothing more to claim, and a bell tells of what is new
                 del self._running[drive.kit.project, turn_id]
-                self._world.ring([self._slot])
+                if was_full or self.is_stopping:
+                    self._world.ring([self._slot])
 
     def _holds(self, drive: Drive) -> bool:
         return self._running.get((drive.kit.project, drive.claimed.turn_id)) is drive
