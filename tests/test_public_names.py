@@ -12,6 +12,7 @@ PUBLIC = [
     "AgentSpec",
     "Call",
     "CallResult",
+    "Card",
     "Client",
     "Command",
     "Context",

@@ -18,6 +18,7 @@ from typing import Any
 
 from pglast.parser import parse_sql_json
 
+from heliograph.codes import CODES, REASONS
 from heliograph.errors import HeliographError
 from heliograph.ledger.install import migrations
 from heliograph.lifecycle.phases import NEXT, STOP, Phase
@@ -43,6 +44,18 @@ def descendants(error: type[HeliographError], depth: int = 0) -> Iterator[tuple[
     for below in error.__subclasses__():
         if below.__module__ == HeliographError.__module__:
             yield from descendants(below, depth + 1)
+
+
+def render_codes() -> str:
+    """The codes that a turn or a call may end with."""
+    lines = ["| Code | In phase | Worth another try | Meaning |", "|---|---|---|---|"]
+    lines += [f"| `{c.code}` | {c.phase} | {'yes' if c.recoverable else 'no'} | {c.meaning} |" for c in CODES]
+    return "\n".join(lines) + "\n"
+
+
+def render_reasons() -> str:
+    """The reasons of a stop that we give ourselves."""
+    return "\n".join(["| Reason | Who says it |", "|---|---|", *(f"| `{r}` | {who} |" for r, who in REASONS)]) + "\n"
 
 
 def render_moves() -> str:
@@ -81,6 +94,8 @@ def render_phases() -> str:
 PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("signals.md", render_catalog),
     ("errors.md", render_errors),
+    ("errors.md", render_codes),
+    ("errors.md", render_reasons),
     ("states.md", render_moves),
     ("states.md", render_phases),
     ("reference/kernel.md", render_kernel),

@@ -131,7 +131,7 @@ def inside(function: Function) -> Iterator[str]:
                 yield problem
         return
     # The parser has no catalog, so a parameter or a variable of a row type is a record to it.
-    source = re.sub(r"\b([pv]_\w+\s+)heliograph\.\w+(?=[\s,;)])", r"\1record", function.source)
+    source = re.sub(r"\b([pv]_\w+\s+|returns )heliograph\.\w+(?=[\s,;)])", r"\1record", function.source)
     for kind, node in walk(json.loads(parse_plpgsql_json(source))):
         if kind in {"PLpgSQL_stmt_dynexecute", "PLpgSQL_stmt_dynfors"}:
             yield "a dynamic statement"

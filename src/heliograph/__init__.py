@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from heliograph.harness.scripted import ScriptedModel
     from heliograph.ports import Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta
     from heliograph.reactive.agent import AgentSpec, define_agent
+    from heliograph.records import Card
     from heliograph.runtime import RunResult, Runtime, open_runtime
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
@@ -45,6 +46,7 @@ _HOMES = {
     "heliograph.harness.scripted": ("ScriptedModel",),
     "heliograph.ports": ("Harness", "ModelReply", "ModelRequest", "TextDelta", "ThinkingDelta"),
     "heliograph.reactive.agent": ("AgentSpec", "define_agent"),
+    "heliograph.records": ("Card",),
     "heliograph.runtime": ("RunResult", "Runtime", "open_runtime"),
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),
@@ -55,7 +57,7 @@ _HOMES = {
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "AgentFailed", "AgentSpec", "Call", "CallResult", "Client", "Command", "Context", "Defer", "Delegation",
+    "AgentFailed", "AgentSpec", "Call", "CallResult", "Card", "Client", "Command", "Context", "Defer", "Delegation",
     "DelegationFailed", "Harness", "HarnessError", "Heliograph", "HeliographError", "InvalidInput", "KernelRefused",
     "ModelReply", "ModelRequest", "NotFound", "Refused", "RunResult", "Runtime", "ScriptedModel", "SetupError", "Signal",
     "Source", "StepInDoubt", "StopResult", "StoreUnavailable", "TextDelta", "ThinkingDelta", "ToolFailed", "ToolTimedOut",

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from heliograph.codes import USER_INTERRUPT
 from heliograph.errors import InvalidInput, NotFound, shown
 from heliograph.reactive.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.reactive.state import StateShape
@@ -161,7 +162,7 @@ class Heliograph:
 
     async def stop(
         self, run_id: str | None = None, *, turn: str | None = None, now: bool = False, grace_seconds: float = 10.0,
-        reason: str = "user_interrupt",
+        reason: str = USER_INTERRUPT,
     ) -> StopResult:  # fmt: skip
         """End a run, or one turn, as canceled; see `Client.stop_run` and `Client.stop_turn`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,18 @@ from heliograph.errors import InvalidInput, shown
 
 POSTGRES_VERSIONS = (18, 16)
 
+PRUNE_SECONDS_MAX = 100 * 365 * 86_400.0
+_SPAN = re.compile(r"([0-9]{1,9})([smhd])")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """database_url: PostgreSQL 15 or later; None means the embedded server, whose data lie under `home`."""
+    """database_url: PostgreSQL 15 or later; None means the embedded server, whose data lie under `home`.
+
+    prune_after_seconds: how long workers keep what has ended; None keeps it for ever, for what an agent did is its
+    owner's, and nobody else can tell when it is of no more use.
+    """
 
     database_url: str | None = None
     home: Path = Path(".heliograph")
@@ -21,10 +30,11 @@ class Settings:
     model: str | None = None
     postgres_version: int = 18
     nats_url: str | None = None
+    prune_after_seconds: float | None = None
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """From HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION and _NATS_URL; empty means not set.
+    """From HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL and _PRUNE_AFTER; empty means not set.
 
     Raises InvalidInput naming the variable and what it takes.
     """
@@ -40,4 +50,19 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         raise InvalidInput("HELIOGRAPH_DATABASE_URL begins with postgresql://, such as postgresql://user@host/database",
                            code="invalid_url")  # fmt: skip
     return Settings(url, Path(get("HOME") or ".heliograph"), get("PROJECT") or "default", get("MODEL"), int(version),
-                    get("NATS_URL"))  # fmt: skip
+                    get("NATS_URL"), _read_age(get("PRUNE_AFTER")))  # fmt: skip
+
+
+def read_span(text: str) -> float | None:
+    """`30s`, `10m`, `2h`, `30d` in seconds; None for what is none."""
+    found = _SPAN.fullmatch(text)
+    return None if found is None else float(int(found[1]) * _UNIT_SECONDS[found[2]])
+
+
+def _read_age(text: str | None) -> float | None:
+    if text is None:
+        return None
+    if not (seconds := read_span(text)) or seconds > PRUNE_SECONDS_MAX:
+        raise InvalidInput(f"HELIOGRAPH_PRUNE_AFTER is an age such as 30d, 12h or 90m, not {shown(text)}",
+                           code="out_of_range")  # fmt: skip
+    return seconds

@@ -25,11 +25,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from heliograph.codes import ACTION_FAILED, DELEGATION_ERROR, IN_DOUBT, TIMEOUT, TOOL_ERROR, TOOL_TIMEOUT, UNKNOWN
+
 
 class HeliographError(Exception):
     """The root; `exit_code` is what the command line ends with."""
 
-    default_code: ClassVar[str] = "UNKNOWN"
+    default_code: ClassVar[str] = UNKNOWN
     exit_code: ClassVar[int] = 1
     recoverable: bool = False  # trying again may help; of a class, unless one error says otherwise
 
@@ -93,7 +95,7 @@ class StoreUnavailable(HeliographError):
 class AgentFailed(HeliographError):
     """An agent's output does not fit what it updates, or its reducer raised."""
 
-    default_code = "ACTION_FAILED"
+    default_code = ACTION_FAILED
 
 
 class HarnessError(HeliographError):
@@ -103,7 +105,7 @@ class HarnessError(HeliographError):
     retry_after_seconds: how long the provider asked to be left alone.
     """
 
-    default_code = "ACTION_FAILED"
+    default_code = ACTION_FAILED
 
     def __init__(
         self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
@@ -117,7 +119,7 @@ class HarnessError(HeliographError):
 class ToolFailed(HeliographError):
     """A call answered with an error; `error` is what the tool sent, `code` the tool's own where it gave one."""
 
-    default_code = "TOOL_ERROR"
+    default_code = TOOL_ERROR
 
     def __init__(
         self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
@@ -133,13 +135,13 @@ class ToolFailed(HeliographError):
 class ToolTimedOut(ToolFailed):
     """A call was not answered before its deadline; a later answer is only logged."""
 
-    default_code = "TOOL_TIMEOUT"
+    default_code = TOOL_TIMEOUT
 
 
 class StepInDoubt(HeliographError):
     """A step began and nobody knows whether it happened: it is not tried again blindly. Ask, verify, or give up."""
 
-    default_code = "IN_DOUBT"
+    default_code = IN_DOUBT
 
     def __init__(
         self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
@@ -153,7 +155,7 @@ class StepInDoubt(HeliographError):
 class DelegationFailed(HeliographError):
     """A turn that was delegated failed, was canceled or timed out; `outcome` says which, `error` is its own."""
 
-    default_code = "DELEGATION_ERROR"
+    default_code = DELEGATION_ERROR
 
     def __init__(
         self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
@@ -169,7 +171,7 @@ class DelegationFailed(HeliographError):
 class TurnTimedOut(HeliographError):
     """Work ran longer than it may."""
 
-    default_code = "TIMEOUT"
+    default_code = TIMEOUT
 
 
 def shown(value: object, limit: int = 80) -> str:

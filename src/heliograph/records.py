@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -10,6 +11,18 @@ RunStatus = Literal["running", "terminating", "ended"]
 Outcome = Literal["success", "failed", "canceled", "timeout", "partial"]
 CallKind = Literal["tool", "inline", "child", "timer", "human"]
 CallStatus = Literal["success", "failed", "timeout", "unknown", "canceled"]
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A card of a box. turn_id, epoch: of the turn that wrote it; None for one that came from outside."""
+
+    card_id: str
+    kind: str
+    content: Any
+    position: int
+    created_at: datetime
+    turn_id: str | None = None
+    epoch: int | None = None
 
 
 class RunView(msgspec.Struct, frozen=True):
@@ -157,13 +170,13 @@ class OwedRun(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A row of the outbox for the wire: a task event, pointers only (L0-86), or a command to a tool (L0-51)."""
+    """A row of the outbox for the wire: a task event, pointers only (L0-86), or a command to a tool (L0-51).
+
+    wires: those that it has to reach, beside PostgreSQL's own.
+    """
 
     outbox_id: int
     key: str
     subject: str
     body: dict[str, Any]
-
-    @property
-    def is_command(self) -> bool:
-        return self.key.startswith("cmd:")
+    wires: list[str] = []

@@ -84,7 +84,15 @@ class Runtime:
         served = {w.name: w for w in workflows}
         ledgers = [Ledger(self.world, project) for project in dict.fromkeys(projects)] or [self.ledger]
         kits = [
-            Kit(self.world, ledger, served, self.harnesses, run_id, sends_commands=self.settings.nats_url is not None)
+            Kit(
+                self.world,
+                ledger,
+                served,
+                self.harnesses,
+                run_id,
+                sends_commands=self.settings.nats_url is not None,
+                prune_after_seconds=self.settings.prune_after_seconds,
+            )
             for ledger in ledgers
         ]
         name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"

@@ -67,8 +67,16 @@ class World(Protocol):
 
     def hear(self, keys: Iterable[str]) -> Ear: ...
 
-    def ring(self, keys: Iterable[str]) -> None:
-        """Ring, here and in other processes. Never before the commit it tells of; may be lost (decision 7)."""
+    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
+        """Ring, here and in other processes. Never before the commit it tells of; may be lost (decision 7).
+
+        agents: the ids of those that have work now, as far as the caller knows: told to whoever watches the wire (G-72),
+        and read by nobody here (S6).
+        """
+        ...
+
+    def tell(self, subject: str, body: dict[str, Any]) -> None:
+        """Tell whoever watches the wire, soon and without a promise; where there is no such wire, nobody."""
         ...
 
     async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:

@@ -32,7 +32,9 @@ class Doorbell(Protocol):
     @property
     def carries_commands(self) -> bool: ...
 
-    def ring(self, keys: Iterable[str]) -> None: ...
+    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None: ...
+
+    def tell(self, subject: str, body: dict[str, Any]) -> None: ...
 
     async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None: ...
 
@@ -141,13 +143,18 @@ class RealWorld:
     def hear(self, keys: Iterable[str]) -> _Ear:
         return _Ear(tuple(keys), self._ears)
 
-    def ring(self, keys: Iterable[str]) -> None:
+    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
         keys = list(keys)
         self.ring_here(keys)
         abroad = [key for key in keys if not key.startswith("slot:")]
         wire = next((wire for wire in self.wires if wire.is_up), None)  # every process listens on each of them
         if wire is not None and abroad:
-            wire.ring(abroad)
+            wire.ring(abroad, agents)
+
+    def tell(self, subject: str, body: dict[str, Any]) -> None:
+        for wire in self.wires:
+            if wire.is_up:
+                wire.tell(subject, body)
 
     def ring_here(self, keys: list[str]) -> None:
         """Ring this process only; '*' rings everything."""

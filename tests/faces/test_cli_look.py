@@ -36,7 +36,7 @@ took  SPAN
 EPOCH  OWNER  FROM  HELD
 2  WORKER  DATE  SPAN
 
-card_turn_ID_end  task.deliverable  epoch 2
+card:turn_ID:end  task.deliverable  epoch 2
   good: the draft"""
 
 TRACE = """\
@@ -65,7 +65,7 @@ WHY = """\
 sig_run_ID_12  agent:activated
   A signal woke an agent; it is the parent. Agent: critic.
 because
-sig_run_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card_turn_ID_end"}
+sig_run_ID_11  draft:ready  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}
   Agent writer emitted it. It woke critic.
 because
 sig_run_ID_9  agent:completed  the draft
@@ -147,7 +147,7 @@ def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
     line = printed(shell, "signal", "tail", "draft:ready")
     assert (
         line
-        == 'TIME  sig_run_ID_11  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_turn_ID_end"}'
+        == 'TIME  sig_run_ID_11  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}'
     )
     assert printed(shell, "signal", "tail", "--run", run_id, "--follow").count("\n") == 19  # it ends with its run
 
@@ -166,9 +166,10 @@ def test_tail_follows_all_runs_from_now_on(shell: Shell) -> None:
 
 async def test_doctor_tells_what_is_violated_and_ends_with_1(shell: Shell, database: Database) -> None:
     sound = shell.rows("db", "doctor")
-    assert [row["check"] for row in sound] == ["server", "durability", "schema", "roles", "invariants"]
+    assert [row["check"] for row in sound] == ["server", "durability", "schema", "roles", "invariants", "liveness"]
     assert {row["check"]: row["status"] for row in sound} == {
         "server": "ok", "durability": "warning", "schema": "ok", "roles": "ok", "invariants": "ok",
+        "liveness": "ok",
     }  # fmt: skip
     assert "fsync is off" in sound[1]["detail"]
     await database.fetch('delete from heliograph.signals where entries @> \'[{"name": "workflow:end"}]\'')

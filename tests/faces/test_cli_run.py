@@ -38,7 +38,7 @@ TIME  reflection_complete  writer  {"decision":"goal_achieved","confidence":1.0}
 TIME  terminated  writer  {"status":"success","outputs":["writer"]}
 TIME  agent:completed  writer  the draft
 TIME  state:draft:changed  writer  {"value":"the draft"}
-TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card_turn_ID_end"}
+TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}
 TIME  agent:activated  critic
 """
 

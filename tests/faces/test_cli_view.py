@@ -33,9 +33,9 @@ def delta(seq: int, content: str, agent: str = "writer") -> Signal:
 
 def turn(agent: str, status: str, phase: str | None) -> TurnRow:
     return TurnRow(
-        turn_id="t", agent=agent, run_id="r", target="a", status=status, phase=phase, owner=None, lease_until=None,
-        turn_epoch=2, outcome=None, attempts=0, max_attempts=5, deliverable_card_id=None, output_box_id="b",
-        created_at=START, finished_at=None, cause_id="sig_r_1", activation_id="sig_r_2",
+        turn_id="t", agent_id=f"r/{agent}", agent=agent, run_id="r", target="a", status=status, phase=phase, owner=None,
+        lease_until=None, turn_epoch=2, outcome=None, attempts=0, max_attempts=5, deliverable_card_id=None, context_box_id=None,
+        output_box_id="b", created_at=START, finished_at=None, cause_id="sig_r_1", activation_id="sig_r_2",
     )  # fmt: skip
 
 

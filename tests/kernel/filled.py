@@ -11,8 +11,9 @@ from tests.kernel.waits import TOKEN, command, report, suspended
 async def fill(kernel: Kernel) -> None:
     """Something of everything: run_0 is pruned; run_b has ended; in run_a the writer has done turn_a and turn_2, runs turn_3,
     with turn_4 queued behind it, and each of the three that it took has a note in its box; in run_c the writer is
-    suspended in turn_c, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork."""
+    suspended in turn_c, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a wire."""
     await kernel.call("set_limits", {"card_bytes_max": 1000})
+    await kernel.call("declare_wire", "nats")
     await kernel.finish(await kernel.running("run_0", "turn_0"), ends="success")
     await kernel.publish()
     kernel.wait(1)

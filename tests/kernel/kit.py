@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -30,6 +31,11 @@ async def connect(url: str) -> asyncpg.Connection:
     connection = await asyncpg.connect(url, server_settings={"lock_timeout": "10s"})
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
     return connection
+
+
+def as_id(text: str) -> str:
+    """The nearest text that an id may spell: no colon, no control character."""
+    return re.sub(r"[\x01-\x1f:\x7f-\x9f]", "_", text)
 
 
 # ── Items, as the kernel takes them ───────────────────────────────────────────────────────────
@@ -170,7 +176,7 @@ class Kernel:
         return marked
 
     async def sweep(self, kind: str, limit: int | None = 100) -> Item:
-        answer: Item = await self.call(f"sweep_{kind}", limit)
+        answer: Item = await self.call(f"sweep_{kind}", limit, *[""] * (kind == "stuck"))
         return answer
 
     async def owed(self, limit: int = 100) -> list[Item]:

@@ -83,6 +83,7 @@ PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_result": lambda *_: {"answer": "the stranger's"},
     "p_box_id": lambda _, known: known.boxes[0],
     "p_after": lambda *_: 0,
+    "p_wire": lambda *_: "nats",
     "p_role": lambda *_: "pg_monitor",  # a role that every server has, and that has nothing to do with us
 }
 

@@ -59,9 +59,9 @@ async def test_a_context_box_is_put_together_whole_and_a_turn_is_given_it_by_its
     (row,) = await kernel.rows("agent_inbox", "*", "agent_turn_id = 'turn_1'")
     assert row["payload_box_id"] == "context_1"
     (first, second) = await kernel.call("read_box", "context_1", None, 10)
-    assert (first["card_id"], second["card_id"]) == ("card_context_1_1", "card_context_1_2")
+    assert (first["card_id"], second["card_id"]) == ("card:context_1:1", "card:context_1:2")
     assert first | {"position": 0} == {
-        "position": 0, "card_id": "card_context_1_1", "kind": "note", "content": {"text": "first"}, "turn_id": None,
+        "position": 0, "card_id": "card:context_1:1", "kind": "note", "content": {"text": "first"}, "turn_id": None,
         "epoch": None, "created_at": kernel.now.isoformat(),
     }  # fmt: skip
 
@@ -185,14 +185,6 @@ async def test_a_turn_gets_only_boxes_that_are_its_own_to_write_and_nobodys_to_c
     assert (await replace(kernel, critic, context_box_id="box_turn_w"))["outcome"] == "ok"  # it is written to the end
 
 
-async def test_a_box_that_another_turn_reads_cannot_be_written_to(kernel: Kernel) -> None:
-    await put(kernel, "context_1", "first")
-    claimed = await kernel.running()
-    await fork(kernel, "fork_1", "context_1", "turn_a")
-    await kernel.enqueue("run_a", "critic", "turn_2", context_box_id="fork_1")
-    assert (await replace(kernel, claimed, output_box_id="fork_1"))["code"] == "box_in_use"
-
-
 @pytest.mark.proves("L0-98")
 async def test_two_open_turns_never_write_to_one_box(kernel: Kernel) -> None:
     """Own boxes are named after their turns, and a fork for writing is for one turn alone."""
@@ -228,10 +220,12 @@ async def test_an_empty_box_has_empty_forks(kernel: Kernel) -> None:
 
 
 async def test_a_card_id_that_is_taken_is_said(kernel: Kernel) -> None:
-    await put(kernel, "context_1", "first")
-    item = {"box_id": "context_2", "cards": [{"card_id": "card_context_1_1", "kind": "note", "content": 1}]}
-    (answer,) = await kernel.call("put_boxes", [item])
-    assert (answer["outcome"], answer["code"]) == ("refused", "card_exists")
+    items = [
+        {"box_id": box, "cards": [{"card_id": "card_1", "kind": "note", "content": 1}]}
+        for box in ("context_1", "context_2")
+    ]
+    first, second = await kernel.call("put_boxes", items)
+    assert (first["outcome"], second["outcome"], second["code"]) == ("put", "refused", "card_exists")
 
 
 async def test_answers_come_in_the_order_of_the_items_whatever_the_order_of_the_locks(kernel: Kernel) -> None:
@@ -265,7 +259,7 @@ NONSENSE: list[tuple[str, Item, str]] = [
     ("put_boxes", {"box_id": "b", "cards": [{"kind": "note"}]}, "a card has content"),
     ("put_boxes", {"box_id": "b", "cards": [{"content": 1}]}, "a card has a kind"),
     ("put_boxes", {"box_id": "b", "cards": [{"kind": "task.deliverable", "content": 1}]}, "only an ending writes"),
-    ("put_boxes", {"box_id": "b", "cards": [{"card_id": "card_turn_a_end", "kind": "n", "content": 1}]}, "does not end with _end"),
+    ("put_boxes", {"box_id": "b", "cards": [{"card_id": "card:turn_a:end", "kind": "n", "content": 1}]}, "a card id has 1 to 200 bytes"),
     ("put_boxes", {"box_id": "b", "cards": [{"card_id": "c" * 201, "kind": "n", "content": 1}]}, "a card id has 1 to 200"),
     ("put_boxes", {"box_id": "b", "cards": [{"kind": "n" * 201, "content": 1}]}, "at most 200 bytes"),
 ]  # fmt: skip
@@ -334,3 +328,23 @@ async def test_reading_a_page_forking_and_appending_cost_at_ten_thousand_cards_w
     dearer = {what: (pages, cost["few"][what]) for what, pages in cost["many"].items() if pages > cost["few"][what] + 5}
     assert dearer == {}
     assert max(cost["many"].values()) < 200
+
+
+@pytest.mark.proves("G-67", "L0-91")
+async def test_an_output_box_is_read_by_its_owner_and_grows_and_nothing_in_it_changes(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await write(kernel, claimed, "one", "two")
+    assert await read(kernel, claimed["output_box_id"]) == ["one", "two"]  # while it is being written
+    first = await kernel.call("read_box", "box_turn_a", None, 10)
+    for card in first:
+        changed = {"card_id": card["card_id"], "kind": "note", "content": {"text": "something else"}}
+        assert (await kernel.append(claimed, cards=[changed]))["code"] == "card_exists"
+    assert await kernel.call("read_box", "box_turn_a", None, 10) == first
+    kernel.wait(31)
+    await kernel.sweep("leases")
+    again = await kernel.claim_one()
+    await write(kernel, again, "three")
+    assert (await kernel.finish(again, ends="success"))["outcome"] == "ok"
+    whole = await kernel.call("read_box", "box_turn_a", None, 10)
+    assert whole[:2] == first
+    assert [card["kind"] for card in whole] == ["note", "note", "note", "task.deliverable"]

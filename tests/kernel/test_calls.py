@@ -37,7 +37,7 @@ async def test_an_effect_is_announced_before_it_happens_and_its_result_recorded_
     assert (await kernel.names("run_a"))[2:] == ["tool:result"]  # said by the owner, once
     row = await wait(kernel, "turn_a", "i1")
     assert (row["state"], row["status"], row["resolved_position"]) == ("resolved", "success", 1)
-    card = await kernel.row("cards", "card_id", "card_turn_a_call_i1")
+    card = await kernel.row("cards", "card_id", "card:turn_a:call:i1")
     assert (card["kind"], card["content"]["output"], card["content"]["trust"]) == (
         "tool.result",
         {"paid": True},

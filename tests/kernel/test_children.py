@@ -37,7 +37,8 @@ async def ended(kernel: Kernel, turn_id: str, **fields: Any) -> None:
 async def test_a_child_is_enqueued_in_the_commit_that_suspends_its_parent(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.run("run_a")
-    calls = [child("c1", "critic", "turn_1", 1, context_box_id="box_context", result_fields=[{"name": "verdict"}])]
+    await kernel.call("put_boxes", [{"box_id": "context_1", "cards": []}])
+    calls = [child("c1", "critic", "turn_1", 1, context_box_id="context_1", result_fields=[{"name": "verdict"}])]
     said = [draft("delegation", claimed["activation_id"], payload={"task": "judge"}), *activated("critic", parent="0")]
     said[1]["parent"] = 0
     calls[0]["child"]["cause"] = 0
@@ -47,7 +48,7 @@ async def test_a_child_is_enqueued_in_the_commit_that_suspends_its_parent(kernel
     assert (turn["agent_id"], turn["parent_turn_id"], turn["parent_call_id"], turn["depth"]) == (
         "run_a/critic", "turn_a", "c1", 1,
     )  # fmt: skip
-    assert (turn["context_box_id"], turn["result_fields"]) == ("box_context", [{"name": "verdict"}])
+    assert (turn["context_box_id"], turn["result_fields"]) == ("context_1", [{"name": "verdict"}])
     row = await wait(kernel, "turn_a", "c1")
     assert (row["kind"], row["child_turn_id"], row["deadline"]) == ("child", "turn_1", None)
     assert (await edges(kernel, "turn_a"))[-1] == ("join", "request", "c1")
@@ -82,7 +83,7 @@ async def test_the_deliverable_of_a_child_is_the_result_of_the_call(kernel: Kern
     (waited,) = claimed["waits"]
     assert waited["content"] == {
         "call_id": "c1", "tool": "critic", "status": "success", "outcome": "success", "trust": "untrusted",
-        "output": {"text": "done"}, "child_turn_id": "turn_1", "deliverable_card_id": "card_turn_1_end",
+        "output": {"text": "done"}, "child_turn_id": "turn_1", "deliverable_card_id": "card:turn_1:end",
     }  # fmt: skip
     version = (await kernel.run("run_a"))["version"]
     assert (await kernel.finish(claimed, version=version, ends="success"))["outcome"] == "ok"
@@ -286,7 +287,7 @@ async def test_one_bad_child_never_stops_the_others(kernel: Kernel) -> None:
         await ended(kernel, f"turn_{name}1")
     await kernel.harm(
         "insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)"
-        " values ($1, 'card_turn_a_call_c1', 'box', 'turn_a', 2, 'note', '{}', '2030-01-01')"
+        " values ($1, 'card:turn_a:call:c1', 'box', 'turn_a', 2, 'note', '{}', '2030-01-01')"
     )
     swept = await kernel.sweep("reports")
     assert (swept["resumed"], [each["turn_id"] for each in swept["failed"]]) == (["turn_b"], ["turn_a"])

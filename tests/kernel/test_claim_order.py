@@ -163,6 +163,7 @@ async def test_a_claim_of_nothing_or_of_everything_is_refused(kernel: Kernel, li
 
 async def test_a_claim_without_a_worker_is_refused(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
-    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
-        await kernel.call("claim", [TARGET], None, 1, 30.0)
+    for worker in (None, "", "w" * 201):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="a worker has a name"):
+            await kernel.call("claim", [TARGET], worker, 1, 30.0)
     assert (await kernel.head("run_a/writer"))["status"] == "dispatched"

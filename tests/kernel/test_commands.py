@@ -82,6 +82,7 @@ async def test_two_workers_of_a_tool_never_take_the_same_command(kernel: Kernel,
 async def test_the_relay_and_those_who_ask_do_not_hide_commands_from_each_other(kernel: Kernel) -> None:
     """A bus that nobody listens to must not starve a tool that asks; a tool knows a call by its id."""
     await suspended(kernel, command("c1"), command("c2"))
+    await kernel.call("declare_wire", "nats")
     (first, second) = await kernel.call("read_outbox", 10)
     await kernel.call("mark_published", [first["key"]])
     assert calls(await take(kernel)) == ["c1", "c2"]

@@ -51,7 +51,7 @@ async def test_past_its_cap_it_ends_as_failed(kernel: Kernel, given: int | None)
     assert (await defer(kernel, claimed, 0, defers_max=given))["outcome"] == "exhausted"
     turn = await kernel.turn("turn_a")
     assert (turn["state"], turn["outcome"]) == ("done", "failed")
-    card = await kernel.row("cards", "card_id", "card_turn_a_end")
+    card = await kernel.row("cards", "card_id", "card:turn_a:end")
     assert (card["content"]["error"]["code"], "the model is busy" in card["content"]["text"]) == (
         "RESOURCE_EXHAUSTED",
         True,

@@ -57,6 +57,25 @@ async def test_with_one_answer_early_the_turn_sleeps_on_the_other(kernel: Kernel
     assert [each["correlation_id"] for each in resumed["inbox"]] == ["c1", "c2"]
 
 
+@pytest.mark.proves("K15", "K16", "L0-60")
+@pytest.mark.parametrize("is_recovered", [False, True], ids=["claimed", "recovered"])
+async def test_a_stream_is_told_of_a_report_that_came_before_its_turn_was_claimed(
+    kernel: Kernel, is_recovered: bool
+) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    if is_recovered:
+        await kernel.claim_one()
+    assert await reported(kernel, "turn_a", "c1", 1, token=TOKEN) == "early"
+    if is_recovered:
+        kernel.wait(31)
+        await kernel.call("sweep_leases", 100)
+    claimed = await kernel.claim_one()
+    assert [each["message_type"] for each in claimed["inbox"]] == ["turn"]
+    answer = await suspend(kernel, claimed, command("c1"), command("c2"), join="each")
+    assert answer["outcome"] == "resolved"
+    assert [each["call_id"] for each in answer["waits"] if each["state"] == "resolved"] == ["c1"]
+
+
 @pytest.mark.proves("K5", "L0-111")
 async def test_a_report_for_a_turn_between_two_owners_is_kept_for_the_next(kernel: Kernel) -> None:
     await kernel.running()

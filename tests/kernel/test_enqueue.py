@@ -110,7 +110,7 @@ async def test_an_agent_that_does_not_exist_is_said_to_be_unknown(kernel: Kernel
 @pytest.mark.proves("S1")
 @pytest.mark.parametrize("run_id", ["run_a/b", "/", "", "r" * 201])
 async def test_a_run_id_that_could_be_taken_for_an_agents_is_refused(kernel: Kernel, run_id: str) -> None:
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id has 1 to 200 characters and no slash"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=r"a run id has (1 to 200 bytes|no slash)"):
         await kernel.start(run_id, ["c"], {"turn_1": "c"})
     await kernel.start("run_a", ["b"], {"turn_2": "b"})
     assert (await kernel.enqueue("run_a", "b/c", "turn_3"))["outcome"] == "unknown_agent"
@@ -163,3 +163,27 @@ async def test_the_answer_names_the_pool_to_ring_and_the_kernel_rings_nobody(ker
         " where n.nspname = 'heliograph' and p.prosrc ~* 'notify'"
     )
     assert (heard, sources) == ([], [])
+
+
+@pytest.mark.proves("L0-35", "L0-15")
+async def test_an_action_leases_the_idle_agent_and_its_row_is_pending_under_that_lease(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {})
+    answer = await kernel.enqueue("run_a", "writer", "turn_a", message_type="ui_action", actor="the user")
+    assert answer == {"turn_id": "turn_a", "outcome": "queued", "targets": [TARGET]}
+    head = await kernel.head("run_a/writer")
+    assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_a", 1)
+    assert head["expecting_correlation_id"] == "turn_a"
+    (row,) = await kernel.rows("agent_inbox")
+    assert (row["message_type"], row["status"], row["turn_epoch"], row["actor"]) == (
+        "ui_action",
+        "pending",
+        1,
+        "the user",
+    )
+    for status in ("dispatched", "running"):  # it is not idle, and nothing is queued for it
+        before = await kernel.everything()
+        assert (await kernel.head("run_a/writer"))["status"] == status
+        answer = await kernel.enqueue("run_a", "writer", "turn_b", message_type="ui_action")
+        assert (answer["outcome"], answer["targets"]) == ("busy", [])
+        assert await kernel.everything() == before
+        await kernel.claim()

@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import DELIVERABLE, Item, Kernel, draft, ending, saying
+from tests.kernel.kit import DELIVERABLE, Connect, Item, Kernel, draft, ending, saying
 
 NOTE = {"card_id": "card_note", "kind": "note", "content": {"text": "a thought"}}
 
@@ -176,3 +176,23 @@ async def test_one_stale_item_does_not_disturb_the_others_of_its_call(kernel: Ke
     make: Any = {"append": saying, "finish": lambda c: ending(c, wakes={f"next_{c['turn_id']}": "critic"})}[function]
     answers = await kernel.call(function, [make(late), make(other)])
     assert [(each["turn_id"], each["outcome"]) for each in answers] == [("turn_a", "stale"), ("turn_b", "ok")]
+
+
+@pytest.mark.proves("L0-41")
+async def test_no_lock_is_held_between_calls_and_what_decides_is_the_comparison(
+    kernel: Kernel, beside: Connect
+) -> None:
+    claimed = await kernel.running()
+    other = await beside()
+    async with other.connection.transaction():  # the owner's session holds nothing, so that this does not wait
+        rows = await other.connection.fetch(
+            "select from heliograph.agent_state_head where project_id = $1 for update nowait", kernel.project
+        )
+        assert len(rows) == 2
+    other.now = kernel.now
+    assert (await other.append(claimed, draft("note", claimed["activation_id"])))["outcome"] == "ok"  # any session may
+    before = await kernel.everything()
+    assert (await kernel.append(claimed | {"epoch": claimed["epoch"] + 1}))[
+        "outcome"
+    ] == "stale"  # as long as it matches
+    assert await kernel.everything() == before

@@ -24,7 +24,7 @@ async def test_an_ending_is_one_deliverable_one_event_and_an_idle_head(kernel: K
         turn["output_box_id"],
     )
     (event,) = await kernel.call("read_outbox", 10)
-    assert event["body"]["deliverable_card_id"] == card["card_id"] == "card_turn_a_end"
+    assert event["body"]["deliverable_card_id"] == card["card_id"] == "card:turn_a:end"
     assert (head["status"], head["active_agent_turn_id"], head["owner"], head["lease_until"]) == (
         "idle",
         None,
@@ -46,7 +46,7 @@ async def test_the_task_event_carries_pointers_and_no_content(kernel: Kernel) ->
     assert {key: event[key] for key in ("key", "subject", "body")} == {
         "key": "evt:turn_a", "subject": "evt.agent.run_a/writer.task",
         "body": {"agent_turn_id": "turn_a", "status": "success", "output_box_id": "box_turn_a",
-                 "deliverable_card_id": "card_turn_a_end"},
+                 "deliverable_card_id": "card:turn_a:end"},
     }  # fmt: skip
 
 
@@ -169,9 +169,9 @@ async def test_a_run_ends_with_its_last_turn_and_not_before(kernel: Kernel) -> N
 
 
 REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"outcome": "excellent"}, {}, "23514"),
-    ({"outcome": None}, {}, "23514"),
-    ({"content": ...}, {}, "23502"),
+    ({"outcome": "excellent"}, {}, "22023"),
+    ({"outcome": None}, {}, "22023"),
+    ({"content": ...}, {}, "22023"),
     ({}, {"status": "asleep"}, "23514"),
     ({}, {"status": "ended"}, "23514"),
     ({}, {"outcome": "success"}, "23514"),
@@ -195,15 +195,38 @@ async def test_a_malformed_ending_is_refused_and_leaves_nothing(
     assert await kernel.everything() == before
 
 
-@pytest.mark.parametrize(("wakes", "code"), [({"turn_c": "nobody"}, "23503"), ({"turn_a": "critic"}, "23505")])
-async def test_waking_nobody_or_a_turn_that_exists_leaves_nothing(
-    kernel: Kernel, wakes: dict[str, str], code: str
-) -> None:
+async def test_waking_nobody_leaves_nothing(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
-    with pytest.raises(asyncpg.PostgresError) as raised:
-        await kernel.finish(claimed, wakes=wakes)
-    assert raised.value.sqlstate == code
+    with pytest.raises(asyncpg.ForeignKeyViolationError):
+        await kernel.finish(claimed, wakes={"turn_c": "nobody"})
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("L0-06", "K23")
+async def test_an_ending_that_wakes_a_turn_under_an_id_that_is_taken_is_refused_and_leaves_nothing(
+    kernel: Kernel,
+) -> None:
+    claimed = await kernel.running()
+    await kernel.enqueue("run_a", "critic", "turn_b")
+    claimed["run"]["version"] = (await kernel.run("run_a"))["version"]
+    twice = ending(claimed, wakes={"turn_c": "critic", "turn_d": "writer"})
+    twice["reaction"]["activations"][1]["turn_id"] = "turn_c"
+    before = await kernel.everything()
+    for item in (ending(claimed, wakes={"turn_a": "critic"}), ending(claimed, wakes={"turn_b": "critic"}), twice):
+        (answer,) = await kernel.call("finish", [item])
+        assert (answer["outcome"], answer["code"]) == ("refused", "id_conflict")
+    assert await kernel.everything() == before
+    assert (await kernel.finish(claimed, wakes={"turn_c": "critic"}))["outcome"] == "ok"
+
+
+@pytest.mark.proves("L0-83")
+@pytest.mark.parametrize("content", [{"nonsense": 1}, {}, 7, "words", [], {"text": 1}, {"fields": {"a": 1}}], ids=str)
+async def test_a_deliverable_has_text_or_fields(kernel: Kernel, content: Any) -> None:
+    claimed = await kernel.running()
+    before = await kernel.everything()
+    (answer,) = await kernel.call("finish", [ending(claimed) | {"content": content}])
+    assert (answer["outcome"], answer["code"]) == ("refused", "invalid_content")
     assert await kernel.everything() == before
 
 
@@ -214,3 +237,25 @@ async def test_an_ending_owes_nothing_it_comes_with_its_reaction(kernel: Kernel)
     item["signals"][0]["owed"] = True
     assert (await kernel.call("finish", [item]))[0]["outcome"] == "ok"
     assert (await kernel.owed(), (await kernel.run("run_a"))["owed"]) == ([], 0)
+
+
+@pytest.mark.proves("L0-86", "L0-81", "L0-82", "L0-87")
+@pytest.mark.parametrize("by", ["its owner", "a stop", "a sweep"])
+async def test_however_a_turn_ends_its_event_only_points_and_the_card_is_read_again(kernel: Kernel, by: str) -> None:
+    claimed = await kernel.running(ttl_seconds=10)
+    if by == "its owner":
+        item = ending(claimed, ends="success") | {"content": {"text": "what nobody is told"}}
+        await kernel.call("finish", [item])
+    elif by == "a stop":
+        await kernel.stop("turn_a", reason="what nobody is told")
+    else:
+        kernel.wait(11)
+        await kernel.sweep("expired")
+    (event,) = await kernel.call("read_outbox", 10)
+    assert event["body"].keys() == {"agent_turn_id", "status", "output_box_id", "deliverable_card_id"}
+    (row,) = await kernel.rows("outbox")
+    assert row["body"] is None  # nothing of the deliverable is kept with the event
+    (card,) = await kernel.call("read_box", event["body"]["output_box_id"], None, 10)
+    assert (card["card_id"], card["kind"]) == (event["body"]["deliverable_card_id"], "task.deliverable")
+    assert card["content"]["text"] in ("what nobody is told", "not finished before its time to live ran out")
+    assert card["content"]["text"] not in repr(event)

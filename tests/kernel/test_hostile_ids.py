@@ -5,6 +5,7 @@ test_nonsense.py leads strange ids through the life of a turn; this goes where t
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import asyncpg
 import pytest
 
 from tests.kernel.filled import fill
-from tests.kernel.kit import Kernel
+from tests.kernel.kit import Kernel, as_id
 from tests.kernel.strangers import Known, functions, known
 from tests.kernel.test_tenancy import fitted
 from tests.kernel.waits import TOKEN, command, report, status, suspended
@@ -21,6 +22,8 @@ HOSTILE = [
     "'; drop schema heliograph cascade; --", "$1 %s %(x)s {} {0}", '{"a": [1]}', '"', "\\', E'\\x41'", "null", "*", "a\nb\tc\x7f", "-1",
     "$$; select 1; $$", "'||(select current_user)||'", "ünïcode \U0001f600\u202e", "box", "..\\..", "١٢", "i" * 150,
 ]  # fmt: skip
+# Nothing that a page could be made to hold by compressing it.
+LONG = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=6000))
 # What refuses: data exceptions and broken constraints. Never a syntax error, nor a name that is not known.
 REFUSALS = ("22", "23")
 
@@ -63,7 +66,8 @@ async def test_every_function_takes_any_text_for_data(kernel: Kernel, text: str)
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 async def test_calls_boxes_and_stops_carry_any_text_there_and_back(kernel: Kernel, text: str) -> None:
     kernel.project = f"{kernel.project} {text}"
-    run, turn, call, box = f"run {text}", f"turn {text}", f"call {text}", f"context {text}"
+    named = as_id(text)
+    run, turn, call, box = f"run {named}", f"turn {named}", f"call {named}", f"context {named}"
     call_with = command(call, subject=f"cmd.{text}", step_id=text) | {"tool": text}
     await suspended(kernel, call_with, command("c2"), run_id=run, turn_id=turn)
     (waiting,) = await kernel.rows("wait_overview", "turn_id, call_id, tool, step_id", "call_id = $2", call)
@@ -73,12 +77,12 @@ async def test_calls_boxes_and_stops_carry_any_text_there_and_back(kernel: Kerne
     answered = await report(kernel, turn, call, {text: text}, token=TOKEN, actor=text)
     assert answered["outcome"] == "applied"
     assert (await report(kernel, turn, call, text, token=text))["outcome"] == "bad_token"
-    cards = [{"card_id": f"card {text}", "kind": text, "content": {text: [text]}}]
+    cards = [{"card_id": f"card {named}", "kind": text, "content": {text: [text]}}]
     assert (await kernel.call("put_boxes", [{"box_id": box, "cards": cards}]))[0]["outcome"] == "put"
-    fork = {"box_id": f"fork {text}", "base_box_id": box}
+    fork = {"box_id": f"fork {named}", "base_box_id": box}
     assert (await kernel.call("fork_boxes", [fork]))[0]["outcome"] == "forked"
     (card,) = await kernel.call("read_box", fork["box_id"], 0, 10)
-    assert (card["card_id"], card["kind"], card["content"]) == (f"card {text}", text, {text: [text]})
+    assert (card["card_id"], card["kind"], card["content"]) == (f"card {named}", text, {text: [text]})
     assert await status(kernel, f"{run}/writer") == "suspended"
     assert (await kernel.stop(turn, reason=text, actor=text))["outcome"] == "stopped"
     (noted,) = await kernel.rows("inbox_overview", "actor, inbox_id", "message_type = 'stop'")
@@ -110,16 +114,37 @@ async def test_a_nul_is_refused_by_every_function_in_words_of_its_own(kernel: Ke
 
 
 @pytest.mark.proves("S11")
-@pytest.mark.parametrize("field", ["turn_id", "run_id", "call_id", "box_id", "card_id", "agent"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "turn_id",
+        "run_id",
+        "call_id",
+        "box_id",
+        "card_id",
+        "agent",
+        "instance",
+        "context_box_id",
+        "base_box_id",
+        "cause",
+        "actor",
+        "name",
+        "tool",
+        "target",
+        "parent_turn_id",
+        "step_id",
+        "kind",
+    ],
+)
 async def test_an_id_that_no_key_can_hold_is_refused_and_leaves_nothing(kernel: Kernel, field: str) -> None:
     """Never as what it would be to PostgreSQL: an index row that is too large (54000)."""
     await fill(kernel)
     ids = await known(kernel, TOKEN, 10_000.0)
     before = await kernel.everything()
     for function in await functions(kernel.connection):
-        long = [{**item, field: "ü" * 1500, "calls": [{**call, field: "ü" * 1500} for call in item["calls"]],
-                 "cards": [{**card, field: "ü" * 1500} for card in item["cards"]]} for item in ids.items]  # fmt: skip
-        for arguments in function.tries(kernel.project, Known(long, ["ü" * 1500], ["ü" * 1500], kernel.now)):
+        long = [{**item, field: LONG, "calls": [{**call, field: LONG} for call in item["calls"]],
+                 "cards": [{**card, field: LONG} for card in item["cards"]]} for item in ids.items]  # fmt: skip
+        for arguments in function.tries(kernel.project, Known(long, [LONG], [LONG], kernel.now)):
             undone = kernel.connection.transaction()
             await undone.start()
             try:

@@ -80,6 +80,18 @@ async def test_two_enqueues_to_one_agent_are_taken_in_the_order_of_their_locks(k
     assert (await kernel.claim_one())["turn_id"] == "turn_1"
 
 
+@pytest.mark.proves("S12")
+async def test_two_claims_at_once_keep_the_limit_of_running_turns(kernel: Kernel, beside: Connect) -> None:
+    second, watcher = await beside(), await beside()
+    await kernel.call("set_limits", {"running_max": 1})
+    for name in "ab":
+        await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"})
+    async with opened(kernel):
+        assert [each["turn_id"] for each in await kernel.claim()] == ["turn_a"]
+        task = await when_blocked(second, second.claim(), watcher)
+    assert await task == []
+
+
 @pytest.mark.proves("L0-40")
 async def test_no_claim_overtakes_within_an_agent_while_another_holds_its_head(kernel: Kernel, beside: Connect) -> None:
     other = await beside()

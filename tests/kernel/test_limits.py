@@ -7,7 +7,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.kernel.kit import Connect, Item, Kernel, draft, ending, message
+from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES
+from tests.kernel.kit import Connect, Item, Kernel, draft, ending, message, woken
 from tests.kernel.waits import TOKEN, activated, begin, child, command, defer, record, reported, suspend, suspended
 
 DEFAULTS = {
@@ -131,6 +132,32 @@ async def test_a_turn_waits_for_so_many_calls_and_asks_for_so_many_children(kern
     assert (await suspend(kernel, claimed, command("c4")))["code"] == "too_many_waits"
 
 
+@pytest.mark.proves("S11", "S12")
+async def test_one_call_wakes_so_many_turns_and_no_more(kernel: Kernel) -> None:
+    await limit(kernel, fan_out_max=2)
+    three = {"turn_1": "critic", "turn_2": "critic", "turn_3": "writer"}
+    claimed = await kernel.running()
+    version = (await kernel.run("run_a"))["version"]
+    before = await kernel.everything()
+    too_many = {
+        "outcome": "refused",
+        "code": "fan_out",
+        "message": "3 turns at once; at most 2 are allowed",
+        "targets": [],
+    }
+    assert await kernel.start("run_b", ["writer", "critic"], three) == too_many | {"run_id": "run_b"}
+    assert await kernel.finish(claimed, wakes=three) == too_many | {"turn_id": "turn_a"}
+    assert await kernel.everything() == before
+    drafts, activations = woken(three)
+    answer = await kernel.react("run_a", version, *drafts, activations=activations)
+    assert (answer, (await kernel.run("run_a"))["refusals"]) == (too_many | {"run_id": "run_a"}, 1)
+    del three["turn_3"]
+    assert (await kernel.start("run_b", ["writer", "critic"], {"turn_b": "critic", "turn_c": "writer"}))[
+        "outcome"
+    ] == "started"
+    assert (await kernel.finish(claimed, wakes=three))["outcome"] == "ok"
+
+
 @pytest.mark.proves("G-71", "L0-64")
 async def test_a_turn_is_put_off_so_often_and_then_fails(kernel: Kernel) -> None:
     await limit(kernel, defers_max=1)
@@ -155,11 +182,33 @@ async def test_the_payload_of_a_signal_has_so_many_bytes_wherever_it_comes_from(
         (await kernel.call("finish", [ending(claimed, version=2) | {"signals": [draft("x", 0, payload=too_large)]}]))[0],
         await suspend(kernel, claimed, command("c1"), signals=[draft("note", "sig_run_a_1", payload=too_large)], said=1),
         (await kernel.call("start_runs", [{"run_id": "run_b", "target": "t", "request_hash": "", "agents": [], "reaction": {},
-                                           "signals": [draft("workflow:start", payload=too_large)]}]))[0],
+                                           "signals": [draft("note", payload=too_large)]}]))[0],
     ]  # fmt: skip
     assert [(each["outcome"], each["code"]) for each in answers] == [("refused", "payload_too_large")] * 5
     assert all("1001 bytes; at most 1000 are allowed" in each["message"] for each in answers)
     assert await kernel.everything() == before
+
+
+@pytest.mark.proves("S11")
+async def test_what_the_runtime_itself_tells_may_be_as_large_as_a_blob(kernel: Kernel) -> None:
+    await limit(kernel, payload_bytes_max=1000, blob_bytes_max=3000)
+    claimed = await kernel.running()
+    told = draft("state:report:changed", "sig_run_a_1", payload=text(3000))
+    assert (await kernel.append(claimed, told))["outcome"] == "ok"
+    before = await kernel.everything()
+    for name in ("state:report:changed", "agent:failed", "text:complete", "delegation"):
+        answer = await kernel.append(claimed, draft(name, "sig_run_a_1", payload=text(3001)), said=1)
+        assert answer["code"] == "payload_too_large"
+        assert f"the payload of {name} has 3001 bytes; at most 3000 are allowed" in answer["message"]
+    assert await kernel.everything() == before
+
+
+async def test_the_names_that_may_be_large_are_those_that_only_the_runtime_may_emit(kernel: Kernel) -> None:
+    """The same names in SQL and in Python, and no name that only begins or ends like one of them."""
+    own = {*RESERVED_NAMES, *(f"{first}:x" for first in RESERVED_FIRST_SEGMENTS), *RESERVED_FIRST_SEGMENTS}
+    others = {"note", "user:message", "stateful:x", "my:state", "my:ready", "ready:x", "turn:forth"}
+    query = "select array(select n from unnest($1::text[]) n where heliograph._payload_max(n, heliograph._limits('p')) > 65536)"
+    assert set(await kernel.connection.fetchval(query, [*own, *others])) == own
 
 
 @pytest.mark.proves("S11")
@@ -180,7 +229,7 @@ async def test_a_turn_writes_so_many_cards_and_no_more(kernel: Kernel) -> None:
 async def test_what_is_large_is_kept_once_beside_its_cards_and_read_as_if_it_were_in_them(kernel: Kernel) -> None:
     await limit(kernel, card_bytes_max=2000)
     claimed = await kernel.running()
-    large = {"words": [f"word {n}" for n in range(500)]}
+    large = {"text": " ".join(f"word {n}" for n in range(500))}
     cards = [{"card_id": f"card_{n}", "kind": "note", "content": large} for n in range(2)]
     assert (await kernel.append(claimed, cards=cards))["outcome"] == "ok"
     claimed["run"]["version"] = (await kernel.run("run_a"))["version"]
@@ -197,7 +246,7 @@ async def test_what_is_large_is_kept_once_beside_its_cards_and_read_as_if_it_wer
 async def test_what_is_too_large_even_for_that_is_refused(kernel: Kernel) -> None:
     await limit(kernel, card_bytes_max=500, blob_bytes_max=2000)
     claimed = await kernel.running()
-    large = {"words": [f"word {n}" for n in range(500)]}
+    large = {"text": " ".join(f"word {n}" for n in range(500))}
     card = {"card_id": "card_1", "kind": "note", "content": large}
     before = await kernel.everything()
     answers = [
@@ -232,5 +281,5 @@ async def test_an_id_has_200_bytes_and_no_more(kernel: Kernel, size: int) -> Non
     if size == 200:
         assert (await asked)[0]["outcome"] == "queued"
     else:
-        with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id has at most 200 bytes"):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id has 1 to 200 bytes"):
             await asked

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tests.kernel.filled import fill
-from tests.kernel.kit import TARGET, Item, Kernel, activation, draft, ending, message, run_item, saying
+from tests.kernel.kit import TARGET, Item, Kernel, activation, as_id, draft, ending, message, run_item, saying
 
 STRANGE = [
     "'; drop schema heliograph; --", "%s %(x)s %%", "$1", "{}", '{"a": 1}', '"', "\\", "\\x00", "a\nb", "..\\..\\etc", " ",
@@ -27,18 +27,17 @@ ITEMS = [
 @pytest.mark.proves("S3")
 @pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:12])
 async def test_whatever_an_id_or_a_value_spells_it_is_data(kernel: Kernel, text: str) -> None:
-    run, turn, project = f"run_{text}", f"turn_{text}", f"{kernel.project} {text}"
+    named = as_id(text)
+    run, turn, project = f"run_{named}", f"turn_{named}", f"{kernel.project} {text}"
     kernel.project = project
     item = run_item(run, [text, "critic"], {turn: text}) | {"target": text, "request_hash": text}
     assert (await kernel.call("start_runs", [item]))[0]["targets"] == [text]
     (claimed,) = await kernel.call("claim", [text], text, 1, 30.0)
     assert (claimed["run_id"], claimed["agent"], claimed["turn_id"], claimed["target"]) == (run, text, turn, text)
-    card = {"card_id": text, "kind": text, "content": {text: [text]}}
+    card = {"card_id": named, "kind": text, "content": {text: [text]}}
     said = draft(text, claimed["activation_id"], payload={text: text}, agent=text, owed=True)
     assert (await kernel.append(claimed, said, cards=[card]))["outcome"] == "ok"
-    assert (await kernel.enqueue(run, "critic", f"more {text}", name=text, payload=text, cause=text))[
-        "outcome"
-    ] == "queued"
+    assert (await kernel.enqueue(run, "critic", f"more {named}", payload=text, actor=text))["outcome"] == "queued"
     assert (await kernel.finish(claimed, version=3, state={text: text}))["outcome"] == "ok"
     (owed,) = await kernel.call("sweep_owed", [text], 10)
     assert (owed["run"]["state"], owed["signals"][0]["payload"]) == ({text: text}, {text: text})
@@ -46,23 +45,29 @@ async def test_whatever_an_id_or_a_value_spells_it_is_data(kernel: Kernel, text:
     assert event["body"]["agent_turn_id"] == turn
     assert await kernel.call("sweep_bells", 0.0) == [text]
     (critic,) = await kernel.call("claim", [text], text, 1, 30.0)
-    call = {"call_id": text, "step_id": text, "tool": text, "kind": "tool", "token": text,
+    call = {"call_id": named, "step_id": text, "tool": text, "kind": "tool", "token": text,
             "command": {"subject": text, "body": {text: text}}}  # fmt: skip
     assert (await kernel.call("suspend", [saying(critic, calls=[call])]))[0]["outcome"] == "suspended"
     (taken,) = await kernel.call("take_commands", [text], 10, 1.0)
-    assert (taken["call_id"], taken["body"]) == (text, {text: text, "token": text})
-    report = {"turn_id": critic["turn_id"], "call_id": text, "token": text, "status": "success", "result": {text: text}}
+    assert (taken["call_id"], taken["body"]) == (named, {text: text, "token": text})
+    report = {
+        "turn_id": critic["turn_id"],
+        "call_id": named,
+        "token": text,
+        "status": "success",
+        "result": {text: text},
+    }
     assert (await kernel.call("report", [report | {"actor": text}]))[0]["outcome"] == "applied"
-    cards = [{"card_id": f"c {text}", "kind": text, "content": {text: text}}]
-    assert (await kernel.call("put_boxes", [{"box_id": text, "cards": cards}]))[0]["outcome"] == "put"
-    fork = {"box_id": f"f {text}", "base_box_id": text}
+    cards = [{"card_id": f"c {named}", "kind": text, "content": {text: text}}]
+    assert (await kernel.call("put_boxes", [{"box_id": named, "cards": cards}]))[0]["outcome"] == "put"
+    fork = {"box_id": f"f {named}", "base_box_id": named}
     assert (await kernel.call("fork_boxes", [fork]))[0]["outcome"] == "forked"
-    assert [card["content"] for card in await kernel.call("read_box", f"f {text}", 0, 1)] == [{text: text}]
+    assert [card["content"] for card in await kernel.call("read_box", f"f {named}", 0, 1)] == [{text: text}]
     assert (await kernel.stop(critic["turn_id"], reason=text, actor=text))["outcome"] == "stopped"
     (halt,) = await kernel.rows("signal_log", "*", "name = 'halt'")
     assert halt["payload"]["reason"] == text
     stored = await kernel.rows("card_overview", "position, card_id, kind, content", "kind = $2", text)
-    assert [tuple(row)[1:] for row in stored] == [(text, text, {text: [text]})]
+    assert [tuple(row)[1:] for row in stored] == [(named, text, {text: [text]})]
 
 
 @pytest.mark.proves("S3")
@@ -183,7 +188,7 @@ async def test_an_id_too_long_for_an_index_is_refused_in_words_and_leaves_nothin
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id has 1 to 200"):
         await kernel.start("r" * 201, ["writer"], {"turn_1": "writer"})
     await kernel.running()
-    with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id has at most 200 bytes"):
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id has 1 to 200 bytes"):
         await kernel.enqueue("run_a", "critic", "t" * 201)
     assert (await kernel.enqueue("run_a", "critic", "t" * 200))["outcome"] == "queued"
     assert len(await kernel.rows("agent_turns")) == 2

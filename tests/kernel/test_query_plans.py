@@ -26,7 +26,7 @@ insert into agent_state_head (project_id, agent_id, run_id, agent_name, target, 
 insert into agent_turns (project_id, agent_turn_id, agent_id, run_id, state, outcome, max_attempts, cause_seq,
     activation_seq, output_box_id, deliverable_card_id, created_at, expires_at, finished_at)
   select 'filled', 'done_' || n, 'run_' || 1 + n / 5 || '/writer', 'run_' || 1 + n / 5, 'done', 'success', 3, 1, 2,
-         'box_done_' || n, 'card_done_' || n || '_end', now(), now(), now() from generate_series(1, {FINISHED_TURNS}) n;
+         'box_done_' || n, 'card:done_' || n || ':end', now(), now(), now() from generate_series(1, {FINISHED_TURNS}) n;
 insert into agent_inbox (project_id, agent_id, agent_turn_id, message_type, status, correlation_id, next_retry_at, created_at)
   select project_id, agent_id, agent_turn_id, 'turn', 'consumed', 'sig_x_1', now(), now() from agent_turns where agent_turn_id like 'done%';
 insert into execution_edges (project_id, primitive, edge_phase, run_id, agent_id, agent_turn_id, cause_id, created_at)
@@ -119,7 +119,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("sweep of queued", "select heliograph.sweep_queued('filled', 100, now())", [], {"turn_queued"}),
     ("sweep of waits", "select heliograph.sweep_waits('filled', 100, '2040-01-01')", [], {"wait_due", "turn_waiting_tools_pkey"}),
     ("sweep of reports", "select heliograph.sweep_reports('filled', 100, '2040-01-01')", [], {"outbox_unpublished"}),
-    ("sweep of stuck turns", "select heliograph.sweep_stuck('filled', 100, '2040-01-01')", [], {"turn_one_active"}),
+    ("sweep of stuck turns", "select heliograph.sweep_stuck('filled', 100, '', '2040-01-01')", [], {"turn_one_active"}),
     ("sweep of stops", "select heliograph.sweep_stops('filled', 100, '2040-01-01')", [], {"head_stop", "outbox_unpublished"}),
     ("bells", "select heliograph.sweep_bells('filled', 0, '2040-01-01')", [], {"head_ready", "head_due"}),
     ("owed", f"select heliograph.sweep_owed('filled', '[\"{TARGET}\"]', 100)", [], {"runs_owed"}),

@@ -45,7 +45,7 @@ async def test_a_report_resolves_the_call_and_resumes_the_turn_in_one_commit(ker
     assert (row["state"], row["status"], row["resolved_position"], row["resolved_at"]) == (
         "resolved", "success", 1, kernel.now,
     )  # fmt: skip
-    card = await kernel.row("cards", "card_id", "card_turn_a_call_c1")
+    card = await kernel.row("cards", "card_id", "card:turn_a:call:c1")
     content = {"call_id": "c1", "tool": "search", "status": "success", "output": {"answer": 42}, "trust": "untrusted"}
     assert (card["kind"], card["box_id"], card["content"]) == ("tool.result", "box_turn_a", content)
     message = (await kernel.rows("agent_inbox", "inbox_id, *"))[-1]
@@ -53,13 +53,13 @@ async def test_a_report_resolves_the_call_and_resumes_the_turn_in_one_commit(ker
         "tool_result", "pending", "c1", True,
     )  # fmt: skip
     assert (message["report_status"], message["payload_card_id"], message["actor"], message["turn_epoch"]) == (
-        "success", "card_turn_a_call_c1", "the tool", claimed["epoch"],
+        "success", "card:turn_a:call:c1", "the tool", claimed["epoch"],
     )  # fmt: skip
     assert (await edges(kernel, "turn_a"))[-1] == ("report", "response", "c1")
     signal = (await kernel.rows("signal_log", "seq, name, payload, agent, parent, id"))[-1]
     assert (signal["name"], signal["agent"], signal["parent"]) == ("tool:result", "writer", claimed["activation_id"])
     assert signal["payload"] == {"id": "c1", "call_id": "c1", "name": "search", "status": "success", "output": {"answer": 42},
-                                 "card_id": "card_turn_a_call_c1"}  # fmt: skip
+                                 "card_id": "card:turn_a:call:c1"}  # fmt: skip
     assert (await kernel.rows("execution_edges", "edge_id, cause_id"))[-1]["cause_id"] == signal["id"]
     (sent,) = await kernel.rows("outbox", "published_at", "kind = 'cmd'")
     assert sent["published_at"] == kernel.now
@@ -277,10 +277,10 @@ async def test_a_large_result_is_kept_out_of_line_and_the_log_points_to_it(kerne
     await suspended(kernel, tool("c1"))
     large = {"text": "x" * 400_000}
     assert await reported(kernel, "turn_a", "c1", large) == "applied"
-    card = await kernel.row("cards", "card_id", "card_turn_a_call_c1")
+    card = await kernel.row("cards", "card_id", "card:turn_a:call:c1")
     assert set(card["content"]) == {"$blob", "bytes"}
     assert (await kernel.rows("signal_log", "seq, payload"))[-1]["payload"] == {
-        "id": "c1", "call_id": "c1", "name": "search", "status": "success", "card_id": "card_turn_a_call_c1",
+        "id": "c1", "call_id": "c1", "name": "search", "status": "success", "card_id": "card:turn_a:call:c1",
     }  # fmt: skip
     (waited,) = (await kernel.claim_one())["waits"]
     assert waited["content"]["output"] == large

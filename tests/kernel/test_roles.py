@@ -19,7 +19,7 @@ from tests.kernel.waits import TOKEN, command, suspended
 from tests.logins import connected, login, name_of
 
 # What only an operator may: it takes away, or lets in.
-OPERATORS = {"set_limits", "prune", "grant_project", "revoke_project"}
+OPERATORS = {"set_limits", "prune", "forget_wire", "grant_project", "revoke_project"}
 RELATIONS = (
     "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = any ($1) order by 1"
 )

@@ -14,7 +14,7 @@ Prepare = Callable[[Kernel, str], Awaitable[object]]
 # Somebody has taken the id of the deliverable in advance; no function of the kernel would let them.
 TAKEN = (
     "insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)"
-    " values ($1, 'card_turn_{0}_end', 'box_turn_{0}', 'turn_{0}', 2, 'task.deliverable', '{{}}', '2030-01-01')"
+    " values ($1, 'card:turn_{0}:end', 'box_turn_{0}', 'turn_{0}', 2, 'task.deliverable', '{{}}', '2030-01-01')"
 )
 FREED = "delete from cards where project_id = $1 and kind = 'task.deliverable' and content = '{}'"
 
@@ -44,7 +44,7 @@ async def ordered_to_stop(kernel: Kernel, name: str) -> None:
 async def waiting(kernel: Kernel, name: str) -> None:
     await suspended(kernel, command("c1", timeout=10), run_id=f"run_{name}", turn_id=f"turn_{name}")
     if name == "b":  # the id of the result is taken
-        await kernel.harm(TAKEN.format(name).replace("_end", "_call_c1").replace("task.deliverable", "note"))
+        await kernel.harm(TAKEN.format(name).replace(":end", ":call:c1").replace("task.deliverable", "note"))
 
 
 async def delegating(kernel: Kernel, name: str) -> None:
@@ -53,7 +53,7 @@ async def delegating(kernel: Kernel, name: str) -> None:
     claimed = next(each for each in await kernel.claim() if each["run_id"] == f"run_{name}")
     await kernel.finish(claimed)
     if name == "b":
-        await kernel.harm(TAKEN.format(name).replace("_end", "_call_c1").replace("task.deliverable", "note"))
+        await kernel.harm(TAKEN.format(name).replace(":end", ":call:c1").replace("task.deliverable", "note"))
 
 
 SWEEPS: dict[
@@ -155,6 +155,61 @@ async def test_an_order_that_fails_is_put_off_further_each_time(kernel: Kernel) 
         due.append(((order["due_at"] - kernel.now).total_seconds(), order["deliveries"]))
         kernel.now = order["due_at"]
     assert due == [(1, 1), (2, 2), (4, 3), (8, 4)]
+    await kernel.harm(FREED)
+
+
+@pytest.mark.proves("K23", "K17")
+@pytest.mark.parametrize("kind", ["waits", "reports"])
+async def test_a_turn_on_which_sweeps_fail_again_and_again_is_ended_as_failed(kernel: Kernel, kind: str) -> None:
+    prepare, sweep, _ = SWEEPS[kind]
+    for name in "ab":
+        await prepare(kernel, name)
+    told, answer = [], Item()
+    for _ in range(5):
+        kernel.wait(31)
+        answer = await kernel.sweep(sweep)
+        (failed,) = answer["failed"]
+        told.append((failed["turn_id"], failed["code"], failed.get("ended", False), answer["targets"]))
+    assert told[0] == ("turn_b", "23505", False, [TARGET])  # the other one is resumed
+    assert told[1:] == [("turn_b", "23505", False, [])] * 3 + [("turn_b", "23505", True, [])]
+    turn = await kernel.turn("turn_b")
+    (end,) = await kernel.rows("card_overview", "content", "turn_id = 'turn_b' and kind = 'task.deliverable'")
+    error = {"code": "INTERNAL_ERROR", "recoverable": False,
+             "message": "the kernel failed on this turn 5 times, the last time with 23505"}  # fmt: skip
+    assert (turn["state"], turn["outcome"], end["content"]["error"]) == ("done", "failed", error)
+    assert ((await kernel.head("run_b/writer"))["status"], (await kernel.head("run_b/writer"))["refusals"]) == (
+        "idle",
+        0,
+    )
+    assert (await kernel.names("run_b"))[-1] == "agent:failed"
+    assert [owing["run"]["run_id"] for owing in await kernel.owed()] == ["run_b"]
+    kernel.wait(31)
+    assert await kernel.sweep(sweep) == {**answer, "failed": [], "targets": []}
+    await kernel.publish()
+    assert await kernel.rows("outbox", "key", "published_at is null and agent_turn_id = 'turn_b'") == []
+    await kernel.harm("delete from cards where project_id = $1 and kind = 'note'")
+
+
+@pytest.mark.proves("K23", "K8")
+async def test_what_waits_behind_a_turn_that_is_given_up_goes_on(kernel: Kernel) -> None:
+    await waiting(kernel, "b")
+    await kernel.enqueue("run_b", "writer", "turn_next")
+    kernel.wait(31)
+    for _ in range(4):
+        await kernel.sweep("waits")
+    assert (await kernel.sweep("waits"))["targets"] == [TARGET]
+    assert (await kernel.claim_one())["turn_id"] == "turn_next"
+    await kernel.harm("delete from cards where project_id = $1 and kind = 'note'")
+
+
+@pytest.mark.proves("K23")
+async def test_a_turn_that_cannot_even_be_given_up_is_told_and_counted_on(kernel: Kernel) -> None:
+    await expiring(kernel, "b")
+    kernel.wait(31)
+    for _ in range(7):
+        (failed,) = (await kernel.sweep("expired"))["failed"]
+        assert failed.keys() == {"turn_id", "code", "message"}
+    assert (await kernel.head("run_b/writer"))["refusals"] == 7
     await kernel.harm(FREED)
 
 

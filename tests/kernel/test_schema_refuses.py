@@ -90,6 +90,7 @@ REFUSED = {
     "boxes_kind_check": NEW_BOX.format(box="'fork_2'", kind="'bin'", base="'context_1'", writer="null"),
     "boxes_check": NEW_BOX.format(box="'fork_2'", kind="'context'", base="null", writer="null"),
     "boxes_check1": NEW_BOX.format(box="'fork_2'", kind="'context'", base="'context_1'", writer="'turn_3'"),
+    "project_wires_pkey": "insert into project_wires values ($1, 'nats', now()), ($1, 'nats', now())",
     "leases_pkey": "insert into leases select * from leases where project_id = $1",
     "turn_waiting_tools_pkey": "insert into turn_waiting_tools overriding system value select * from turn_waiting_tools where project_id = $1",
     "turn_waiting_tools_kind_check": WAIT.format("kind = 'magic'", "c1"),

@@ -49,6 +49,7 @@ async def test_waits_edges_commands_and_the_suspended_head_are_one_commit(kernel
     assert await inbox(kernel, "turn_a") == [("turn", "consumed")]
     (lease,) = await kernel.rows("leases", "ended_at")
     assert lease["ended_at"] == START
+    await kernel.call("declare_wire", "nats")
     (sent,) = await kernel.call("read_outbox", 10)
     assert (sent["key"], sent["subject"]) == ("cmd:turn_a:c1", "cmd.tool.search")
     assert sent["body"] == {"query": "c1", "token": TOKEN}

@@ -135,7 +135,7 @@ async def test_one_bad_row_never_stops_the_others(kernel: Kernel, limit: int | N
     # the card of the answer exists already
     await kernel.harm(
         "insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)"
-        " values ($1, 'card_turn_a_call_c1', 'box', 'turn_a', 2, 'note', '{}', '2030-01-01')"
+        " values ($1, 'card:turn_a:call:c1', 'box', 'turn_a', 2, 'note', '{}', '2030-01-01')"
     )
     kernel.wait(5)
     sweeps = [await kernel.sweep("waits", limit) for _ in range(4)]
@@ -189,7 +189,7 @@ async def test_the_sweep_of_sleepers_goes_through_all_heads_a_few_at_a_time(kern
         after = ""
         while True:  # ten heads are looked at, of which one is woken
             swept = await kernel.connection.fetchval(
-                "select heliograph.sweep_stuck($1, 1, $2, $3)", kernel.project, kernel.now, after
+                "select heliograph.sweep_stuck($1, 1, $2, $3)", kernel.project, after, kernel.now
             )
             woken += swept["resumed"]
             if swept["after"] is None:
@@ -204,3 +204,28 @@ async def test_a_sweep_of_less_than_nothing_is_refused(kernel: Kernel, kind: str
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit"):
         await kernel.sweep(kind, -1)
     assert (await kernel.sweep(kind, 0))["resumed"] == []
+
+
+@pytest.mark.proves("L0-46")
+async def test_all_that_is_due_is_handed_over_at_once_in_the_order_of_its_time(kernel: Kernel) -> None:
+    await suspended(kernel, *(tool(f"c{n}") for n in range(1, 5)), tool("late", 5))
+    for call_id in ("c3", "c1"):
+        kernel.wait(1)
+        await report(kernel, "turn_a", call_id)
+    kernel.wait(5)
+    await kernel.sweep("waits")
+    for call_id in ("c4", "c2"):
+        kernel.wait(1)
+        await report(kernel, "turn_a", call_id)
+    resumed = await kernel.claim_one()
+    assert [(row["message_type"], row["correlation_id"]) for row in resumed["inbox"]] == [
+        ("tool_result", "c3"), ("tool_result", "c1"), ("timeout", "late"), ("tool_result", "c4"), ("tool_result", "c2"),
+    ]  # fmt: skip
+    assert (await inbox(kernel, "turn_a"))[1:] == [(row["message_type"], "processing") for row in resumed["inbox"]]
+    await kernel.harm(  # what is due first goes first, whichever came first
+        "update agent_inbox set next_retry_at = next_retry_at - interval '1 hour' where project_id = $1 and correlation_id = 'c2'"
+    )
+    kernel.wait(31)
+    await kernel.sweep("leases")
+    again = (await kernel.claim_one())["inbox"]
+    assert [row["correlation_id"] for row in again] == ["c2", "c3", "c1", "late", "c4"]

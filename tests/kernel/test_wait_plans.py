@@ -23,7 +23,7 @@ insert into agent_state_head (project_id, agent_id, run_id, agent_name, target, 
 insert into agent_turns (project_id, agent_turn_id, agent_id, run_id, state, outcome, max_attempts, cause_seq, activation_seq,
     output_box_id, deliverable_card_id, created_at, expires_at, finished_at)
   select project_id, 'turn_' || run_id, run_id || '/writer', run_id, 'done', 'success', 3, 1, 2, 'box_turn_' || run_id,
-         'card_turn_' || run_id || '_end', now(), now(), now() from runs where project_id = 'filled';
+         'card:turn_' || run_id || ':end', now(), now(), now() from runs where project_id = 'filled';
 insert into turn_waiting_tools (project_id, agent_turn_id, tool_call_id, agent_id, run_id, tool, kind, state, epoch, deadline,
     status, resolved_position, opened_at, resolved_at)
   select project_id, agent_turn_id, 'c1', agent_id, run_id, 'search', 'tool', 'resolved', 2, now(), 'success', 1, now(), now() from agent_turns
@@ -38,7 +38,7 @@ insert into leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, star
 insert into signals (project_id, run_id, seq, count, entries, at)
   select project_id, run_id, s, 1, '[{{}}]', now() from runs, generate_series(1, 3) s where project_id = 'filled';
 insert into cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
-  select project_id, 'card_' || agent_turn_id || '_call_c1', output_box_id, agent_turn_id, 2, 'tool.result', '{{}}', now() from agent_turns
+  select project_id, 'card:' || agent_turn_id || ':call:c1', output_box_id, agent_turn_id, 2, 'tool.result', '{{}}', now() from agent_turns
    where project_id = 'filled';
 """
 
@@ -110,7 +110,7 @@ async def test_no_call_reads_what_is_resolved_or_asleep(filled_url: str, plan: s
         "take commands": ("take_commands", ["search", "nobody"], 10, 30.0),
         "sweep of waits": ("sweep_waits", 10),
         "sweep of reports": ("sweep_reports", 10),
-        "sweep of sleepers": ("sweep_stuck", 2),
+        "sweep of sleepers": ("sweep_stuck", 2, ""),
     }
     read = {what: await _rows_read(kernel, *call) for what, call in calls.items()}
     await undone.rollback()

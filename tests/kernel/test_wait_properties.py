@@ -196,7 +196,7 @@ async def _play(url: str, script: list[tuple[Any, ...]], join: str) -> None:
     positions = [row["resolved_position"] for row in await kernel.rows("turn_waiting_tools", "resolved_position")]
     assert sorted(positions) == [1, 2, 3, 4]
     assert (await kernel.names("run_a")).count("tool:result") == 4
-    (first,) = await kernel.rows("cards", "content", "card_id = 'card_turn_a_call_c1'")
+    (first,) = await kernel.rows("cards", "content", "card_id = 'card:turn_a:call:c1'")
     assert first["content"]["output"] == {"by": TOKEN}
     if join == "all":
         assert world.resumed == world.slept  # each sleep ends once

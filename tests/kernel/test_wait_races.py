@@ -96,7 +96,7 @@ async def test_of_two_reports_of_one_call_the_second_waits_and_is_a_duplicate(ke
         assert await reported(kernel, "turn_a", "c1", "first") == "applied"
         task = await when_blocked(other, report(other, "turn_a", "c1", "second"), watcher)
     assert (await task)["outcome"] == "duplicate"
-    assert (await kernel.row("cards", "card_id", "card_turn_a_call_c1"))["content"]["output"] == "first"
+    assert (await kernel.row("cards", "card_id", "card:turn_a:call:c1"))["content"]["output"] == "first"
 
 
 @pytest.mark.proves("K15")
@@ -120,7 +120,7 @@ async def test_a_report_undone_leaves_the_call_to_the_other(kernel: Kernel, besi
     task = await when_blocked(other, report(other, "turn_a", "c1", "second"), watcher)
     await undone.rollback()
     assert (await task)["outcome"] == "applied"
-    assert (await kernel.row("cards", "card_id", "card_turn_a_call_c1"))["content"]["output"] == "second"
+    assert (await kernel.row("cards", "card_id", "card:turn_a:call:c1"))["content"]["output"] == "second"
 
 
 @pytest.mark.proves("K12", "L0-112")

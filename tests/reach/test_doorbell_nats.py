@@ -25,6 +25,7 @@ from heliograph.runtime import Runtime, open_runtime
 from heliograph.testing.conformance import DoorbellConformance, Event, Heard, eventually
 from heliograph.worker import loop
 from tests.reach.nats_kit import NatsServer
+from tests.runtime.kit import until
 
 EVERYTHING = ">"
 
@@ -86,8 +87,8 @@ async def ground(server: NatsServer) -> AsyncIterator[NatsGround]:
 
 
 class TestNatsDoorbell(DoorbellConformance):
-    @pytest.mark.proves("L0-32", "L0-08")
-    async def test_a_wakeup_names_the_pool_and_says_nothing_else(self, ground: NatsGround) -> None:
+    @pytest.mark.proves("L0-32", "L0-08", "L0-105", "G-72")
+    async def test_a_wakeup_names_the_pool_and_whom_it_is_about_as_a_hint(self, ground: NatsGround) -> None:
         messages: asyncio.Queue[Any] = asyncio.Queue()
 
         async def heard(message: Any) -> None:
@@ -96,9 +97,32 @@ class TestNatsDoorbell(DoorbellConformance):
         outsider = await ground.connect()
         await outsider.subscribe(EVERYTHING, cb=heard)
         await outsider.flush()
-        self.here.ring(["work:newsroom"])
-        message = await messages.get()
-        assert (message.subject, message.data, message.headers) == ("cmd.agent.newsroom.wakeup", b"", None)
+        self.here.ring(["work:newsroom", "log:run_1"], ["run_1/critic"])
+        found = [await messages.get(), await messages.get()]
+        assert sorted((each.subject, each.data, each.headers) for each in found) == [
+            ("cmd.agent.newsroom.wakeup", b'{"agent_ids":["run_1/critic"]}', None),
+            ("heliograph.bell.log.run_1", b"", None),
+        ]
+        self.here.ring(["work:newsroom"], (f"run_1/agent_{n}" for n in range(100_000)))
+        assert len(json.loads((await messages.get()).data)["agent_ids"]) == 100
+
+    async def test_what_is_told_while_the_wire_is_away_is_forgotten(self, ground: NatsGround) -> None:
+        await ground.cut()
+        await eventually(lambda: not self.here.is_up)
+        for n in range(2000):
+            self.here.tell("evt.agent.lost.step", {"n": n})
+        await ground.mend()
+        await eventually(lambda: self.here.is_up)
+        heard: asyncio.Queue[str] = asyncio.Queue()
+
+        async def hear(message: Any) -> None:
+            heard.put_nowait(message.subject)
+
+        outsider = await ground.connect()
+        await outsider.subscribe("evt.>", cb=hear)
+        await outsider.flush()
+        self.here.tell("evt.agent.run_1/a.step", {"n": 1})
+        assert await heard.get() == "evt.agent.run_1%2Fa.step"
 
 
 @pytest.mark.proves("L0-71")
@@ -243,6 +267,111 @@ async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_u
     assert commands.empty()
 
 
+@pytest.mark.proves("L0-108", "L0-03")
+async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
+    database_url: str, server: NatsServer, ground: NatsGround
+) -> None:
+    heard: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        heard.put_nowait((message.subject, json.loads(message.data)))
+
+    watcher = await ground.connect()
+    await watcher.subscribe("evt.agent.*.step", cb=hear)
+    await watcher.flush()
+    app = Heliograph("steps")
+
+    @app.agent(activate_on=["workflow:start"], updates="seen")
+    async def walker(ctx: Context) -> Any:
+        await ctx.step("look", lambda: 1)
+        return await ctx.step("leap", lambda: 2)
+
+    async with opened(database_url, server.url) as runtime:
+        result = await runtime.run(app.workflow, {}, run_id="walk")
+        (turn,) = await runtime.reader.turns()
+        told = [await asyncio.wait_for(heard.get(), 30) for _ in range(4)]
+    assert result.state == {"seen": 2}
+    assert {subject for subject, _ in told} == {"evt.agent.walk%2Fwalker.step"}
+    assert {(body["agent_turn_id"], body["turn_epoch"]) for _, body in told} == {(turn.turn_id, turn.turn_epoch)}
+    assert [(body["step_id"], body["phase"]) for _, body in told] == [
+        (None, "act"), ("s1", "act"), ("s2", "act"), (None, "terminate"),
+    ]  # fmt: skip
+
+
+@pytest.mark.proves("L0-71", "L0-51", "G-61", "K18")
+async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_command_is_lost(
+    database_url: str, server: NatsServer, ground: NatsGround
+) -> None:
+    """What a worker without the wire commits is left to one that has it, however late that comes."""
+    commands: asyncio.Queue[str] = asyncio.Queue()
+
+    async def heard(message: Any) -> None:
+        commands.put_nowait(message.headers["Nats-Msg-Id"])
+
+    tool = await ground.connect()
+    await tool.subscribe("cmd.tool.*", cb=heard)
+    await tool.flush()
+    events = await ground.listen()
+    app = Heliograph("mixed")
+
+    @app.agent(activate_on=["workflow:start"], emits=["asked"], updates="first")
+    def first(_: Context) -> int:
+        return 1
+
+    @app.agent(activate_on=["asked"], updates="second")
+    async def second(ctx: Context) -> Any:
+        return await ctx.call("search", needs_token=False)
+
+    async with opened(database_url, server.url) as with_wire:
+        await with_wire.worker(app.workflow).watchdog.relay()  # it was here once: the project has the wire
+    async with open_runtime(Settings(database_url)) as without:
+        worker = without.worker(app.workflow)
+        working = asyncio.create_task(worker.run())
+        run_id, _ = await without.start(app.workflow, {})
+        client = HeliographClient.on(without)
+
+        async def is_waiting() -> bool:
+            return any(turn.status == "suspended" for turn in await without.reader.turns())
+
+        await until(is_waiting)
+        await worker.watchdog.sweep()
+        waiting = "select kind, count(*) from heliograph.outbox where published_at is null group by 1 order by 1"
+        assert [tuple(row) for row in await without.database.fetch(waiting)] == [("cmd", 1), ("task_event", 1)]
+        assert (events.empty(), commands.empty()) == (True, True)
+        async with opened(database_url, server.url) as with_wire:
+            await with_wire.worker(app.workflow).watchdog.relay()
+            [turn] = [turn for turn in await without.reader.turns() if turn.status == "suspended"]
+            assert (await asyncio.wait_for(commands.get(), 30)).removeprefix("cmd:").startswith(turn.turn_id)
+            assert (await asyncio.wait_for(events.get(), 30))[1].startswith("evt:")
+        assert await client.report(turn.turn_id, "c1", result=2) == "applied"
+        signals = [signal async for signal in without.follow(run_id)]
+        worker.stop()
+        await working
+        async with opened(database_url, server.url) as with_wire:
+            await with_wire.worker(app.workflow).watchdog.relay()
+            keys = {(await asyncio.wait_for(events.get(), 30))[1]}
+        assert keys == {f"evt:{turn.turn_id}"}
+        assert await without.database.fetch(waiting) == []
+    end: Any = signals[-1].payload
+    assert end["state"] == {"first": 1, "second": 2}
+
+
+@pytest.mark.proves("L0-105", "G-72")
+async def test_a_wakeup_tells_which_agents_have_work(database_url: str, server: NatsServer, ground: NatsGround) -> None:
+    named: set[str] = set()
+
+    async def heard(message: Any) -> None:
+        named.update(json.loads(message.data)["agent_ids"])
+
+    watcher = await ground.connect()
+    await watcher.subscribe("cmd.agent.bells.wakeup", cb=heard)
+    await watcher.flush()
+    async with opened(database_url, server.url) as runtime:
+        result = await runtime.run(two_steps().workflow, {}, run_id="told")
+        assert result.outcome == "success"
+        await eventually(lambda: named == {"told/first", "told/second"})
+
+
 @pytest.mark.proves("L0-32", "L0-04")
 async def test_a_worker_elsewhere_is_woken_over_nats_alone(
     database_url: str, server: NatsServer, monkeypatch: pytest.MonkeyPatch
@@ -314,7 +443,8 @@ async def test_forged_bells_make_a_worker_look_and_change_nothing(
         before = await everything(runtime)
         forger = await ground.connect()
         for _ in range(1000):
-            await forger.publish("cmd.agent.bells.wakeup", b'{"agent_id": "run_x/first", "inbox_id": 1}')
+            await forger.publish("cmd.agent.bells.wakeup", b'{"agent_ids": ["run_x/first", 7], "inbox_id": 1}')
+            await forger.publish("cmd.agent.bells.wakeup", b'{"agent_ids": \xff')
             await forger.publish("heliograph.bell.owed.bells", b"x")
         await forger.flush()
         assert await everything(runtime) == before

@@ -12,7 +12,7 @@ def test_nothing_set_means_the_embedded_server_and_the_default_project() -> None
 
 
 def test_an_empty_variable_is_a_variable_that_is_not_set() -> None:
-    names = ("DATABASE_URL", "HOME", "PROJECT", "MODEL", "POSTGRES_VERSION", "NATS_URL")
+    names = ("DATABASE_URL", "HOME", "PROJECT", "MODEL", "POSTGRES_VERSION", "NATS_URL", "PRUNE_AFTER")
     assert read_settings({f"HELIOGRAPH_{name}": "" for name in names}) == read_settings({})
 
 
@@ -20,9 +20,16 @@ def test_every_variable_reaches_its_setting() -> None:
     settings = read_settings({
         "HELIOGRAPH_DATABASE_URL": "postgres://u@h/d", "HELIOGRAPH_HOME": "/data", "HELIOGRAPH_PROJECT": "p",
         "HELIOGRAPH_MODEL": "test", "HELIOGRAPH_POSTGRES_VERSION": "16", "HELIOGRAPH_NATS_URL": "nats://h",
-        "HOME": "/elsewhere",
+        "HELIOGRAPH_PRUNE_AFTER": "12h", "HOME": "/elsewhere",
     })  # fmt: skip
-    assert settings == Settings("postgres://u@h/d", Path("/data"), "p", "test", 16, "nats://h")
+    assert settings == Settings("postgres://u@h/d", Path("/data"), "p", "test", 16, "nats://h", 43_200.0)
+
+
+@pytest.mark.parametrize("age", ["30", "0d", "-1d", "1 d", "1w", "ever", "9" * 9 + "d", "9" * 10 + "s"])
+def test_an_age_that_is_none_is_refused_before_anything_is_forgotten(age: str) -> None:
+    with pytest.raises(InvalidInput, match="HELIOGRAPH_PRUNE_AFTER is an age such as 30d") as caught:
+        read_settings({"HELIOGRAPH_PRUNE_AFTER": age})
+    assert caught.value.code == "out_of_range"
 
 
 @pytest.mark.parametrize("version", ["17", "018", " 18", "eighteen", "18.4"])

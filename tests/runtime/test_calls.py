@@ -52,11 +52,13 @@ async def test_a_call_and_its_result_are_cards_edges_and_a_row_of_the_inbox(rig:
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("search")
+        (asked,) = await rig.runtime.reader.cards(command.turn_id)  # before there is an answer
         await command.report(result="found")
         await rig.ended(run_id)
     turn = await rig.turn_of("asker")
     call, result, end = await rig.runtime.reader.cards(turn.turn_id)
     assert (call.kind, result.kind, end.kind) == ("tool.call", "tool.result", "task.deliverable")
+    assert asked == call  # written once, with the suspension, and not again by the run that goes on
     assert (call.content["tool_call_id"], call.content["tool_name"], call.content["arguments"]) == (
         "c1",
         "search",

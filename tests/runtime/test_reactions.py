@@ -59,7 +59,7 @@ async def test_a_turn_that_the_kernel_ended_still_ends_its_run(rig: Rig) -> None
     assert one(signals, "agent:failed")["error"]["code"] == "TIMEOUT"
     assert one(signals, "workflow:end")["outcome"] == "failed"
     (turn,) = await rig.runtime.reader.turns()
-    assert (turn.outcome, turn.deliverable_card_id) == ("timeout", f"card_{turn.turn_id}_end")
+    assert (turn.outcome, turn.deliverable_card_id) == ("timeout", f"card:{turn.turn_id}:end")
 
 
 async def test_an_agent_may_mend_what_the_kernel_had_to_end(rig: Rig) -> None:

@@ -137,9 +137,9 @@ async def test_an_agent_reaches_others_by_signals_and_by_turns_that_are_delegate
 
     await rig.run(app)
     assert offered == [
-        "activation_id", "agent", "as_completed", "attempt", "call", "calls", "defer", "deferrals", "delegate", "delegates",
-        "document", "emit", "emitted", "idempotency_key", "is_replaying", "pause", "progress", "run_id", "signal", "sleep",
-        "state", "step", "task", "turn_id",
+        "activation_id", "agent", "as_completed", "attempt", "call", "calls", "context", "context_box_id", "defer", "deferrals",
+        "delegate", "delegates", "document", "emit", "emitted", "idempotency_key", "is_replaying", "pause", "progress", "run_id",
+        "signal", "sleep", "state", "step", "task", "turn_id",
     ]  # fmt: skip
 
 
@@ -275,3 +275,24 @@ async def test_one_agent_runs_its_turns_one_after_another_in_the_order_they_were
         return ctx.signal.payload
 
     assert (await rig.run(app)).state["seen"] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.proves("SIG-34", "S11")
+async def test_a_state_far_larger_than_a_signal_of_an_agent_is_started_with_changed_and_told(rig: Rig) -> None:
+    app = Heliograph("archive")
+
+    @app.agent(activate_on=START, updates="copy")
+    def copier(ctx: Context) -> str:
+        return str(ctx.document["text"]).upper()
+
+    @app.agent(activate_on=["state:copy:changed"], updates="size")
+    def measurer(ctx: Context) -> int:
+        return len(ctx.signal.payload["value"])
+
+    result = await rig.run(app, {"text": "x" * 200_000})
+    assert result.outcome == "success"
+    assert result.state == {"text": "x" * 200_000, "copy": "X" * 200_000, "size": 200_000}
+    told: dict[str, Any] = {signal.name: signal.payload for signal in result.signals}
+    assert told["workflow:start"]["state"] == {"text": "x" * 200_000}
+    assert told["state:copy:changed"]["value"] == "X" * 200_000
+    assert told["workflow:end"]["state"] == result.state

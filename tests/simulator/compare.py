@@ -11,7 +11,6 @@ from heliograph.errors import KernelRefused
 from heliograph.testing.backend import Backend
 
 _SQLSTATE = re.compile("[0-9A-Z]{5}")
-_TIME_FORMATS = ("(22007)", "(22008)")  # which of the two a text is depends on PostgreSQL's own parser of times
 # Numbers that PostgreSQL gives as rows come. A call that is refused takes some with it, and how many depends on where
 # in a statement of many parts it was refused; only their order means anything.
 _NUMBERS = {
@@ -25,8 +24,7 @@ def ask(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -
     try:
         answer = backend.call(function, args, now)
     except KernelRefused as error:
-        state = error.message[-7:]
-        return "refused", "a time" if state in _TIME_FORMATS else _blurred(state.strip("()"))
+        return "refused", _blurred(error.message[-7:].strip("()"))
     return "answered", _without_words(function, answer)
 
 
@@ -45,8 +43,8 @@ def _without_words(function: str, answer: Any) -> Any:
 
 
 def _blurred(state: str) -> str:
-    """Which of two constraints is asked first is no promise."""
-    return "23" if state.startswith("23") else state
+    """Which of two things that are wrong is found first is no promise: data of no use (22), or a broken constraint (23)."""
+    return state[:2] if state.startswith(("22", "23")) else state
 
 
 def stored(backend: Backend, project: str) -> dict[str, list[dict[str, Any]]]:

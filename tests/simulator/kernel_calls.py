@@ -109,7 +109,9 @@ class TurnCalls(Talk):
                 message |= self.dice.choice([
                     {"message_type": "ui_action"}, {"parent_turn_id": self.token().get("turn_id")}, {"instance": "i"},
                     {"context_box_id": f"b{self.dice.randrange(5)}", "actor": "me"}, {"result_fields": [{"name": "f"}]},
-                    {"payload": {"long": "x" * 300}}, {"cause": "sig_z_1"},
+                    {"payload": {"long": "x" * 300}}, {"cause": "sig_z_1"}, {"cause": f"sig_{self.run()}_{self.dice.randrange(4)}"},
+                    {"name": self.dice.choice(["workflow:end", "A b", None, "halt"])}, {"turn_id": self.dice.choice(["a:b", "", "\x85"])},
+                    {"result_fields": self.dice.choice([{"a": 1}, [{"name": 1}], [1]])}, {"message_type": "mail"}, {"ttl_seconds": "1"},
                 ])  # fmt: skip
             self.messages.append(message)
             items.append(self.mostly(message, self.dice.choice(self.messages), 0.8))
@@ -128,7 +130,7 @@ class TurnCalls(Talk):
         return ([self.token() for _ in range(self.dice.choice([1, 1, 2]))],)
 
     def append(self) -> tuple[Any, ...]:
-        return ([{**self.token(), "phase": self.dice.choice(["act", "plan"]), **self._said()}
+        return ([{**self.token(), "phase": self.mostly(self.dice.choice(["act", "plan"]), "dance", 0.98), **self._said()}
                  for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
 
     def finish(self) -> tuple[Any, ...]:
@@ -136,7 +138,15 @@ class TurnCalls(Talk):
         for _ in range(self.dice.choice([1, 1, 1, 2, 4])):
             token = self.token()
             run_id = str(token.get("agent_id")).partition("/")[0]
-            content = self.dice.choice([{"text": "done"}, {"fields": [{"name": "f", "value": 1}]}, {"text": "x" * 500}])
+            content = self.dice.choice(
+                [
+                    {"text": "done"},
+                    {"fields": [{"name": "f", "value": 1}]},
+                    {"text": "x" * 500},
+                    {"text": "", "$blob": "b"},
+                    *self.mostly([], [{"text": 1}, None], 0.95),
+                ]
+            )
             items.append({**token, "outcome": self.mostly("success", "failed"), "content": content,
                           **self._reaction(run_id)})  # fmt: skip
         return (items,)
@@ -155,6 +165,9 @@ class TurnCalls(Talk):
 
     def sweep_owed(self) -> tuple[Any, ...]:
         return self.dice.choice([["a"], ["a", "b"]]), self.dice.choice([1, 20])
+
+    def declare_wire(self) -> tuple[Any, ...]:
+        return (self.mostly("nats", ""),)
 
     def read_outbox(self) -> tuple[Any, ...]:
         return (self.dice.choice([0, 2, 100]),)
@@ -180,7 +193,7 @@ class TurnCalls(Talk):
             {
                 "card_id": f"card_{self.dice.randrange(30)}",
                 "kind": "note",
-                "content": self.dice.choice([None, "x" * 500]),
+                "content": self.mostly(None, self.dice.choice(["x" * 500, {"$blob": "b"}, ["$blob"]]), 0.6),
             }
         ]
         return {"said": self.dice.choice([0, 0, 1, 2]), "cards": cards[self.dice.randrange(2) :], "signals": drafts}

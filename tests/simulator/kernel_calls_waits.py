@@ -67,7 +67,7 @@ class WaitCalls(TurnCalls):
 
     def put_boxes(self) -> tuple[Any, ...]:
         turn_id = self.known_turn()
-        cards = [{"card_id": self.dice.choice([None, f"card_{self.dice.randrange(30)}", f"card_{turn_id}_call_c0"]),
+        cards = [{"card_id": self.dice.choice([None, f"card_{self.dice.randrange(30)}", f"card:{turn_id}:call:c0"]),
                   "kind": "note", "content": self._result()} for _ in range(self.dice.choice([0, 1, 2]))]  # fmt: skip
         return ([{"box_id": self._box(), "cards": cards} for _ in range(self.dice.choice([1, 1, 2]))],)
 
@@ -83,6 +83,9 @@ class WaitCalls(TurnCalls):
         return self.now - timedelta(seconds=self.dice.choice([0, 0.5, 3, 10, 2_600_000])), self.dice.choice(
             [1, 2, 1000, 0]
         )
+
+    def liveness(self) -> tuple[Any, ...]:
+        return ()
 
     def report(self) -> tuple[Any, ...]:
         items = []

@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from heliograph.config import PRUNE_SECONDS_MAX, read_span
 from heliograph.errors import InvalidInput, shown
 
 ID_LENGTH_MAX = 200
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]+")
-_AGO = re.compile(r"([0-9]{1,9})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def integer(option: str, low: int, high: int) -> Callable[[str], int]:
@@ -66,11 +65,24 @@ def run_id(text: str) -> str:
     return check_run_id(text)
 
 
+def age(option: str) -> Callable[[str], float]:
+    """A reader of an age in seconds: `30d`, `12h`, `90m` (`out_of_range`)."""
+
+    def read(text: str) -> float:
+        seconds = read_span(text)
+        if not seconds or seconds > PRUNE_SECONDS_MAX:
+            raise InvalidInput(f"{option} is an age such as 30d, 12h or 90m, not {shown(text)}", code="out_of_range",
+                               path=option)  # fmt: skip
+        return seconds
+
+    return read
+
+
 def since(text: str) -> datetime:
     """A moment: `10m`, `2h`, `1d` ago, or an ISO time, which is local where it names no zone (`invalid_time`)."""
     try:
-        if ago := _AGO.fullmatch(text):
-            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        if (ago := read_span(text)) is not None:
+            return datetime.now(UTC) - timedelta(seconds=ago)
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(

@@ -124,7 +124,8 @@ async def _doctor() -> list[Finding]:
             return [*findings, Finding("schema", "violated", error.message)]
         findings.append(Finding("schema", "ok", f"version {state.installed}"))
         findings += await _roles(database)
-        return findings + await _invariants(database, settings.project)
+        findings += await _invariants(database, settings.project)
+        return findings + await _liveness(database, settings.project)
 
 
 async def _durability(database: Database) -> list[Finding]:
@@ -153,6 +154,14 @@ async def _invariants(database: Database, project: str) -> list[Finding]:
     if not broken:
         return [Finding("invariants", "ok", f"all hold in project {project}")]
     return [Finding(each["check"], "violated", each["subject"]) for each in broken]
+
+
+async def _liveness(database: Database, project: str) -> list[Finding]:
+    """What nobody moves on. No harm is done yet: most of it means that no worker is at work."""
+    stuck = await database.call("liveness", project)
+    if not stuck:
+        return [Finding("liveness", "ok", f"nothing waits longer than it may in project {project}")]
+    return [Finding(each["check"], "warning", f"{each['subject']}, since {each['since']}") for each in stuck]
 
 
 async def _state_of(database: Database) -> SchemaState:

@@ -15,9 +15,11 @@ from typing import Any
 
 from heliograph.cli.arguments import identifier, integer, run_id, seconds, since
 from heliograph.cli.errors import INTERRUPTED, NothingYet, report
+from heliograph.cli.grammar_db import add_database
 from heliograph.cli.interrupts import leave_threads_behind
 from heliograph.cli.output import OutputClosed, abandon, flush, line, note, open_closed_streams, speak_utf8
 from heliograph.cli.parser import Parser
+from heliograph.codes import USER_INTERRUPT
 from heliograph.errors import InvalidInput, shown
 
 TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
@@ -108,10 +110,11 @@ def _parser() -> Parser:
     _add_runs(command(nouns, "runs", "runs:list_runs", "list runs, the newest first; or stop one"), command)
     _add_worker(command(nouns, "worker", "worker:work", "serve applications until told to stop"))
     _add_turns(noun("turn", "look at turns, one run of one agent each; or stop one"), command)
+    _add_boxes(noun("box", "look at boxes, what turns read and write"), command)
     _add_calls(command(nouns, "calls", "calls:list_calls", "list the calls that turns wait for, or take some"))
     _add_report(command(nouns, "report", "calls:report", "report the result of a call"))
     _add_signals(noun("signal", "look at the log of signals"), command)
-    _add_database(noun("db", "install, print or examine the database"), command)
+    add_database(noun("db", "install, print or examine the database"), command)
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults; helio sim --help", add_help=False)
     sim.set_defaults(call="sim:main")
     return parser
@@ -148,7 +151,8 @@ def _add_stopping(to: argparse.ArgumentParser) -> None:
     how.add_argument("--now", action="store_true", help="give nobody time to wind up")
     how.add_argument("--grace", type=seconds("--grace", 0, 86400), default=10.0, metavar="SECONDS",
                      help="how long what runs may take to wind up (10)")  # fmt: skip
-    to.add_argument("--reason", metavar="TEXT", default="user_interrupt", help="what the log says (user_interrupt)")
+    to.add_argument("--reason", metavar="TEXT", default=USER_INTERRUPT,
+                    help=f"what the log says ({USER_INTERRUPT})")  # fmt: skip
 
 
 def _add_worker(worker: argparse.ArgumentParser) -> None:
@@ -178,6 +182,13 @@ def _add_turns(verbs: Any, command: Any) -> None:
     _add_stopping(stop)
 
 
+def _add_boxes(verbs: Any, command: Any) -> None:
+    show = command(
+        verbs, "show", "box:show_box", "show a box: its cards in order, those of what it was forked from first"
+    )
+    show.add_argument("box", metavar="BOX", type=identifier("BOX"))
+
+
 def _add_calls(calls: argparse.ArgumentParser) -> None:
     calls.add_argument("--tool", metavar="TOOL", type=identifier("--tool"), help="of this tool only")
     calls.add_argument("--take", type=integer("--take", 1, 1000), metavar="N",
@@ -205,22 +216,6 @@ def _add_signals(verbs: Any, command: Any) -> None:
     trace.add_argument("subject", metavar="RUN|SIGNAL", type=identifier("RUN|SIGNAL"))
     why = command(verbs, "why", "signal:why", "follow a signal to the root: why did it happen")
     why.add_argument("signal", metavar="SIGNAL", type=identifier("SIGNAL"))
-
-
-def _add_database(verbs: Any, command: Any) -> None:
-    command(verbs, "install", "db:install", "install or upgrade the schema; a second call does nothing")
-    url = command(verbs, "url", "db:url", "print the URL in use")
-    url.add_argument("--show-password", action="store_true", help="with the password, for psql")
-    url.add_argument("--hold", action="store_true", help="keep the embedded server running until interrupted")
-    command(verbs, "sql", "db:sql", "print the whole schema as one file")
-    grant = command(verbs, "grant", "roles:grant", "let a login do a service, or bind it to a project")
-    grant.add_argument("login", metavar="LOGIN", help="a role of the database server")
-    grant.add_argument("--role", metavar="ROLE", action="append", choices=("worker", "api", "reader"),
-                       help="worker, api or reader; may be given several times")  # fmt: skip
-    revoke = command(verbs, "revoke", "roles:revoke", "take a project from a login; without --project all that it has")
-    revoke.add_argument("login", metavar="LOGIN")
-    command(verbs, "roles", "roles:roles", "list the logins, what they may do and where")
-    command(verbs, "doctor", "db:doctor", "examine the server, the schema and every invariant of the data")
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
         "stopping": f"since {clock(turn.stop_requested_at)}" if turn.stop_requested_at else None,
         "recovered": f"{turn.attempts} of at most {turn.max_attempts} times" if turn.attempts else None,
         "put off": _deferrals(turn),
+        "reads": turn.context_box_id,
         "asked by": f"call {turn.parent_call_id} of {turn.parent_turn_id}" if turn.parent_turn_id else None,
         "woken by": f"{cause['name']}{by} ({cause['id']})",
         "activation": turn.activation_id,
@@ -143,8 +144,13 @@ def _print_cards(turn: TurnRow, cards: list[CardRow]) -> None:
         return
     for card in cards:
         line(f"{card.card_id}  {card.kind}  epoch {card.turn_epoch}")
-        for text in _content(card.content):
-            line(f"    {text}")
+        print_content(card.content)
+
+
+def print_content(content: Any) -> None:
+    """What a card holds, below its first line."""
+    for text in _content(content):
+        line(f"    {text}")
 
 
 def _content(content: Any) -> list[str]:

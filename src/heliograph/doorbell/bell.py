@@ -12,12 +12,14 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 log = logging.getLogger("heliograph.doorbell")
 
 _DEBOUNCE_SECONDS = 0.001
 _RECONNECT_SECONDS = 0.5
+_AGENTS_MAX = 100  # named in one ring: a hint is short, or none
 
 
 class Bell(ABC):
@@ -32,6 +34,7 @@ class Bell(ABC):
     def __init__(self, on_ring: Callable[[list[str]], None]):
         self._on_ring = on_ring
         self._due: set[str] = set()
+        self._agents: set[str] = set()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -52,10 +55,17 @@ class Bell(ABC):
         self._tasks = []
         await self._disconnect()
 
-    def ring(self, keys: Iterable[str]) -> None:
-        """Send soon; equal keys within a millisecond are one ring. Never before the commit that it tells of."""
+    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
+        """Send soon; equal keys within a millisecond are one ring. Never before the commit that it tells of.
+
+        agents: who has work now, as a hint for those who watch; a bell may leave them out, and none reads them (S6).
+        """
         self._due.update(keys)
+        self._agents.update(islice(agents, max(0, _AGENTS_MAX - len(self._agents))))
         self._wake.set()
+
+    def tell(self, subject: str, body: dict[str, Any]) -> None:  # noqa: B027  most bells have nobody who watches
+        """Put something on the wire for those who watch, soon and without a promise."""
 
     @property
     @abstractmethod
@@ -73,7 +83,7 @@ class Bell(ABC):
     async def _disconnect(self) -> None: ...
 
     @abstractmethod
-    async def _send(self, keys: list[str]) -> None: ...
+    async def _send(self, keys: list[str], agents: list[str]) -> None: ...
 
     async def _send_loop(self) -> None:
         while True:
@@ -81,8 +91,9 @@ class Bell(ABC):
             await asyncio.sleep(_DEBOUNCE_SECONDS)
             self._wake.clear()
             keys, self._due = sorted(self._due), set()
+            agents, self._agents = sorted(self._agents), set()
             try:
-                await self._send(keys)
+                await self._send(keys, agents)
             except OSError as error:
                 log.info("%d rings were lost: %s", len(keys), error)
 

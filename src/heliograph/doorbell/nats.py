@@ -1,8 +1,10 @@
-"""The bell over core NATS, for many nodes: the subject is the key, and the message is empty (decision 7).
+"""The bell over core NATS, for many nodes: the subject is the key, and what a message says is never read (decision 7).
 
-    work:<target>      cmd.agent.<target>.wakeup         L0-32; the target is a pool of workers (G-72)
+    work:<target>      cmd.agent.<target>.wakeup         L0-32, L0-105; the target is a pool of workers, and the body has
+                                                         {"agent_ids": [...]}, as far as they are known (G-72)
     <kind>:<name>      heliograph.bell.<kind>.<name>     what a process asks of others: log, owed
     a task event       evt.agent.<agent id>.task         L0-71, L0-107; its header Nats-Msg-Id is the outbox row's key
+    a step             evt.agent.<agent id>.step         L0-108; told once, without a promise and without a key
     a command          cmd.tool.<tool>                   L0-51; as above, again and again until the call is answered
 
 A name is one token of a subject. Letters, digits, '_' and '-' stand for themselves, every other byte is
@@ -17,6 +19,7 @@ by the header.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -38,6 +41,7 @@ log = logging.getLogger("heliograph.doorbell")
 _WAKEUP = "cmd.agent.{}.wakeup"
 _BELL = "heliograph.bell.{}.{}"
 _TIMEOUT_SECONDS = 2
+_TOLD_MAX = 1000  # in a millisecond; what comes before the last so many is forgotten
 _PING_SECONDS = 10  # a server that vanished without a word is missed after two of these
 
 
@@ -51,6 +55,7 @@ class NatsDoorbell(Bell):
         super().__init__(on_ring)
         self._urls = [part.strip() for part in url.split(",")]
         self._client: Any = None
+        self._told: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_TOLD_MAX)
         if not all(_is_url(part) for part in self._urls):
             raise SetupError("HELIOGRAPH_NATS_URL cannot be read; it looks like nats://user:password@host:4222",
                              code="invalid_url")  # fmt: skip
@@ -89,11 +94,20 @@ class NatsDoorbell(Bell):
         if self._client is not None:
             await self._client.close()
 
-    async def _send(self, keys: list[str]) -> None:
+    def tell(self, subject: str, body: dict[str, Any]) -> None:
+        self._told.append((subject, body))
+        self._wake.set()
+
+    async def _send(self, keys: list[str], agents: list[str]) -> None:
+        told, self._told = self._told, deque(maxlen=_TOLD_MAX)
         client = self._connected()
+        # a hint for those who watch; a worker looks for all work of its pool, whoever is named (S6)
+        hint = msgspec.json.encode({"agent_ids": agents})
         try:
             for key in keys:
-                await client.publish(subject_of(key))
+                await client.publish(subject_of(key), hint if key.startswith("work:") else b"")
+            for subject, body in told:
+                await client.publish(safe_subject(subject), msgspec.json.encode(body))
         except (NatsError, TimeoutError) as error:
             raise ConnectionError(f"NATS: {error}") from error
 

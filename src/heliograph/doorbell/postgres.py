@@ -57,7 +57,7 @@ class PostgresDoorbell(Bell):
         if self.is_up:
             await self._connection.close(timeout=2)
 
-    async def _send(self, keys: list[str]) -> None:
+    async def _send(self, keys: list[str], _agents: list[str]) -> None:
         for payload in _packed(keys):
             await self._notify(CHANNEL, payload)
 

@@ -13,13 +13,15 @@ gave the turn back: the caller leaves it, as it would have after the first one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.coalesce import Coalescer
-from heliograph.records import Begun, Claimed, Event, OwedRun, Reported, Written
+from heliograph.ledger.hints import woken_by
+from heliograph.records import Begun, Card, Claimed, Event, OwedRun, Reported, Written
 from heliograph.world import World
 
 T = TypeVar("T")
@@ -28,6 +30,7 @@ _RETRIES = 4
 _PATIENT_RETRIES = 18  # half a minute: as long as the lease may hold, the work that was done is not lost
 _FIRST_DELAY_SECONDS = 0.05
 _DELAY_SECONDS_MAX = 2.0
+CARDS_PER_PAGE = 100  # of which each may be as large as a blob
 
 
 class Ledger:
@@ -128,12 +131,36 @@ class Ledger:
         rows = await self.world.call("sweep_owed", self.project, list(targets), limit)
         return msgspec.convert(rows, list[OwedRun])
 
+    async def declare_wire(self, wire: str) -> None:
+        """From now on whoever has not got this wire leaves the outbox to those that have it."""
+        await self.world.call("declare_wire", self.project, wire)
+
+    async def write_boxes(self, function: str, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """put_boxes, fork_boxes or replace_boxes: see 82_boxes.sql."""
+        return await self._write(function, list(items))
+
+    async def read_box(self, box_id: str) -> list[Card]:
+        """All cards of a box, in order, those of its bases before its own; none for a box that is not there."""
+        cards: list[Card] = []
+        while page := await self._page(box_id, cards[-1].position if cards else 0):
+            cards += page
+        return cards
+
+    async def prune(self, before: datetime, limit: int) -> dict[str, Any]:
+        """Forget what ended before then, a batch of it: see prune in 75_prune.sql. Only an operator may."""
+        answer: dict[str, Any] = await self.world.call("prune", self.project, before, limit)
+        return answer
+
     async def read_outbox(self, limit: int = 100) -> list[Event]:
         rows = await self.world.call("read_outbox", self.project, limit)
         return msgspec.convert(rows, list[Event])
 
     async def mark_published(self, keys: Sequence[str]) -> None:
         await self.world.call("mark_published", self.project, list(keys))
+
+    async def _page(self, box_id: str, after: int) -> list[Card]:
+        rows = await self._retried("read_box", box_id, after, CARDS_PER_PAGE)
+        return msgspec.convert(rows, list[Card])
 
     async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: dict[str, list[dict[str, Any]]] = {}
@@ -161,7 +188,7 @@ class Ledger:
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
-        self._ring(target for row in answer for target in row.get("targets", ()))
+        self._ring((target for row in answer for target in row.get("targets", ())), items)
         return answer
 
     async def _retried(self, function: str, *args: object, retries: int = _RETRIES) -> Any:
@@ -172,10 +199,10 @@ class Ledger:
                 await self.world.sleep(min(_FIRST_DELAY_SECONDS * 2**attempt, _DELAY_SECONDS_MAX))
         return await self.world.call(function, self.project, *args)
 
-    def _ring(self, targets: Iterable[str]) -> None:
+    def _ring(self, targets: Iterable[str], items: Iterable[dict[str, Any]] = ()) -> None:
         # after the commit, never inside it: NOTIFY in a transaction holds a lock over the flush (kernel.md section 6)
         if keys := sorted({f"work:{target}" for target in targets}):
-            self.world.ring(keys)
+            self.world.ring(keys, woken_by(items))
 
     def _tell(self, owners: Iterable[str]) -> None:
         """Ring the workers that are to wind a turn up, or have just lost one."""

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KernelFunction:
-    """takes_now: it has p_now, after the first `now_at` of the arguments in `casts`; None: after all of them."""
+    """takes_now: it has p_now, after the arguments in `casts`."""
 
     name: str
     casts: tuple[str, ...]
     takes_now: bool = True
-    now_at: int | None = None
 
     def statement(self, now: str = "clock_timestamp()") -> str:
         """`select heliograph.name($1::.., ..)`; `now` is the expression given for p_now."""
         arguments = [f"${n}::{cast}" for n, cast in enumerate(self.casts, 1)]
         if self.takes_now:
-            arguments.insert(len(arguments) if self.now_at is None else self.now_at, now)
+            arguments.append(now)
         return f"select heliograph.{self.name}({', '.join(arguments)})"
 
 
@@ -49,10 +48,11 @@ _FUNCTIONS = (
     KernelFunction("sweep_waits", ("text", "integer")),
     KernelFunction("sweep_stops", ("text", "integer")),
     KernelFunction("sweep_reports", ("text", "integer")),
-    KernelFunction("sweep_stuck", ("text", "integer", "text"), now_at=2),
+    KernelFunction("sweep_stuck", ("text", "integer", "text")),
     KernelFunction("sweep_queued", ("text", "integer")),
     KernelFunction("sweep_bells", ("text", "float8")),
     KernelFunction("sweep_owed", ("text", "jsonb", "integer"), takes_now=False),
+    KernelFunction("declare_wire", ("text", "text")),
     KernelFunction("read_outbox", ("text", "integer")),
     KernelFunction("mark_published", ("text", "jsonb")),
     KernelFunction("put_boxes", ("text", "jsonb")),

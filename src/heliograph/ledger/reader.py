@@ -9,10 +9,14 @@ import msgspec
 
 from heliograph.errors import NotFound, shown
 from heliograph.ids import split_signal_id
+from heliograph.ledger.client import CARDS_PER_PAGE
 from heliograph.ledger.pool import Database
+from heliograph.records import Card
 from heliograph.signals.model import Signal, Source
 
 R = TypeVar("R", bound=msgspec.Struct)
+
+OWN_BOX = "box_"  # box_<turn> is what that turn writes, without a row of its own
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -36,6 +40,7 @@ class TurnRow(msgspec.Struct, frozen=True):
     """
 
     turn_id: str
+    agent_id: str
     agent: str
     run_id: str
     target: str
@@ -48,6 +53,7 @@ class TurnRow(msgspec.Struct, frozen=True):
     attempts: int
     max_attempts: int
     deliverable_card_id: str | None
+    context_box_id: str | None
     output_box_id: str
     created_at: datetime
     finished_at: datetime | None
@@ -96,6 +102,16 @@ class WaitRow(msgspec.Struct, frozen=True):
     duplicates: int
     opened_at: datetime
     resolved_at: datetime | None
+
+
+class BoxRow(msgspec.Struct, frozen=True):
+    """A box; `base_box_id` is what it was forked from. A turn's own output box is one whose writer is that turn."""
+
+    box_id: str
+    kind: str
+    base_box_id: str | None
+    writer_turn_id: str | None
+    created_at: datetime
 
 
 class LeaseRow(msgspec.Struct, frozen=True):
@@ -147,6 +163,27 @@ class Reader:
     async def cards(self, turn_id: str) -> list[CardRow]:
         """In the order they were written."""
         return await self._rows(CardRow, "card_overview", "turn_id = $2", turn_id, order="position")
+
+    async def box(self, box_id: str) -> BoxRow:
+        """Raises NotFound."""
+        rows = await self._rows(BoxRow, "box_overview", "box_id = $2", box_id)
+        if rows:
+            return rows[0]
+        turn_id = box_id.removeprefix(OWN_BOX)
+        turns = await self._rows(TurnRow, "turn_overview", "turn_id = $2", turn_id) if turn_id != box_id else []
+        if not turns:
+            raise NotFound(f"no box {shown(box_id)} in project {self._project}; helio turn show TURN names those of a turn",
+                           code="unknown_box")  # fmt: skip
+        return BoxRow(box_id, "output", None, turn_id, turns[0].created_at)
+
+    async def cards_of_box(self, box_id: str) -> list[Card]:
+        """All cards of a box, in order, those of its bases before its own."""
+        cards: list[Card] = []
+        while page := await self._database.call(
+            "read_box", self._project, box_id, cards[-1].position if cards else 0, CARDS_PER_PAGE
+        ):
+            cards += msgspec.convert(page, list[Card])
+        return cards
 
     async def waits(self, turn_id: str) -> list[WaitRow]:
         """The calls of a turn, in the order in which they were opened."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from heliograph.ledger.install import _DROP_KERNEL, install, kernel_sql
-from heliograph.ledger.kernel import KERNEL, KernelFunction
+from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.pool import Database, explain
 from heliograph.testing.transitions import guard_transitions
 from heliograph.testing.twin_json import decode
@@ -25,22 +25,12 @@ from heliograph.testing.twin_tables import Row, microseconds
 
 T = TypeVar("T")
 
-# What the runtime never calls, but whoever runs it does.
-FUNCTIONS: dict[str, KernelFunction] = {**KERNEL, **{f.name: f for f in (
-    KernelFunction("set_limits", ("text", "jsonb"), takes_now=False),
-    KernelFunction("put_boxes", ("text", "jsonb")),
-    KernelFunction("fork_boxes", ("text", "jsonb")),
-    KernelFunction("replace_boxes", ("text", "jsonb")),
-    KernelFunction("read_box", ("text", "text", "bigint", "integer"), takes_now=False),
-    KernelFunction("prune", ("text", "timestamptz", "integer")),
-    KernelFunction("liveness", ("text",)),
-)}}  # fmt: skip
 TABLES = {  # and the order of their rows in a dump: by primary key
     "runs": "run_id", "agent_state_head": "agent_id", "agent_turns": "agent_turn_id",
     "agent_inbox": "agent_turn_id, inbox_id", "execution_edges": "agent_turn_id, edge_id", "cards": "card_id",
     "blobs": "blob_id", "boxes": "box_id", "leases": "agent_id, turn_epoch",
     "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
-    "project_limits": "project_id", "pruned": "id",
+    "project_limits": "project_id", "project_wires": "wire", "pruned": "id",
 }  # fmt: skip
 
 
@@ -90,7 +80,7 @@ class PostgresBackend:
         self._wait(self._connection.execute(f"truncate {tables} restart identity"))
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
-        definition = FUNCTIONS[function]
+        definition = KERNEL[function]
         values = [msgspec.json.encode(a) if c == "jsonb" else a for a, c in zip(args, definition.casts, strict=True)]
         statement = definition.statement(f"${len(values) + 1}::timestamptz")
         if definition.takes_now:
@@ -102,7 +92,7 @@ class PostgresBackend:
         return None if raw is None else decode(raw)
 
     def heads(self, project: str) -> list[Row]:
-        rows = self._fetch(
+        rows = self.fetch(
             "select agent_id, status, active_agent_turn_id, turn_epoch, priority, ready_at, due_at, target"
             " from heliograph.agent_state_head where project_id = $1 order by agent_id", project,
         )  # fmt: skip
@@ -112,7 +102,7 @@ class PostgresBackend:
         dumped = {}
         for table, order in TABLES.items():
             query = f"select * from heliograph.{table} where project_id = $1 order by {order}"  # noqa: S608  own names
-            dumped[table] = [_timed(dict(row)) for row in self._fetch(query, project)]
+            dumped[table] = [_timed(dict(row)) for row in self.fetch(query, project)]
         return dumped
 
     def close(self) -> None:
@@ -122,7 +112,7 @@ class PostgresBackend:
         self._thread.join()
         self._loop.close()
 
-    def _fetch(self, query: str, *args: object) -> list[Any]:
+    def fetch(self, query: str, *args: object) -> list[Any]:
         return list(self._wait(self._connection.fetch(query, *args)))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

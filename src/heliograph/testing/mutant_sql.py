@@ -77,7 +77,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "and l.agent_turn_id = i.item ->> 'turn_id') then '{\"outcome\": \"duplicate\"}'"),
     ),
     "early_dropped": (
-        ("when w.kind is null and (coalesce(octet_length(", "when w.kind is null and (true or coalesce(octet_length("),
+        ("when w.kind is null and (heliograph._wrong_id(", "when w.kind is null and (true or heliograph._wrong_id("),
     ),
     "early_forgotten": (
         ("if v_results is not null then\nperform heliograph._resolve(p_project, v_results, p_limits, true, p_now);\nend if;\n"

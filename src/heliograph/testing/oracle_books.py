@@ -99,11 +99,11 @@ class Books:
     targets: dict[str, str] = field(default_factory=dict)  # run id to target
     messages: dict[str, dict[str, Any]] = field(default_factory=dict)  # acknowledged enqueues by turn id
     limits: dict[str, int | None] = field(default_factory=dict)  # in force
+    small: set[str] = field(default_factory=set)  # limits that somebody has set
     published: Counter[str] = field(default_factory=Counter)
     effects: Counter[str] = field(
         default_factory=Counter
     )  # changes of the outside world by who may make each only once
-    pruned: bool = False  # something was: what is missing need not be lost
 
     def open_turns(self) -> Iterator[TurnBook]:
         return (turn for turn in self.turns.values() if turn.ended_by is None)
@@ -125,7 +125,7 @@ class Books:
 
     def end_turn(self, turn: TurnBook, outcome: str, now: int) -> None:
         """Whatever ends it: calls are closed, children are to stop, the parent is to be told."""
-        turn.ended_by, turn.outcome, turn.ended_at = f"card_{turn.turn_id}_end", outcome, now
+        turn.ended_by, turn.outcome, turn.ended_at = f"card:{turn.turn_id}:end", outcome, now
         turn.join = turn.force_at = turn.order = None
         turn.is_told = turn.parent is None
         if self.owner_of(turn) is not None:

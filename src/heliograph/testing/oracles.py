@@ -77,6 +77,7 @@ class Oracles(WaitOracle):
             self.heads.check_claim(args, answer, now)
         elif function == "set_limits":
             self.books.limits = answer
+            self.books.small.update(args[1])
         read = getattr(self, function, None)
         if read is not None:
             read(args, answer, now)

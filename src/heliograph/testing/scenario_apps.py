@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.app import Heliograph
-from heliograph.testing.scenario_cast import Cast
+from heliograph.testing.scenario_cast import LONG, Cast
 from heliograph.types import JsonObject
 from heliograph.worker.context import Context
 
@@ -51,7 +51,8 @@ def choir(cast: Cast) -> Heliograph:
     @app.agent(activate_on=["workflow:start", "rehearse"], emits=["verse:ready"], updates="verse", max_attempts=3)
     async def write(context: Context) -> str:
         for step in range(1, 4):
-            context.progress(step / 4, f"{context.attempt}")
+            is_long = cast.plan.draw("write/long") < 0.03
+            context.progress(step / 4, f"{context.attempt}" + "x" * (LONG if is_long else 0))
             await context.sleep(cast.plan.between("write", 0.01, 0.4))
         cast.may_fail(context, 0.05)
         return "verse"
@@ -97,9 +98,10 @@ def errand(cast: Cast) -> Heliograph:
     @app.agent(
         activate_on=["agent:completed"], when=lambda _, signal: signal.agent == "send", updates="note", priority="low"
     )
-    async def note(context: Context) -> None:
+    async def note(context: Context) -> str | None:
         await cast.work(context)
         cast.may_fail(context, 0.1)
+        return "x" * LONG if cast.plan.draw("note/long") < 0.35 else None
 
     return app
 

@@ -81,24 +81,24 @@ def bench(cast: Cast) -> Heliograph:
     """Steps of each effect class, pauses, and turns that are put off, some too often: K13, K14, L0-64, timers."""
     app = Heliograph("bench", reducers={"total": lambda old, new: old + new})
 
-    async def do(context: Context, call_id: str, effect: CallEffect) -> int:
+    async def do(context: Context, call_id: str, effect: CallEffect) -> int | str:
         """What a step does to the world, somewhere in its middle."""
         await context.sleep(cast.plan.between("step", 0.0, 0.8))
         cast.oracles.step_effect(context.turn_id, call_id, effect)
         pace = cast.plan.draw("step/pace")
         await context.sleep(cast.plan.between("step", 0.0, 0.5) if pace < 0.85 else 1.2 * cast.lease_seconds)
         cast.may_fail(context, 0.05)
-        return 1
+        return 1 if cast.plan.draw("step/long") > 0.1 else "x" * LONG
 
     async def step(context: Context, n: int, effect: CallEffect) -> int:
         call_id = f"do-{n}-{effect}"
         timeout = cast.pick(context, f"timeout{n}", (None, None, 0.9, 30.0))
         try:
-            done: int = await context.step(f"do-{effect}", partial(do, context, call_id, effect), effect=effect,
+            done = await context.step(f"do-{effect}", partial(do, context, call_id, effect), effect=effect,
                                            timeout=timeout, call_id=call_id)  # fmt: skip
         except (StepInDoubt, ToolFailed):
             return 0
-        return done
+        return done if isinstance(done, int) else 1
 
     @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=6)
     async def steps(context: Context) -> int:
@@ -119,6 +119,7 @@ def bench(cast: Cast) -> Heliograph:
 
     @app.agent(activate_on=["workflow:start"], updates="total")
     async def rest(context: Context) -> int:
+        await context.sleep(cast.plan.between("rest", 0.0, 1.5))
         if context.deferrals < cast.pick(context, "deferrals", (0, 1, 2, 3, 9)):
             raise Defer(
                 "not yet", cast.plan.between("defer", 0.1, 2.0), at_most=cast.pick(context, "most", (None, 2, 9))
@@ -137,7 +138,7 @@ def clan(cast: Cast) -> Heliograph:
         return [
             Delegation(agent, {"depth": cast.pick(context, f"depth{n}", (0, 0, 1, 2))},
                        timeout=cast.pick(context, f"timeout{n}", (None, None, 2.0, 8.0)),
-                       instance=cast.pick(context, f"instance{n}", (None, None, "desk")))
+                       instance=cast.pick(context, f"instance{n}", (None, "desk")))
             for n in range(1 + cast.pick(context, "kids", range(3)))
         ]  # fmt: skip
 

@@ -37,12 +37,8 @@ async def visit(world: SimWorld, ledger: Ledger, workflow: Workflow, messages: i
     site = f"client/{workflow.name}"
     is_late = plan.draw(f"{site}/late") < 0.15  # when nothing else happens any more, nothing else wakes a worker
     await world.sleep(plan.between(site, 0.0, 3.0) + (23.0 if is_late else 0.0))
-    item = _start(
-        world,
-        workflow,
-        run_id,
-        {**FIRST_STATE, "long": "x" * LONG} if plan.draw(f"{site}/long") < 0.05 else FIRST_STATE,
-    )
+    is_long = plan.draw(f"{site}/long") < _large(world, 0.0)
+    item = _start(world, workflow, run_id, {**FIRST_STATE, "long": "x" * LONG} if is_long else FIRST_STATE)
     [answer] = await insist(world, lambda: ledger.start_runs([item]))
     if plan.draw(f"{site}/again") < 0.3:
         again = ("first", "other")[plan.index(f"{site}/same", 2)]
@@ -74,20 +70,30 @@ def _message(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[s
     agent = agents[plan.index(site, len(agents))] if plan.draw(f"{site}/lost") > 0.05 and agents else "nobody"
     message: dict[str, Any] = {
         "run_id": run_id, "agent": agent, "turn_id": world.new_id("turn"), "name": "user:message",
-        "payload": {"n": n} if plan.draw(f"{site}/long") > 0.05 else {"n": n, "long": "x" * LONG},
+        "payload": {"n": n, "long": "x" * LONG} if plan.draw(f"{site}/long") < _large(world, 0.03) else {"n": n},
         "priority": plan.index(f"{site}/priority", 4), "max_attempts": 1 + plan.index(f"{site}/attempts", 4),
         "ttl_seconds": 2.5 if agent == "rush" or plan.draw(f"{site}/short") < 0.15 else 3600.0,
     }  # fmt: skip
     if plan.draw(f"{site}/action") < 0.15:
         message["message_type"] = "ui_action"
-    if plan.draw(f"{site}/parent") < 0.1 and (known := sorted(_books(world).turns)):
+    if plan.draw(f"{site}/parent") < (0.4 if "depth_max" in _books(world).small else 0.1) and (
+        known := sorted(_books(world).turns)
+    ):
         message["parent_turn_id"] = known[plan.index(f"{site}/parent", len(known))]
+    if plan.draw(f"{site}/context") < 0.08:
+        boxes = ["shelf_1", *(f"box_{turn_id}" for turn_id in sorted(_books(world).turns))]
+        message["context_box_id"] = boxes[plan.index(f"{site}/context", len(boxes))]
     return message
 
 
 def _books(world: SimWorld) -> Books:
     """What outsiders may know of the turns: a user sees them in a list, a tool has its commands."""
     return world.stage.judge.books
+
+
+def _large(world: SimWorld, usually: float) -> float:
+    """How often something is as large as a small limit would refuse."""
+    return 0.3 if "payload_bytes_max" in _books(world).small else usually
 
 
 # ---- tools ----
@@ -114,7 +120,10 @@ async def _answer(world: SimWorld, ledger: Ledger, turn_id: str, call_id: str, t
     """Usually right and in time; else late, twice, forged, malformed, too large, or not at all: then it is asked again."""
     plan, is_calm = world.stage.plan, world.stage.is_calm
     pace = plan.draw("tool/pace")
-    await world.sleep(plan.between("tool", 0.02, 1.2) if pace < 0.75 or is_calm else plan.between("tool", 1.0, 9.0))
+    if (
+        world.stage.distance == 1.0 or plan.draw("tool/at-once") < 0.5
+    ):  # far away, some answer as soon as they are asked
+        await world.sleep(plan.between("tool", 0.02, 1.2) if pace < 0.75 or is_calm else plan.between("tool", 1.0, 9.0))
     way = 1.0 if is_calm else plan.draw("tool/way")
     report: dict[str, Any] = {
         "turn_id": turn_id,
@@ -123,15 +132,15 @@ async def _answer(world: SimWorld, ledger: Ledger, turn_id: str, call_id: str, t
         "status": "success",
         "result": 1 + plan.index("tool/result", 5),
     }
-    if way < 0.1:
+    if plan.draw("tool/lost") < (0.3 if world.stage.sends_commands else 0.1) and not is_calm:  # a wire loses more
         return
-    if way < 0.2:
+    if way < 0.1:
         report |= {"status": "failed", "error": {"code": "BROKEN", "message": "it broke"}}
     elif way < 0.27:
         await insist(world, lambda: ledger.report({**report, "token": "forged"}))
     elif way < 0.32:
         await insist(world, lambda: ledger.report({**report, "status": "unheard"}))
-    elif way < 0.37:
+    elif way < 0.38:
         await insist(world, lambda: ledger.report({**report, "result": "x" * LONG}))
     elif way < 0.45:
         await insist(world, lambda: ledger.report(report))
@@ -166,14 +175,14 @@ async def stop_things(world: SimWorld, ledger: Ledger) -> None:
     """Stop turns and runs, gently and at once, whatever they are doing; some of them twice, some that are done."""
     plan = world.stage.plan
     while not world.stage.is_calm:
-        await world.sleep(plan.between("stop", 0.5, 7.0))
+        await world.sleep(plan.between("stop", 0.3, 4.0))
         turn = _somebody(world, plan.draw("stop/done") < 0.1)
         if turn is None:
             continue
-        order: dict[str, Any] = {"mode": ("graceful", "force")[plan.index("stop/mode", 2)]}
+        order: dict[str, Any] = {"mode": ("graceful", "graceful", "force")[plan.index("stop/mode", 3)]}
         if plan.draw("stop/grace") < 0.6:
             order |= {"grace_seconds": plan.between("stop/grace", 0.0, 6.0), "reason": "enough", "actor": "somebody"}
-        if plan.draw("stop/run") < 0.12:
+        if plan.draw("stop/run") < 0.1:
             run_id = turn.run_id if plan.draw("stop/known") > 0.1 else "run_nobody"
             await insist(world, lambda order=order, run_id=run_id: ledger.stop_runs([{"run_id": run_id, **order}]))  # type: ignore[misc]
             continue

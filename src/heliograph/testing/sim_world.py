@@ -64,6 +64,7 @@ class Stage:
         self.judge = judge
         self.lease_seconds = lease_seconds
         self.sends_commands = False  # workers put commands on the wire
+        self.distance = 1.0  # to the database; far away, calls meet and are sent together
         self.polls = True  # False: no worker looks for work unless a bell rings
         self.calls = 0
         self.faults: Counter[str] = Counter()
@@ -216,7 +217,10 @@ class SimWorld:
     def hear(self, keys: Iterable[str]) -> SimEar:
         return SimEar(self, tuple(keys))
 
-    def ring(self, keys: Iterable[str]) -> None:
+    def tell(self, subject: str, body: dict[str, Any]) -> None:
+        """Nobody watches the wire."""
+
+    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
         if self.process.is_dead:  # a coroutine that is dropped at the end still runs its `finally`
             return
         lost = "bell_lost" if self.stage.polls else "bell_lost_often"
@@ -247,7 +251,7 @@ class SimWorld:
         await self.stage.loop.create_future()
 
     async def _travel(self, site: str) -> None:
-        await asyncio.sleep(self.stage.plan.between(f"{site}/latency", 0.0005, 0.004))
+        await asyncio.sleep(self.stage.plan.between(f"{site}/latency", 0.0005, 0.004) * self.stage.distance)
 
     async def _suffer(self, where: str, kinds: tuple[str, ...]) -> None:
         """Whatever goes wrong here. Raises StoreUnavailable."""

@@ -7,10 +7,11 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+from heliograph.errors import StoreUnavailable
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.backend import Backend
@@ -21,11 +22,14 @@ from heliograph.testing.oracles_end import check_end
 from heliograph.testing.plan import Plan
 from heliograph.testing.scenario import make_harness, make_workflows
 from heliograph.testing.scenario_cast import Cast, Size
-from heliograph.testing.scenario_clerk import err, prune_things, set_limits
+from heliograph.testing.scenario_clerk import prune_things, set_limits, shelve_things
+from heliograph.testing.scenario_err import err
 from heliograph.testing.scenario_people import answer_ahead, serve_tools, stop_things, visit
 from heliograph.testing.sim_world import SimWorld, Stage
 from heliograph.worker.kit import Kit
 from heliograph.worker.loop import Worker
+
+Visit: TypeAlias = Callable[[SimWorld, Ledger], Coroutine[Any, Any, None]]
 
 PROJECT = "simulated"
 LEASE_SECONDS = 4.0
@@ -123,16 +127,21 @@ def _undisturbed() -> Iterator[None]:
 async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[str, Workflow]) -> bool:
     """Until everything is done, something is wrong, or too much time has passed. True when everything is done."""
     loop, plan = stage.loop, stage.plan
+    # far from the database one worker has all the work, of one application: its calls meet, and are sent together
+    is_far = plan.draw("distance") < 0.2
+    stage.distance = 60.0 if is_far else 1.0
     keeper = loop.open_process("keeper")
-    for slot in range(case.size.workers):
+    for slot in range(1 if is_far else case.size.workers):
         loop.spawn(keeper, f"keeper of w{slot}", _keep(stage, f"w{slot}", workflows))
     visits = _surround(stage)
-    for n in range(1 + plan.index("runs", case.size.runs)):
+    for n in range(case.size.runs + 2 if is_far else 1 + plan.index("runs", case.size.runs)):
         process = loop.open_process(f"c{n}")
         world = SimWorld(stage, process, f"c{n}", is_mortal=False)
-        workflow = workflows[sorted(workflows)[plan.index("application", len(workflows))]]
+        pick = plan.fixed("application") if is_far else plan.draw("application")
+        workflow = workflows[sorted(workflows)[int(pick * len(workflows))]]
         visits.append(world.spawn(f"c{n}", visit(world, Ledger(world, PROJECT), workflow, case.size.messages)))
-    while loop.time() < HORIZON_SECONDS + SETTLE_SECONDS:
+    patience = SETTLE_SECONDS * (4 if is_far else 1)
+    while loop.time() < HORIZON_SECONDS + patience:
         await asyncio.sleep(0.5)
         oracles.check_overdue(stage.micros_of_date)
         if oracles.violations:
@@ -146,21 +155,21 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
 def _surround(stage: Stage) -> list[asyncio.Task[None]]:
     """Everybody but the clients and the workers. Answers those that come to an end."""
 
-    def enter(name: str, visit: Callable[[SimWorld, Ledger], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+    def enter(name: str, visitor: Visit) -> asyncio.Task[None]:
         world = SimWorld(stage, stage.loop.open_process(name), name, is_mortal=False)
-        return world.spawn(name, visit(world, Ledger(world, PROJECT)))
+        return world.spawn(name, visitor(world, Ledger(world, PROJECT)))
 
     plan = stage.plan
     stage.sends_commands = plan.draw("wire") < 0.3
     enter("tools", lambda world, ledger: serve_tools(world, ledger, takes=not stage.sends_commands))
     enter("janitor", lambda world, _ledger: prune_things(world, PROJECT))
     ending = [enter("admin", lambda world, _ledger: set_limits(world, PROJECT))]
-    for name, share, calls in (("prophet", 0.5, answer_ahead), ("boss", 0.5, stop_things)):
-        if plan.draw(name) < share:
-            ending.append(enter(name, calls))
-    if plan.draw("clerk") < 0.3:
-        ending.append(enter("clerk", lambda world, _ledger: err(world, PROJECT)))
-    return ending
+    everybody: list[tuple[str, float, Visit]] = [
+        ("prophet", 0.5, answer_ahead), ("boss", 0.6, stop_things),
+        ("clerk", 0.4, lambda world, _ledger: shelve_things(world, PROJECT)),
+        ("stranger", 0.45, lambda world, _ledger: err(world, PROJECT)),
+    ]  # fmt: skip
+    return ending + [enter(name, visitor) for name, share, visitor in everybody if plan.draw(name) < share]
 
 
 def _is_quiet(stage: Stage, oracles: Oracles) -> bool:
@@ -184,7 +193,7 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
         process = stage.loop.open_process(f"{slot}.{generation}")
         world = SimWorld(stage, process, slot, is_mortal=True)
         kit = Kit(world, Ledger(world, PROJECT), workflows, make_harness(world), sends_commands=stage.sends_commands)
-        worker = Worker([kit], process.name, concurrency=1 + plan.index(f"{slot}/concurrency", 6),
+        worker = Worker([kit], process.name, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
                         lease_seconds=stage.lease_seconds)  # fmt: skip
         worker.watchdog.interval_seconds = SWEEP_SECONDS
         world.spawn(process.name, worker.run())
@@ -202,5 +211,6 @@ async def _retire(stage: Stage, world: SimWorld, worker: Worker) -> None:
         return
     worker.stop()
     await asyncio.sleep(stage.plan.between(site, 0.0, 1.0))
-    await worker.hand_back()
+    with suppress(StoreUnavailable):  # then the leases run out
+        await worker.hand_back()
     await world.crash()

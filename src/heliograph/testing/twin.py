@@ -12,12 +12,15 @@ from datetime import datetime
 from typing import Any
 
 from heliograph.errors import KernelRefused
+from heliograph.ledger.kernel import KERNEL
 from heliograph.testing import (
     twin_boxes,
     twin_calls,
     twin_doctor,
     twin_endings,
+    twin_enqueue,
     twin_limits,
+    twin_liveness,
     twin_outbox,
     twin_prune,
     twin_reports,
@@ -26,17 +29,17 @@ from heliograph.testing import (
     twin_suspend,
     twin_sweeps,
     twin_turns,
+    twin_wires,
 )
-from heliograph.testing.backend import FUNCTIONS
 from heliograph.testing.twin_json import Refusal, decode, encode
 from heliograph.testing.twin_tables import Project, Row, Transaction, microseconds
 
 _MODULES = (
-    twin_runs, twin_turns, twin_calls, twin_suspend, twin_endings, twin_reports, twin_stops, twin_sweeps, twin_outbox, twin_limits,
-    twin_boxes, twin_prune, twin_doctor,
+    twin_runs, twin_enqueue, twin_turns, twin_calls, twin_suspend, twin_endings, twin_reports, twin_stops, twin_sweeps, twin_outbox, twin_limits,
+    twin_boxes, twin_prune, twin_doctor, twin_liveness, twin_wires,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: getattr(module, name) for name in FUNCTIONS for module in _MODULES if hasattr(module, name)
+    name: getattr(module, name) for name in KERNEL for module in _MODULES if hasattr(module, name)
 }
 _BEGINNING = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
@@ -59,7 +62,7 @@ class Twin:
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
         """One kernel function: all of it, or KernelRefused and nothing. `args` as `Database.call` takes them."""
-        definition = FUNCTIONS[function]
+        definition = KERNEL[function]
         values = [_read(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         tables = self._tables(values[0])
         tx = Transaction(tables, microseconds(now or _BEGINNING), self.bugs, self._counters)

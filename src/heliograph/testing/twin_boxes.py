@@ -6,8 +6,10 @@ from hashlib import sha256
 from typing import Any
 
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_contexts import is_there, refuse_context, writer_of
 from heliograph.testing.twin_endings import get_raw
 from heliograph.testing.twin_head import owns
+from heliograph.testing.twin_ids import check, wrong_id
 from heliograph.testing.twin_json import Refusal, get, get_text
 from heliograph.testing.twin_limits import content_of, limits, put_card, refuse_content, refused
 from heliograph.testing.twin_tables import DELIVERABLE, Row, Transaction, timestamp
@@ -47,7 +49,7 @@ def _put_box(tx: Transaction, item: Any, limited: Row) -> Row:
     _insert_box(tx, box_id, "context", content_hash=content_hash)
     for n, card in enumerate(cards, 1):
         card_id = get_text(card, "card_id")
-        card_id = f"card_{box_id}_{n}" if card_id is None else card_id
+        card_id = f"card:{box_id}:{n}" if card_id is None else card_id
         if not put_card(
             tx,
             card_id,
@@ -74,14 +76,15 @@ def _insert_box(
 
 
 def _check_box(box_id: str | None) -> None:
-    if box_id is None or not 1 <= len(box_id.encode()) <= 200 or box_id.startswith("box_"):
-        raise Refusal("22023", "a box id has 1 to 200 bytes and does not begin with box_: those are the turns' own")
+    check(wrong_id("a box id", box_id))
+    if str(box_id).startswith("box_"):
+        raise Refusal("22023", f"a box id does not begin with box_, not {box_id}: those are the turns' own")
 
 
 def _check_box_card(card: Any) -> None:
     card_id, kind = get_text(card, "card_id"), get_text(card, "kind")
-    if card_id is not None and (not 1 <= len(card_id.encode()) <= 200 or card_id.endswith("_end")):
-        raise Refusal("22023", "a card id has 1 to 200 bytes and does not end with _end: that is a deliverable")
+    if card_id is not None:
+        check(wrong_id("a card id", card_id))
     if kind in (None, DELIVERABLE) or len(str(kind).encode()) > 200:
         raise Refusal("22023", "a card has a kind of at most 200 bytes, and only an ending writes a task.deliverable")
     if get(card, "content") is j.ABSENT:
@@ -97,7 +100,7 @@ def fork_boxes(tx: Transaction, items: Any) -> list[Row]:
 
 def _fork_box(tx: Transaction, item: Any) -> Row:
     box_id, base_id, writer = (get_text(item, key) for key in ("box_id", "base_box_id", "writer_turn_id"))
-    if base_id is None or not _is_there(tx, base_id):
+    if base_id is None or not is_there(tx, base_id):
         return {"outcome": "unknown_box"}
     if writer is not None and tx.tables.turns.get(writer, {"state": "done"})["state"] == "done":
         return {"outcome": "unknown_turn"}
@@ -109,22 +112,6 @@ def _fork_box(tx: Transaction, item: Any) -> Row:
     position = max((int(c["position"]) for c in tx.tables.cards.of(base_id)), default=inherited)
     _insert_box(tx, str(box_id), "context" if writer is None else "output", base=(base_id, position), writer=writer)
     return {"outcome": "forked"}
-
-
-def _is_there(tx: Transaction, box_id: str) -> bool:
-    """`_hold_box`."""
-    writer = writer_of(tx, box_id)
-    if writer is None:
-        return box_id in tx.tables.boxes
-    return writer in tx.tables.turns and (box_id == f"box_{writer}" or box_id in tx.tables.boxes)
-
-
-def writer_of(tx: Transaction, box_id: str | None) -> str | None:
-    box = tx.tables.boxes.get(box_id)
-    if box is not None:
-        writer: str | None = box["writer_turn_id"]
-        return writer
-    return box_id[4:] if box_id is not None and box_id.startswith("box_") else None
 
 
 def replace_boxes(tx: Transaction, items: Any) -> list[Row]:
@@ -142,25 +129,12 @@ def replace_boxes(tx: Transaction, items: Any) -> list[Row]:
 
 
 def _refuse_boxes(tx: Transaction, item: Any) -> Row | None:
-    turn_id, output, context = (get_text(item, key) for key in ("turn_id", "output_box_id", "context_box_id"))
-    for box_id in (output, context):
-        if box_id is not None and not _is_there(tx, box_id):
-            return refused("unknown_box", f"there is no box {box_id}")
-    if output is not None and writer_of(tx, output) != turn_id:
+    output = get_text(item, "output_box_id")
+    if output is not None and not is_there(tx, output):
+        return refused("unknown_box", f"there is no box {output}")
+    if output is not None and writer_of(tx, output) != get_text(item, "turn_id"):
         return refused("box_not_writable", f"box {output} is not this turn's: fork it with writer_turn_id")
-    readers = [
-        t
-        for t in tx.tables.turns.values()
-        if output is not None and t["context_box_id"] == output and t["state"] != "done"
-    ]
-    if any(t["agent_turn_id"] != turn_id or "context_box_id" not in item for t in readers) or (
-        output is not None and output == context
-    ):
-        return refused("box_in_use", f"box {output} is being read: write to another fork")
-    writer = tx.tables.turns.get(writer_of(tx, context))
-    if writer is not None and writer["state"] != "done":
-        return refused("box_in_use", f"box {context} is still being written: read a fork of it")
-    return None
+    return refuse_context(tx, item)
 
 
 def read_box(tx: Transaction, box_id: str, after: int | None, limit: int) -> list[Row]:

@@ -7,6 +7,7 @@ from typing import Any
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_endings import disown, end_by_kernel, end_if_stopping, get_raw
 from heliograph.testing.twin_head import is_owner, owns
+from heliograph.testing.twin_ids import wrong_id
 from heliograph.testing.twin_json import Refusal, get_text
 from heliograph.testing.twin_limits import content_of, limits, refused
 from heliograph.testing.twin_reports import refuse_result, resolve
@@ -113,8 +114,8 @@ def _result_of(tx: Transaction, wait: Row) -> Row:
 
 
 def wrong_call(call: Any) -> str | None:
-    if not 1 <= _bytes(call, "call_id") <= 200:
-        return "a call id has 1 to 200 bytes"
+    if wrong := wrong_id("a call id", get_text(call, "call_id")):
+        return wrong
     if not 1 <= _bytes(call, "tool") <= 200:
         return "the tool of a call has 1 to 200 bytes"
     if _bytes(call, "step_id") > 200:

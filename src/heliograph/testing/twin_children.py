@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_contexts import refuse_context
 from heliograph.testing.twin_head import run_of
+from heliograph.testing.twin_ids import wrong_id
 from heliograph.testing.twin_json import ABSENT, get, get_text
 from heliograph.testing.twin_limits import refused
 from heliograph.testing.twin_runs import enqueue_turns
@@ -22,10 +24,14 @@ def wrong_child(child: Any, drafts: int) -> str | None:
     agent, instance, turn_id = (get_text(child, key) for key in ("agent", "instance", "turn_id"))
     if agent is None or not 1 <= len(agent.encode()) <= 200 or "/" in agent:
         return "the agent of a child has 1 to 200 bytes and no slash"
-    if instance is not None and (not 1 <= len(instance.encode()) <= 200 or "/" in instance):
-        return "the instance of a child has 1 to 200 bytes and no slash"
-    if turn_id is None or not 1 <= len(turn_id.encode()) <= 200:
-        return "the turn id of a child has 1 to 200 bytes"
+    if instance is not None and (wrong := wrong_id("the instance of a child", instance)):
+        return wrong
+    if "/" in (instance or ""):
+        return "the instance of a child has no slash"
+    if wrong := wrong_id("the turn id of a child", turn_id):
+        return wrong
+    if len((get_text(child, "context_box_id") or "").encode()) > 200:
+        return "the context_box_id of a child has at most 200 bytes"
     activation, cause = j.get_whole(child, "activation"), get(child, "cause")
     if activation is None or not 0 <= activation < drafts:
         return "the activation of a child is the index of one of the signals that come with it"
@@ -53,16 +59,35 @@ def refuse_children(tx: Transaction, item: Any, limited: Row) -> Row | None:
     if len(asked) > limited["fan_out_max"]:
         return refused("fan_out", f"{len(asked)} children at once; at most {limited['fan_out_max']} are allowed")
     children = [get(call, "child") for call in asked if (turn_id, get_text(call, "call_id")) not in tx.tables.waits]
-    for child in children:
-        if get_text(child, "turn_id") in tx.tables.turns:
-            return refused("id_conflict", f"turn {get_text(child, 'turn_id')} exists")
+    ids = [get_text(child, "turn_id") for child in children]
+    for n, turn_id_asked in enumerate(ids):
+        if turn_id_asked in tx.tables.turns:
+            return refused("id_conflict", f"turn {turn_id_asked} exists")
+        if turn_id_asked in ids[:n]:
+            return refused("id_conflict", f"two children have the turn id {turn_id_asked}")
     agents = [_agent_of(run_id, child) for child in children]
-    for agent_id, child in zip(agents, children, strict=True):
-        instances = [get_text(c, "instance") for c, a in zip(children, agents, strict=True) if a == agent_id]
-        if agent_id not in tx.tables.heads and instances == [None] * len(instances):
-            return refused("unknown_agent", f"the run has no agent {agent_id}")
-        del child
-    return _refuse_agents(tx, turn_id, str(run_id), agents, limited)
+    for child in children:
+        if f"{run_id}/{get_text(child, 'agent')}" not in tx.tables.heads:
+            return refused("unknown_agent", f"the run has no agent {run_id}/{get_text(child, 'agent')}")
+    return _refuse_agents(tx, turn_id, str(run_id), agents, limited) or next(
+        (refusal for child in children if (refusal := refuse_context(tx, child)) is not None), None
+    )
+
+
+def refuse_twins(tx: Transaction, items: list[Any], n: int) -> Row | None:
+    """A child of the n-th item may not have the turn id of one of an item before it."""
+    before = {
+        get_text(get(call, "child"), "turn_id") for item in items[:n] for call in j.elements(get(item, "calls"))
+    } - {None}
+    for call in j.elements(get(items[n], "calls")):
+        is_new = (get_text(items[n], "turn_id"), get_text(call, "call_id")) not in tx.tables.waits
+        if (
+            is_new
+            and get_text(call, "kind") == "child"
+            and (taken := get_text(get(call, "child"), "turn_id")) in before
+        ):
+            return refused("id_conflict", f"two children have the turn id {taken}")
+    return None
 
 
 def _refuse_agents(tx: Transaction, turn_id: str, run_id: str, agents: list[str], limited: Row) -> Row | None:

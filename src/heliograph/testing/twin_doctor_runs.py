@@ -86,6 +86,18 @@ def check_boxes(tables: Project) -> Found:
         box = tables.boxes.get(turn["output_box_id"])
         if turn["output_box_id"] != f"box_{turn_id}" and (box is None or box["writer_turn_id"] != turn_id):
             yield "B4 a turn writes to its own box, or to a fork made for it", turn_id
+        yield from _check_context(tables, turn_id, turn["context_box_id"])
+
+
+def _check_context(tables: Project, turn_id: str, box_id: str | None) -> Found:
+    if box_id is None:
+        return
+    box, own = tables.boxes.get(box_id), box_id[4:] if box_id.startswith("box_") else None
+    if box is None and own not in tables.turns:
+        yield "B5 a turn has the box that it reads", turn_id
+    writer = tables.turns.get(own if box is None else box["writer_turn_id"])
+    if writer is not None and writer["state"] != "done":
+        yield "B6 nobody writes to what a turn reads", turn_id
 
 
 def check_orphans(tables: Project) -> Found:

@@ -19,8 +19,8 @@ from heliograph.testing.twin_limits import (
 )
 from heliograph.testing.twin_outbox import acknowledge, order_stop, outbox_row
 from heliograph.testing.twin_runs import activated, commit_reactions, run_view
-from heliograph.testing.twin_size import column_size
-from heliograph.testing.twin_tables import DELIVERABLE, INBOX_OPEN, Row, Transaction, end_of
+from heliograph.testing.twin_size import is_larger
+from heliograph.testing.twin_tables import DELIVERABLE, INBOX_OPEN, OUTCOMES, Row, Transaction, end_of
 
 
 def terminal(tx: Transaction, endings: list[Any]) -> None:
@@ -142,15 +142,37 @@ def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
         return {"outcome": "conflict", "run": run_view(tx, run)}
     woken = get(reaction, "activations")
     return (
-        _refuse_ending(item, limited)
+        _refuse_deliverable(item)
+        or _refuse_ending(item, limited)
         or (None if "result_fields_unchecked" in tx.bugs else _refuse_fields(item, turn["result_fields"]))
-        or (refuse_activations(tx, run["run_id"], woken, limited) if j.elements(woken) else None)
+        or (
+            (refuse_activations(tx, run["run_id"], woken, limited) or _refuse_taken(tx, woken))
+            if j.elements(woken)
+            else None
+        )
         or {"outcome": "ok"}
     )
 
 
+def _refuse_deliverable(item: Any) -> Row | None:
+    content = get(item, "content")
+    if get_text(item, "content") is None:
+        raise Refusal("22023", "a deliverable has content")
+    if not isinstance(get(content, "text"), str) and not isinstance(get(content, "fields"), list):
+        return refused("invalid_content", "the content of a deliverable has text, a string, or fields, a list")
+    if get_text(item, "outcome") not in OUTCOMES:
+        raise Refusal("22023", "outcome is success, partial, failed, timeout or canceled")
+    return None
+
+
+def _refuse_taken(tx: Transaction, woken: Any) -> Row | None:
+    ids = [turn_id for item in j.elements(woken) if (turn_id := get_text(item, "turn_id")) is not None]
+    taken = sorted(turn_id for turn_id in ids if turn_id in tx.tables.turns or ids.count(turn_id) > 1)
+    return refused("id_conflict", f"turn {taken[0]} exists") if taken else None
+
+
 def _refuse_ending(item: Any, limited: Row) -> Row | None:
-    if column_size(item) <= min(limited["payload_bytes_max"], limited["blob_bytes_max"]) // 2:
+    if not is_larger(item, min(limited["payload_bytes_max"], limited["blob_bytes_max"]) // 2):
         return None
     return refuse_signals(get(item, "signals"), limited) or refuse_content(get(item, "content"), limited)
 
@@ -161,8 +183,8 @@ def _refuse_fields(item: Any, fields: Any) -> Row | None:
     given = get(get(item, "content"), "fields")
     names = [get(field, "name") for field in given] if isinstance(given, list) else []
     lacking = [
-        get_text(field, "name") or ""
-        for field in j.elements(fields)
+        f"field {n} of result_fields, which has no name" if (name := get_text(field, "name")) is None else name
+        for n, field in enumerate(j.elements(fields), 1)
         if j.parse_boolean(get_text(field, "required")) is not False and get_raw(field, "name") not in names
     ]
     return refused("result_fields", "the deliverable lacks " + ", ".join(lacking)) if lacking else None

@@ -6,8 +6,9 @@ from hashlib import sha256
 from typing import Any
 
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_ids import is_reserved
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
-from heliograph.testing.twin_size import column_size
+from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import Row, Transaction
 
 _DEFAULTS: Row = {
@@ -28,18 +29,24 @@ def refused(code: str, message: str) -> Row:
 
 def refuse_large_signals(item: Any, limits: Row, signals: Any) -> Row | None:
     """`_refuse_signals`, as most callers ask for it: only of an item that is large enough."""
-    return None if column_size(item) <= limits["payload_bytes_max"] // 2 else refuse_signals(signals, limits)
+    return refuse_signals(signals, limits) if is_larger(item, limits["payload_bytes_max"] // 2) else None
 
 
 def refuse_signals(signals: Any, limits: Row) -> Row | None:
-    most = limits["payload_bytes_max"]
     for signal in j.elements(signals):
-        payload = get_text(signal, "payload")
+        payload, name = get_text(signal, "payload"), get_text(signal, "name") or ""
+        most = _payload_max(name, limits)
         if payload is not None and len(payload.encode()) > most:
-            name = get_text(signal, "name") or ""
             return refused("payload_too_large",
                            f"the payload of {name} has {len(payload.encode())} bytes; at most {most} are allowed")  # fmt: skip
     return None
+
+
+def _payload_max(name: str, limits: Row) -> int:
+    most: int = limits["payload_bytes_max"]
+    if is_reserved(name):
+        return max(most, int(limits["blob_bytes_max"]))
+    return most
 
 
 def refuse_content(content: Any, limits: Row) -> Row | None:
@@ -49,8 +56,15 @@ def refuse_content(content: Any, limits: Row) -> Row | None:
                    "allowed: upload and reference it")  # fmt: skip
 
 
+def refuse_fan_out(count: int, limits: Row) -> Row | None:
+    most = limits["fan_out_max"]
+    return refused("fan_out", f"{count} turns at once; at most {most} are allowed") if count > most else None
+
+
 def refuse_activations(tx: Transaction, run_id: str | None, activations: Any, limits: Row) -> Row | None:
     """Bug: queue_unbounded."""
+    if (refusal := refuse_fan_out(j.length(activations), limits)) is not None:
+        return refusal
     more: dict[str | None, int] = {}
     for item in j.elements(activations):
         agent = get_text(item, "agent")
@@ -67,7 +81,7 @@ def stored(tx: Transaction, content: Any, limit: int) -> Any:
     """Raises 23502 where there is no content: every caller puts it where there has to be some."""
     if content is ABSENT:
         raise Refusal("23502", "null value in column content")
-    if column_size(content) <= limit:
+    if not is_larger(content, limit) and not j.has(content, "$blob"):
         return content
     blob_id = "sha256:" + sha256(j.written(content).encode()).hexdigest()
     tx.offer(tx.tables.blobs, blob_id, {

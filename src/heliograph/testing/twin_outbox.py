@@ -7,6 +7,7 @@ from typing import Any
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_json import Refusal
 from heliograph.testing.twin_tables import Row, Transaction, interval
+from heliograph.testing.twin_wires import wires
 
 
 def outbox_row(
@@ -44,11 +45,14 @@ def read_outbox(tx: Transaction, limit: int) -> list[Row]:
     """Bug: commands_die (a command that was handed over counts as done)."""
     if limit < 0:
         raise Refusal("2201W", "LIMIT must not be negative")
+    known = wires(tx)
     waiting = sorted((o for o in tx.tables.outbox.values() if o["published_at"] is None),
                      key=lambda o: (o["due_at"], o["outbox_id"]))  # fmt: skip
     events = [o for o in waiting if o["kind"] == "task_event"][:limit]
-    commands = [o for o in waiting if o["kind"] == "cmd" and o["due_at"] <= tx.now and o["subject"] is not None][:limit]
-    return [_told(tx, row) for row in sorted(events + commands, key=lambda o: int(o["outbox_id"]))]
+    commands = [
+        o for o in waiting if o["kind"] == "cmd" and o["due_at"] <= tx.now and o["subject"] is not None and known
+    ][:limit]
+    return [{**_told(tx, row), "wires": known} for row in sorted(events + commands, key=lambda o: int(o["outbox_id"]))]
 
 
 def _told(tx: Transaction, row: Row) -> Row:

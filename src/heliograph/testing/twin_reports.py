@@ -10,11 +10,12 @@ from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_endings import get_raw
 from heliograph.testing.twin_head import insert_signals
+from heliograph.testing.twin_ids import wrong_id
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
 from heliograph.testing.twin_limits import limits, put_card, refused
 from heliograph.testing.twin_outbox import acknowledge, order_stop
 from heliograph.testing.twin_runs import inbox_row
-from heliograph.testing.twin_size import column_size
+from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import Row, Transaction, interval, timestamp
 
 _KEPT = 8  # duplicates of one call that the inbox shows
@@ -60,7 +61,7 @@ def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
     wait, head = tx.tables.waits.get((turn_id, call_id)), tx.tables.heads[turn["agent_id"]]
     if wait is None:
         is_at_work = head["active_agent_turn_id"] == turn_id and head["status"] in ("running", "dispatched")
-        if not is_at_work or call_id is None or not 1 <= len(call_id.encode()) <= 200 or "early_dropped" in tx.bugs:
+        if not is_at_work or wrong_id("a call id", call_id) is not None or "early_dropped" in tx.bugs:
             return {"outcome": "unknown_call"}
     elif wait["kind"] not in ("tool", "human") or (
         wait["token_hash"] not in (None, hash_of(get_text(item, "token"))) and "no_token" not in tx.bugs
@@ -109,7 +110,7 @@ def hash_of(token: str | None) -> str | None:
 def refuse_result(item: Any, limited: Row) -> Row | None:
     most = limited["result_bytes_max"]
     sizes = [j.octets(value) for key in ("result", "error") if (value := get(item, key)) is not ABSENT]
-    if column_size(item) <= most // 6 or max(sizes, default=0) <= most:
+    if not is_larger(item, most // 6) or max(sizes, default=0) <= most:
         return None
     return refused("payload_too_large", f"the result of call {get_text(item, 'call_id') or ''} has {max(sizes)} bytes; at "
                    f"most {most} are allowed: upload and reference it")  # fmt: skip
@@ -214,7 +215,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
     result, wait, turn, head = (item[key] for key in ("result", "wait", "turn", "head"))
     turn_id, call_id, status = turn["agent_turn_id"], wait["tool_call_id"], get_text(result, "status")
     output, error, more = (get_raw(result, key) for key in ("output", "error", "more"))
-    item["status"], item["card_id"] = status, f"card_{turn_id}_call_{call_id}"
+    item["status"], item["card_id"] = status, f"card:{turn_id}:call:{call_id}"
     item["content"] = {
         "call_id": call_id, "tool": wait["tool"], "status": status, "trust": "untrusted",
         **({"output": output} if status == "success" else {"error": error}), **(more or {}),
@@ -283,7 +284,7 @@ def _entry(item: Row, limited: Row) -> Row:
     content, wait = item["content"], item["wait"]
     payload = {"id": wait["tool_call_id"], "call_id": wait["tool_call_id"], "name": wait["tool"], "status": item["status"],
                "card_id": item["card_id"]}  # fmt: skip
-    if column_size(content) <= limited["payload_bytes_max"] // 2:  # what is too large for a log is left to the card
+    if not is_larger(content, limited["payload_bytes_max"] // 2):  # what is too large for a log is left to the card
         key = "output" if item["status"] == "success" else "error"
         payload[key] = get_raw(item["result"], key)
     return {"name": "tool:result", "agent": item["head"]["agent_name"], "parent": item["head"]["parent_step_id"],

@@ -1,4 +1,4 @@
-"""The twin of 30_runs, 31_start, 32_enqueue and 60_react.sql: functions of the same names, without the underscore."""
+"""The twin of 30_runs, 31_start and 60_react.sql: functions of the same names, without the underscore."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_contexts import check_contexts
 from heliograph.testing.twin_head import (
     activate,
     distinct,
     insert_signals,
-    payload_of,
     rounds,
     run_of,
-    signal_at,
 )
+from heliograph.testing.twin_ids import check, is_short, wrong_fields, wrong_id
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
-from heliograph.testing.twin_limits import limits, refuse_activations, refuse_large_signals, refused
+from heliograph.testing.twin_limits import limits, refuse_activations, refuse_fan_out, refuse_large_signals, refused
 from heliograph.testing.twin_tables import Row, Transaction, interval
 
 _TTL_MIN, _TTL_MAX = 1e-6, 31_622_400
@@ -40,6 +40,7 @@ def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
     """`_enqueue`: each activation has run_id and base, and target where its agent may be new."""
     for item in activations:
         check_limits(item)
+    check_contexts(tx, activations)
     placed = _place(tx, j.records(activations))
     for item in placed:
         _insert_turn(tx, item)
@@ -53,8 +54,8 @@ def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
 
 
 def check_limits(item: Any) -> None:
-    ttl = j.parse_float(get_text(item, "ttl_seconds"))
-    if ttl is None or not _TTL_MIN <= ttl <= _TTL_MAX:
+    ttl = get(item, "ttl_seconds")
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not _TTL_MIN <= ttl <= _TTL_MAX:
         raise Refusal("22023", "ttl_seconds must be above 0 and at most 366 days")
     attempts = j.parse_integer(get_text(item, "max_attempts"))
     if attempts is None or not 1 <= attempts <= 1000:
@@ -62,8 +63,17 @@ def check_limits(item: Any) -> None:
     priority = j.parse_integer(get_text(item, "priority"))
     if priority is not None and not 0 <= priority <= 3:
         raise Refusal("22023", "priority must be between 0 (low) and 3 (critical)")
-    if len((get_text(item, "turn_id") or "").encode()) > 200:
-        raise Refusal("22023", "a turn id has at most 200 bytes")
+    check(wrong_id("a turn id", get_text(item, "turn_id")))
+    instance, fields = get_text(item, "instance"), get(item, "result_fields")
+    if instance is not None:
+        check(wrong_id("an instance", instance))
+    if fields is not ABSENT:
+        check(wrong_fields(fields))
+    for key in ("context_box_id", "actor"):
+        if len((get_text(item, key) or "").encode()) > 200:
+            raise Refusal("22023", f"{key} has at most 200 bytes")
+    if "/" in (instance or "") or get_text(item, "message_type") not in (None, "turn", "ui_action"):
+        raise Refusal("22023", "instance has no slash, and message_type is turn or ui_action")
 
 
 def _place(tx: Transaction, items: list[Row]) -> list[Row]:
@@ -264,8 +274,8 @@ def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:
 def start_runs(tx: Transaction, runs: Any) -> list[Row]:
     limited, items = limits(tx), j.elements(runs)
     ids = [get_text(item, "run_id") for item in items]
-    if not all(run_id is not None and 1 <= len(run_id) <= 200 and "/" not in run_id for run_id in ids):
-        raise Refusal("22023", "a run id has 1 to 200 characters and no slash")
+    for item in items:
+        _check_run(item)
     answers: list[Row] = [{"run_id": run_id} for run_id in ids]
     targets: list[str] = []
     for places in rounds(ids):
@@ -279,12 +289,21 @@ def start_runs(tx: Transaction, runs: Any) -> list[Row]:
     return answers
 
 
+def _check_run(item: Any) -> None:
+    run_id = get_text(item, "run_id")
+    check(wrong_id("a run id", run_id))
+    if "/" in str(run_id) or len((get_text(item, "target") or "").encode()) > 200:
+        raise Refusal("22023", "a run id has no slash, and target at most 200 bytes")
+    if not all(is_short(name) and "/" not in str(name) for name in j.texts(get(item, "agents"))):
+        raise Refusal("22023", "agents: a name has 1 to 200 bytes and no slash")
+
+
 def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
     """The run's row, where it is new; else why not, where that is known already."""
     run_id, reaction, request = answer["run_id"], get(item, "reaction"), get_text(item, "request_hash")
     woken = j.length(get(reaction, "activations"))
     written = j.length(get(item, "signals"))
-    refusal = refuse_large_signals(item, limited, get(item, "signals"))
+    refusal = refuse_large_signals(item, limited, get(item, "signals")) or refuse_fan_out(woken, limited)
     pruned = tx.tables.pruned.get(f"run:{run_id}")
     if pruned is not None and pruned["hash"] is not None:
         answer["outcome"] = "duplicate" if pruned["hash"] == request else "conflict"
@@ -322,65 +341,3 @@ def _populate(tx: Transaction, runs: list[Any]) -> list[str]:
         for name in sorted(j.texts(get(item, "agents")), key=lambda name: (name is None, name)):
             insert_head(tx, run_id, name, None if name is None else f"{run_id}/{name}", get_text(item, "target"))
     return targets
-
-
-# ---- enqueue ----
-
-
-def enqueue(tx: Transaction, messages: Any) -> list[Row]:
-    limited, answer = limits(tx), []
-    for said in j.elements(messages):
-        parent = tx.tables.turns.get(get_text(said, "parent_turn_id"))
-        message = j.joined(said, {"depth": 1 + (-1 if parent is None else parent["depth"])})
-        verdict, targets = _refuse_message(tx, message, limited), list[str]()
-        if verdict is None:
-            targets = commit_reactions(tx, [_reaction_to(message)], 0)
-        answer.append(
-            {"turn_id": get_text(message, "turn_id"), "outcome": "queued", "targets": targets, **(verdict or {})}
-        )
-    return answer
-
-
-def _reaction_to(message: Row) -> Row:
-    run_id, agent, cause = (get_text(message, key) for key in ("run_id", "agent", "cause"))
-    assert run_id is not None
-    said = {"name": get_text(message, "name"), "payload": payload_of(message),
-            "parent": signal_id(run_id, 1) if cause is None else cause}  # fmt: skip
-    woken = {"name": "agent:activated", "parent": 0, "agent": agent, "payload": {"agent": agent}}
-    activation = {key: value for key, value in message.items() if key != "parent_turn_id"}
-    return {"run_id": run_id, "signals": [said, woken],
-            "reaction": {"activations": [{**activation, "cause": 0, "activation": 1}]}}  # fmt: skip
-
-
-def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
-    """Bug: enqueue_no_dedup."""
-    run_id, turn_id = get_text(message, "run_id"), get_text(message, "turn_id")
-    if f"turn:{turn_id}" in tx.tables.pruned and turn_id is not None:
-        return {"outcome": "duplicate"}
-    if turn_id in tx.tables.turns and "enqueue_no_dedup" not in tx.bugs:
-        return {"outcome": _same_message(tx, message)}
-    run = tx.tables.runs.get(run_id)
-    head = tx.tables.heads.get(agent_of(message))
-    if head is None or run is None or run_id is None:
-        return {"outcome": "unknown_agent"}
-    if run["status"] != "running":
-        return {"outcome": "ended"}
-    if get_text(message, "message_type") == "ui_action" and head["status"] != "idle":
-        return {"outcome": "busy"}
-    if message["depth"] > limited["depth_max"]:
-        return refused("recursion_depth_exceeded",
-                       f"delegated {message['depth']} deep; at most {limited['depth_max']} are allowed")  # fmt: skip
-    return refuse_large_signals(message, limited, [message]) or refuse_activations(tx, run_id, [message], limited)
-
-
-def _same_message(tx: Transaction, message: Any) -> str | None:
-    turn = tx.tables.turns[get_text(message, "turn_id")]
-    cause = signal_at(tx, turn["run_id"], turn["cause_seq"])
-    if cause is None:
-        return None
-    is_same = (
-        turn["agent_id"] == agent_of(message)
-        and j.text(cause["name"]) == get_text(message, "name") is not None
-        and cause["payload"] == payload_of(message)
-    )
-    return "duplicate" if is_same else "conflict"

@@ -5,7 +5,15 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+from heliograph.testing.twin_json import encode
+
 _HEADER = 4  # of a value, of a container, and of each of its entries
+
+
+def is_larger(value: Any, limit: int) -> bool:
+    """Whether its size is above `limit`. No value takes more than six bytes for each of its text, so that most need not
+    be measured."""
+    return 6 * len(encode(value)) + 16 > limit and column_size(value) > limit
 
 
 def column_size(value: Any) -> int:

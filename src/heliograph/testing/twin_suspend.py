@@ -6,16 +6,17 @@ from typing import Any
 
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_calls import insert_wait, request_edge, wrong_call
-from heliograph.testing.twin_children import enqueue_children, has_children, refuse_children, wrong_child
+from heliograph.testing.twin_children import enqueue_children, has_children, refuse_children, refuse_twins, wrong_child
 from heliograph.testing.twin_endings import end_if_stopping
 from heliograph.testing.twin_head import distinct, insert_signals, is_owed, is_owner, rounds, run_of
+from heliograph.testing.twin_ids import check, check_phase, wrong_card
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
-from heliograph.testing.twin_limits import limits, put_card, refused
+from heliograph.testing.twin_limits import limits, refused
 from heliograph.testing.twin_outbox import outbox_row
 from heliograph.testing.twin_reports import hash_of, nearest, open_waits, resolve
-from heliograph.testing.twin_size import column_size
+from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import Row, Transaction, interval
-from heliograph.testing.twin_turns import refuse_said, waits_of
+from heliograph.testing.twin_turns import put_cards, refuse_names, refuse_said, waits_of
 
 
 def suspend(tx: Transaction, items: Any) -> list[Row]:
@@ -26,7 +27,7 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
     targets: list[str] = []
     for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
         for n in places:
-            answers[n] |= _judge(tx, listed[n], limited, with_children=with_children)
+            answers[n] |= _judge(tx, listed, n, limited, with_children=with_children)
         for n in places:
             if answers[n]["outcome"] == "stopped":
                 targets += end_if_stopping(tx, str(get_text(listed[n], "agent_id"))) or []
@@ -41,23 +42,27 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
     return answers
 
 
-def _judge(tx: Transaction, item: Any, limited: Row, *, with_children: bool) -> Row:
+def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_children: bool) -> Row:
     """Bug: stop_lost."""
+    item = listed[n]
     j.get_whole(item, "epoch")
     cards, calls = j.length(get(item, "cards")), j.length(get(item, "calls"))
     if not is_owner(tx, item):
         return {"outcome": "stale"}
     if tx.tables.heads[str(get_text(item, "agent_id"))]["stop_requested_at"] is not None and "stop_lost" not in tx.bugs:
         return {"outcome": "stopped"}
-    turn_id, size = str(get_text(item, "turn_id")), column_size(item)
+    turn_id = str(get_text(item, "turn_id"))
     known, turn = tx.tables.waits.of(turn_id), tx.tables.turns[turn_id]
-    refusal = None
-    if turn["card_count"] + cards > limited["cards_max"] or size > limited["payload_bytes_max"] // 2:
+    refusal = refuse_names(item)
+    if refusal is not None:
+        return refusal
+    if turn["card_count"] + cards > limited["cards_max"] or is_larger(item, limited["payload_bytes_max"] // 2):
         refusal = refuse_said(tx, item, limited)
-    if refusal is None and (len(known) + calls > limited["waits_max"] or size > limited["result_bytes_max"] // 6):
+    is_much = len(known) + calls > limited["waits_max"] or is_larger(item, limited["result_bytes_max"] // 6)
+    if refusal is None and is_much:
         refusal = _refuse_calls(item, known, limited)
     if refusal is None and with_children:
-        refusal = refuse_children(tx, item, limited)
+        refusal = refuse_children(tx, item, limited) or refuse_twins(tx, listed, n)
     return refusal or {"outcome": "suspended"}
 
 
@@ -107,8 +112,9 @@ def _open_calls(tx: Transaction, items: list[Any], limited: Row) -> dict[str, in
             j.parse_boolean(get_text(call, "may_override"))
             if (turn_id, get_text(call, "call_id")) not in known:
                 _open_call(tx, item, call)
-    for item in by_turn:
-        _put_cards(tx, item, limited)
+    others = [put_cards(tx, item, j.elements(get(item, "cards")), limited) for item in by_turn]
+    if any(others):
+        raise Refusal("23505", "card_exists: there is another card already")
     for item in items:
         _log_once(tx, item, firsts)
     return firsts
@@ -136,27 +142,15 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
             raise Refusal("23505", f"the outbox has cmd:{turn_id}:{call_id} already")
 
 
-def _put_cards(tx: Transaction, item: Any, limited: Row) -> None:
-    turn = tx.tables.turns[str(get_text(item, "turn_id"))]
-    cards = get(item, "cards")
-    new = sum(
-        put_card(tx, get_text(card, "card_id"), turn["output_box_id"], turn["agent_turn_id"], j.get_whole(item, "epoch"),
-                 get_text(card, "kind"), content=get(card, "content"), limit=limited["card_bytes_max"])
-        for card in ([] if cards is None else j.elements(cards))
-    )  # fmt: skip
-    if new:
-        tx.set(turn, card_count=turn["card_count"] + new)
-
-
 def _log_once(tx: Transaction, item: Any, firsts: dict[str, int]) -> None:
     turn_id, agent_id = str(get_text(item, "turn_id")), str(get_text(item, "agent_id"))
     run, drafts = tx.tables.runs[str(run_of(agent_id))], get(item, "signals")
     lease, said = tx.tables.leases[agent_id, j.get_whole(item, "epoch")], j.parse_integer(get_text(item, "said"))
-    count = 0 if drafts is None else j.length(drafts)
     if said is not None and lease["said"] > said:
         if lease["said_seq"] is not None:
             firsts[turn_id] = lease["said_seq"]
         return
+    count = 0 if drafts is None else j.length(drafts)
     if not count:
         return
     first = firsts[turn_id] = int(run["signal_seq"]) + 1
@@ -200,10 +194,10 @@ def _park(tx: Transaction, item: Any) -> bool:
     """Bug: no_recheck (K16)."""
     agent_id, turn_id = str(get_text(item, "agent_id")), str(get_text(item, "turn_id"))
     head, waits, phase = tx.tables.heads[agent_id], open_waits(tx, turn_id), get_text(item, "phase")
-    resumes_on = get_text(item, "join") or "all"
+    resumes_on, seen = get_text(item, "join") or "all", j.parse_integer(get_text(item, "seen"))
     if "no_recheck" in tx.bugs:
         waits = [wait for wait in tx.tables.waits.of(turn_id) if wait["kind"] != "inline"]
-    elif resumes_on == "each" and _has_news(tx, turn_id, j.parse_integer(get_text(item, "seen"))):
+    elif resumes_on == "each" and _has_news(tx, turn_id, seen):
         return False
     if not waits:
         return False
@@ -256,6 +250,9 @@ def _check_suspend(items: list[Any]) -> None:
             raise Refusal("22023", "join is all or each")
         if len(calls) > 1 and len({get_text(c, "call_id") for c in calls} - {None}) < len(calls):
             raise Refusal("22023", "two calls of one turn have the same id")
+        check_phase(item)
+        for card in j.elements(get(item, "cards")):
+            check(wrong_card(card))
         for call in calls:
             if (wrong := wrong_call(call) or _wrong_wait(call, item)) is not None:
                 raise Refusal("22023", wrong)

@@ -1,12 +1,15 @@
-"""What all sweeps of the twin have in common: `_sweep_each`, `_try_sweep` and `_check_sweep` of 70_sweeps.sql."""
+"""What all sweeps of the twin have in common: `_sweep_each`, `_try_sweep`, `_give_up` and `_check_sweep` of 70_sweeps.sql."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from heliograph.testing.twin_endings import end_by_kernel
 from heliograph.testing.twin_json import Refusal
 from heliograph.testing.twin_tables import Row, Transaction
+
+REFUSALS_MAX = 5  # then a turn is ended as failed
 
 
 def sweep_each(
@@ -25,10 +28,29 @@ def sweep_each(
             head = tx.tables.heads[agent_id]
             tx.set(head, refusals=head["refusals"] + 1)
             told = {"failed": {"turn_id": turn_id, "code": refusal.state, "message": refusal.message}}
+            ended = None if head["refusals"] < REFUSALS_MAX else _give_up(tx, turn, head, refusal.state)
+            if ended is not None:
+                told["failed"]["ended"] = True
+                targets.update(ended)
         targets.update(told.pop("targets", ()))
         for move, value in told.items():
             answer[move].append(value)
     return {**answer, "targets": sorted(targets)}
+
+
+def _give_up(tx: Transaction, turn: Row, head: Row, state: str) -> list[str] | None:
+    """Ends the turn as failed. Answers the targets to ring; None when not even this can be done."""
+    if turn["state"] == "done":
+        return None
+    message = f"the kernel failed on this turn {head['refusals']} times, the last time with {state}"
+    savepoint = tx.savepoint()
+    try:
+        targets = end_by_kernel(tx, turn["agent_turn_id"], "failed", "INTERNAL_ERROR", message)
+    except Refusal:
+        tx.rollback(savepoint)
+        return None
+    tx.set(head, refusals=0)
+    return targets
 
 
 def check_sweep(limit: int | None) -> None:

@@ -218,7 +218,6 @@ def _ended(turn_id: str, call_id: str, child: Row, content: Any) -> Row:
 
 
 def sweep_stuck(tx: Transaction, limit: int | None, after: str | None = "") -> Row:
-    """Bug: no_stuck_sweep."""
     check_sweep(limit)
     active = sorted(
         t["agent_id"] for t in tx.tables.turns.values() if t["state"] == "active" and t["agent_id"] > (after or "")
@@ -226,7 +225,7 @@ def sweep_stuck(tx: Transaction, limit: int | None, after: str | None = "") -> R
     seen = active if limit is None else active[: 10 * limit]
     stuck = [h for h in (tx.tables.heads[a] for a in seen) if _is_stuck(tx, h)]
     found = first(stuck, lambda h: (h["refusals"], h["agent_id"]), limit)
-    turns = [] if "no_stuck_sweep" in tx.bugs else [h["active_agent_turn_id"] for h in found]
+    turns = [h["active_agent_turn_id"] for h in found]
     is_full = limit is not None and seen and len(seen) == 10 * limit
     return {**sweep_each(tx, turns, ("resumed",), _sweep_stuck), "after": seen[-1] if is_full else None}
 

@@ -44,7 +44,7 @@ def interval(seconds: float) -> int:
 
 def end_of(turn_id: str) -> str:
     """The id of a turn's deliverable: it has one, because that has one id."""
-    return f"card_{turn_id}_end"
+    return f"card:{turn_id}:end"
 
 
 class Table(dict[Any, Row]):
@@ -181,6 +181,7 @@ class Project:
     outbox: Table = field(default_factory=lambda: Table("outbox", "key agent_turn_id due_at", group="agent_turn_id"))
     signals: Table = field(default_factory=lambda: Table("signals", "run_id entries", group="run_id"))
     limits: Table = field(default_factory=lambda: Table("project_limits", ""))
+    wires: Table = field(default_factory=lambda: Table("project_wires", "wire"))
     pruned: Table = field(default_factory=lambda: Table("pruned", "id"))
 
     def __iter__(self) -> Iterator[Table]:

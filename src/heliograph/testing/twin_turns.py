@@ -7,28 +7,32 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_head import log, owns, run_of, signal_at
+from heliograph.testing.twin_ids import check, check_phase, wrong_card
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
 from heliograph.testing.twin_limits import content_of, limits, put_card, refuse_content, refuse_large_signals, refused
 from heliograph.testing.twin_runs import run_view
-from heliograph.testing.twin_size import column_size
+from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import Row, Transaction, interval, timestamp
 
 
 def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds: float) -> list[Row]:
     """Bug: running_unbounded."""
     _check_lease(lease_seconds)
+    if worker is None or not 1 <= len(worker.encode()) <= 200:
+        raise Refusal("22023", "a worker has a name of 1 to 200 bytes")
     if not 1 <= limit <= 1000:
         raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
     running_max = limits(tx)["running_max"]
     if running_max is not None and "running_unbounded" not in tx.bugs:
-        limit = min(limit, running_max - sum(h["status"] == "running" for h in tx.tables.heads.values()))
+        limit = max(0, min(limit, running_max - sum(h["status"] == "running" for h in tx.tables.heads.values())))
+    dispatched = [h for h in tx.tables.heads.values() if h["status"] == "dispatched"]
     ready: list[Row] = []
     for target in _distinct_targets(targets):
-        found = [h for h in tx.tables.heads.values() if h["status"] == "dispatched" and _is_wanted(h, target)]
+        found = [h for h in dispatched if _is_wanted(h, target)]
         ready += _first([h for h in found if h["due_at"] is None], "ready_at", limit)
         ready += _first([h for h in found if h["due_at"] is not None and h["due_at"] <= tx.now], "due_at", limit)
     ready.sort(key=_place_in_line)
-    taken = {h["agent_id"]: h for h in ready[: max(limit, 0)]}
+    taken = {h["agent_id"]: h for h in ready[:limit]}
     inbox = {agent_id: _take(tx, head, worker, lease_seconds) for agent_id, head in taken.items()}
     return [_claimed(tx, h, inbox[h["agent_id"]]) for h in sorted(taken.values(), key=_place_in_line)]
 
@@ -38,8 +42,6 @@ def _place_in_line(head: Row) -> tuple[Any, ...]:
 
 
 def _first(heads: list[Row], by: str, limit: int) -> list[Row]:
-    if limit < 0:
-        raise Refusal("2201W", "LIMIT must not be negative")
     return sorted(heads, key=_place_in_line if by == "ready_at" else lambda h: (h["due_at"], h["agent_id"]))[:limit]
 
 
@@ -77,7 +79,8 @@ def _take(tx: Transaction, head: Row, worker: str, lease_seconds: float) -> list
     })  # fmt: skip
     taken = []
     for row in tx.tables.inbox.of(head["active_agent_turn_id"]):
-        if row["status"] in ("pending", "deferred") and row["next_retry_at"] <= head["moved_at"]:
+        is_owed = row["status"] in ("pending", "deferred") and row["next_retry_at"] <= head["moved_at"]
+        if is_owed and row["payload"] is None:
             tx.set(row, status="processing", turn_epoch=epoch)
             taken.append(row)
     taken.sort(key=lambda row: (row["next_retry_at"], row["created_at"], row["inbox_id"]))
@@ -126,6 +129,8 @@ def renew(tx: Transaction, items: Any, lease_seconds: float) -> list[Row]:
     _check_lease(lease_seconds)
     listed, answer = j.elements(items), []
     for item in listed:
+        check_phase(item)
+    for item in listed:
         j.get_whole(item, "epoch")
     for item in listed:
         row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
@@ -151,6 +156,8 @@ def append(tx: Transaction, items: Any) -> list[Row]:
         row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
         if owns(tx, item) or "ungated_append" in tx.bugs:
             refusal = refuse_said(tx, item, limited)
+            if refusal is None and j.length(get(item, "cards")):
+                refusal = _put_cards(tx, item, limited)
             row |= {"outcome": "ok", "first_seq": say(tx, item, limited)} if refusal is None else refusal
         answer.append(row)
     return answer
@@ -158,10 +165,12 @@ def append(tx: Transaction, items: Any) -> list[Row]:
 
 def refuse_said(tx: Transaction, item: Any, limited: Row) -> Row | None:
     """Bug: cards_unbounded."""
+    if refusal := refuse_names(item):
+        return refusal
     if refusal := refuse_large_signals(item, limited, get(item, "signals")):
         return refusal
     cards = get(item, "cards")
-    if column_size(item) > limited["blob_bytes_max"] // 2:
+    if is_larger(item, limited["blob_bytes_max"] // 2):
         for card in j.elements(cards):
             if refusal := refuse_content(get(card, "content"), limited):
                 return refusal
@@ -172,19 +181,31 @@ def refuse_said(tx: Transaction, item: Any, limited: Row) -> Row | None:
         and turn["card_count"] + count > limited["cards_max"]
         and "cards_unbounded" not in tx.bugs
     ):
-        return refused("too_many_cards",
-                       f"the turn has {turn['card_count']} cards; at most {limited['cards_max']} are allowed")  # fmt: skip
+        return refused("too_many_cards", f"the turn would have {turn['card_count'] + count} cards; at most "
+                       f"{limited['cards_max']} are allowed")  # fmt: skip
+    return None
+
+
+def refuse_names(item: Any) -> Row | None:
+    """What the path $.signals[*].name finds: it looks into lists as into what they hold."""
+    signals = get(item, "signals")
+    listed = [
+        s
+        for one in (signals if isinstance(signals, list) else [signals])
+        for s in (one if isinstance(one, list) else [one])
+    ]
+    if any(isinstance(name := get(s, "name"), str) and name.startswith(("workflow:", "kernel:")) for s in listed):
+        return refused("reserved_name", "no turn emits signals whose names begin with workflow: or kernel:")
     return None
 
 
 def say(tx: Transaction, item: Any, limited: Row) -> int | None:
     """Bug: append_repeats."""
     agent_id, turn_id, epoch = get_text(item, "agent_id"), get_text(item, "turn_id"), j.get_whole(item, "epoch")
+    check_phase(item)
     head, phase = tx.tables.heads.get(agent_id), get_text(item, "phase")
     if head is not None and phase is not None and head["phase"] is not None and head["phase"] != phase:
         tx.update(tx.tables.heads, head, phase=phase)
-    if j.length(get(item, "cards")):
-        _put_cards(tx, str(turn_id), epoch, get(item, "cards"), limited)
     drafts = get(item, "signals")
     if drafts is ABSENT or drafts == []:
         return None
@@ -197,12 +218,35 @@ def say(tx: Transaction, item: Any, limited: Row) -> int | None:
     return first
 
 
-def _put_cards(tx: Transaction, turn_id: str, epoch: int | None, cards: Any, limited: Row) -> None:
-    turn = tx.tables.turns[turn_id]
+def _put_cards(tx: Transaction, item: Any, limited: Row) -> Row | None:
+    before, turn = set(tx.tables.cards), tx.tables.turns[str(get_text(item, "turn_id"))]
+    count = turn["card_count"]
+    other = put_cards(tx, item, j.elements(get(item, "cards")), limited)
+    if other is None:
+        return None
+    for card_id in set(tx.tables.cards) - before:  # a blob that was put is left to prune
+        tx.delete(tx.tables.cards, card_id)
+    tx.set(turn, card_count=count)
+    return refused("card_exists", f"there is another card {other} already")
+
+
+def put_cards(tx: Transaction, item: Any, cards: list[Any], limited: Row) -> str | None:
+    """The id of one that is another card's."""
+    turn = tx.tables.turns[str(get_text(item, "turn_id"))]
+    for card in cards:
+        check(wrong_card(card))
     new = sum(
-        put_card(tx, get_text(card, "card_id"), turn["output_box_id"], turn_id, epoch, get_text(card, "kind"),
-                 content=get(card, "content"), limit=limited["card_bytes_max"])
-        for card in j.elements(cards)
+        put_card(tx, get_text(card, "card_id"), turn["output_box_id"], turn["agent_turn_id"], j.get_whole(item, "epoch"),
+                 get_text(card, "kind"), content=get(card, "content"), limit=limited["card_bytes_max"])
+        for card in cards
     )  # fmt: skip
     if new:
         tx.set(turn, card_count=turn["card_count"] + new)
+    return min((str(get_text(card, "card_id")) for card in cards if _is_other(tx, turn, card)), default=None)
+
+
+def _is_other(tx: Transaction, turn: Row, card: Any) -> bool:
+    known = tx.tables.cards[str(get_text(card, "card_id"))]
+    is_own = (known["box_id"], known["agent_turn_id"]) == (turn["output_box_id"], turn["agent_turn_id"])
+    is_same = (known["kind"], content_of(tx, known["content"])) == (get_text(card, "kind"), get(card, "content"))
+    return not (is_own and is_same)

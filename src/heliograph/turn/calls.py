@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from heliograph.codes import ACTION_FAILED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, InvalidInput, shown
 from heliograph.records import CallKind, CallStatus, Wait
 from heliograph.turn.deliverable import read_output
@@ -27,6 +28,7 @@ AFTERS: tuple[After, ...] = ("suspend", "terminate")
 DELEGATION = "delegation"  # the signal that wakes a child turn
 TOOL_NAME_MAX = 64
 CALL_ID_MAX = 64
+BOX_ID_MAX = 200
 ASKED_MAX = 10_000  # far beyond any limit of a project: only a loop that swallows its own suspension comes here
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -55,6 +57,7 @@ class Delegation:
     timeout: float | None = None
     instance: str | None = None
     call_id: str | None = None
+    context_box_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Asked:
     may_override: bool = False
     needs_token: bool = True
     instance: str | None = None
+    context_box_id: str | None = None
 
 
 class Journal:
@@ -129,12 +133,12 @@ class Journal:
             raise InvalidInput(f"agent {self._agent} uses the call id {asked.call_id!r} twice; each call has its own",
                                code="duplicate_call_id")  # fmt: skip
         if len(self._asked) >= ASKED_MAX:
-            raise self._fail("RESOURCE_EXHAUSTED", f"it has asked for {ASKED_MAX} calls in one run")
+            raise self._fail(RESOURCE_EXHAUSTED, f"it has asked for {ASKED_MAX} calls in one run")
         self._asked.add(asked.call_id)
         wait = self._recorded.get(asked.call_id)
         if wait is not None and (wait.kind, wait.tool) != (asked.kind, asked.tool):
             raise self._fail(
-                "NOT_DETERMINISTIC",
+                NOT_DETERMINISTIC,
                 f"call {asked.call_id} was {_told(wait.kind, wait.tool)} when it was recorded and is now "
                 f"{_told(asked.kind, asked.tool)}: between calls the function may depend on nothing but its context and "
                 "the results; give calls ids of their own where their order changes",
@@ -168,7 +172,7 @@ class Journal:
             raise self.problem
         if self.wanted:
             raise self._fail(
-                "ACTION_FAILED",
+                ACTION_FAILED,
                 f"it caught the exception that suspends its turn for call {next(iter(self.wanted))}: an except clause "
                 "around a call must not take BaseException, and a bare except: does, as gather(return_exceptions=True) does; "
                 "catch Exception, or ToolFailed",

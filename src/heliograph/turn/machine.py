@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
+from heliograph.codes import CANCELED, IN_DOUBT, TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.lifecycle.machine import BadTransition, step
 from heliograph.lifecycle.phases import Phase
 from heliograph.records import Outcome
@@ -43,11 +44,6 @@ from heliograph.turn.events import (
     Waiting,
 )
 from heliograph.types import Json, JsonObject
-
-IN_DOUBT = "IN_DOUBT"
-CANCELED = "CANCELED"
-TOOL_ERROR = "TOOL_ERROR"
-TOOL_TIMEOUT = "TOOL_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import inspect
 import logging
 from typing import Any
 
+from heliograph.codes import ACTION_FAILED, TIMEOUT
 from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut, shown, told
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.reaction import fold_changes
@@ -44,7 +45,7 @@ async def act(held: Held, context: Context, journal: Journal) -> tuple[Ended, tu
     except (Interruption, BaseExceptionGroup) as left:
         return _left(_meant(left), held, journal), usage
     except TurnTimedOut:
-        return Raised("timeout", "TIMEOUT", f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s"), usage
+        return Raised("timeout", TIMEOUT, f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s"), usage
     except (
         Exception,
         SystemExit,
@@ -86,10 +87,10 @@ def _failed(error: BaseException, held: Held, journal: Journal) -> Raised | PutO
         delay = backoff_seconds(attempt, jitter_of(claimed.turn_id, attempt))
         return PutOff(shown(error.message, 500), max(delay, error.retry_after_seconds), spec.retries)
     if isinstance(error, HeliographError):
-        code = error.code if error.code.isupper() else "ACTION_FAILED"
+        code = error.code if error.code.isupper() else ACTION_FAILED
         return Raised("failed", code, shown(error.message, MESSAGE_MAX), error.recoverable)
     log.warning("agent %s raised in %s", spec.name, claimed.turn_id, exc_info=error)
-    return Raised("failed", "ACTION_FAILED", told(error, MESSAGE_MAX))
+    return Raised("failed", ACTION_FAILED, told(error, MESSAGE_MAX))
 
 
 async def _run_plain(held: Held, context: Context, journal: Journal) -> Any:

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from heliograph.codes import DELEGATION_TIMEOUT
 from heliograph.errors import AgentFailed, DelegationFailed, InvalidInput, StepInDoubt, ToolFailed, ToolTimedOut, shown
 from heliograph.reactive.state import to_json
 from heliograph.records import Wait
 from heliograph.signals.payload import check_payload
 from heliograph.turn.calls import (
     AFTERS,
+    BOX_ID_MAX,
     CALL_EFFECTS,
     After,
     Asked,
@@ -103,14 +105,17 @@ class Calls:
         return self._pause(asked)
 
     def delegate(
-        self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None
-    ) -> Coroutine[Any, Any, Json]:
+        self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
+        context_box_id: str | None = None,
+    ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Have another agent of the application do something, as a turn of its own, and wait for its output.
 
         The child finds `payload` in `ctx.task`. It is an instance of its own unless `instance` names one: turns of one
-        instance run one after another. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`).
+        instance run one after another. context_box_id: the box that it finds in `ctx.context()`; `ctx.context_box_id`
+        hands on this turn's own. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`).
         """
-        return self._value(self._tools([Delegation(agent, payload, timeout, instance)])[0])
+        child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id)
+        return self._value(self._tools([child])[0])
 
     def delegates(self, delegations: Sequence[Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
         """Several children at once: their results in the order of `delegations`, when all have ended."""
@@ -150,8 +155,9 @@ class Calls:
         call_id = self._journal.new_call(child.call_id)
         own = f"{self._turn_id}-{call_id}"[-_INSTANCE_MAX:]
         instance = own if child.instance is None else check_name(child.instance, "an instance")
+        context = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
         return Asked(call_id, step_id, child.agent, "child", check_payload(to_json(child.payload), "/payload"),
-                     check_timeout(child.timeout), "idempotent", instance=instance)  # fmt: skip
+                     check_timeout(child.timeout), "idempotent", instance=instance, context_box_id=context)  # fmt: skip
 
     def _check_may_wait(self, what: str) -> None:
         why = "inside a step nothing can wait: a step is done in one go" if is_inside_step() else self._journal.why_not
@@ -211,7 +217,7 @@ def value_of(asked: Asked, result: CallResult) -> Json:
     message = str(error.get("message") or result.status)
     code = str(error["code"]) if error.get("code") else None
     if asked.kind == "child":
-        is_late = code == "DELEGATION_TIMEOUT" and error.get("child_turn_id") is None  # else it is the child's own
+        is_late = code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None  # else it is the child's own
         raise DelegationFailed(
             f"agent {asked.tool} (call {asked.call_id}) did not succeed: {message}",
             code=code if is_late else None, agent=asked.tool, call_id=asked.call_id, outcome=result.status,

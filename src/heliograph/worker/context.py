@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.errors import InvalidInput
 from heliograph.reactive.state import to_json
-from heliograph.records import Cause
+from heliograph.records import Card, Cause
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_payload
 from heliograph.turn.calls import DELEGATION, Journal
@@ -27,6 +27,7 @@ class Context(Calls):
         happen twice.
     attempt: 1, and one more for each time the turn lost its worker.
     deferrals: how often the turn was put off.
+    context_box_id: the box that it was given to read; None for none. See `context`.
     """
 
     def __init__(self, held: Held, journal: Journal):
@@ -49,12 +50,25 @@ class Context(Calls):
         self.idempotency_key: str = claimed.turn_id
         self.attempt: int = claimed.attempts + 1
         self.deferrals: int = claimed.defers
+        self.context_box_id: str | None = claimed.context_box_id
+        self._ledger = held.kit.ledger
+        self._cards: list[Card] | None = None
         self.emitted: list[tuple[str, Json]] = []
 
     @property
     def is_replaying(self) -> bool:
         """Whether the function is still in a part that it has run before; its progress is not told again."""
         return self._journal.is_replaying
+
+    async def context(self) -> list[Card]:
+        """The cards of the box that this turn was given, in order; none where it was given no box.
+
+        It is a snapshot: nobody writes to it, and it is the same each time that the function runs, unless the box was
+        replaced meanwhile. No other box can be read from here (L0-94). The content of a card is data from elsewhere.
+        """
+        if self._cards is None:
+            self._cards = [] if self.context_box_id is None else await self._ledger.read_box(self.context_box_id)
+        return copy.deepcopy(self._cards)
 
     def emit(self, name: str, payload: Any = None) -> None:
         """Emit one of the agent's declared signals, with this turn's commit.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed
 from heliograph.reactive.reaction import Ending, react_to_ending
 from heliograph.records import Claimed, RunView
@@ -11,7 +12,7 @@ from heliograph.worker.voice import draft_item
 
 def card_id(claimed: Claimed) -> str:
     """A turn has one deliverable, because that has one id (K21)."""
-    return f"card_{claimed.turn_id}_end"
+    return f"card:{claimed.turn_id}:end"
 
 
 async def deliver(claimed: Claimed, ending: Ending, content: object, kit: Kit) -> None:
@@ -35,7 +36,7 @@ async def _commit(claimed: Claimed, ending: Ending, content: object, kit: Kit, v
             "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
         }))  # fmt: skip
         if written.outcome == "refused":
-            raise AgentFailed(f"the end of this turn was refused: {written.message}", code="RESOURCE_EXHAUSTED")
+            raise AgentFailed(f"the end of this turn was refused: {written.message}", code=RESOURCE_EXHAUSTED)
         if written.run is None:
             return reaction.applied_to(view, closed=1)
         view = written.run  # conflict: nothing was written, and this is what the run looks like now

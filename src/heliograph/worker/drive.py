@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
+from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, InvalidInput, KernelRefused, shown
 from heliograph.reactive.fields import problems_of
 from heliograph.reactive.reaction import Ending
@@ -35,6 +36,7 @@ from heliograph.worker.deliver import card_id, deliver
 from heliograph.worker.held import Held
 from heliograph.worker.kit import Kit
 from heliograph.worker.suspend import postpone, suspend
+from heliograph.worker.telling import tell_step
 from heliograph.worker.voice import Voice
 from heliograph.world import Task
 
@@ -102,7 +104,7 @@ class Drive:
         is_resumed = claimed.defers > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
         if not is_resumed and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
             log.error("%s was dispatched without a message of type turn in the inbox", claimed.turn_id)
-            return Raised("failed", "INIT_FAILED", "protocol error: the inbox holds no message for this turn")
+            return Raised("failed", INIT_FAILED, "protocol error: the inbox holds no message for this turn")
         return Hydrated(
             recoveries=claimed.attempts,
             may_run_again=self.spec.effect != "once",
@@ -136,9 +138,10 @@ class Drive:
         try:
             context = Context(self.held, journal)
         except InvalidInput as error:  # the state was written by another version of the application
-            return Raised("failed", "ACTION_FAILED", shown(error.message, 2000))
+            return Raised("failed", ACTION_FAILED, shown(error.message, 2000))
         await self.kit.world.point("before_act")
         self.has_begun = self._is_acting = True
+        tell_step(self.kit.world, self.claimed, None, self.phase)
         try:
             event, usage = await act(self.held, context, journal)
         except asyncio.CancelledError:
@@ -158,9 +161,9 @@ class Drive:
     def _after(self, written: Written) -> Event | None:
         """What follows from the answer to a suspension."""
         if written.outcome == "refused" and written.code == "run_stopping":
-            return Raised("canceled", "CANCELED", written.message)
+            return Raised("canceled", CANCELED, written.message)
         if written.outcome == "refused":
-            return Raised("failed", "RESOURCE_EXHAUSTED", f"the turn may not wait: {written.message}")
+            return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {written.message}")
         if written.outcome != "resolved":
             return None
         self.held = replace(self.held, claimed=msgspec.structs.replace(self.claimed, waits=written.waits))
@@ -175,6 +178,7 @@ class Drive:
             drafts=await self.voice.take(), emitted=self.emitted, usage=self.usage,
         )  # fmt: skip
         await deliver(self.claimed, ending, effect.content, self.kit)
+        tell_step(self.kit.world, self.claimed, None, self.phase)
 
     def _check_fields(self, output: Json) -> None:
         """Raises AgentFailed for an output that lacks what its task wants to be told (L0-84, L0-89)."""
@@ -182,11 +186,11 @@ class Drive:
         if problems := problems_of(wanted, output):
             names = ", ".join(str(field["name"]) for field in wanted)
             raise AgentFailed(f"agent {self.claimed.agent} is to answer with the fields {names}: {'; '.join(problems)}",
-                              code="ACTION_FAILED")  # fmt: skip
+                              code=ACTION_FAILED)  # fmt: skip
 
 
 def _code(error: AgentFailed | KernelRefused) -> str:
-    return error.code if error.code.isupper() else "ACTION_FAILED"
+    return error.code if error.code.isupper() else ACTION_FAILED
 
 
 def _told(turn_id: str, error: AgentFailed | KernelRefused) -> str:

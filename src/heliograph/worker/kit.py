@@ -14,6 +14,8 @@ from heliograph.turn.interruptions import Interruption
 from heliograph.worker.gates import RunGates
 from heliograph.world import World
 
+NATS = "nats"  # the wire, as projects know it
+
 
 class TurnLost(Interruption):
     """Another epoch owns the turn, or the store cannot be asked. The drive ends here; whatever follows may be local
@@ -41,7 +43,9 @@ class Kit:
     """The world, one project's ledger, the applications served by name, and the way to a model.
 
     run_id: the only run whose turns are claimed; None for all runs of the applications.
-    sends_commands: commands to tools are put on the wire (L0-51); otherwise tools come and take them.
+    sends_commands: this worker has the wire NATS, which tells commands to tools (L0-51); without it tools come and take
+        them, and in a project that has the wire the outbox is left to the workers that have it, too.
+    prune_after_seconds: what ended longer ago is forgotten; None keeps all.
     """
 
     world: World
@@ -50,7 +54,13 @@ class Kit:
     harness_of: Callable[[Any], Harness]
     run_id: str | None = None
     sends_commands: bool = False
+    prune_after_seconds: float | None = None
     gates: RunGates = field(default_factory=RunGates)
+
+    @property
+    def wires(self) -> list[str]:
+        """The wires that this worker has, beside PostgreSQL's own."""
+        return [NATS] if self.sends_commands else []
 
     @property
     def project(self) -> str:

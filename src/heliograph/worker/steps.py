@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from heliograph.codes import IN_DOUBT, RESOURCE_EXHAUSTED, TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.errors import AgentFailed, HeliographError, KernelRefused, StoreUnavailable, TurnTimedOut, told
 from heliograph.reactive.state import check_size, to_json
 from heliograph.records import Begun, CallStatus, Wait, Written
@@ -23,6 +24,7 @@ from heliograph.turn.calls import Asked, CallResult, result_of
 from heliograph.types import JsonObject
 from heliograph.worker.held import Held
 from heliograph.worker.kit import TurnLost, gate_of, lost
+from heliograph.worker.telling import tell_step
 
 _MAY_REPEAT = ("pure", "idempotent")
 _inside: ContextVar[bool] = ContextVar("heliograph_inside_step", default=False)
@@ -59,9 +61,10 @@ class Steps:
             if begun.outcome == "stale":
                 raise lost(self._claimed.turn_id)
             if begun.outcome == "refused":
-                raise AgentFailed(f"step {asked.tool} was not begun: {begun.message}", code="RESOURCE_EXHAUSTED")
+                raise AgentFailed(f"step {asked.tool} was not begun: {begun.message}", code=RESOURCE_EXHAUSTED)
             if begun.outcome in ("done", "in_doubt"):
                 return _known(asked, begun)
+            tell_step(self._kit.world, self._claimed, asked.step_id, self._voice.phase)
             started_at = self._kit.world.now()
             result = await self._do(asked, function, args)
             await self._kit.world.point("before_record")
@@ -94,14 +97,14 @@ class Steps:
             # it was given up in the middle: whether it happened is known only of what may be repeated anyway
             status: CallStatus = "timeout" if asked.effect in _MAY_REPEAT else "unknown"
             message = f"it took longer than {asked.timeout_seconds:g} s"
-            return CallResult(asked.call_id, status, None, _error("TOOL_TIMEOUT", message, is_recoverable=True))
+            return CallResult(asked.call_id, status, None, _error(TOOL_TIMEOUT, message, is_recoverable=True))
         except HeliographError as error:
-            code = error.code if error.code.isupper() else "TOOL_ERROR"
+            code = error.code if error.code.isupper() else TOOL_ERROR
             return CallResult(
                 asked.call_id, "failed", None, _error(code, error.message, is_recoverable=error.recoverable)
             )
         except Exception as error:
-            return CallResult(asked.call_id, "failed", None, _error("TOOL_ERROR", told(error), is_recoverable=True))
+            return CallResult(asked.call_id, "failed", None, _error(TOOL_ERROR, told(error), is_recoverable=True))
         finally:
             _inside.reset(token)
         return CallResult(asked.call_id, "success", output)
@@ -142,7 +145,7 @@ async def _reached(work: Awaitable[T]) -> T:
 def _known(asked: Asked, begun: Begun) -> CallResult:
     if begun.outcome == "in_doubt":
         message = "a worker was lost between its beginning and its end"
-        return CallResult(asked.call_id, "unknown", None, _error("IN_DOUBT", message, is_recoverable=False))
+        return CallResult(asked.call_id, "unknown", None, _error(IN_DOUBT, message, is_recoverable=False))
     return result_of(
         Wait(asked.call_id, asked.tool, "inline", "resolved", 0, status=begun.status, content=begun.content)
     )

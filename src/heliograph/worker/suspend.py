@@ -12,6 +12,7 @@ from heliograph.turn.events import Postpone, Suspend
 from heliograph.types import JsonObject
 from heliograph.worker.held import Held
 from heliograph.worker.kit import Kit, gate_of, owned
+from heliograph.worker.telling import tell_step
 
 RELAY = "slot:relay"  # rung in this process alone: its own watchdog puts the commands on the wire
 
@@ -37,6 +38,9 @@ async def suspend(held: Held, effect: Suspend) -> Written:
     written = await held.voice.commit(send, [draft for asked in effect.calls for draft in _announced(held, asked)])
     if written.outcome == "suspended" and (tools := {asked.tool for asked in effect.calls if asked.kind == "tool"}):
         kit.world.ring([RELAY] if kit.sends_commands else sorted(f"calls:{tool}" for tool in tools))
+    if written.outcome == "suspended":
+        for step_id in dict.fromkeys(asked.step_id for asked in effect.calls):
+            tell_step(kit.world, claimed, step_id, held.voice.phase)
     if written.outcome == "stopped":
         _tell_of_end(held)
     return written
@@ -96,12 +100,13 @@ def _call_item(held: Held, asked: Asked) -> dict[str, Any]:
     if asked.kind == "tool":
         item["token"] = _new_token(kit) if asked.needs_token else None
         item["command"] = {
-            "subject": f"cmd.tool.{asked.tool}" if kit.sends_commands else None, "body": _command(held.claimed, asked),
+            # also where this worker has no wire for it: another one may have it
+            "subject": f"cmd.tool.{asked.tool}", "body": _command(held.claimed, asked),
         }  # fmt: skip
     elif asked.kind == "child":
         item["child"] = {
             "agent": asked.tool, "instance": asked.instance, "turn_id": kit.world.new_id("turn"),
-            "context_box_id": None, **held.workflow.agents[asked.tool].limits,
+            "context_box_id": asked.context_box_id, **held.workflow.agents[asked.tool].limits,
         }  # fmt: skip
     return item
 

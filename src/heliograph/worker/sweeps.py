@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.errors import KernelRefused, SetupError, StoreUnavailable
 from heliograph.reactive.reaction import react_to_owed
 from heliograph.records import OwedRun
 from heliograph.worker.kit import Kit
@@ -28,6 +29,9 @@ _CASCADE = ("stops", "reports")
 _MOVED = ("recovered", "ended", "resolved", "resumed", "stopped", "stopping")
 _ROUNDS_MAX = 20  # as deep as delegations go
 _REFUSALS_MAX = 3
+PRUNE_SECONDS = 60.0  # between two rounds of pruning
+_PRUNE_BATCHES = 2  # a round is short: the sweeps wait for it
+_PRUNE_ROWS = 500  # of each kind in one transaction
 
 
 class Watchdog:
@@ -40,6 +44,8 @@ class Watchdog:
         self._refused: dict[tuple[str, str], int] = {}
         self._after: dict[str, str] = {}  # by project: where sweep_stuck goes on
         self._told: set[tuple[str, ...]] = set()
+        self._prunes_at: dict[str, float] = {}  # by project
+        self._declared: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
         world = self.kits[0].world
@@ -95,6 +101,23 @@ class Watchdog:
         await kit.ledger.sweep_bells(older_seconds=self.interval_seconds)
         await self._pay(kit)
         await self._relay(kit)
+        await self._prune(kit)
+
+    async def _prune(self, kit: Kit) -> None:
+        """Where the worker is told to, forget what ended long ago: now and then, and a bounded share of it each time."""
+        world = kit.world
+        if kit.prune_after_seconds is None or world.monotonic() < self._prunes_at.get(kit.project, 0.0):
+            return
+        self._prunes_at[kit.project] = world.monotonic() + PRUNE_SECONDS
+        before = world.now() - timedelta(seconds=kit.prune_after_seconds)
+        for _ in range(_PRUNE_BATCHES):
+            try:
+                answer = await kit.ledger.prune(before, _PRUNE_ROWS)
+            except (KernelRefused, SetupError) as error:  # a login that is no operator
+                self._tell_once((kit.project, "prune"), "project %s is not pruned: %s", kit.project, error.message)
+                return
+            if not answer["more"]:
+                return
 
     async def _cascade(self, kit: Kit) -> None:
         """Stops go down to children and ends go up to parents, a level at a time, until nothing moves any more."""
@@ -114,8 +137,9 @@ class Watchdog:
             log.info("recovered %s: its worker let the lease run out", turn_id)
             self.recovered.append(turn_id)
         for failed in answer.get("failed", ()):
-            self._tell_once((kit.project, name, str(failed.get("turn_id")), str(failed.get("code"))),
-                            "sweep of %s failed on %s: %s", name, failed.get("turn_id"), failed.get("message"))  # fmt: skip
+            given_up = ", which is ended as failed" if failed.get("ended") else ""
+            self._tell_once((kit.project, name, str(failed.get("turn_id")), str(failed.get("code")), given_up),
+                            "sweep of %s failed on %s%s: %s", name, failed.get("turn_id"), given_up, failed.get("message"))  # fmt: skip
         if "after" in answer:
             self._after[kit.project] = answer["after"] or ""
         return any(answer.get(moved) for moved in _MOVED)
@@ -155,10 +179,18 @@ class Watchdog:
         if answer["outcome"] == "ok":
             world.ring([f"log:{run_id}"])
 
+    async def _declare(self, kit: Kit) -> None:
+        """Say once which wires this worker has: whoever has not must not publish in this project."""
+        for wire in kit.wires:
+            if (kit.project, wire) not in self._declared:
+                await kit.ledger.declare_wire(wire)
+                self._declared.add((kit.project, wire))
+
     async def _relay(self, kit: Kit) -> None:
+        await self._declare(kit)
         while True:
-            # a command stays in the outbox where this worker has no wire for it: another one has, or a tool takes it
-            events = [e for e in await kit.ledger.read_outbox() if kit.sends_commands or not e.is_command]
+            # what has to reach a wire that this worker has not got stays, for those that have it
+            events = [e for e in await kit.ledger.read_outbox() if set(e.wires) <= set(kit.wires)]
             if not events:
                 return
             for event in events:

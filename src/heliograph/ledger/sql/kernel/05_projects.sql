@@ -23,7 +23,7 @@ end $$;
 
 -- grant_project: bind a login to a project. From its first one on it has no others. Only an operator may call this.
 --   Answers 'granted' or 'duplicate'.
---   raises: 42704 for a role that does not exist
+--   raises: see _enter; 42704 for a role that does not exist
 --   locks:  nothing
 create function heliograph.grant_project(p_project text, p_role text, p_now timestamptz) returns text
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -40,7 +40,7 @@ end $$;
 
 -- revoke_project: undo grant_project. The last project of a login is not taken away while it has a service role: it would be
 --   free then. Only an operator may call this. Answers 'revoked', 'last' or 'unknown'.
---   raises: nothing
+--   raises: see _enter
 --   locks:  the login's grants
 create function heliograph.revoke_project(p_project text, p_role text) returns text
     language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -17,9 +17,10 @@ $$;
 --   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
 --   An activation that names a target may be for an agent that has no head yet: it gets one.
 --   Answers the targets to ring.
---   raises: 22023 for a priority, a ttl or a limit out of range, 23503 for an agent that the run does not have,
+--   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (see _refuse_context),
+--           23503 for an agent that the run does not have,
 --           23505 for a turn id used before
---   locks:  nothing; the caller holds the heads (K9) and the runs
+--   locks:  a turn id that somebody else is just giving; the contexts against prune. The caller holds the heads (K9) and the runs
 create function heliograph._enqueue(p_project text, p_activations jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
@@ -27,6 +28,9 @@ declare
     v_count integer;
 begin
     perform heliograph._check_limits(a) from jsonb_array_elements(p_activations) a;
+    if jsonb_path_exists(p_activations, '$[*].context_box_id ? (@ != null)') then
+        perform heliograph._check_contexts(p_project, p_activations);
+    end if;
     with asked as (
         select a.*, concat_ws('/', a.run_id, a.agent, a.instance) as agent_id,
                case jsonb_typeof(a.cause) when 'object' then (a.cause ->> 'seq')::bigint
@@ -100,21 +104,33 @@ begin
     return coalesce(v_targets, '{}');
 end $$;
 
--- _check_limits: refuse numbers that no turn may have, here, where they are written: later they would be refused to the
+-- _check_limits: refuse numbers and ids that no turn may have, here, where they are written: later they would be refused to the
 --   turn whose end dispatches this one.
 --   raises: 22023 naming the field
 --   locks:  nothing
 create function heliograph._check_limits(p_item jsonb) returns void
     language plpgsql immutable as $$
+declare
+    v_wrong text;
 begin
-    if not coalesce((p_item ->> 'ttl_seconds')::float8 between 1e-6 and 31622400, false) then
+    if not coalesce(jsonb_typeof(p_item -> 'ttl_seconds') = 'number', false)
+       or not (p_item ->> 'ttl_seconds')::numeric between 1e-6 and 31622400 then
         raise exception using errcode = '22023', message = 'ttl_seconds must be above 0 and at most 366 days';
     elsif not coalesce((p_item ->> 'max_attempts')::integer between 1 and 1000, false) then
         raise exception using errcode = '22023', message = 'max_attempts must be between 1 and 1000';
     elsif not coalesce((p_item ->> 'priority')::integer, 1) between 0 and 3 then
         raise exception using errcode = '22023', message = 'priority must be between 0 (low) and 3 (critical)';
-    elsif octet_length(p_item ->> 'turn_id') > 200 then
-        raise exception using errcode = '22023', message = 'a turn id has at most 200 bytes';
+    end if;
+    v_wrong := coalesce(
+        heliograph._wrong_id('a turn id', p_item ->> 'turn_id'),
+        case when p_item ->> 'instance' is not null then heliograph._wrong_id('an instance', p_item ->> 'instance') end,
+        case when p_item -> 'result_fields' is not null then heliograph._wrong_fields(p_item -> 'result_fields') end,
+        case when octet_length(p_item ->> 'context_box_id') > 200 then 'context_box_id has at most 200 bytes'
+             when octet_length(p_item ->> 'actor') > 200 then 'actor has at most 200 bytes'
+             when strpos(p_item ->> 'instance', '/') > 0 then 'an instance has no slash'
+             when not coalesce(p_item ->> 'message_type' in ('turn', 'ui_action'), true) then 'message_type is turn or ui_action' end);
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
     end if;
 end $$;
 
@@ -122,7 +138,7 @@ end $$;
 --   not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how many turns each ended in this transaction.
 --   state and memory may be absent: unchanged. Answers the targets to ring. The caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
---   locks:  nothing; the caller holds the heads of the activated agents and the runs
+--   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
 create function heliograph._commit_reactions(p_project text, p_items jsonb, p_closed integer, p_now timestamptz)
     returns text[] language plpgsql as $$
 declare

@@ -2,9 +2,9 @@
 --   p_runs: [{run_id, target, request_hash, agents: [name], hears_reports, signals: [draft], reaction}], see _commit_reactions.
 --   Answers [{run_id, outcome, targets}] in the order of p_runs: 'started'; 'duplicate' for the same request again, which
 --   changes nothing, also when the run is pruned by now; 'conflict' for a run id that another request has taken;
---   'refused' with code and message. targets: what to ring, of the whole call.
---   raises: 22023 for a run id that is no id, 23514 for a reaction that the tables refuse, 23503 for one that wakes an
---           agent which the run lacks
+--   'refused' with code and message: payload_too_large, fan_out. targets: what to ring, of the whole call.
+--   raises: see _enter; 22023 for a run, an agent, a turn or a context that is none, naming the field; 23514 for a
+--           reaction that the tables refuse, 23503 for one that wakes an agent which the run lacks, 23505 for one with a turn id that is taken
 --   locks:  the new runs in ascending id; nobody else can know their heads yet
 create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -17,9 +17,18 @@ declare
     v_new integer[];
     v_targets text[] := '{}';
     v_answers jsonb := '[]';
+    v_wrong text;
 begin
-    if exists (select from unnest(v_runs) r where not coalesce(length(r) between 1 and 200 and strpos(r, '/') = 0, false)) then
-        raise exception using errcode = '22023', message = 'a run id has 1 to 200 characters and no slash';
+    v_wrong := (
+        select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
+               when strpos(r ->> 'run_id', '/') > 0 then 'a run id has no slash'
+               when octet_length(r ->> 'target') > 200 then 'target has at most 200 bytes'
+               when exists (select from jsonb_array_elements_text(r -> 'agents') a
+                             where not coalesce(octet_length(a) between 1 and 200 and strpos(a, '/') = 0, false))
+               then 'agents: a name has 1 to 200 bytes and no slash' end))
+          from jsonb_array_elements(p_runs) r);
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
     end if;
     for v_places in select places from heliograph._rounds(v_runs) loop
         with item as materialized (
@@ -28,8 +37,9 @@ begin
             select i.*, i.item -> 'reaction' as reaction, i.item ->> 'request_hash' as hash, p.hash as pruned_hash,
                    coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
                    coalesce(jsonb_array_length(i.item #> '{reaction,activations}'), 0) as more,
-                   case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
-                        then heliograph._refuse_signals(i.item -> 'signals', v_limits) end as refusal
+                   coalesce(case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
+                                 then heliograph._refuse_signals(i.item -> 'signals', v_limits) end,
+                            heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'), v_limits)) as refusal
               from item i
               left join lateral (select x.hash from heliograph.pruned x
                                   where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true

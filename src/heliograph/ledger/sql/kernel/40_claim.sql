@@ -4,8 +4,9 @@
 --   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped, and so is a
 --   deferred one before its time.
 --   Answers one object per head; an empty answer may mean that others were claiming: look once more before parking.
---   raises: 22023 for a lease that is not between 0.1 s and a day, or a limit that is not between 1 and 1000
---   locks:  the heads taken; of several targets, up to p_limit of each
+--   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit that is not
+--           between 1 and 1000
+--   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with running_max
 create function heliograph.claim(
     p_project text, p_targets jsonb, p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
 ) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -13,13 +14,19 @@ declare
     v_project constant text := heliograph._enter(p_project);
     v_agent_ids text[];
     v_limit integer := p_limit;
-    v_running_max integer := (select running_max from heliograph.project_limits where project_id = p_project);
+    v_running_max integer;
     v_answer jsonb;
 begin
     perform heliograph._check_lease(p_lease_seconds);
+    if not coalesce(octet_length(p_worker) between 1 and 200, false) then
+        raise exception using errcode = '22023', message = 'a worker has a name of 1 to 200 bytes';
+    end if;
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     end if;
+    -- where there is a limit, claims take turns: each counts what the one before has taken
+    select running_max into v_running_max
+      from heliograph.project_limits where project_id = p_project and running_max is not null order by project_id for update;
     if v_running_max is not null then
         v_limit := greatest(0, least(p_limit, v_running_max - (select count(*) from heliograph.agent_state_head
                                                                 where project_id = p_project and status = 'running')));
@@ -64,7 +71,8 @@ begin
           from (select x.at, m.turn_epoch from moved m cross join lateral (
                        select c.ctid as at from heliograph.agent_inbox c
                         where c.project_id = p_project and c.agent_turn_id = m.active_agent_turn_id
-                          and c.status in ('pending', 'deferred') and c.next_retry_at <= m.moved_at offset 0) x) found
+                          and c.status in ('pending', 'deferred') and c.next_retry_at <= m.moved_at
+                          and c.payload is null offset 0) x) found  -- an early report waits for its call, not for an owner
          where i.ctid = found.at
         returning i.agent_turn_id, i.inbox_id, i.message_type, i.correlation_id, i.next_retry_at, i.created_at
     )
@@ -128,7 +136,7 @@ end $$;
 -- renew: keep leases (L0-111 the other way round). p_items: [{agent_id, turn_id, epoch, phase}].
 --   Answers [{turn_id, outcome, stop}]: 'ok', or 'stale' when the turn is no longer the caller's: stop working on it.
 --   stop, where there is one: {reason, requested_at}: end the turn as canceled, before sweep_stops does.
---   raises: 22023 for a lease out of range
+--   raises: see _enter; 22023 for a lease out of range, or a phase that there is not
 --   locks:  the heads
 create function heliograph.renew(p_project text, p_items jsonb, p_lease_seconds float8, p_now timestamptz)
     returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -137,6 +145,10 @@ declare
     v_answer jsonb;
 begin
     perform heliograph._check_lease(p_lease_seconds);
+    if exists (select from jsonb_array_elements(p_items) i
+                where not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)) then
+        raise exception using errcode = '22023', message = 'phase is init, plan, act, reflect or terminate';
+    end if;
     perform heliograph._lock_heads(p_project, (select array_agg(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
     with item as (
         select i.item ->> 'agent_id' as agent_id, i.item ->> 'turn_id' as turn_id,

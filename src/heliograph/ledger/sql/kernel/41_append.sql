@@ -2,9 +2,10 @@
 --   p_items: [{agent_id, turn_id, epoch, phase, said, cards: [{card_id, kind, content}], signals: [draft]}]. said is
 --   the number of drafts that this owner appended before. A draft marked owed wakes others: see react.
 --   Answers [{turn_id, outcome, first_seq}] in the order of p_items: 'ok'; 'stale', or 'refused' with code and message
---   (too_many_cards, payload_too_large), which wrote nothing.
+--   (too_many_cards, payload_too_large, card_exists, reserved_name), which wrote nothing.
 --   The same call again (a lost reply) is 'ok' and writes nothing: cards are known by id, drafts by said.
---   raises: 23514 for a card that says it is a deliverable: only an ending writes one
+--   raises: see _enter; 22023 for a card or a phase that is none, naming the field; 23514 for a card that says it is a deliverable:
+--           only an ending writes one
 --   locks:  the heads, then the runs
 create function heliograph.append(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -23,6 +24,10 @@ begin
             continue;
         end if;
         v_refusal := heliograph._refuse_said(p_project, v_item, v_limits);
+        if v_refusal is null and jsonb_array_length(v_item -> 'cards') > 0 then
+            v_refusal := heliograph._put_cards(p_project, v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint, v_item -> 'cards',
+                                               v_limits, p_now);
+        end if;
         if v_refusal is null then
             v_refusal := jsonb_build_object('outcome', 'ok', 'first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
         end if;
@@ -43,12 +48,22 @@ begin
         select distinct heliograph._run_of(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
 end $$;
 
+-- _refuse_names: null, or that a turn says something that only the kernel and the reactions to its end may say.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_names(p_item jsonb) returns jsonb
+    language sql immutable as $$
+    select case when jsonb_path_exists(p_item, '$.signals[*].name ? (@ starts with "workflow:" || @ starts with "kernel:")')
+                then heliograph._refused('reserved_name', 'no turn emits signals whose names begin with workflow: or kernel:') end
+$$;
+
 -- _refuse_said: null, or why the cards and signals of an item are not taken.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select coalesce(
+        heliograph._refuse_names(p_item),
         case when pg_column_size(p_item) > p_limits.payload_bytes_max / 2
              then heliograph._refuse_signals(p_item -> 'signals', p_limits) end,
         case when pg_column_size(p_item) > p_limits.blob_bytes_max / 2 then (
@@ -56,14 +71,14 @@ create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits h
               from jsonb_array_elements(p_item -> 'cards') with ordinality a (c, n)
              where octet_length((c -> 'content')::text) > p_limits.blob_bytes_max order by n limit 1) end,
         case when jsonb_array_length(p_item -> 'cards') > 0 then (
-            select heliograph._refused('too_many_cards', format('the turn has %s cards; at most %s are allowed',
-                                       t.card_count, p_limits.cards_max))
+            select heliograph._refused('too_many_cards', format('the turn would have %s cards; at most %s are allowed',
+                                       t.card_count + jsonb_array_length(p_item -> 'cards'), p_limits.cards_max))
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
                and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end)
 $$;
 
--- _say: write the cards and, once, the drafts of one gated item, and its phase. Answers the log position of the first draft.
+-- _say: write, once, the drafts of one gated item, and its phase. Answers the log position of the first draft.
 --   raises: see append
 --   locks:  nothing; the caller holds the head and the run, and has passed the gate
 create function heliograph._say(p_project text, p_item jsonb, p_limits heliograph.project_limits, p_now timestamptz)
@@ -73,12 +88,11 @@ declare
     v_lease heliograph.leases;
     v_first bigint;
 begin
+    if not coalesce(p_item ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true) then
+        raise exception using errcode = '22023', message = 'phase is init, plan, act, reflect or terminate';
+    end if;
     update heliograph.agent_state_head set phase = p_item ->> 'phase'
      where project_id = p_project and agent_id = p_item ->> 'agent_id' and phase <> p_item ->> 'phase';
-    if jsonb_array_length(p_item -> 'cards') > 0 then
-        perform heliograph._put_cards(p_project, p_item ->> 'turn_id', (p_item ->> 'epoch')::bigint, p_item -> 'cards',
-                                      p_limits, p_now);
-    end if;
     if v_drafts = '[]' then
         return null;
     end if;
@@ -94,27 +108,55 @@ begin
     return v_first;
 end $$;
 
--- _put_cards: append cards to the output box of a turn, in order; a card id that exists is left alone.
---   raises: 23514 for a deliverable
---   locks:  nothing; the caller holds the head
+-- _put_cards: append cards to the output box of a turn, in order; one that is there already, the same in all, is left alone.
+--   Answers null, or the refusal: an id is another card's, and no card was written. A blob that was put is left to prune.
+--   raises: 22023 for a card that is none, 23514 for a deliverable
+--   locks:  a card id that somebody else is just writing; the caller holds the head
 create function heliograph._put_cards(
     p_project text, p_turn_id text, p_epoch bigint, p_cards jsonb, p_limits heliograph.project_limits, p_now timestamptz
-) returns void language plpgsql as $$
+) returns jsonb language plpgsql as $$
 declare
     v_box_id text;
-    v_count integer;
+    v_wrong text;
+    v_new text[];
 begin
-    select output_box_id into v_box_id from heliograph.agent_turns
-     where project_id = p_project and agent_turn_id = p_turn_id;
-    insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
-    select p_project, c.item ->> 'card_id', v_box_id, p_turn_id, p_epoch, c.item ->> 'kind',
-           heliograph._stored(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
-      from jsonb_array_elements(p_cards) with ordinality c (item, n)
-     order by c.n
-    on conflict do nothing;
-    get diagnostics v_count = row_count;
-    if v_count > 0 then
-        update heliograph.agent_turns set card_count = card_count + v_count
+    select t.output_box_id, (select min(heliograph._wrong_card(c)) from jsonb_array_elements(p_cards) c) into v_box_id, v_wrong
+      from heliograph.agent_turns t where t.project_id = p_project and t.agent_turn_id = p_turn_id;
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    end if;
+    with put as (
+        insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
+        select p_project, c.item ->> 'card_id', v_box_id, p_turn_id, p_epoch, c.item ->> 'kind',
+               heliograph._stored(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
+          from jsonb_array_elements(p_cards) with ordinality c (item, n)
+         order by c.n
+        on conflict do nothing
+        returning card_id
+    )
+    select array_agg(card_id order by card_id) into v_new from put;
+    if coalesce(cardinality(v_new), 0) < jsonb_array_length(p_cards) then
+        v_wrong := heliograph._other_card(p_project, p_turn_id, p_cards);
+    end if;
+    if v_wrong is not null then
+        delete from heliograph.cards where project_id = p_project and card_id = any (v_new);
+        return heliograph._refused('card_exists', format('there is another card %s already', v_wrong));
+    elsif v_new is not null then
+        update heliograph.agent_turns set card_count = card_count + cardinality(v_new)
          where project_id = p_project and agent_turn_id = p_turn_id;
     end if;
+    return null;
 end $$;
+
+-- _other_card: the id of one of these cards which is not the turn's own of that kind and content, in the box where it writes.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._other_card(p_project text, p_turn_id text, p_cards jsonb) returns text
+    language sql stable as $$
+    select min(k.card_id)
+      from jsonb_array_elements(p_cards) c (item)
+      join heliograph.cards k on k.project_id = p_project and k.card_id = c.item ->> 'card_id'
+      join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = p_turn_id
+     where (k.box_id, k.agent_turn_id, k.kind) is distinct from (t.output_box_id, t.agent_turn_id, c.item ->> 'kind')
+        or heliograph._content(p_project, k.content) <> c.item -> 'content'
+$$;

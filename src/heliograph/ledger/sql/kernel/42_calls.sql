@@ -8,7 +8,7 @@
 --   status and content: it is recorded. 'in_doubt', with the same: another owner began it, it may have happened, and it
 --   must not happen twice, so it counts as unknown from now on. 'stale'. 'refused' with code and message
 --   (too_many_waits; not_inline: the id belongs to a call that the turn waits for).
---   raises: 22023 for an id without 1 to 200 bytes, an effect that there is not, a timeout out of range
+--   raises: see _enter; 22023 for an id without 1 to 200 bytes, an effect that there is not, a timeout out of range
 --   locks:  the heads, then the runs
 create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -104,7 +104,7 @@ $$;
 --   signals and said as in append; the log says of the call what they say.
 --   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items: 'ok'; 'duplicate': it was recorded before,
 --   and nothing is written; 'stale'; 'refused' with code and message (payload_too_large; not_begun; not_inline).
---   raises: 22023 for another status, or an error that is missing
+--   raises: see _enter; 22023 for another status, or an error that is missing
 --   locks:  the heads, then the runs
 create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

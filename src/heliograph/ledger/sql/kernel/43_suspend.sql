@@ -15,10 +15,12 @@
 --   claim: all is written, but the turn runs on, since nothing is open any more (reports were early), or, of a streaming
 --   join, a result is there that its owner was not told. 'stopped': a graceful stop waited for the turn, and has ended it.
 --   'stale'. 'refused' with code and message, nothing written: too_many_waits, too_many_cards, payload_too_large, fan_out,
---   recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle, run_stopping, id_conflict.
---   raises: 22023 for a call that is none, 23514 for a card that says it is a deliverable, 40001 when the head of a child's
---           instance came to be just now: try again
---   locks:  the heads of the turns and of the children's agents, then the runs
+--   recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle, run_stopping, id_conflict, unknown_box,
+--   box_in_use, reserved_name.
+--   raises: see _enter; 22023 for a call, a card or a phase that is none; 23514 for a card that says it is a deliverable;
+--           23505 for the id of another card, or of a turn that somebody else gave at the same moment; 40001 when the head
+--           of a child's instance came to be just now: try again
+--   locks:  the heads of the turns and of the children's agents, then the runs; the children's contexts against prune
 create function heliograph.suspend(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -49,12 +51,14 @@ begin
                    when h.stop_requested_at is not null then '{"outcome": "stopped"}'
                    else coalesce(
                        -- a check of every item costs more than all else: asked first whether it may find anything
+                       case when i.item -> 'signals' is not null then heliograph._refuse_names(i.item) end,
                        case when t.card_count + i.cards > v_limits.cards_max or i.bytes > v_limits.payload_bytes_max / 2
                             then heliograph._refuse_said(p_project, i.item, v_limits) end,
                        case when o.known + i.calls > v_limits.waits_max or i.bytes > v_limits.result_bytes_max / 6
                             then heliograph._refuse_calls(p_project, i.item, v_limits) end,
                        case when cardinality(v_children) > 0
-                            then heliograph._refuse_children(p_project, v_runs[n], i.item, v_limits) end,
+                            then coalesce(heliograph._refuse_children(p_project, v_runs[n], i.item, v_limits),
+                                          heliograph._refuse_twins(p_project, p_items, n)) end,
                        '{"outcome": "suspended"}') end as verdict
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item offset 0) e
@@ -138,12 +142,15 @@ end $$;
 -- _open_calls: what the items of a round say, and their calls: cards, drafts (once, see _say), waits, edges, commands.
 --   Answers {turn_id: log position of its first draft}.
 --   raises: see suspend
---   locks:  nothing; the caller holds the heads and the runs
+--   locks:  a card id or a command that somebody else is just writing, and blobs, see _stored; the caller holds the heads and
+--           the runs
 create function heliograph._open_calls(
     p_project text, p_items jsonb, p_limits heliograph.project_limits, p_now timestamptz
 ) returns jsonb language plpgsql as $$
 declare
     v_firsts jsonb;
+    v_is_short boolean;
+    v_other text;
 begin
     -- rows are found by key and changed where they were found, see _terminal
     with item as materialized (
@@ -197,7 +204,7 @@ begin
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, c.item ->> 'card_id', i.output_box_id, i.turn_id, i.epoch, c.item ->> 'kind',
-               case when pg_column_size(c.item) <= p_limits.card_bytes_max then c.item -> 'content'
+               case when pg_column_size(c.item) <= p_limits.card_bytes_max and not c.item -> 'content' ? '$blob' then c.item -> 'content'
                     else heliograph._stored(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now) end, p_now
           from item i cross join lateral jsonb_array_elements(i.cards) with ordinality c (item, n)
          order by i.turn_id, c.n
@@ -222,8 +229,15 @@ begin
                   from item where written > 0) i
          where r.ctid = i.run_at
     )
-    select jsonb_object_agg(turn_id, coalesce(said_seq, signal_seq + 1)) into v_firsts
-      from item where written > 0 or said_seq is not null;
+    select jsonb_object_agg(turn_id, coalesce(said_seq, signal_seq + 1)) filter (where written > 0 or said_seq is not null),
+           (select count(*) from card) < sum(coalesce(jsonb_array_length(cards), 0))
+      into v_firsts, v_is_short from item;
+    if v_is_short then
+        select min(heliograph._other_card(p_project, i ->> 'turn_id', i -> 'cards')) into v_other from jsonb_array_elements(p_items) i;
+        if v_other is not null then
+            raise exception using errcode = '23505', message = format('card_exists: there is another card %s already', v_other);
+        end if;
+    end if;
     return v_firsts;
 end $$;
 

@@ -5,7 +5,7 @@
 --   counted, and it keeps its place in the claim order. defers_max null: the project's limit.
 --   Answers [{turn_id, outcome, targets}] in the order of p_items: 'deferred', with due_at; 'exhausted': it was deferred
 --   defers_max times before, and has ended as failed; 'stopped': a graceful stop waited for it, and has ended it; 'stale'.
---   raises: 22023 for a delay that is not between 0 and 366 days, a number of deferrals that is negative
+--   raises: see _enter; 22023 for a delay that is not between 0 and 366 days, a number of deferrals that is negative
 --   locks:  the heads, then the runs
 create function heliograph.defer(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -34,10 +34,10 @@ end $$;
 -- _refuse_children: null, or why the children that an item of suspend asks for are not to be enqueued. Those of calls that
 --   the turn has already are not looked at: they stay what they are.
 --   raises: nothing
---   locks:  nothing; the caller holds the heads and the run
+--   locks:  the contexts against prune; the caller holds the heads and the run
 create function heliograph._refuse_children(
     p_project text, p_run_id text, p_item jsonb, p_limits heliograph.project_limits
-) returns jsonb language plpgsql stable as $$
+) returns jsonb language plpgsql as $$
 declare
     v_children bigint;
     v_depth integer;
@@ -58,18 +58,20 @@ begin
         select t.agent_id, t.parent_turn_id from ancestor a
           join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = a.parent_turn_id
     ), child as materialized (
-        select c.n, c.item #>> '{child,turn_id}' as turn_id, c.item #>> '{child,instance}' as instance,
+        select c.n, c.item #>> '{child,turn_id}' as turn_id,
+               c.item #>> '{child,agent}' as agent,
                concat_ws('/', p_run_id, c.item #>> '{child,agent}', c.item #>> '{child,instance}') as agent_id
           from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
          where c.item ->> 'kind' = 'child' and not exists (
                select from heliograph.turn_waiting_tools w
                 where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id' and w.tool_call_id = c.item ->> 'call_id' offset 0)
     ), queue as materialized (
-        select c.agent_id, count(*) as more, min(c.n) as n, min(c.instance) as instance,
+        select c.agent_id, min(c.agent) as agent, count(*) as more, min(c.n) as n,
                (select count(*) from heliograph.agent_turns t
                  where t.project_id = p_project and t.agent_id = c.agent_id and t.state = 'queued') as queued,
+               -- an instance has none before its first turn, but it is one of an agent that the run has
                exists (select from heliograph.agent_state_head h
-                        where h.project_id = p_project and h.agent_id = c.agent_id) as has_head
+                        where h.project_id = p_project and h.agent_id = p_run_id || '/' || min(c.agent)) as has_head
           from child c group by c.agent_id
     )
     select r.refusal into v_refusal
@@ -77,8 +79,11 @@ begin
               from child c where exists (select from heliograph.agent_turns t
                                           where t.project_id = p_project and t.agent_turn_id = c.turn_id)
             union all
-            select 2, q.n, heliograph._refused('unknown_agent', format('the run has no agent %s', q.agent_id))
-              from queue q where not q.has_head and q.instance is null
+            select 1, c.n, heliograph._refused('id_conflict', format('two children have the turn id %s', c.turn_id))
+              from child c where exists (select from child o where o.turn_id = c.turn_id and o.n < c.n)
+            union all
+            select 2, q.n, heliograph._refused('unknown_agent', format('the run has no agent %s/%s', p_run_id, q.agent))
+              from queue q where not q.has_head
             union all
             select 3, q.n, heliograph._refused('delegation_cycle', format('agent %s waits for this turn itself; a turn that '
                                'it would have to do first could never begin: give the child an instance of its own', q.agent_id))
@@ -95,13 +100,41 @@ begin
             select 6, q.n, heliograph._refused('run_stopping', format('run %s is being stopped and wakes nobody', p_run_id))
               from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id where x.status <> 'running') r
      order by r.rank, r.n limit 1;
+    if v_refusal is null and jsonb_path_exists(p_item, '$.calls[*].child.context_box_id ? (@ != null)') then
+        select r.refusal into v_refusal
+          from (select heliograph._refuse_context(p_project, c.box_id) as refusal, c.n from (
+                       select i.item #>> '{child,context_box_id}' as box_id, i.n
+                         from jsonb_array_elements(p_item -> 'calls') with ordinality i (item, n)
+                        where i.item ->> 'kind' = 'child' and i.item #>> '{child,context_box_id}' is not null and not exists (
+                              select from heliograph.turn_waiting_tools w
+                               where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+                                 and w.tool_call_id = i.item ->> 'call_id' offset 0)) c) r
+         where r.refusal is not null order by r.n limit 1;
+    end if;
     return v_refusal;
 end $$;
+
+-- _refuse_twins: null, or that a child of the n-th of these items has the turn id of one of an item before it.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_twins(p_project text, p_items jsonb, p_place integer) returns jsonb
+    language sql stable as $$
+    select heliograph._refused('id_conflict', format('two children have the turn id %s', c.item #>> '{child,turn_id}'))
+      from jsonb_array_elements(p_items -> (p_place - 1) -> 'calls') with ordinality c (item, n)
+     where c.item ->> 'kind' = 'child'
+       and exists (select from jsonb_array_elements(p_items) with ordinality i (item, n)
+                    cross join lateral jsonb_array_elements(i.item -> 'calls') o
+                    where i.n < p_place and o #> '{child,turn_id}' = c.item #> '{child,turn_id}')
+       and not exists (select from heliograph.turn_waiting_tools w  -- a call that the turn has already stays what it is
+                        where w.project_id = p_project and w.agent_turn_id = p_items -> (p_place - 1) ->> 'turn_id'
+                          and w.tool_call_id = c.item ->> 'call_id' offset 0)
+     order by c.n limit 1
+$$;
 
 -- _enqueue_children: the child turns of the waits that were just opened, one level deeper than their parents. p_firsts: see
 --   _open_calls. Answers the targets to ring.
 --   raises: see _enqueue
---   locks:  nothing; the caller holds the heads and the runs
+--   locks:  see _enqueue; the caller holds the heads and the runs
 create function heliograph._enqueue_children(p_project text, p_items jsonb, p_firsts jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare

@@ -26,7 +26,10 @@ begin
         min(case when not coalesce(i ->> 'join' in ('all', 'each'), true) then 'join is all or each'
                  when jsonb_array_length(i -> 'calls') > 1 and jsonb_array_length(i -> 'calls') >
                       (select count(distinct c ->> 'call_id') from jsonb_array_elements(i -> 'calls') c)
-                 then 'two calls of one turn have the same id' end),
+                 then 'two calls of one turn have the same id'
+                 when not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)
+                 then 'phase is init, plan, act, reflect or terminate' end),
+        min((select min(heliograph._wrong_card(c)) from jsonb_array_elements(i -> 'cards') c)),
         min((select min(coalesce(heliograph._wrong_call(c), case
                  when not coalesce(c ->> 'kind' in ('tool', 'child', 'timer', 'human'), false)
                  then 'the kind of a call is tool, child, timer or human'
@@ -54,7 +57,7 @@ end $$;
 create function heliograph._wrong_call(p_call jsonb) returns text
     language sql immutable as $$
     select case
-        when not coalesce(octet_length(p_call ->> 'call_id') between 1 and 200, false) then 'a call id has 1 to 200 bytes'
+        when heliograph._wrong_id('a call id', p_call ->> 'call_id') is not null then heliograph._wrong_id('a call id', p_call ->> 'call_id')
         when not coalesce(octet_length(p_call ->> 'tool') between 1 and 200, false) then 'the tool of a call has 1 to 200 bytes'
         when octet_length(p_call ->> 'step_id') > 200 then 'a step id has at most 200 bytes'
         when not coalesce(p_call ->> 'effect' in ('pure', 'idempotent', 'transactional', 'once'), true)
@@ -71,10 +74,12 @@ create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns
     select case
         when not coalesce(octet_length(p_child ->> 'agent') between 1 and 200 and p_child ->> 'agent' !~ '/', false)
         then 'the agent of a child has 1 to 200 bytes and no slash'
-        when not coalesce(octet_length(p_child ->> 'instance') between 1 and 200 and p_child ->> 'instance' !~ '/', true)
-        then 'the instance of a child has 1 to 200 bytes and no slash'
-        when not coalesce(octet_length(p_child ->> 'turn_id') between 1 and 200, false)
-        then 'the turn id of a child has 1 to 200 bytes'
+        when p_child ->> 'instance' is not null and heliograph._wrong_id('an instance', p_child ->> 'instance') is not null
+        then heliograph._wrong_id('the instance of a child', p_child ->> 'instance')
+        when p_child ->> 'instance' ~ '/' then 'the instance of a child has no slash'
+        when heliograph._wrong_id('a turn id', p_child ->> 'turn_id') is not null
+        then heliograph._wrong_id('the turn id of a child', p_child ->> 'turn_id')
+        when octet_length(p_child ->> 'context_box_id') > 200 then 'the context_box_id of a child has at most 200 bytes'
         when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
         then 'the activation of a child is the index of one of the signals that come with it'
         when jsonb_typeof(p_child -> 'cause') = 'number' and not (p_child ->> 'cause')::bigint between 0 and p_drafts - 1

@@ -9,13 +9,13 @@
 --   (L0-81, L0-107), and for a turn that another one waits for, a report; an active turn's head becomes idle under
 --   the next epoch, its lease is closed (L0-72, K7).
 --   raises: 23505 if a turn had a deliverable already
---   locks:  nothing; the caller holds the heads
+--   locks:  the commands that are acknowledged, ascending by key, and stops of children that are there already; blobs, see
+--           _stored. The caller holds the heads
 create function heliograph._terminal(p_project text, p_endings jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 declare
-    v_card_bytes integer;
+    v_card_bytes integer := (heliograph._limits(p_project)).card_bytes_max;
 begin
-    select l.card_bytes_max into v_card_bytes from heliograph._limits(p_project) l;
     -- Rows are found once, each by its whole key, and changed where they were found: no plan can do it another way,
     -- whatever it believes about the tables. They cannot move meanwhile: the caller holds the heads.
     with ending as materialized (
@@ -31,13 +31,13 @@ begin
                 where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
-        select p_project, 'card_' || turn_id || '_end', output_box_id, turn_id, writer_epoch, 'task.deliverable',
-               case when pg_column_size(content) <= v_card_bytes then content
+        select p_project, heliograph._deliverable_id(turn_id), output_box_id, turn_id, writer_epoch, 'task.deliverable',
+               case when pg_column_size(content) <= v_card_bytes and not content ? '$blob' then content
                     else heliograph._stored(p_project, content, v_card_bytes, p_now) end, p_now
           from ending
     ), turn as (
         update heliograph.agent_turns t
-           set state = 'done', outcome = e.outcome, deliverable_card_id = 'card_' || e.turn_id || '_end', finished_at = p_now
+           set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id), finished_at = p_now
           from ending e where t.ctid = e.turn_at
     ), message as (
         update heliograph.agent_inbox i
@@ -97,7 +97,7 @@ end $$;
 -- _end_by_kernel: end a turn that has no owner to end it: attempts exhausted, past its TTL, stopped (K12, K19, L0-87).
 --   Deliverable, agent:failed in the log, and the reaction owed by the run (K25). Answers the targets to ring.
 --   raises: 23505 if the turn had a deliverable already
---   locks:  the run; the caller holds the head
+--   locks:  the run, then see _terminal; the caller holds the head
 create function heliograph._end_by_kernel(
     p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz
 ) returns text[] language plpgsql as $$
@@ -116,7 +116,7 @@ begin
             'name', 'agent:failed', 'agent', h.agent_name, 'owed', true,
             'parent', heliograph._signal_id(v_turn.run_id, v_turn.activation_seq),
             'payload', jsonb_build_object('agent', h.agent_name, 'outcome', p_outcome, 'error', v_error,
-                                          'deliverable_card_id', 'card_' || p_turn_id || '_end'))), v_now)
+                                          'deliverable_card_id', heliograph._deliverable_id(p_turn_id)))), v_now)
        from heliograph.agent_state_head h
       where h.project_id = p_project and h.agent_id = v_turn.agent_id;
     return heliograph._dispatch_next(p_project, array[v_turn.agent_id], v_now);

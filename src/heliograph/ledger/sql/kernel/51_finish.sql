@@ -3,9 +3,11 @@
 --   Answers [{turn_id, outcome, targets, run}] in the order of p_items. outcome: 'ok'; 'conflict' when the run moved
 --   on since the reaction was computed: nothing was written, run is the new view, compute again; 'duplicate' when
 --   this epoch's deliverable is the turn's already (a retry after a lost reply); 'stale': another owner, stop;
---   'refused' with code and message (payload_too_large, queue_full, result_fields): nothing was written.
+--   'refused' with code and message (payload_too_large, fan_out, queue_full, result_fields, invalid_content; id_conflict: a turn
+--   that it wakes exists): nothing was written.
 --   targets: what to ring, of the whole call.
---   raises: 23514 for a run that may not end yet
+--   raises: see _enter; 22023 for no content, an outcome that there is not, a turn or a context that is none; 23514 for a
+--           run that may not end yet, 23505 for the id of a turn that somebody else gave at the same moment
 --   locks:  the heads of the turns and of the agents activated, then the runs
 create function heliograph.finish(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -32,11 +34,13 @@ begin
                         when r.version is distinct from (i.item #>> '{reaction,version}')::bigint
                         then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
                         else coalesce(
+                            heliograph._refuse_deliverable(i.item),
                             case when pg_column_size(i.item) > least(v_limits.payload_bytes_max, v_limits.blob_bytes_max) / 2
                                  then heliograph._refuse_ending(i.item, v_limits) end,
                             case when t.result_fields is not null then heliograph._refuse_fields(i.item, t.result_fields) end,
                             case when i.item #> '{reaction,activations,0}' is not null
-                                 then heliograph._refuse_activations(p_project, v_runs[n], i.item #> '{reaction,activations}', v_limits) end,
+                                 then coalesce(heliograph._refuse_activations(p_project, v_runs[n], i.item #> '{reaction,activations}', v_limits),
+                                               heliograph._refuse_taken(i.item, t.taken)) end,
                             '{"outcome": "ok"}') end as verdict
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item) i
@@ -46,11 +50,17 @@ begin
                       and x.active_agent_turn_id = i.item ->> 'turn_id' and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
               left join lateral (select * from heliograph.runs x
                                   where x.project_id = p_project and x.run_id = v_runs[n] offset 0) r on true
-              left join lateral (select x.result_fields from heliograph.agent_turns x
-                                  where x.project_id = p_project and x.agent_turn_id = h.active_agent_turn_id offset 0) t on true
+              left join lateral (  -- the turn itself, and whoever has the ids already that its end is to give
+                   select (array_agg(x.result_fields order by x.agent_turn_id) filter (where x.agent_turn_id = h.active_agent_turn_id))[1] as result_fields,
+                          array_agg(x.agent_turn_id order by x.agent_turn_id) as taken
+                     from heliograph.agent_turns x
+                    where x.project_id = p_project and h.agent_id is not null and x.agent_turn_id = any (
+                          case when i.item #> '{reaction,activations,0}' is null then array[h.active_agent_turn_id] else
+                          h.active_agent_turn_id || array(select a ->> 'turn_id' from jsonb_array_elements(i.item #> '{reaction,activations}') a) end)
+                   offset 0) t on true
               left join lateral (
                    select x.turn_epoch from heliograph.cards x
-                    where h.agent_id is null and x.project_id = p_project and x.card_id = 'card_' || (i.item ->> 'turn_id') || '_end'
+                    where h.agent_id is null and x.project_id = p_project and x.card_id = heliograph._deliverable_id(i.item ->> 'turn_id')
                       and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) c on true
         )
         select jsonb_agg(jsonb_build_object('n', n, 'turn_id', turn_id) || verdict order by n),
@@ -70,6 +80,29 @@ begin
     return coalesce((select jsonb_agg(a - 'n' || v_part order by (a ->> 'n')::integer) from jsonb_array_elements(v_answers) a), '[]');
 end $$;
 
+-- _refuse_deliverable: null, or that this content is none: a deliverable has text or fields (L0-83).
+--   raises: 22023 for no content, or an outcome that there is not
+--   locks:  nothing
+create function heliograph._refuse_deliverable(p_item jsonb) returns jsonb
+    language sql as $$
+    select case when jsonb_typeof(p_item #> '{content,text}') = 'string' or jsonb_typeof(p_item #> '{content,fields}') = 'array' then
+                     case when not coalesce(p_item ->> 'outcome' in ('success', 'partial', 'failed', 'timeout', 'canceled'), false)
+                          then heliograph._invalid('outcome is success, partial, failed, timeout or canceled') end
+                when p_item ->> 'content' is null then heliograph._invalid('a deliverable has content')
+                else heliograph._refused('invalid_content', 'the content of a deliverable has text, a string, or fields, a list') end
+$$;
+
+-- _refuse_taken: null, or that an ending wakes a turn under an id that is taken, or gives one twice. One that somebody takes
+--   at the same moment shows only when the turn is written.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_taken(p_item jsonb, p_taken text[]) returns jsonb
+    language sql immutable as $$
+    select heliograph._refused('id_conflict', format('turn %s exists', w.turn_id))
+      from (select a ->> 'turn_id' as turn_id, count(*) as more from jsonb_array_elements(p_item #> '{reaction,activations}') a group by 1) w
+     where w.turn_id is not null and (w.more > 1 or w.turn_id = any (p_taken)) order by w.turn_id limit 1
+$$;
+
 -- _refuse_ending: null, or why the signals or the content of an ending are too large.
 --   raises: nothing
 --   locks:  nothing
@@ -85,7 +118,8 @@ $$;
 create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns jsonb
     language sql immutable as $$
     select case when p_fields is not null and p_item ->> 'outcome' = 'success' then (
-        select heliograph._refused('result_fields', 'the deliverable lacks ' || string_agg(f ->> 'name', ', ' order by n))
+        select heliograph._refused('result_fields', 'the deliverable lacks ' || string_agg(
+                   coalesce(f ->> 'name', format('field %s of result_fields, which has no name', n)), ', ' order by n))
           from jsonb_array_elements(p_fields) with ordinality w (f, n)
          where coalesce((f ->> 'required')::boolean, true)
            and not jsonb_path_exists(p_item, '$.content.fields[*].name ? (@ == $name)', jsonb_build_object('name', f -> 'name'))
@@ -95,7 +129,7 @@ $$;
 -- release: give turns back unharmed: a worker that closes (L0-111). running -> dispatched, epoch + 1; no attempt is counted,
 --   and they keep their places. p_items: [{agent_id, turn_id, epoch}].
 --   Answers [{turn_id, outcome, targets}]: 'ok'; 'stopped' when a stop waited for it, which ends it; 'stale'.
---   raises: nothing
+--   raises: see _enter
 --   locks:  the heads, and the runs of those stopped
 create function heliograph.release(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

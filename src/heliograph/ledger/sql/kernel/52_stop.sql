@@ -8,7 +8,7 @@
 --   Answers [{turn_id, outcome, targets}] in the order of p_items: 'stopped', with the owner where it had one; 'stopping'
 --   with owner and force_at; 'already_done' with turn_outcome; 'unknown_turn'. A graceful stop asked for again keeps the
 --   earlier force_at, and is forced when that is asked for. Children of the turn are stopped from the outbox (_terminal).
---   raises: 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is too long
+--   raises: see _enter; 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is too long
 --   locks:  the heads, then the runs
 create function heliograph.stop(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

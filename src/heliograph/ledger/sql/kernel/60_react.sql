@@ -1,9 +1,9 @@
 -- react: pay what a run owes: the reaction to signals that nobody has reacted to (K25).
 --   p_items: [{run_id, signals: [draft], reaction}], computed from sweep_owed's answer.
 --   Answers [{run_id, outcome, targets}]: 'ok'; 'conflict' when the run moved on: somebody else reacted, or will;
---   'refused' with code and message: too large, too many, or what no table takes (23514 for a run that may not end yet,
---   or has ended); it is counted on the run, so that sweep_owed lets the others go first (K23).
---   raises: nothing that an item of its own can be blamed for
+--   'refused' with code and message: payload_too_large, fan_out, queue_full, or what no table takes (23514 for a run that may
+--   not end yet, or has ended); it is counted on the run, so that sweep_owed lets the others go first (K23).
+--   raises: see _enter; nothing that an item of its own can be blamed for
 --   locks:  the heads of the agents activated, then the runs
 create function heliograph.react(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

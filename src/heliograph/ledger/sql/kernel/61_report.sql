@@ -11,7 +11,7 @@
 --   stored. 'invalid' with code and message (invalid_result, payload_too_large). 'refused' with code and message
 --   (too_many_early): report again once the call is open.
 --   targets: what to ring, of the whole call.
---   raises: nothing
+--   raises: see _enter
 --   locks:  the heads, then the runs, then the commands acknowledged
 create function heliograph.report(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -40,7 +40,7 @@ begin
                         select from heliograph.pruned p where p.project_id = p_project and p.id = 'turn:' || (i.item ->> 'turn_id'))
                         then '{"outcome": "turn_done"}'::jsonb else '{"outcome": "unknown_turn"}' end
                    when t.state = 'done' then '{"outcome": "turn_done"}'
-                   when w.kind is null and (coalesce(octet_length(i.item ->> 'call_id') not between 1 and 200, true) or not exists (
+                   when w.kind is null and (heliograph._wrong_id('a call id', i.item ->> 'call_id') is not null or not exists (
                         select from heliograph.agent_state_head h
                          where h.project_id = p_project and h.agent_id = t.agent_id and h.status in ('running', 'dispatched')
                            and h.active_agent_turn_id = i.item ->> 'turn_id'))
@@ -82,7 +82,7 @@ end $$;
 -- report_result: one report, for programs in any language: select heliograph.report_result('project', 'turn', 'call', 'token',
 --   'success', '{"answer": 42}'). p_result: the result, or the error when p_status is 'failed'. The time is the database's.
 --   Answers the outcome; see report. Repeat it until there is an answer: it counts once.
---   raises: nothing
+--   raises: see _enter
 --   locks:  see report
 create function heliograph.report_result(
     p_project text, p_turn_id text, p_call_id text, p_token text, p_status text, p_result jsonb
@@ -191,7 +191,7 @@ begin
     -- rows are found by key and changed where they were found, see _terminal; but commands, which a relay may move meanwhile
     with item as materialized (
         select x.turn_id, x.call_id, x.status, x.output, x.error, x.message_type, x.actor, x.inbox_id, x.n,
-               'card_' || x.turn_id || '_call_' || x.call_id as card_id,
+               heliograph._result_id(x.turn_id, x.call_id) as card_id,
                w.at as wait_at, w.tool, w.kind, w.child_turn_id, w.agent_id, w.run_id,
                case when w.may_override and x.output #>> '{__cg_control,after_execution}' in ('suspend', 'terminate')
                     then x.output #>> '{__cg_control,after_execution}' else w.after_execution end as after_execution,

@@ -5,7 +5,7 @@
 --   whoever has not reported by then may find them taken by another, so a tool knows a call by its turn and call id.
 --   Answers [{turn_id, call_id, tool, body, deadline, delivery}]; body has the token to report with, where the call has
 --   one; delivery: how often it was delivered, this time included.
---   raises: 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
+--   raises: see _enter; 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
 --   locks:  the commands taken; one that is just being answered or taken is passed over
 create function heliograph.take_commands(
     p_project text, p_tools jsonb, p_limit integer, p_visible_seconds float8, p_now timestamptz

@@ -1,14 +1,17 @@
 -- Sweeps: every way to be stuck has one that finds it. They run in any worker, many at once: a candidate that another
 -- transaction holds is skipped. Candidates are locked first, read again under the lock, and handled in the lock order, each
 -- in a savepoint of its own: one that fails leaves nothing of itself, is told in "failed" and counted on its head, and
--- gives way to all others the next time (K23).
+-- gives way to all others the next time. A turn on whose agent sweeps have failed five times is ended as failed (code
+-- INTERNAL_ERROR), so that nothing is tried for ever (K23): its entry in "failed" says "ended" then. Where not even that can
+-- be written, it is told and counted as before.
 -- p_limit: how many candidates at most; null for all.
 
 -- sweep_leases: running turns whose lease ran out (K7, L0-111, G-62).
 --   Below max_attempts: running -> dispatched, epoch + 1, attempts + 1, its inbox rows pending again; it keeps its
 --   place in the claim order (K22). At max_attempts: ended as failed. One that was told to stop: ended as canceled.
---   Answers {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message}], targets}.
---   raises: 22023 for a negative limit
+--   Answers {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}. failed: what the
+--   data of a turn did not let be written; "ended": true once that was so five times: then it is ended as failed (K23).
+--   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_leases(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -23,8 +26,8 @@ begin
 end $$;
 
 -- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout.
---   Answers {ended: [turn_id], failed: [{turn_id, code, message}], targets}.
---   raises: 22023 for a negative limit
+--   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
+--   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_expired(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -56,9 +59,9 @@ begin
 end $$;
 
 -- sweep_queued: queued turns on idle agents (K10b). The chain of K8 leaves none; this is the belt to its braces.
---   Answers {dispatched: [turn_id], failed: [{turn_id, code, message}], targets}.
---   raises: 22023 for a negative limit
---   locks:  the heads found
+--   Answers {dispatched: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
+--   raises: see _enter; 22023 for a negative limit
+--   locks:  the heads found, and the runs of turns that are given up
 create function heliograph.sweep_queued(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -92,7 +95,7 @@ $$;
 
 -- sweep_bells: targets with a head that has waited longer than p_older_seconds for a claim (K10): ring them. A deferred one
 --   waits from when it is due. Changes nothing, so that it disturbs no other measure (K20).
---   raises: 22023 for seconds that are not between 0 and 366 days
+--   raises: see _enter; 22023 for seconds that are not between 0 and 366 days
 --   locks:  nothing
 create function heliograph.sweep_bells(p_project text, p_older_seconds float8, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -127,7 +130,7 @@ end $$;
 -- sweep_owed: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to. Those whose
 --   reaction was refused come after all others, so that they hold up nobody.
 --   Answers [{target, run, refusals, signals: [{seq, name, payload, agent, turn_id}]}].
---   raises: 22023 for a negative limit
+--   raises: see _enter; 22023 for a negative limit
 --   locks:  nothing: react compares the version
 create function heliograph.sweep_owed(p_project text, p_targets jsonb, p_limit integer) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -181,11 +184,16 @@ begin
 end $$;
 
 -- _try_sweep: one candidate of one sweep, in a savepoint. Answers what became of it: {move: turn_id, targets}, {} when there
---   was nothing to do after all, or {failed: {turn_id, code, message}}: nothing of it was written but the count.
+--   was nothing to do after all, or {failed: {turn_id, code, message, ended}, targets}: nothing of it was written but the
+--   count, or, from the fifth failure on, the end of the turn.
 --   raises: what says that the store itself cannot go on (classes 40, 53, 57, 58)
 --   locks:  the run; the caller holds the head
 create function heliograph._try_sweep(p_project text, p_sweep text, p_agent_id text, p_turn_id text, p_now timestamptz)
     returns jsonb language plpgsql as $$
+declare
+    v_failed jsonb;
+    v_refusals integer;
+    v_targets text[];
 begin
     return case p_sweep when 'lease' then heliograph._sweep_lease(p_project, p_agent_id, p_turn_id, p_now)
                         when 'expiry' then heliograph._sweep_expiry(p_project, p_turn_id, p_now)
@@ -198,8 +206,38 @@ exception when others then
     if sqlstate ~ '^(40|53|57|58)' then
         raise;  -- the store is out of something or about to stop: that is nobody's failure here
     end if;
-    update heliograph.agent_state_head set refusals = refusals + 1 where project_id = p_project and agent_id = p_agent_id;
-    return jsonb_build_object('failed', jsonb_build_object('turn_id', p_turn_id, 'code', sqlstate, 'message', sqlerrm));
+    v_failed := jsonb_build_object('turn_id', p_turn_id, 'code', sqlstate, 'message', sqlerrm);
+    update heliograph.agent_state_head set refusals = refusals + 1
+     where project_id = p_project and agent_id = p_agent_id returning refusals into v_refusals;
+    if v_refusals >= 5 and sqlstate <> '55P03' then  -- that one is another transaction's failure: it held its lock for too long
+        v_targets := heliograph._give_up(p_project, p_agent_id, p_turn_id, format(
+            'the kernel failed on this turn %s times, the last time with %s', v_refusals, sqlstate), p_now);
+    end if;
+    return case when v_targets is null then jsonb_build_object('failed', v_failed)
+                else jsonb_build_object('failed', v_failed || '{"ended": true}', 'targets', to_jsonb(v_targets)) end;
+end $$;
+
+-- _give_up: end a turn that nothing can be done with any more, as failed (K23), in a savepoint. Answers the targets to ring; null
+--   when it has ended already, or when not even this can be done.
+--   raises: see _try_sweep
+--   locks:  the run; the caller holds the head
+create function heliograph._give_up(p_project text, p_agent_id text, p_turn_id text, p_message text, p_now timestamptz)
+    returns text[] language plpgsql as $$
+declare
+    v_targets text[];
+begin
+    if not exists (select from heliograph.agent_turns
+                    where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done') then
+        return null;
+    end if;
+    v_targets := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'INTERNAL_ERROR', p_message, p_now);
+    update heliograph.agent_state_head set refusals = 0 where project_id = p_project and agent_id = p_agent_id;
+    return v_targets;
+exception when others then
+    if sqlstate ~ '^(40|53|57|58)' then
+        raise;
+    end if;
+    return null;
 end $$;
 
 -- _sweep_lease: see sweep_leases.

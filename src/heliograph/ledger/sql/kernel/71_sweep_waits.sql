@@ -4,8 +4,8 @@
 -- sweep_waits: calls whose deadline has passed (K11, L0-21, L0-75 to L0-77): each as a report of its own, resolved where reports
 --   are, so that whichever comes first counts (G-73). A timer succeeds, everything else times out.
 --   p_limit: how many calls at most; null for all. All overdue calls of a turn go together.
---   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message}], targets}.
---   raises: 22023 for a negative limit
+--   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
+--   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the commands acknowledged
 create function heliograph.sweep_waits(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -75,8 +75,8 @@ end $$;
 -- sweep_reports: tell the turns that wait for children of those that have ended (L0-38). A child's outcome is the status of the
 --   call (partial counts as success), its deliverable the output or the error, with a pointer to the card.
 --   p_limit: how many rows of the outbox at most; null for all.
---   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message}], targets}: of the parents.
---   raises: 22023 for a negative limit
+--   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}: of the parents.
+--   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads of the parents, then their runs, then the rows of the outbox
 create function heliograph.sweep_reports(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -158,10 +158,10 @@ end $$;
 -- sweep_stuck: turns that are suspended although no call of theirs is open. No function leaves one behind; this is for whatever
 --   does (H2). It looks at the heads in order, ten times p_limit of them at a time (null: at all), and goes on after
 --   p_after, the agent id that the last answer ended with.
---   Answers {resumed: [turn_id], failed: [{turn_id, code, message}], targets, after}; after: null once it has seen all.
---   raises: 22023 for a negative limit
---   locks:  the heads found
-create function heliograph.sweep_stuck(p_project text, p_limit integer, p_now timestamptz, p_after text default '') returns jsonb
+--   Answers {resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets, after}; after: null once it has seen all.
+--   raises: see _enter; 22023 for a negative limit
+--   locks:  the heads found, and the runs of turns that are given up
+create function heliograph.sweep_stuck(p_project text, p_limit integer, p_after text, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter(p_project);

@@ -3,9 +3,9 @@
 -- sweep_stops: carry out the stops that wait. Turns that were told to stop and did not by force_at are ended as canceled;
 --   rows of the outbox (kind stop) are delivered, each as stop would do it, and published.
 --   p_limit: how many of each kind at most; null for all.
---   Answers {stopped: [turn_id], stopping: [turn_id], owners, failed: [{turn_id, code, message}], targets}; owners: whom to
+--   Answers {stopped: [turn_id], stopping: [turn_id], owners, failed: [{turn_id, code, message, ended}], targets}; owners: whom to
 --   ring, because they are to wind a turn up or have just lost one.
---   raises: 22023 for a negative limit
+--   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the rows of the outbox
 create function heliograph.sweep_stops(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

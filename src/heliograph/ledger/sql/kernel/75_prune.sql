@@ -8,7 +8,7 @@
 --   older than p_before itself.
 --   p_limit: at most so many of each kind in this call. Nothing is waited for: what somebody holds stays until the next call.
 --   Answers {turns, runs, signals, cards, boxes, blobs, tombstones, more}; signals are rows of the log; more: call again.
---   raises: 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
+--   raises: see _enter; 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
 --   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs: none of them is waited for
 create function heliograph.prune(p_project text, p_before timestamptz, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -87,10 +87,11 @@ create function heliograph._is_needed(p_project text, p_turn_id text) returns bo
     select exists (select from heliograph.outbox o
                     where o.project_id = p_project and o.published_at is null
                       and o.key = any (array['evt:' || p_turn_id, 'report:' || p_turn_id, 'stop:' || p_turn_id]))
-        or exists (select from heliograph.turn_waiting_tools w
-                     join heliograph.outbox o on o.project_id = p_project and o.published_at is null
-                          and o.key = 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id
-                    where w.project_id = p_project and w.agent_turn_id = p_turn_id)
+        or exists (select from heliograph.outbox o
+                    where o.project_id = p_project and o.published_at is null
+                      and o.key = any (array(
+                          select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from heliograph.turn_waiting_tools w
+                           where w.project_id = p_project and w.agent_turn_id = p_turn_id)))
         or exists (select from unnest(heliograph._boxes_of(p_project, p_turn_id)) mine (box_id)
                     where exists (select from heliograph.boxes f
                                    where f.project_id = p_project and f.base_box_id = mine.box_id

@@ -133,15 +133,18 @@ declare
     v_blobs text[];
     v_forgotten integer;
 begin
+    -- one look at all cards that point to a blob: under row security no index can find the cards of one
     v_blobs := array(
         select b.blob_id from heliograph.blobs b
-         where b.project_id = p_project and b.created_at < p_before and not exists (
-               select from heliograph.cards c where c.project_id = p_project and c.content ? '$blob' and c.content ->> '$blob' = b.blob_id)
+         where b.project_id = p_project and b.created_at < p_before and b.blob_id not in (
+               select c.content ->> '$blob' from heliograph.cards c
+                where c.project_id = p_project and c.content ? '$blob' and c.content ->> '$blob' is not null)
          order by b.created_at, b.blob_id limit p_limit for update skip locked);
     with gone as (  -- looked at again, under the locks
         delete from heliograph.blobs b
-         where b.project_id = p_project and b.blob_id = any (v_blobs) and not exists (
-               select from heliograph.cards c where c.project_id = p_project and c.content ? '$blob' and c.content ->> '$blob' = b.blob_id)
+         where b.project_id = p_project and b.blob_id = any (v_blobs) and b.blob_id not in (
+               select c.content ->> '$blob' from heliograph.cards c
+                where c.project_id = p_project and c.content ? '$blob' and c.content ->> '$blob' is not null)
         returning b.blob_id)
     select coalesce(array_agg(blob_id order by blob_id), '{}') into v_blobs from gone;
     delete from heliograph.pruned

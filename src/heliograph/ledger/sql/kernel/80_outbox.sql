@@ -1,8 +1,9 @@
 -- The outbox: what is on its way to the wire, at least once, each with the key of its row (G-61).
 
--- read_outbox: the oldest due rows for the wire: task events, and commands that have a subject: [{outbox_id, kind, key, subject, body}].
---   A task event points and carries no content (L0-86, L0-107).
---   raises: nothing
+-- read_outbox: the oldest due rows for the wire: task events and, where the project has a wire of its own (79_wires.sql),
+--   commands that have a subject: [{outbox_id, kind, key, subject, body, wires}]. wires: those that a row has to reach; who
+--   has not got them all leaves it. A task event points and carries no content (L0-86, L0-107).
+--   raises: see _enter
 --   locks:  nothing: two relays may publish the same row, the key tells the copies apart
 create function heliograph.read_outbox(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language sql stable set search_path = pg_catalog, pg_temp as $$
@@ -12,21 +13,23 @@ create function heliograph.read_outbox(p_project text, p_limit integer, p_now ti
                'subject', coalesce(o.subject, 'evt.agent.' || t.agent_id || '.task'),
                'body', coalesce(o.body, jsonb_build_object(
                    'agent_turn_id', t.agent_turn_id, 'status', t.outcome, 'output_box_id', t.output_box_id,
-                   'deliverable_card_id', t.deliverable_card_id))) order by o.outbox_id), '[]')
+                   'deliverable_card_id', t.deliverable_card_id)),
+               -- as of the same moment as the rows: what was written once a wire was declared is never read without it
+               'wires', (select heliograph._wires(p_project))) order by o.outbox_id), '[]')
       from ((select * from heliograph.outbox e
               where e.project_id = p_project and e.published_at is null and e.kind = 'task_event'
               order by e.due_at, e.outbox_id limit p_limit)
             union all
             (select * from heliograph.outbox c
               where c.project_id = p_project and c.published_at is null and c.kind = 'cmd' and c.due_at <= p_now
-                and c.subject is not null
+                and c.subject is not null and (select heliograph._wires(p_project)) <> '[]'
               order by c.due_at, c.outbox_id limit p_limit)) o
       left join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = o.agent_turn_id
 $$;
 
 -- mark_published: these rows are on the wire. p_keys: [key]. A task event is done with; a command is due again later, until
 --   its wait is resolved (K18): 1, 2, 4 .. 60 seconds. A second call changes nothing for an event.
---   raises: nothing
+--   raises: see _enter
 --   locks:  those rows, but for those that somebody holds
 create function heliograph.mark_published(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -3,10 +3,11 @@
 -- the same whatever the base holds, and a card lives in one box for ever.
 
 -- put_boxes: put context boxes together from outside (L0-95). p_items: [{box_id, cards: [{card_id, kind, content}]}]; a card
---   without an id is card_<box_id>_<n>. The box is whole from the start, and nobody adds to it later.
+--   without an id is card:<box_id>:<n>. The box is whole from the start, and nobody adds to it later.
 --   Answers [{box_id, outcome}] in the order of p_items: 'put'; 'duplicate' for the same cards again; 'conflict' for an id
 --   that other cards, or another kind of box, have; 'refused' with code and message (payload_too_large, card_exists).
---   raises: 22023 for an id that is none, or is for a turn's own box or deliverable, and for a card without kind or content
+--   raises: see _enter; 22023 for an id that is none, or is for a turn's own box or deliverable, and for a card without kind
+--           or content
 --   locks:  the new boxes in ascending id; nobody else knows them yet
 create function heliograph.put_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -29,7 +30,7 @@ end $$;
 --   has made it the turn's; without, it is a context box.
 --   Answers [{box_id, outcome}] in the order of p_items: 'forked'; 'duplicate' for the same fork again, which stays what it
 --   was; 'conflict' for an id that another box has; 'unknown_box' for the base, 'unknown_turn' for the writer.
---   raises: 22023 for an id that is none, or is for a turn's own box
+--   raises: see _enter; 22023 for an id that is none, or is for a turn's own box
 --   locks:  the bases against prune; the new boxes in ascending id
 create function heliograph.fork_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -52,7 +53,7 @@ end $$;
 --   writes to. From then on cards and the deliverable go to the new output box (L0-82).
 --   Answers [{turn_id, outcome}] in the order of p_items: 'ok'; 'stale'; 'refused' with code and message (unknown_box,
 --   box_not_writable, box_in_use), which changed nothing.
---   raises: nothing
+--   raises: see _enter
 --   locks:  the heads; the boxes against prune
 create function heliograph.replace_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -112,7 +113,7 @@ begin
         values (p_project, v_box_id, 'context', v_hash, p_now) on conflict do nothing;
         if found then
             insert into heliograph.cards (project_id, card_id, box_id, kind, content, created_at)
-            select p_project, coalesce(c.item ->> 'card_id', 'card_' || v_box_id || '_' || c.n), v_box_id, c.item ->> 'kind',
+            select p_project, coalesce(c.item ->> 'card_id', 'card:' || v_box_id || ':' || c.n), v_box_id, c.item ->> 'kind',
                    heliograph._stored(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
               from jsonb_array_elements(v_cards) with ordinality c (item, n)
              order by c.n;
@@ -174,6 +175,39 @@ begin
                       or exists (select from heliograph.boxes where project_id = p_project and box_id = p_box_id));
 end $$;
 
+-- _refuse_context: null, or why no turn can be given this box to read: there is none, or it is still being written.
+--   raises: nothing
+--   locks:  the box against prune
+create function heliograph._refuse_context(p_project text, p_box_id text) returns jsonb
+    language plpgsql as $$
+begin
+    if not heliograph._hold_box(p_project, p_box_id) then
+        return heliograph._refused('unknown_box', format('there is no box %s', p_box_id));
+    elsif exists (select from heliograph.agent_turns
+                   where project_id = p_project and agent_turn_id = heliograph._writer_of(p_project, p_box_id) and state <> 'done') then
+        return heliograph._refused('box_in_use', format('box %s is still being written: read a fork of it', p_box_id));
+    end if;
+    return null;
+end $$;
+
+-- _check_contexts: refuse activations that come with such a context box, where there is no answer left to say it in.
+--   raises: 22023 naming the box
+--   locks:  the boxes against prune
+create function heliograph._check_contexts(p_project text, p_activations jsonb) returns void
+    language plpgsql as $$
+declare
+    v_refusal jsonb := (
+        select r.refusal from (
+               select b.box_id, heliograph._refuse_context(p_project, b.box_id) as refusal from (
+                      select distinct a ->> 'context_box_id' as box_id from jsonb_array_elements(p_activations) a
+                       where a ->> 'context_box_id' is not null order by 1) b) r
+         where r.refusal is not null order by r.box_id limit 1);
+begin
+    if v_refusal is not null then
+        raise exception using errcode = '22023', message = v_refusal ->> 'message';
+    end if;
+end $$;
+
 -- _refuse_boxes: null, or why a turn cannot have these boxes; see replace_boxes.
 --   raises: nothing
 --   locks:  the boxes against prune; the caller holds the head
@@ -185,19 +219,10 @@ declare
 begin
     if v_output is not null and not heliograph._hold_box(p_project, v_output) then
         return heliograph._refused('unknown_box', format('there is no box %s', v_output));
-    elsif v_context is not null and not heliograph._hold_box(p_project, v_context) then
-        return heliograph._refused('unknown_box', format('there is no box %s', v_context));
     elsif heliograph._writer_of(p_project, v_output) is distinct from p_item ->> 'turn_id' and v_output is not null then
         return heliograph._refused('box_not_writable', format('box %s is not this turn''s: fork it with writer_turn_id', v_output));
-    elsif exists (select from heliograph.agent_turns
-                   where project_id = p_project and context_box_id = v_output and state <> 'done'
-                     and (agent_turn_id <> p_item ->> 'turn_id' or not p_item ? 'context_box_id')) or v_output = v_context then
-        return heliograph._refused('box_in_use', format('box %s is being read: write to another fork', v_output));
-    elsif exists (select from heliograph.agent_turns
-                   where project_id = p_project and agent_turn_id = heliograph._writer_of(p_project, v_context) and state <> 'done') then
-        return heliograph._refused('box_in_use', format('box %s is still being written: read a fork of it', v_context));
     end if;
-    return null;
+    return case when v_context is not null then heliograph._refuse_context(p_project, v_context) end;
 end $$;
 
 -- _writer_of: the turn that may append to a box; null for a context box.
@@ -225,20 +250,21 @@ $$;
 create function heliograph._check_box(p_box_id text) returns void
     language plpgsql immutable as $$
 begin
-    if not coalesce(octet_length(p_box_id) between 1 and 200 and p_box_id not like 'box\_%', false) then
-        raise exception using errcode = '22023', message = format(
-            'a box id has 1 to 200 bytes and does not begin with box_, not %s: those are the turns'' own', left(p_box_id, 200));
+    if heliograph._wrong_id('a box id', p_box_id) is not null then
+        raise exception using errcode = '22023', message = heliograph._wrong_id('a box id', p_box_id);
+    elsif p_box_id like 'box\_%' then
+        raise exception using errcode = '22023', message = format('a box id does not begin with box_, not %s: those are the turns'' own', p_box_id);
     end if;
 end $$;
 
--- _check_box_card: refuse a card that could not be stored, or that has the id of a deliverable to come.
+-- _check_box_card: refuse a card that could not be stored.
 --   raises: 22023
 --   locks:  nothing
 create function heliograph._check_box_card(p_card jsonb) returns void
     language plpgsql immutable as $$
 begin
-    if octet_length(p_card ->> 'card_id') not between 1 and 200 or p_card ->> 'card_id' like '%\_end' then
-        raise exception using errcode = '22023', message = 'a card id has 1 to 200 bytes and does not end with _end: that is a deliverable';
+    if p_card ->> 'card_id' is not null and heliograph._wrong_id('a card id', p_card ->> 'card_id') is not null then
+        raise exception using errcode = '22023', message = heliograph._wrong_id('a card id', p_card ->> 'card_id');
     elsif coalesce(p_card ->> 'kind', 'task.deliverable') = 'task.deliverable' or octet_length(p_card ->> 'kind') > 200 then
         raise exception using errcode = '22023', message = 'a card has a kind of at most 200 bytes, and only an ending writes a task.deliverable';
     elsif p_card -> 'content' is null then

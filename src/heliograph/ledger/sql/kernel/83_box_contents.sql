@@ -3,7 +3,7 @@
 -- read_box: up to p_limit cards of a box after a position, in order, those of its bases before its own; nothing for a box
 --   that is not there. A page costs the same wherever it is, however many cards there are.
 --   Answers [{position, card_id, kind, content, turn_id, epoch, created_at}].
---   raises: 22023 for a limit that is not between 1 and 1000
+--   raises: see _enter; 22023 for a limit that is not between 1 and 1000
 --   locks:  nothing
 create function heliograph.read_box(p_project text, p_box_id text, p_after bigint, p_limit integer) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$

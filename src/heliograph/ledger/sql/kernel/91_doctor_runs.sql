@@ -149,6 +149,15 @@ create function heliograph._doctor_boxes(p_project text) returns table (found te
     select 'B4 a turn writes to its own box, or to a fork made for it', t.agent_turn_id from t left join b on b.box_id = t.output_box_id
      where t.output_box_id <> 'box_' || t.agent_turn_id and b.writer_turn_id is distinct from t.agent_turn_id
     union all
+    select 'B5 a turn has the box that it reads', t.agent_turn_id from t
+     where t.context_box_id is not null and not exists (select from b where b.box_id = t.context_box_id)
+       and not exists (select from t x where x.agent_turn_id = substr(t.context_box_id, 5) and t.context_box_id like 'box\_%')
+    union all
+    select 'B6 nobody writes to what a turn reads', t.agent_turn_id from t
+      left join b on b.box_id = t.context_box_id
+      join t w on w.agent_turn_id = case when b.box_id is null then substr(t.context_box_id, 5) else b.writer_turn_id end
+     where w.state <> 'done' and (b.box_id is not null or t.context_box_id like 'box\_%')
+    union all
     select 'O9 a card has its turn, or its box', c.card_id from c
       left join t using (agent_turn_id) left join b using (box_id)
      where case when c.agent_turn_id is null then b.box_id is null else t.agent_id is null end
@@ -167,7 +176,7 @@ $$;
 
 -- doctor: every check of every part. p_quiescent: all work is done, so nothing may be under way either.
 --   Answers [{check, subject}], empty when all is well.
---   raises: nothing
+--   raises: see _enter
 --   locks:  nothing
 create function heliograph.doctor(p_project text, p_quiescent boolean) returns jsonb
     language sql stable set search_path = pg_catalog, pg_temp as $$

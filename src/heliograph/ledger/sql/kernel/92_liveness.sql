@@ -3,7 +3,7 @@
 -- liveness: what should have been moved by a worker or a sweep, and was not: each check has its own bound and a sweep interval
 --   of grace (kernel.md section 11). Up to a hundred findings of a kind, the oldest first.
 --   Answers [{check, subject, since}], empty when all is well.
---   raises: nothing
+--   raises: see _enter
 --   locks:  nothing
 create function heliograph.liveness(p_project text, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$

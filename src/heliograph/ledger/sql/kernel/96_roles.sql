@@ -141,15 +141,15 @@ begin
         return;
     end if;
 
-    -- what a service does; set_limits, prune, grant_project and revoke_project are for operators
+    -- what a service does; set_limits, prune, forget_wire, grant_project and revoke_project are for operators
     for v_each in
         select p.oid::regprocedure as name, array_to_string(g.roles, ', ') as roles
           from (values
                 (array['heliograph_worker'],
                  array['claim', 'renew', 'release', 'append', 'begin_call', 'record_call', 'suspend', 'defer', 'finish', 'react',
                        'fork_boxes', 'replace_boxes', 'sweep_leases', 'sweep_expired', 'sweep_waits', 'sweep_stops',
-                       'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_owed', 'read_outbox',
-                       'mark_published']),
+                       'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_owed', 'declare_wire',
+                       'read_outbox', 'mark_published']),
                 (array['heliograph_api'],
                  array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs', 'put_boxes']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],

@@ -185,7 +185,7 @@ create table heliograph.cards (
     created_at    timestamptz not null,
     primary key (project_id, card_id),
     -- K21: one deliverable per turn, because it has one id
-    check ((kind = 'task.deliverable') = coalesce(card_id = 'card_' || agent_turn_id || '_end', false)),
+    check ((kind = 'task.deliverable') = coalesce(card_id = 'card:' || agent_turn_id || ':end', false)),
     check ((agent_turn_id is null) = (turn_epoch is null))
 );
 -- serves box_contents; the same for the first card and the ten thousandth

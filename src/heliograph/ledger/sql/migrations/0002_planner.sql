@@ -61,7 +61,7 @@ begin
     select 'planner', 'enqueue', 'request', 'run_' || n, 'run_' || n || '/agent', 'turn_' || n, 'sig_' || n, v_at
       from generate_series(1, 1000) n;
     insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
-    select 'planner', 'card_turn_' || n || '_end', 'box_' || n, 'turn_' || n, 1, 'task.deliverable', '{}', v_at
+    select 'planner', 'card:turn_' || n || ':end', 'box_' || n, 'turn_' || n, 1, 'task.deliverable', '{}', v_at
       from generate_series(31, 1000) n;
     insert into heliograph.leases (project_id, agent_id, turn_epoch, agent_turn_id, owner, started_at)
     select 'planner', 'run_' || n || '/agent', 2, 'turn_' || n, 'worker', v_at from generate_series(1, 1000) n;

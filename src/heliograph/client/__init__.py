@@ -1,0 +1,7 @@
+"""Heliograph for processes outside the application: report results, take work for tools, send messages, stop turns, and
+put together what agents read."""
+
+from heliograph.client.answers import Command, StopResult
+from heliograph.client.core import Client
+
+__all__ = ["Client", "Command", "StopResult"]

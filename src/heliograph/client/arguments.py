@@ -1,0 +1,58 @@
+"""What callers of the client give: each of these says in its error what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heliograph.codes import TOOL_ERROR
+from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.state import to_json
+from heliograph.signals.payload import check_json, check_payload
+from heliograph.turn.interruptions import check_seconds
+from heliograph.types import Json
+
+ID_LENGTH_MAX = 200
+_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_REASON_MAX = 250  # at most four bytes each
+
+
+def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | None) -> dict[str, Any]:
+    if not isinstance(reason, str) or not reason.strip() or len(reason) > _REASON_MAX:
+        raise InvalidInput(f"the reason of a stop is a text of at most {_REASON_MAX} characters, not {shown(reason)}",
+                           code="invalid_reason", path="/reason")  # fmt: skip
+    check_json(reason, "/reason")
+    if not 0 <= check_seconds("the grace is", grace_seconds, least=0.0) <= 86_400:
+        raise InvalidInput(f"the grace is a number of seconds from 0 to 86400, not {grace_seconds:g}", code="out_of_range",
+                           path="/grace_seconds")  # fmt: skip
+    return {"mode": "force" if now else "graceful", "grace_seconds": grace_seconds, "reason": reason,
+            "actor": check_text(actor, "an actor", "/actor")}  # fmt: skip
+
+
+def check_text(value: str | None, what: str, path: str) -> str | None:
+    """Raises InvalidInput: `too_long`, `wrong_type`, and what no text in the ledger may hold."""
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f"{what} is a text, not {shown(value)}", code="wrong_type", path=path)
+    if value is not None and len(value.encode("utf-8", "surrogatepass")) > ID_LENGTH_MAX:
+        raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} bytes", code="too_long", path=path)
+    check_json(value, path)
+    return value
+
+
+def check_error(error: str | Mapping[str, Any]) -> Json:
+    """An error as an agent sees it: an object with a message, at least."""
+    told = {"code": TOOL_ERROR, "message": error} if isinstance(error, str) else dict(error)
+    if not isinstance(told.get("message"), str) or not told["message"]:
+        raise InvalidInput("an error is a text, or an object with a message", code="invalid_result", path="/error")
+    return check_payload(to_json(told, "/error"), "/error")
+
+
+def check_id(value: Any, what: str, path: str) -> str:
+    """Raises InvalidInput: `too_long`, `invalid_id`."""
+    if isinstance(value, str) and len(value) > ID_LENGTH_MAX:
+        raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} characters, not {len(value)}: {shown(value, 40)}",
+                           code="too_long", path=path)  # fmt: skip
+    if not isinstance(value, str) or not value or not _ID_CHARACTERS.issuperset(value):
+        raise InvalidInput(f"{what} is made of ASCII letters, digits, '_' and '-', not {shown(repr(value))}",
+                           code="invalid_id", path=path)  # fmt: skip
+    return value

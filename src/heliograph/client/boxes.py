@@ -1,0 +1,132 @@
+"""Boxes from outside (L0-90 to L0-98): a turn reads its context box, and writes to its output box."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from heliograph.client.arguments import check_id, check_text
+from heliograph.errors import HeliographError, InvalidInput, NotFound, Refused, shown
+from heliograph.ledger.reader import OWN_BOX
+from heliograph.reactive.state import to_json
+from heliograph.records import Card
+from heliograph.signals.payload import check_json
+
+if TYPE_CHECKING:
+    from heliograph.runtime import Runtime
+
+DELIVERABLE = "task.deliverable"
+
+
+class Boxes:
+    """The boxes of one project. See `Client.boxes`."""
+
+    def __init__(self, runtime: Runtime):
+        self._runtime = runtime
+        self._ledger = runtime.ledger
+
+    async def put(self, cards: Sequence[Mapping[str, Any]], *, box_id: str | None = None) -> str:
+        """Put a context box together, whole: nobody adds to it later. Answers its id.
+
+        cards: each with `kind` and `content`, and where it is to be known by it an `id`. The same box_id with the same
+        cards is the same box. Raises Refused (`id_conflict`, `card_exists`), InvalidInput (`payload_too_large`,
+        `invalid_card`, `invalid_id`).
+        """
+        chosen = self._chosen(box_id)
+        [answer] = await self._ledger.write_boxes("put_boxes", [{"box_id": chosen, "cards": _cards(cards)}])
+        if answer["outcome"] not in ("put", "duplicate"):
+            raise _refused(answer, chosen)
+        return chosen
+
+    async def fork(self, base_box_id: str, *, box_id: str | None = None, writer_turn_id: str | None = None) -> str:
+        """A box that has the cards of another as they are now, and costs nothing. Answers its id.
+
+        base_box_id: a context box, a fork, or `box_<turn>`, what that turn has written so far. writer_turn_id: the fork
+        is for this turn to write to, once `replace` has made it the turn's. Raises NotFound (`unknown_box`,
+        `unknown_turn`), Refused (`id_conflict`), InvalidInput (`invalid_id`).
+        """
+        chosen = self._chosen(box_id)
+        item = {
+            "box_id": chosen, "base_box_id": check_id(base_box_id, "a box id", "/base_box_id"),
+            "writer_turn_id": None if writer_turn_id is None else check_id(writer_turn_id, "a turn id", "/writer_turn_id"),
+        }  # fmt: skip
+        [answer] = await self._ledger.write_boxes("fork_boxes", [item])
+        if answer["outcome"] == "unknown_box":
+            raise self._unknown(base_box_id)
+        if answer["outcome"] == "unknown_turn":
+            raise NotFound(f"no turn {shown(writer_turn_id)} that is not done, to write to a fork", code="unknown_turn")
+        if answer["outcome"] not in ("forked", "duplicate"):
+            raise _refused(answer, chosen)
+        return chosen
+
+    async def replace(
+        self, turn_id: str, *, context_box_id: str | None = None, output_box_id: str | None = None
+    ) -> None:
+        """Swap the boxes of a turn that runs now, to compact what it reads or to have it go on in a fork (L0-97).
+
+        What is not named stays. The turn writes to its new output box at once; its new context it reads from when it is
+        next claimed, since a function that runs twice must find the same. Raises NotFound (`unknown_turn`), Refused
+        (`not_running`, `unknown_box`, `box_not_writable`, `box_in_use`), InvalidInput.
+        """
+        if context_box_id is None and output_box_id is None:
+            raise InvalidInput("replace takes context_box_id, output_box_id, or both", code="required_field")
+        turn = await self._runtime.reader.turn(check_id(turn_id, "a turn id", "/turn_id"))
+        named = {"context_box_id": context_box_id, "output_box_id": output_box_id}
+        item = {
+            "agent_id": turn.agent_id, "turn_id": turn_id, "epoch": turn.turn_epoch,
+            **{key: check_id(value, "a box id", f"/{key}") for key, value in named.items() if value is not None},
+        }  # fmt: skip
+        [answer] = await self._ledger.write_boxes("replace_boxes", [item])
+        if answer["outcome"] == "stale":
+            raise Refused(f"turn {turn_id} is not running ({turn.outcome or turn.status}); only a running one changes boxes",
+                          code="not_running")  # fmt: skip
+        if answer["outcome"] == "refused":
+            raise Refused(answer["message"], code=answer["code"])
+
+    async def read(self, box_id: str) -> list[Card]:
+        """All cards of a box, in order. Raises NotFound (`unknown_box`), InvalidInput (`invalid_id`)."""
+        await self._runtime.reader.box(check_id(box_id, "a box id", "/box_id"))
+        return await self._runtime.reader.cards_of_box(box_id)
+
+    def _chosen(self, box_id: str | None) -> str:
+        if box_id is None:
+            return self._runtime.world.new_id("context")
+        if check_id(box_id, "a box id", "/box_id").startswith(OWN_BOX):
+            raise InvalidInput(f"a box id does not begin with {OWN_BOX}, as {shown(box_id)} does: those are the turns' own",
+                               code="invalid_id", path="/box_id")  # fmt: skip
+        return box_id
+
+    def _unknown(self, box_id: str) -> NotFound:
+        return NotFound(f"no box {shown(box_id)} in project {self._runtime.settings.project}", code="unknown_box")
+
+
+def _cards(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Cards as the kernel takes them. Raises InvalidInput."""
+    if isinstance(cards, str | Mapping) or not isinstance(cards, Sequence):
+        raise InvalidInput(f"cards is a list of objects, not {shown(cards)}", code="wrong_type", path="/cards")
+    return [_card(card, f"/cards/{n}") for n, card in enumerate(cards)]
+
+
+def _card(card: Mapping[str, Any], path: str) -> dict[str, Any]:
+    if not isinstance(card, Mapping) or not {"kind", "content"} <= set(card) <= {"id", "kind", "content"}:
+        raise InvalidInput(f"a card has kind and content, and may have an id, not {shown(card)}", code="invalid_card",
+                           path=path)  # fmt: skip
+    kind = check_text(card["kind"], "the kind of a card", f"{path}/kind")
+    if not kind or kind == DELIVERABLE:
+        raise InvalidInput(f"a card has a kind, and only the end of a turn writes a {DELIVERABLE}", code="invalid_card",
+                           path=f"{path}/kind")  # fmt: skip
+    made: dict[str, Any] = {
+        "kind": kind,
+        "content": check_json(to_json(card["content"], f"{path}/content"), f"{path}/content"),
+    }
+    if card.get("id") is not None:
+        made["card_id"] = check_id(card["id"], "a card id", f"{path}/id")
+    return made
+
+
+def _refused(answer: Mapping[str, Any], box_id: str) -> HeliographError:
+    if answer["outcome"] == "conflict":
+        return Refused(f"box {box_id} exists and is another; choose another box id", code="id_conflict")
+    if answer["code"] == "payload_too_large":
+        return InvalidInput(answer["message"], code=answer["code"], path="/cards")
+    return Refused(answer["message"], code=answer["code"])

@@ -1,0 +1,65 @@
+"""The codes that the end of a turn or of a call may carry, and the reasons of a stop: all of them, and only here.
+
+Those of the OSSA specification keep its spelling. A tool may send a code of its own, which is passed on as it is.
+docs/errors.md has these tables, drawn from here; the kernel's SQL uses codes of the same list (tests/rules/test_codes.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+INIT_FAILED = "INIT_FAILED"
+ACTION_FAILED = "ACTION_FAILED"
+TOOL_ERROR = "TOOL_ERROR"
+TOOL_TIMEOUT = "TOOL_TIMEOUT"
+DELEGATION_ERROR = "DELEGATION_ERROR"
+DELEGATION_TIMEOUT = "DELEGATION_TIMEOUT"
+TIMEOUT = "TIMEOUT"
+RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+IN_DOUBT = "IN_DOUBT"
+NOT_DETERMINISTIC = "NOT_DETERMINISTIC"
+CANCELED = "CANCELED"
+INTERNAL_ERROR = "INTERNAL_ERROR"
+UNKNOWN = "UNKNOWN"
+
+USER_INTERRUPT = "user_interrupt"
+EXTERNAL_SIGNAL = "external_signal"
+PARENT_TERMINATION = "parent_termination"
+
+
+class Code(NamedTuple):
+    """phase: where it comes from. recoverable: whether the same again may go well, unless one error says otherwise."""
+
+    code: str
+    phase: str
+    recoverable: bool
+    meaning: str
+
+
+CODES = (
+    Code(INIT_FAILED, "init", False, "the turn could not begin: its inbox holds no message for it"),
+    Code(ACTION_FAILED, "act", False, "the agent's function raised, or its output does not fit"),
+    Code(TOOL_ERROR, "act", False, "a tool or a step answered with an error"),
+    Code(TOOL_TIMEOUT, "act", True, "a call or a step was not answered before its deadline"),
+    Code(DELEGATION_ERROR, "act", False, "a turn that was delegated to another agent did not succeed"),
+    Code(DELEGATION_TIMEOUT, "act", True, "a turn that was delegated did not end before its deadline"),
+    Code(IN_DOUBT, "act", False, "an effect began that may happen once, and nobody knows whether it did"),
+    Code(NOT_DETERMINISTIC, "act", False, "run again, a function asked for other calls than before"),
+    Code(
+        TIMEOUT,
+        "any",
+        False,
+        "the agent ran longer than `timeout_seconds`, or the turn lived longer than `ttl_seconds`",
+    ),
+    Code(RESOURCE_EXHAUSTED, "any", False, "a limit: attempts, deferrals, calls, depth, or the size of what was said"),
+    Code(CANCELED, "any", False, "the turn was stopped; its message is the reason"),
+    Code(INTERNAL_ERROR, "any", False, "the store refused what would have ended the turn; the worker's log says why"),
+    Code(UNKNOWN, "any", False, "an error without a code of its own"),
+)
+
+# A stop is a halt with a reason (G-70): free text, and these where nobody gives another.
+REASONS = (
+    (USER_INTERRUPT, "somebody stopped it, by `helio` or by a program that says no other reason"),
+    (EXTERNAL_SIGNAL, "a caller of the kernel's `stop` that says no reason"),
+    (PARENT_TERMINATION, "the turn that waited for it has ended"),
+)

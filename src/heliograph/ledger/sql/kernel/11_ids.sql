@@ -1,0 +1,76 @@
+-- Ids. Callers choose those of turns, calls, cards, boxes and runs; the kernel derives others from them. In what it derives a
+-- colon stands between the parts, and no id that is chosen has one: nobody can take a derived id, and no two are the same.
+
+-- _wrong_id: null, or what is wrong with an id that a caller chose; p_what names it.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_id(p_what text, p_id text) returns text
+    language sql immutable as $$
+    select case when not coalesce(octet_length(p_id) between 1 and 200 and p_id !~ '[\u0001-\u001f:\u007f-\u009f]', false)
+                then p_what || ' has 1 to 200 bytes, none of them a colon or a control character' end
+$$;
+
+-- _deliverable_id: the card that ends a turn. A turn has one deliverable, because that has one id (K21).
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._deliverable_id(p_turn_id text) returns text
+    language sql immutable as $$
+    select 'card:' || p_turn_id || ':end'
+$$;
+
+-- _result_id: the card with the result of a call.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._result_id(p_turn_id text, p_call_id text) returns text
+    language sql immutable as $$
+    select 'card:' || p_turn_id || ':call:' || p_call_id
+$$;
+
+-- _wrong_card: null, or what is wrong with a card {card_id, kind, content} that a caller writes.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_card(p_card jsonb) returns text
+    language sql immutable as $$
+    select coalesce(heliograph._wrong_id('a card id', p_card ->> 'card_id'),
+        case when not coalesce(octet_length(p_card ->> 'kind') between 1 and 200, false) then 'the kind of a card has 1 to 200 bytes'
+             when p_card -> 'content' is null then 'a card has content' end)
+$$;
+
+-- _wrong_name: null, or why this is no name of a signal (SIG-11; heliograph.signals.names says the same).
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_name(p_name text) returns text
+    language sql immutable as $$
+    select case when not coalesce(octet_length(p_name) <= 200 and p_name ~ '^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+){0,15}$', false)
+                then 'name: segments joined by a colon, each of letters A-Z a-z, digits, _, - or ., at most 200 characters and 16 segments' end
+$$;
+
+-- _is_reserved: whether only the runtime emits signals of this name (heliograph.signals.names).
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._is_reserved(p_name text) returns boolean
+    language sql immutable as $$
+    select split_part(p_name, ':', 1) = any ('{workflow,kernel,agent,harness,state,text,thinking,tool}')
+        or p_name = any ('{ready,plan_ready,action_complete,reflection_complete,terminated,error,halt,heartbeat,delegation}')
+$$;
+
+-- _wrong_fields: null, or why these are no result_fields [{name, required}].
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_fields(p_fields jsonb) returns text
+    language sql immutable as $$
+    select case when jsonb_typeof(p_fields) not in ('array', 'null')
+                  or exists (select from jsonb_array_elements(case jsonb_typeof(p_fields) when 'array' then p_fields else '[]' end) f
+                              where not coalesce(jsonb_typeof(f -> 'name') = 'string' and octet_length(f ->> 'name') between 1 and 200, false)
+                                 or not coalesce(jsonb_typeof(f -> 'required') in ('boolean', 'null'), true))
+                then 'result_fields is a list of {name, required}, each with a name of 1 to 200 bytes, and required true or false' end
+$$;
+
+-- _invalid: refuse the whole call, from within a query.
+--   raises: 22023
+--   locks:  nothing
+create function heliograph._invalid(p_message text) returns jsonb
+    language plpgsql as $$
+begin
+    raise exception using errcode = '22023', message = p_message;
+end $$;

@@ -1,0 +1,155 @@
+"""How a database is kept in order: `helio db prune`, `helio db limits`, `helio db wires`, and what the doctor says of work
+that nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from heliograph import Context, Heliograph, Runtime
+from heliograph.config import Settings
+from heliograph.runtime import open_runtime
+from tests.faces.cli_support import Shell, open_shell
+
+APP = Heliograph("tidy")
+
+
+@APP.agent(activate_on=["workflow:start"])
+def only(ctx: Context) -> None:
+    """Has nothing to say."""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    return open_shell(tmp_path, database_url)
+
+
+async def helio(shell: Shell, *arguments: str) -> tuple[int, str]:
+    done = await asyncio.to_thread(shell.helio, *arguments)
+    return done.returncode, done.stdout + done.stderr
+
+
+async def age(runtime: Runtime, days: int) -> None:
+    """Let everything have happened so many days ago."""
+    when = {
+        "runs": ("created_at", "updated_at", "ended_at"),
+        "agent_turns": ("created_at", "finished_at"),
+        "signals": ("at",),
+    }
+    for table, columns in when.items():
+        older = ", ".join(f"{column} = {column} - make_interval(days => $1)" for column in columns)
+        await runtime.database.fetch(f"update heliograph.{table} set {older}", days)
+
+
+async def test_what_ended_long_ago_is_forgotten_and_nothing_else(shell: Shell, database_url: str) -> None:
+    async with open_runtime(Settings(database_url)) as runtime:
+        for name in ("old_1", "old_2", "old_3"):
+            await runtime.run(APP.workflow, {}, run_id=name)
+        await age(runtime, 31)
+        await runtime.run(APP.workflow, {}, run_id="new")
+
+        async def runs() -> set[str]:
+            return {run.run_id for run in await runtime.reader.runs(10)}
+
+        code, text = await helio(shell, "db", "prune", "--older-than", "30d", "--dry-run")
+        assert (code, text.startswith("would forget 3 runs, 3 turns")) == (0, True)
+        assert await runs() == {"old_1", "old_2", "old_3", "new"}
+        code, text = await helio(shell, "db", "prune", "--older-than", "30d", "--batch", "1", "--json")
+        assert code == 0
+        assert {key: json.loads(text)[key] for key in ("runs", "turns", "dry_run")} == {
+            "runs": 3,
+            "turns": 3,
+            "dry_run": False,
+        }
+        assert await runs() == {"new"}
+        assert (await helio(shell, "db", "prune", "--older-than", "30d"))[1] == "forgot nothing\n"
+
+
+@pytest.mark.parametrize("age", ["30", "0d", "-1d", "ever", "9" * 9 + "d"])
+def test_an_age_that_is_none_is_refused(shell: Shell, age: str) -> None:
+    done = shell.helio("db", "prune", f"--older-than={age}")
+    assert (done.returncode, "--older-than is an age such as 30d" in done.stderr) == (2, True)
+
+
+async def test_workers_forget_by_themselves_only_where_they_are_told_to(database_url: str) -> None:
+    async with open_runtime(Settings(database_url)) as runtime:
+        await runtime.run(APP.workflow, {}, run_id="old")
+        await age(runtime, 31)
+        await runtime.worker(APP.workflow).watchdog.sweep()
+        assert [run.run_id for run in await runtime.reader.runs(10)] == ["old"]
+    async with open_runtime(Settings(database_url, prune_after_seconds=30 * 86_400.0)) as runtime:
+        await runtime.run(APP.workflow, {}, run_id="new")
+        await runtime.worker(APP.workflow).watchdog.sweep()
+        assert [run.run_id for run in await runtime.reader.runs(10)] == ["new"]
+
+
+@pytest.mark.proves("S11", "S12")
+def test_limits_are_shown_changed_and_taken_back_for_one_project(shell: Shell) -> None:
+    [before] = shell.rows("db", "limits")
+    assert (before["queue_max"], before["running_max"]) == (1000, None)
+    [changed] = shell.rows("db", "limits", "queue_max=5", "running_max=2")
+    assert changed == before | {"queue_max": 5, "running_max": 2}
+    assert shell.rows("db", "limits") == [changed]
+    assert shell.rows("db", "limits", "--project", "another") == [before]
+    assert shell.rows("db", "limits", "queue_max=default", "running_max=default") == [before]
+    assert "running_max" in shell.helio("db", "limits").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("queue=5", "there is no limit queue; did you mean queue_max?"),
+        ("queue_max", "a change is NAME=NUMBER or NAME=default"),
+        ("queue_max=0", "queue_max is a whole number from 1 to 2147483647"),
+        ("queue_max=99999999999", "queue_max is a whole number"),
+        ("queue_max=many", "queue_max is a whole number"),
+        ("project_id=1", "there is no limit project_id"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused_and_nothing_changes(shell: Shell, change: str, said: str) -> None:
+    done = shell.helio("db", "limits", change, "depth_max=1")
+    assert (done.returncode, said in done.stderr) == (2, True)
+    [limits] = shell.rows("db", "limits")
+    assert limits["depth_max"] == 20
+
+
+async def test_a_wire_that_no_worker_has_any_more_is_forgotten(shell: Shell, database_url: str) -> None:
+    assert await helio(shell, "db", "wires") == (0, "no wire but PostgreSQL's own: any worker publishes\n")
+    async with open_runtime(Settings(database_url)) as runtime:
+        await runtime.ledger.declare_wire("nats")
+        await runtime.run(APP.workflow, {})
+        assert shell.rows("db", "wires")[0]["wire"] == "nats"
+        assert len(await runtime.ledger.read_outbox()) == 1
+        code, _ = await helio(shell, "db", "wires", "--forget", "nats")
+        assert (code, await helio(shell, "db", "wires", "--forget", "nats")) == (
+            0, (3, "error: project default has no wire nats; helio db wires lists them\n"),
+        )  # fmt: skip
+        await runtime.worker(APP.workflow).watchdog.relay()
+        assert await runtime.ledger.read_outbox() == []
+
+
+async def test_the_doctor_warns_of_work_that_nobody_does(shell: Shell, database_url: str) -> None:
+    async with open_runtime(Settings(database_url)) as runtime:
+        await runtime.start(APP.workflow, {}, "lonely")
+        await runtime.database.fetch("update heliograph.agent_state_head set moved_at = moved_at - interval '1 hour'")
+    code, text = await helio(shell, "db", "doctor")
+    assert code == 0
+    [told] = [line for line in text.splitlines() if " L2 " in line]
+    assert told.startswith(
+        "warning   L2 nobody claims a turn that is ready: a worker, sweep_bells: lonely/only, since "
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [("db", "prune", "--older-than", "30d"), ("db", "limits"), ("db", "wires"), ("db", "doctor")]
+)
+def test_where_there_is_no_database_nothing_is_found_and_none_is_made(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    shell = open_shell(tmp_path, None)
+    done = shell.helio(*arguments)
+    assert (done.returncode, "there is no database in" in done.stderr) == (3, True)
+    assert not (tmp_path / "home").exists()

@@ -1,0 +1,74 @@
+"""What can be seen of a turn from outside, and what an agent expects: told truly, and a guard to nobody (L0-16 to L0-19)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernel.kit import Kernel
+from tests.kernel.waits import begin, record, report, suspend, tool
+
+
+@pytest.mark.proves("L0-16", "L0-17", "L0-18")
+async def test_what_is_observed_of_a_turn_follows_what_it_does(kernel: Kernel) -> None:
+    async def seen() -> tuple[str | None, str | None, int | None]:
+        row = await kernel.row("turn_overview", "turn_id", "turn_a")
+        return row["activity"], row["current_tool"], row["waiting_tool_count"]
+
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    assert await seen() == (None, None, 0)  # nobody does anything yet
+    claimed = await kernel.claim_one()
+    assert await seen() == ("thinking", None, 0)
+    await begin(kernel, claimed, "i1")
+    assert await seen() == ("executing_tool", "charge", 0)
+    await record(kernel, claimed, "i1")
+    assert await seen() == ("thinking", None, 0)
+    await suspend(kernel, claimed, tool("c1"), tool("c2", tool="fetch"))
+    assert await seen() == ("awaiting_tool_result", "fetch", 2)
+    await report(kernel, "turn_a", "c2")
+    assert await seen() == ("awaiting_tool_result", "search", 1)
+    await report(kernel, "turn_a", "c1")
+    assert await seen() == (None, None, 0)
+    resumed = await kernel.claim_one()
+    assert await seen() == ("thinking", None, 0)
+    await kernel.finish(resumed, ends="success")
+    assert await seen() == (None, None, None)
+
+
+@pytest.mark.proves("L0-16", "L0-17")
+async def test_what_is_observed_is_kept_nowhere_and_asked_by_no_function(kernel: Kernel) -> None:
+    """It can be no guard: it is made when somebody looks, and no function of the kernel looks."""
+    tables = await kernel.connection.fetch(
+        "select c.relname from pg_attribute a join pg_class c on c.oid = a.attrelid and c.relkind = 'r'"
+        " where c.relnamespace = 'heliograph'::regnamespace and a.attname in ('activity', 'current_tool')"
+    )
+    functions = await kernel.connection.fetch(
+        "select proname from pg_proc where pronamespace = 'heliograph'::regnamespace and prosrc ~ 'activity|current_tool|turn_overview'"
+    )
+    assert (tables, functions) == ([], [])
+
+
+@pytest.mark.proves("L0-19", "L0-54", "L0-15")
+async def test_only_an_action_expects_anything_and_only_until_it_suspends(kernel: Kernel) -> None:
+    async def expected() -> str | None:
+        return str((await kernel.head("run_a/writer"))["expecting_correlation_id"])
+
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    claimed = await kernel.claim_one()
+    told = [await expected()]
+    await suspend(kernel, claimed, tool("c1"))
+    told.append(await expected())
+    await report(kernel, "turn_a", "c1")
+    told.append(await expected())
+    await kernel.finish(await kernel.claim_one())
+    await kernel.enqueue("run_a", "writer", "turn_x")
+    told.append(await expected())
+    await kernel.finish(await kernel.claim_one())
+    assert told == ["None"] * 4
+    await kernel.enqueue("run_a", "writer", "turn_b", message_type="ui_action")
+    assert await expected() == "turn_b"
+    claimed = await kernel.claim_one()
+    assert await expected() == "turn_b"
+    await suspend(kernel, claimed, tool("c1"))
+    assert await expected() == "None"
+    await report(kernel, "turn_b", "c1")  # and by whatever it is resumed, it stays so
+    assert ((await kernel.claim_one())["turn_id"], await expected()) == ("turn_b", "None")

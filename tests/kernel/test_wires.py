@@ -1,0 +1,38 @@
+"""Wires: once a project has one, what is in the outbox is left to those that have it."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import Kernel
+from tests.kernel.waits import command, suspended, tool
+
+
+async def left(kernel: Kernel) -> list[tuple[str, list[str]]]:
+    return [(row["key"].partition(":")[0], row["wires"]) for row in await kernel.call("read_outbox", 10)]
+
+
+@pytest.mark.proves("L0-51", "G-61")
+async def test_what_is_in_the_outbox_says_which_wires_it_has_to_reach(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"), tool("c2"))
+    await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
+    assert await left(kernel) == [("evt", [])]  # a command has nowhere to go: tools come and take it
+    assert await kernel.call("declare_wire", "nats") == "declared"
+    assert await kernel.call("declare_wire", "nats") == "duplicate"
+    assert await left(kernel) == [("cmd", ["nats"]), ("evt", ["nats"])]
+
+
+async def test_a_wire_that_is_forgotten_holds_nothing_back(kernel: Kernel) -> None:
+    await kernel.call("declare_wire", "nats")
+    await suspended(kernel, command("c1"))
+    forget = "select heliograph.forget_wire($1, $2)"
+    for answer in ('"forgotten"', '"unknown"'):
+        assert await kernel.connection.fetchval(f"{forget}::text", kernel.project, "nats") == answer
+    assert await left(kernel) == []
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, None])
+async def test_a_wire_has_a_name(kernel: Kernel, name: str | None) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="a wire has a name of 1 to 200 bytes"):
+        await kernel.call("declare_wire", name)

@@ -1,0 +1,53 @@
+"""The code table: each code is written once in Python, and the kernel knows no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from heliograph import codes, errors
+from heliograph.codes import CODES, REASONS
+from heliograph.errors import HeliographError
+
+ROOT = Path(codes.__file__).parent
+KNOWN = {code.code for code in CODES} | {reason for reason, _ in REASONS}
+KERNEL_FILES = sorted((ROOT / "ledger/sql/kernel").glob("*.sql"))
+PYTHON_FILES = [path for path in sorted(ROOT.rglob("*.py")) if path.name != "codes.py" and "testing" not in path.parts]
+
+
+def texts(path: Path) -> set[str]:
+    """Every text constant of a module but its docstrings."""
+    return {
+        node.value for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }  # fmt: skip
+
+
+@pytest.mark.proves("G-70")
+def test_every_constant_is_in_the_table_once_and_says_what_it_means() -> None:
+    constants = [value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)]
+    assert sorted(constants) == sorted(KNOWN)
+    assert len(CODES) + len(REASONS) == len(KNOWN)
+    assert all(code.meaning and code.phase in ("init", "plan", "act", "reflect", "any") for code in CODES)
+
+
+@pytest.mark.proves("G-70")
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_writes_a_code_itself(path: Path) -> None:
+    assert texts(path) & KNOWN == set()
+
+
+@pytest.mark.proves("G-70")
+@pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: path.name)
+def test_the_kernel_ends_turns_and_calls_with_codes_of_the_table_only(path: Path) -> None:
+    written = set(re.findall(r"'([A-Z]{4,}(?:_[A-Z]+)*)'", path.read_text("utf-8")))
+    assert written <= KNOWN
+
+
+@pytest.mark.proves("G-70")
+def test_the_default_codes_of_errors_that_end_turns_are_of_the_table() -> None:
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeliographError)]
+    assert {kind.default_code for kind in kinds if kind.default_code.isupper()} <= KNOWN

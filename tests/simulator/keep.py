@@ -1,0 +1,48 @@
+"""`python -m tests.simulator.keep` writes seeds.txt anew: for each mutant the first seed that shows it, with no more of its
+faults than that takes. What failed the runtime itself stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from heliograph.testing.mutants import MUTANTS, Mutant, hunt
+from heliograph.testing.shrink import minimize
+from heliograph.testing.simulate import Case, simulate
+from tests.simulator.kept import PATH
+
+_SEEDS = range(300)
+_TRIES = 24
+
+
+def keep() -> None:
+    lines = PATH.read_text(encoding="utf-8").splitlines()
+    lines = [line for line in lines if line.startswith(("#", "runtime ")) or not line]
+    lines += [f"{mutant.name} {_written(_smallest(mutant))}" for mutant in MUTANTS.values()]
+    PATH.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _smallest(mutant: Mutant) -> Case:
+    twin = mutant.twin()
+    found = hunt(mutant, twin, _SEEDS)
+    if found is None:
+        raise SystemExit(f"mutant {mutant.name} ({mutant.rules}) went unseen in {len(_SEEDS)} seeds")
+    case, kind = found.case, found.kind
+
+    def fails(faults: Sequence[str]) -> bool:
+        return simulate(replace(case, faults=frozenset(faults)), twin).kind == kind
+
+    faults = minimize(list(dict.fromkeys(found.faults)), fails, _TRIES)
+    return replace(case, faults=frozenset(faults)) if fails(faults) else case
+
+
+def _written(case: Case) -> str:
+    """The seed and the faults; all else is what every case has, or follows from the mutant."""
+    kept = {"seed": case.seed} | ({} if case.faults is None else {"faults": sorted(case.faults)})
+    return msgspec.json.encode(kept).decode()
+
+
+if __name__ == "__main__":
+    keep()

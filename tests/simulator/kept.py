@@ -1,0 +1,41 @@
+"""What `seeds.txt` keeps: cases that a mutant fails, and cases that the runtime failed once.
+
+One a line: the name of the mutant, or `runtime`, and a case as `helio sim shrink` prints it. A seed means something else
+once the workload or the runtime changes; a list of faults does so later. `tests/simulator/keep.py` looks for new ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heliograph.testing.mutants import MUTANTS
+from heliograph.testing.sim_cli import read_case
+from heliograph.testing.simulate import Case
+
+PATH = Path(__file__).with_name("seeds.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """mutant: which fails it; None where the runtime did, before it was repaired."""
+
+    mutant: str | None
+    case: Case
+
+    def repaired(self) -> Case:
+        """The case without what the mutant does to the runtime."""
+        return replace(self.case, repeats_once=False)
+
+
+def read_kept() -> list[Kept]:
+    lines = PATH.read_text(encoding="utf-8").splitlines()
+    return [_read(line) for line in lines if line and not line.startswith("#")]
+
+
+def _read(line: str) -> Kept:
+    name, _, what = line.partition(" ")
+    case = read_case(what)
+    if name == "runtime":
+        return Kept(None, case)
+    return Kept(name, replace(case, repeats_once=MUTANTS[name].repeats_once))
