@@ -286,19 +286,22 @@ async def test_of_a_live_log_what_is_young_stays(kernel: Kernel) -> None:
     assert (await kernel.enqueue("run_a", "writer", "turn_2"))["outcome"] == "duplicate"
 
 
-async def test_agents_made_for_a_child_go_with_it_and_the_runs_own_stay(kernel: Kernel) -> None:
-    call = child("c1", "critic", "turn_c", instance="two")
+@pytest.mark.parametrize("instance", ["turn_a-c1", "two"], ids=["made for the call", "named"])
+@pytest.mark.proves("K7")
+async def test_an_agent_made_for_a_child_goes_with_it_and_one_that_is_named_keeps_its_epochs(
+    kernel: Kernel, instance: str
+) -> None:
+    call = child("c1", "critic", "turn_c", instance=instance)
     await suspended(kernel, call, signals=activated("critic"))
     await kernel.finish(await kernel.claim_one())
     await kernel.sweep("reports")
     await kernel.publish()
     kernel.wait(2 * DAY)
     assert (await prune(kernel))["turns"] == 1
-    assert [row["agent_id"] for row in await kernel.rows("agent_state_head", "agent_id")] == [
-        "run_a/critic",
-        "run_a/writer",
-    ]
+    left = [row["agent_id"] for row in await kernel.rows("agent_state_head", "agent_id")]
+    assert left == ["run_a/critic", *(["run_a/critic/two"] if instance == "two" else []), "run_a/writer"]
     claimed = await kernel.claim_one()
     assert [(each["status"], each["content"]["output"]["text"]) for each in claimed["waits"]] == [("success", "done")]
     again = child("c2", "critic", "turn_c2", instance="two")
     assert (await suspend(kernel, claimed, again, signals=activated("critic")))["outcome"] == "suspended"
+    assert (await kernel.claim_one())["epoch"] == (5 if instance == "two" else 2)

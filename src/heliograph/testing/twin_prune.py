@@ -65,10 +65,19 @@ def _prune_turns(tx: Transaction, turns: list[Row]) -> Row:
     _delete(tx, tables.boxes, lambda row: row["writer_turn_id"] in ids)
     for table in (tables.waits, tables.inbox, tables.edges, tables.turns):
         _delete(tx, table, lambda row: row["agent_turn_id"] in ids)
-    agents = {t["agent_id"] for t in turns}
-    _delete(tx, tables.heads, lambda h: h["agent_id"] in agents and h["status"] == "idle" and not tables.turns.of(h["agent_id"])
-            and h["agent_id"] != f"{h['run_id']}/{h['agent_name']}")  # fmt: skip
+    agents = {t["agent_id"] for t in turns if _is_own_instance(t)}
+    _delete(
+        tx,
+        tables.heads,
+        lambda h: h["agent_id"] in agents and h["status"] == "idle" and not tables.turns.of(h["agent_id"]),
+    )
     return {"turns": len(ids), "cards": cards}
+
+
+def _is_own_instance(turn: Row) -> bool:
+    """Whether its agent was made for it alone: an instance that is called after the call."""
+    parts, call_id = turn["agent_id"].split("/"), turn["parent_call_id"]
+    return len(parts) > 2 and call_id is not None and parts[2][-160:] == f"{turn['parent_turn_id']}-{call_id}"[-160:]
 
 
 def _last_epoch(tx: Transaction, turns: list[Row], agent_id: str) -> int:

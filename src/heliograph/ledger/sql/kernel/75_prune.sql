@@ -136,12 +136,13 @@ begin
     delete from heliograph.execution_edges where project_id = p_project and agent_turn_id = any (p_turn_ids);
     with gone as (
         delete from heliograph.agent_turns where project_id = p_project and agent_turn_id = any (p_turn_ids)
-        returning agent_id)
-    select array_agg(distinct agent_id) into v_agents from gone;
-    -- instances made for a child: the agents that their run began with stay as long as it does
+        returning agent_id, parent_turn_id, parent_call_id)
+    select array_agg(distinct agent_id) into v_agents
+      from gone where agent_id like '%/%/%' and right(split_part(agent_id, '/', 3), 160) = right(parent_turn_id || '-' || parent_call_id, 160);
+    -- an instance that was made for one child, and is called after its call, goes: nobody asks for it again. Any other may be
+    -- asked again, and its epochs go on where they were: a fencing token is given once
     delete from heliograph.agent_state_head h
-     where h.project_id = p_project and h.agent_id = any (v_agents) and h.status = 'idle'
-       and h.agent_id <> h.run_id || '/' || h.agent_name and h.agent_id <> all (array(
+     where h.project_id = p_project and h.agent_id = any (v_agents) and h.status = 'idle' and h.agent_id <> all (array(
            select distinct t.agent_id from heliograph.agent_turns t
             where t.project_id = p_project and t.agent_id = any (v_agents)
               and t.run_id = any (array(select distinct heliograph._run_of(a) from unnest(v_agents) a))));
