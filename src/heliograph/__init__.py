@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heliograph.app import Heliograph
     from heliograph.client import Client, Command, StopResult
+    from heliograph.client.people import HumanTask
     from heliograph.errors import (
         AgentFailed,
         DelegationFailed,
+        Denied,
         HarnessError,
         HeliographError,
         InvalidInput,
@@ -24,44 +26,119 @@ if TYPE_CHECKING:
         ToolTimedOut,
         TurnTimedOut,
     )
+    from heliograph.harness.agent import AgentHarness
+    from heliograph.harness.function import FunctionHarness
     from heliograph.harness.scripted import ScriptedModel
-    from heliograph.ports import Harness, ModelReply, ModelRequest, TextDelta, ThinkingDelta
+    from heliograph.ports import (
+        AssistantMessage,
+        Harness,
+        ModelReply,
+        ModelRequest,
+        TextDelta,
+        ThinkingDelta,
+        ToolCall,
+        ToolMessage,
+        ToolSpec,
+        UserMessage,
+    )
     from heliograph.reactive.agent import AgentSpec, define_agent
+    from heliograph.reactive.tool import Tool, external_tool, tool
     from heliograph.records import Card
     from heliograph.runtime import RunResult, Runtime, open_runtime
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
+    from heliograph.tools.context import ToolContext
+    from heliograph.tools.mcp import MCPServer
     from heliograph.turn.calls import Call, CallResult, Delegation
     from heliograph.turn.interruptions import Defer
+    from heliograph.turn.people import Grant
     from heliograph.worker.context import Context
 
 # Loaded when first used: `helio --help` and a program that only defines agents load no driver and no model library.
 _HOMES = {
     "heliograph.app": ("Heliograph",),
     "heliograph.client": ("Client", "Command", "StopResult"),
+    "heliograph.client.people": ("HumanTask",),
     "heliograph.errors": (
-        "AgentFailed", "DelegationFailed", "HarnessError", "HeliographError", "InvalidInput", "KernelRefused", "NotFound",
-        "Refused", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
+        "AgentFailed", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRefused",
+        "NotFound", "Refused", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
     ),
+    "heliograph.harness.agent": ("AgentHarness",),
+    "heliograph.harness.function": ("FunctionHarness",),
     "heliograph.harness.scripted": ("ScriptedModel",),
-    "heliograph.ports": ("Harness", "ModelReply", "ModelRequest", "TextDelta", "ThinkingDelta"),
+    "heliograph.ports": (
+        "AssistantMessage", "Harness", "ModelReply", "ModelRequest", "TextDelta", "ThinkingDelta", "ToolCall",
+        "ToolMessage", "ToolSpec", "UserMessage",
+    ),
     "heliograph.reactive.agent": ("AgentSpec", "define_agent"),
+    "heliograph.reactive.tool": ("Tool", "external_tool", "tool"),
     "heliograph.records": ("Card",),
     "heliograph.runtime": ("RunResult", "Runtime", "open_runtime"),
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),
+    "heliograph.tools.context": ("ToolContext",),
+    "heliograph.tools.mcp": ("MCPServer",),
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
     "heliograph.turn.interruptions": ("Defer",),
+    "heliograph.turn.people": ("Grant",),
     "heliograph.worker.context": ("Context",),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "AgentFailed", "AgentSpec", "Call", "CallResult", "Card", "Client", "Command", "Context", "Defer", "Delegation",
-    "DelegationFailed", "Harness", "HarnessError", "Heliograph", "HeliographError", "InvalidInput", "KernelRefused",
-    "ModelReply", "ModelRequest", "NotFound", "Refused", "RunResult", "Runtime", "ScriptedModel", "SetupError", "Signal",
-    "Source", "StepInDoubt", "StopResult", "StoreUnavailable", "TextDelta", "ThinkingDelta", "ToolFailed", "ToolTimedOut",
-    "TurnTimedOut", "compile_pattern", "define_agent", "open_runtime",
+    "AgentFailed",
+    "AgentHarness",
+    "AgentSpec",
+    "AssistantMessage",
+    "Call",
+    "CallResult",
+    "Card",
+    "Client",
+    "Command",
+    "Context",
+    "Defer",
+    "Delegation",
+    "DelegationFailed",
+    "Denied",
+    "FunctionHarness",
+    "Grant",
+    "Harness",
+    "HarnessError",
+    "Heliograph",
+    "HeliographError",
+    "HumanTask",
+    "InvalidInput",
+    "KernelRefused",
+    "MCPServer",
+    "ModelReply",
+    "ModelRequest",
+    "NotFound",
+    "Refused",
+    "RunResult",
+    "Runtime",
+    "ScriptedModel",
+    "SetupError",
+    "Signal",
+    "Source",
+    "StepInDoubt",
+    "StopResult",
+    "StoreUnavailable",
+    "TextDelta",
+    "ThinkingDelta",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolFailed",
+    "ToolMessage",
+    "ToolSpec",
+    "ToolTimedOut",
+    "TurnTimedOut",
+    "UserMessage",
+    "compile_pattern",
+    "define_agent",
+    "external_tool",
+    "open_runtime",
+    "tool",
 ]  # fmt: skip
 
 

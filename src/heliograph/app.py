@@ -32,11 +32,12 @@ class Heliograph:
     reducers: by state key, `(old, new) -> merged`; a key without one is replaced.
     end_when: a function of the state; once true no more agents wake, and the run ends when its turns have.
     max_activations: the most turns of one run, a guard against loops (G-47).
+    deps: whatever the tools need, such as clients and settings; they find it in `ToolContext.deps`.
     """
 
     def __init__(
         self, name: str, *, state: Any = None, reducers: Mapping[str, Reducer] | None = None,
-        end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000,
+        end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000, deps: Any = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
             raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(repr(name))}",
@@ -48,6 +49,7 @@ class Heliograph:
         self._reducers = dict(reducers)
         self._end_when = end_when
         self._max_activations = max_activations
+        self._deps = deps
         self._agents: dict[str, AgentSpec] = {}
 
     def agent(
@@ -94,8 +96,11 @@ class Heliograph:
         """An agent that asks a model.
 
         prompt: text with {state.key}, {signal.name} and {signal.payload}, or a function of the Context.
-        model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL.
+        model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL; of a list of these each is
+            asked where the one before fails.
         output: a type that the answer is validated into; None for text.
+        options: those of `agent`, and tools, agents, max_steps, must_end_with, asks_human, model_timeout_seconds: see
+            AgentSpec.
         """
         return self.add(define_agent(name, prompt=prompt, model=model, output=output, system=system, **options))
 
@@ -115,7 +120,7 @@ class Heliograph:
     def workflow(self) -> Workflow:
         """The application as the runtime sees it, checked as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
-                                       self._max_activations))  # fmt: skip
+                                       self._max_activations, self._deps))  # fmt: skip
 
     async def run(
         self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,

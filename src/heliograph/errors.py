@@ -10,7 +10,8 @@
     ├── AgentFailed         an agent's own code raised, or answered what it may not
     ├── HarnessError        a model, its provider or its answer went wrong
     ├── ToolFailed          a tool or a step that an agent called has failed, told to the agent
-    │   └── ToolTimedOut    it did not answer in time
+    │   ├── ToolTimedOut    it did not answer in time
+    │   └── Denied          a person who was asked has said no
     ├── StepInDoubt         nobody knows whether a step that may happen once has happened
     ├── DelegationFailed    a turn that an agent waited for ended otherwise than with success
     └── TurnTimedOut        an agent ran longer than its timeout
@@ -136,6 +137,20 @@ class ToolTimedOut(ToolFailed):
     """A call was not answered before its deadline; a later answer is only logged."""
 
     default_code = TOOL_TIMEOUT
+
+
+class Denied(ToolFailed):
+    """A person has said no, or nothing that counts as yes; `by` and `reason` where they were told."""
+
+    default_code = "DENIED"
+
+    @property
+    def by(self) -> str | None:
+        return self.error.get("by")
+
+    @property
+    def reason(self) -> str | None:
+        return self.error.get("reason")
 
 
 class StepInDoubt(HeliographError):

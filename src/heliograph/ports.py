@@ -6,16 +6,70 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from heliograph.types import Json
+from heliograph.types import Json, JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model is told of it. `parameters` is the JSON Schema of its arguments, an object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What a model asks for. `id` is the provider's; `arguments` an object, or the text that was none."""
+
+    id: str
+    tool: str
+    arguments: Json
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """What the model answered. `raw`: the same in the words of the harness that asked, which may need it again."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    raw: Json = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """What came of one tool call of the message before. A message with calls is followed by one of these for each."""
+
+    tool_call_id: str
+    tool: str
+    content: Json
+    is_error: bool = False
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One question to a model. `output` is None for text, or a type that the answer is validated into."""
+    """One question to a model: the conversation so far, oldest first.
 
-    prompt: str
+    output: None for text, or a type that the answer is validated into. tools: what the model may call instead.
+    """
+
+    messages: tuple[Message, ...]
     system: str | None = None
     output: Any = None
+    tools: tuple[ToolSpec, ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """The newest message of the user."""
+        return next((m.content for m in reversed(self.messages) if isinstance(m, UserMessage)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +84,30 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The end of an answer: its whole text, or its validated output, and what it cost."""
+    """The end of an answer: its whole text, its validated output or the tools that it calls, and what it cost.
+
+    cost_usd: what the provider asks for it; None where that is not known. raw: see AssistantMessage.
+    """
 
     text: str
     output: Json = None
     thinking: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
+    cost_usd: float | None = None
+    raw: Json = None
 
 
 Chunk: TypeAlias = TextDelta | ThinkingDelta | ModelReply
 
 
 class Harness(Protocol):
-    """A model that can be asked. `stream` yields deltas in order and ends with exactly one ModelReply.
+    """A model that can be asked.
 
-    Raises HarnessError for whatever the provider or the answer got wrong.
+    `stream` yields deltas in order and ends with exactly one ModelReply, whose text and thinking begin with what was
+    streamed of them; what was not is streamed then. Raises HarnessError for whatever the provider or the answer got
+    wrong, `recoverable` where the same question may be answered later.
     """
 
     @property

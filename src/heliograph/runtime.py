@@ -27,6 +27,7 @@ from heliograph.reactive.function import check_function
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.signals.model import Signal
+from heliograph.tools.toolbox import Toolbox
 from heliograph.worker.kit import Kit
 from heliograph.worker.loop import Worker
 from heliograph.worker.voice import draft_item
@@ -64,6 +65,7 @@ class Runtime:
         self.ledger = Ledger(world, settings.project)
         self.reader = Reader(database, settings.project)
         self.harnesses = Harnesses(settings.model)
+        self.toolbox = Toolbox()
 
     def worker(
         self,
@@ -92,6 +94,7 @@ class Runtime:
                 run_id,
                 sends_commands=self.settings.nats_url is not None,
                 prune_after_seconds=self.settings.prune_after_seconds,
+                toolbox=self.toolbox,
             )
             for ledger in ledgers
         ]
@@ -232,9 +235,11 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
             try:
                 yield runtime
             finally:
+                await runtime.toolbox.close()
                 await runtime.harnesses.close()
         finally:
             world.close()
+            await world.transactions.close()
             for bell in bells:
                 await bell.close()
 

@@ -9,6 +9,7 @@ seed (kernel.md section 7). The runtime imports this file and never the others.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +33,22 @@ class Ear(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Transaction(Protocol):
+    """One transaction on the kernel's database that an agent's own effect shares with the record of it."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, for the effect."""
+        ...
+
+    async def commit(self, function: str, *args: object) -> Any:
+        """One kernel function for one item, as the last of it, and then the commit. Undone unless the answer is 'ok'.
+
+        Raises StoreUnavailable when it is not known whether it was committed.
+        """
+        ...
 
 
 class World(Protocol):
@@ -63,6 +80,10 @@ class World(Protocol):
 
     async def call(self, function: str, *args: object) -> Any:
         """One kernel function, one transaction. JSON in, JSON out. Raises StoreUnavailable when it may be tried again."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction of one's own; left without its commit, it is undone. Raises StoreUnavailable."""
         ...
 
     def hear(self, keys: Iterable[str]) -> Ear: ...

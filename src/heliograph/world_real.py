@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -17,7 +18,8 @@ from typing import Any, Protocol, TypeVar
 from heliograph.errors import StoreUnavailable, TurnTimedOut
 from heliograph.ids import make_id
 from heliograph.ledger.pool import Database
-from heliograph.world import Task
+from heliograph.ledger.transactions import Transactions
+from heliograph.world import Task, Transaction
 
 log = logging.getLogger("heliograph.world")
 T = TypeVar("T")
@@ -65,7 +67,7 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
         raise
     except TimeoutError:
         if scope.expired():  # ours; one that the work itself raised stays a TimeoutError
-            raise TurnTimedOut(f"not done within {seconds} s") from None
+            raise TurnTimedOut(f"it took longer than {seconds:g} s") from None
         raise
 
 
@@ -105,6 +107,7 @@ class RealWorld:
         self._ears: dict[str, set[_Ear]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.wires: list[Doorbell] = []
+        self.transactions = Transactions(database)
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -139,6 +142,9 @@ class RealWorld:
 
     async def call(self, function: str, *args: object) -> Any:
         return await self._database.call(function, *args)
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        return self.transactions.open()
 
     def hear(self, keys: Iterable[str]) -> _Ear:
         return _Ear(tuple(keys), self._ears)

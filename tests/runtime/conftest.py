@@ -14,8 +14,10 @@ import pytest
 import pytest_asyncio
 
 from heliograph.config import Settings
+from heliograph.policy import retry
 from heliograph.runtime import open_runtime
 from heliograph.testing.database import TestServer
+from tests.reach.model_server import Provider, env_of, serve
 from tests.runtime.kit import Rig
 
 _projects = itertools.count(1)
@@ -46,3 +48,20 @@ async def lone_rig(database_url: str) -> AsyncIterator[Rig]:
         made = Rig(runtime, database_url)
         yield made
         await made.check()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back-off as it is, only a hundred times as quick."""
+    monkeypatch.setattr(
+        "heliograph.worker.act.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
+    )
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    """A provider of models on a port of its own, which models named openai-chat:... and anthropic:... ask."""
+    with serve(Provider()) as serving:
+        for variable, value in env_of(serving).items():
+            monkeypatch.setenv(variable, value)
+        yield serving

@@ -131,7 +131,7 @@ async def _answers_nonsense(_messages: list[ModelMessage], info: AgentInfo) -> A
 
 async def test_an_answer_that_does_not_fit_fails_the_turn_and_says_how(rig: Rig) -> None:
     model = FunctionModel(stream_function=_answers_nonsense)
-    result = await rig.run(asking(model, output=Verdict))
+    result = await rig.run(asking(model, output=Verdict, retries=0))
     assert result.outcome == "failed"
     assert "does not fit Verdict" in one(result.signals, "harness:error")["message"]
     assert "text" not in result.state

@@ -61,13 +61,13 @@ async def _lose(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
 
 @pytest.mark.proves("K14")
 @pytest.mark.parametrize(
-    ("effect", "again"), [("once", False), ("transactional", False), ("idempotent", True), ("pure", True)]
+    ("effect", "again"), [("once", False), ("transactional", True), ("idempotent", True), ("pure", True)]
 )
 async def test_a_step_whose_worker_died_is_done_again_only_where_it_may_be(rig: Rig, effect: Any, again: bool) -> None:
     begun, happened = asyncio.Event(), list[int]()
     app = Heliograph("doubt")
 
-    async def pay() -> str:
+    async def pay(*_connection: Any) -> str:
         happened.append(1)
         begun.set()
         if len(happened) == 1:

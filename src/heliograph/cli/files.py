@@ -58,6 +58,13 @@ def read_state(argument: str) -> JsonObject:
     return value
 
 
+def read_value(option: str, argument: str) -> Json:
+    """What an option gives as JSON, or as @ and the name of a file that holds it. Raises InvalidInput, NotFound."""
+    if argument.startswith("@"):
+        return _parse(read_file(Path(argument[1:])), shown(argument[1:], 300), argument)
+    return _parse(argument.encode("utf-8", "surrogateescape"), option, argument)
+
+
 def read_result(text: str | None, path: str | None) -> Json:
     """The result that `--result` or `--result-file` gives, as JSON. Raises InvalidInput, NotFound."""
     try:

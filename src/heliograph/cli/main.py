@@ -113,6 +113,7 @@ def _parser() -> Parser:
     _add_boxes(noun("box", "look at boxes, what turns read and write"), command)
     _add_calls(command(nouns, "calls", "calls:list_calls", "list the calls that turns wait for, or take some"))
     _add_report(command(nouns, "report", "calls:report", "report the result of a call"))
+    _add_approvals(noun("approval", "what waits for a person: list it, grant it, deny it, answer it"), command)
     _add_signals(noun("signal", "look at the log of signals"), command)
     add_database(noun("db", "install, print or examine the database"), command)
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults; helio sim --help", add_help=False)
@@ -204,6 +205,28 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     what.add_argument("--result", metavar="JSON", help="the result")
     what.add_argument("--result-file", metavar="FILE", help="a file that holds the result as JSON")
     what.add_argument("--error", metavar="TEXT", help="why there is none")
+
+
+def _add_approvals(verbs: Any, command: Any) -> None:
+    listed = command(verbs, "list", "approval:list_tasks", "list what waits for a person, the oldest first")
+    listed.add_argument("--run", metavar="RUN", type=identifier("--run"), help="of this run only")
+    listed.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
+    grant = _decision(verbs, command, "grant", "give leave for what is asked")
+    grant.add_argument("--arguments", metavar="JSON|@FILE", help="for these arguments instead, where that is allowed")
+    deny = _decision(verbs, command, "deny", "deny leave, or decline to answer")
+    deny.add_argument("--reason", metavar="TEXT", help="why; the agent is told")
+    answer = _decision(verbs, command, "answer", "answer a question")
+    what = answer.add_mutually_exclusive_group(required=True)
+    what.add_argument("text", metavar="TEXT", nargs="?", help="the answer, a text")
+    what.add_argument("--value", metavar="JSON|@FILE", help="the answer as JSON, for a form")
+
+
+def _decision(verbs: Any, command: Any, name: str, text: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = command(verbs, name, f"approval:{name}", text)
+    made.add_argument("turn", metavar="TURN", type=identifier("TURN"))
+    made.add_argument("call_id", metavar="CALL", type=identifier("CALL"))
+    made.add_argument("--by", metavar="NAME", help="who decides (the login name)")
+    return made
 
 
 def _add_signals(verbs: Any, command: Any) -> None:

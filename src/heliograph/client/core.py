@@ -11,6 +11,7 @@ from typing import Any
 from heliograph.client.answers import Command, StopResult, command_of, enqueue_refused, report_refused, unknown_turn
 from heliograph.client.arguments import check_error, check_id, check_stop, check_text
 from heliograph.client.boxes import Boxes
+from heliograph.client.people import ClientPeople
 from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
 from heliograph.errors import InvalidInput, NotFound, shown
@@ -26,7 +27,7 @@ _LIMIT_MAX = 1000
 _COMMANDS_POLL_SECONDS = 5.0  # the bound on a lost bell
 
 
-class Client:
+class Client(ClientPeople):
     """One project of a database, from outside; `async with Client() as client`.
 
     url, project: before HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT.

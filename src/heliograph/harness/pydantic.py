@@ -1,15 +1,17 @@
-"""Any pydantic-ai model as a harness. The only file that imports pydantic_ai; nobody who asks no model loads it."""
+"""Any pydantic-ai model as a harness. Only this folder and `tools` import pydantic_ai; who asks no model loads it not."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pydantic
 from pydantic_ai import direct
-from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError, UserError
+from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -19,6 +21,7 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ThinkingPartDelta,
     ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.messages import (
@@ -28,9 +31,21 @@ from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.tools import ToolDefinition
 
 from heliograph.errors import HarnessError, SetupError
-from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
+from heliograph.ports import (
+    AssistantMessage,
+    Chunk,
+    ModelReply,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from heliograph.types import Json, JsonObject
 
 _OUTPUT_TOOL = "final_result"
+_RAW = "pydantic_ai"  # of an answer's `raw`: the messages of pydantic-ai, as JSON
 _PASSING = (408, 409, 425, 429)
 
 
@@ -62,19 +77,28 @@ class PydanticHarness:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         try:
             async with direct.model_request_stream(
-                self._model, _messages(request), model_request_parameters=_parameters(request)
+                self._model, messages_of(request), model_request_parameters=_parameters(request)
             ) as events:
                 async for event in events:
-                    chunk = _chunk(event)
+                    chunk = chunk_of(event)
                     if chunk is not None:
                         yield chunk
                 response = events.get()
-        except ModelAPIError as error:
-            raise HarnessError(f"{self.model}: {error}", recoverable=_is_passing(error),
-                               retry_after_seconds=error.retry_after or 0.0) from error  # fmt: skip
         except (AgentRunError, UserError) as error:
-            raise HarnessError(f"{self.model} answered what cannot be used: {error}") from error
+            raise harness_error(self.model, error) from error
         yield _reply(response, request)
+
+
+def harness_error(model: str, error: AgentRunError | UserError) -> HarnessError:
+    """What pydantic-ai raises, as this runtime knows it: whether it may pass, and how long to leave the provider alone."""
+    if isinstance(error, ModelAPIError):
+        return HarnessError(f"{model}: {error}", recoverable=_is_passing(error),
+                            retry_after_seconds=error.retry_after or 0.0)  # fmt: skip
+    if isinstance(error, UserError):
+        return HarnessError(f"{model} cannot be asked this: {error}")
+    return HarnessError(
+        f"{model} answered what cannot be used: {error}", recoverable=isinstance(error, UnexpectedModelBehavior)
+    )
 
 
 def _is_passing(error: ModelAPIError) -> bool:
@@ -93,20 +117,71 @@ def _without_hidden_retries(model: Model) -> Model:
     return model
 
 
-def _messages(request: ModelRequest) -> list[ModelMessage]:
-    parts: list[Any] = [SystemPromptPart(request.system)] if request.system else []
-    return [ModelMessageRequest(parts=[*parts, UserPromptPart(request.prompt)])]
+def messages_of(request: ModelRequest, *, has_system: bool = True) -> list[ModelMessage]:
+    """The conversation as pydantic-ai has it: neighbouring messages to the model are parts of one."""
+    found: list[ModelMessage] = []
+    parts: list[Any] = [SystemPromptPart(request.system)] if request.system and has_system else []
+    for message in request.messages:
+        match message:
+            case UserMessage(content):
+                parts.append(UserPromptPart(content))
+            case ToolMessage(call_id, tool, content, is_error):
+                parts.append(ToolReturnPart(tool, _told(content), call_id, outcome="failed" if is_error else "success"))
+            case AssistantMessage():
+                if parts:
+                    found.append(ModelMessageRequest(parts=parts))
+                found += _answered(message)
+                parts = _untaken(found[-1])
+    return [*found, ModelMessageRequest(parts=parts)] if parts else found
+
+
+def _told(content: Json) -> str:
+    """A result as text: pydantic-ai reads more into lists and objects, such as links to pictures to be fetched."""
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+
+
+def _answered(message: AssistantMessage) -> list[ModelMessage]:
+    """An answer as the provider gave it, where that is known: some want to see their thinking again, signed."""
+    if isinstance(message.raw, dict) and _RAW in message.raw:
+        return ModelMessagesTypeAdapter.validate_python(message.raw[_RAW])
+    text: list[Any] = [TextPart(message.text)] if message.text else []
+    calls: list[Any] = list(message.tool_calls)  # with arguments that are an object, or the text that was none
+    return [ModelResponse(parts=[*text, *(ToolCallPart(call.tool, call.arguments, call.id) for call in calls)])]
+
+
+def _untaken(answer: ModelMessage) -> list[Any]:
+    """The results of structured answers that came together with calls: the model has to give it again, after them."""
+    calls = answer.parts if isinstance(answer, ModelResponse) else ()
+    return [
+        ToolReturnPart(part.tool_name, "Not taken: other calls were not answered yet. Give it again.", part.tool_call_id)
+        for part in calls if isinstance(part, ToolCallPart) and part.tool_name == _OUTPUT_TOOL
+    ]  # fmt: skip
+
+
+def raw_of(messages: list[ModelMessage]) -> JsonObject:
+    """Messages as an AssistantMessage carries them, for a harness of pydantic-ai alone."""
+    return {_RAW: ModelMessagesTypeAdapter.dump_python(messages, mode="json")}
+
+
+def definitions(request: ModelRequest) -> list[ToolDefinition]:
+    return [
+        ToolDefinition(name=t.name, description=t.description, parameters_json_schema=t.parameters)
+        for t in request.tools
+    ]
 
 
 def _parameters(request: ModelRequest) -> ModelRequestParameters:
+    tools = definitions(request)
     if request.output is None:
-        return ModelRequestParameters()
+        return ModelRequestParameters(function_tools=tools)
     schema = pydantic.TypeAdapter(request.output).json_schema()
     tool = ToolDefinition(name=_OUTPUT_TOOL, description="Give the answer in this form.", parameters_json_schema=schema)
-    return ModelRequestParameters(output_mode="tool", output_tools=[tool], allow_text_output=False)
+    return ModelRequestParameters(
+        function_tools=tools, output_mode="tool", output_tools=[tool], allow_text_output=False
+    )
 
 
-def _chunk(event: object) -> Chunk | None:
+def chunk_of(event: object) -> Chunk | None:
     content = (
         event.part if isinstance(event, PartStartEvent) else event.delta if isinstance(event, PartDeltaEvent) else None
     )
@@ -121,18 +196,40 @@ def _chunk(event: object) -> Chunk | None:
 def _reply(response: ModelResponse, request: ModelRequest) -> ModelReply:
     thinking = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    output = None if request.output is None else _validated(response, request.output)
-    return ModelReply(text, output, thinking, response.usage.input_tokens, response.usage.output_tokens)
+    calls = tuple(
+        call_of(part)
+        for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name != _OUTPUT_TOOL
+    )  # fmt: skip
+    output = None if request.output is None or calls else _validated(response, request.output)
+    raw = raw_of([response]) if request.tools else None  # only a conversation with tools goes on
+    return ModelReply(text, output, thinking, response.usage.input_tokens, response.usage.output_tokens, calls,
+                      cost_of(response), raw)  # fmt: skip
+
+
+def call_of(part: ToolCallPart) -> ToolCall:
+    """Its arguments are an object, or the text that is none: whoever carries the call out tells the model so."""
+    try:
+        arguments: Json = part.args_as_dict(raise_if_invalid=True)
+    except (ValueError, AssertionError):
+        arguments = part.args
+    return ToolCall(part.tool_call_id, part.tool_name, arguments)
+
+
+def cost_of(response: ModelResponse) -> float | None:
+    try:
+        return float(response.cost().total_price)
+    except (LookupError, ValueError, AssertionError):  # nobody knows what this model costs
+        return None
 
 
 def _validated(response: ModelResponse, kind: Any) -> Any:
+    """Raises HarnessError, recoverable: asked again, a model may well answer in form."""
     for part in response.parts:
         if isinstance(part, ToolCallPart) and part.tool_name == _OUTPUT_TOOL:
             adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
             try:
                 return adapter.dump_python(adapter.validate_python(part.args_as_dict()), mode="json")
             except (pydantic.ValidationError, ValueError) as error:
-                raise HarnessError(
-                    f"the model's answer does not fit {getattr(kind, '__name__', kind)}: {error}"
-                ) from error
-    raise HarnessError("the model answered with text where a structured answer was asked for")
+                raise HarnessError(f"the model's answer does not fit {getattr(kind, '__name__', kind)}: {error}",
+                                   recoverable=True) from error  # fmt: skip
+    raise HarnessError("the model answered with text where a structured answer was asked for", recoverable=True)

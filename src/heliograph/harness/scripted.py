@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from heliograph.errors import HarnessError
-from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta
+from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ToolCall, UserMessage
+
+Reply: TypeAlias = str | ModelReply | ToolCall | Sequence[ToolCall] | Exception
 
 
 class ScriptedModel:
     """Streams `replies` word by word.
 
-    replies: a list, answered in order over the life of this object; a mapping from a piece of the prompt to its
-        reply; or a function of the request. A reply that is an exception is raised.
+    replies: a list, answered in order over the life of this object, whichever turn asks; a mapping from a piece of the
+        prompt to its reply; or a function of the request, plain or async, which sees all messages and so can tell the steps
+        of a turn apart, also where the turn goes on in another process. A reply is text, a ModelReply, or a ToolCall or a
+        list of them for the tools that the model is to call; one that is an exception is raised.
     pause: awaited between words with the seconds given by `pause_seconds`, for those who want to watch.
     """
 
     def __init__(
-        self, replies: Sequence[str | Exception] | Mapping[str, str] | Callable[[ModelRequest], str], *,
+        self, replies: Sequence[Reply] | Mapping[str, Reply] | Callable[[ModelRequest], Reply | Awaitable[Reply]], *,
         pause: Callable[[float], Awaitable[None]] | None = None, pause_seconds: float = 0.0,
     ):  # fmt: skip
         self._replies = replies
@@ -30,17 +36,17 @@ class ScriptedModel:
         return "scripted"
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        reply = self._reply(request)
-        words = reply.split(" ")
+        reply = self._replies(request) if callable(self._replies) else self._scripted(request)
+        reply = _reply(await reply if inspect.isawaitable(reply) else reply, request)
+        words = reply.text.split(" ") if reply.text else []
         for n, word in enumerate(words):
             if self._pause is not None:
                 await self._pause(self._pause_seconds)
             yield TextDelta(word if n == len(words) - 1 else word + " ")
-        yield ModelReply(reply, input_tokens=len(request.prompt.split()), output_tokens=len(words))
+        yield reply
 
-    def _reply(self, request: ModelRequest) -> str:
-        if callable(self._replies):
-            return self._replies(request)
+    def _scripted(self, request: ModelRequest) -> Reply:
+        assert not callable(self._replies)
         if isinstance(self._replies, Mapping):
             for piece, reply in self._replies.items():
                 if piece in request.prompt:
@@ -49,7 +55,16 @@ class ScriptedModel:
         if self._next >= len(self._replies):
             raise HarnessError(f"the script is over: all {len(self._replies)} replies are used")
         self._next += 1
-        scripted: str | Exception = self._replies[self._next - 1]
-        if isinstance(scripted, Exception):
-            raise scripted
-        return scripted
+        return self._replies[self._next - 1]
+
+
+def _reply(reply: Reply, request: ModelRequest) -> ModelReply:
+    if isinstance(reply, Exception):
+        raise reply
+    if isinstance(reply, ModelReply):
+        return reply
+    tokens = sum(len(m.content.split()) for m in request.messages if isinstance(m, UserMessage))
+    if isinstance(reply, str):
+        return ModelReply(reply, input_tokens=tokens, output_tokens=len(reply.split(" ")))
+    calls = (reply,) if isinstance(reply, ToolCall) else tuple(reply)
+    return ModelReply("", input_tokens=tokens, output_tokens=len(calls), tool_calls=calls)

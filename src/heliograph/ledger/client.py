@@ -22,7 +22,7 @@ from heliograph.errors import StoreUnavailable
 from heliograph.ledger.coalesce import Coalescer
 from heliograph.ledger.hints import woken_by
 from heliograph.records import Begun, Card, Claimed, Event, OwedRun, Reported, Written
-from heliograph.world import World
+from heliograph.world import Transaction, World
 
 T = TypeVar("T")
 
@@ -80,6 +80,12 @@ class Ledger:
     async def record_call(self, item: dict[str, Any]) -> Written:
         """What came of an effect that begin_call announced."""
         return await self._records.call(item)
+
+    async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> Written:
+        """The same, as the end of a transaction that holds the effect itself: both are committed, or neither."""
+        [row] = await transaction.commit("record_call", self.project, [item])
+        self._ring(row.get("targets", ()))
+        return msgspec.convert(row, Written)
 
     async def suspend(self, item: dict[str, Any]) -> Written:
         return await self._suspensions.call(item)

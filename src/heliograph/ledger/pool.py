@@ -28,9 +28,10 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc, type-arg, unused-ig
 class Database:
     """A pool of connections. `call` runs kernel functions, `fetch` reads views."""
 
-    def __init__(self, pool: asyncpg.Pool[Any], url: str):
+    def __init__(self, pool: asyncpg.Pool[Any], url: str, settings: dict[str, str] | None = None):
         self._pool = pool
         self.url = url
+        self.settings = settings or {}  # that every connection to it has
 
     @classmethod
     async def open(cls, url: str, *, size: int = 8, project: str | None = None) -> Database:
@@ -43,10 +44,11 @@ class Database:
             try:
                 pool = await _connect(url, size, named)
             except asyncpg.ProtocolViolationError:  # a pooler in between that knows no such setting
-                pool = await _connect(url, size, {})
+                named = {}
+                pool = await _connect(url, size, named)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError) as error:
             raise explain_connect(error, url) from error
-        return cls(pool, url)
+        return cls(pool, url, named)
 
     async def call(self, function: str, *args: object) -> Any:
         """One kernel function in one transaction; see `kernel.KERNEL` for its arguments."""

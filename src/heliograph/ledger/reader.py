@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -196,6 +197,34 @@ class Reader:
             "state = 'open' and kind in ('tool', 'human') and ($2::text is null or tool = $2)", tool,
             order="opened_at, position", limit=limit,
         )  # fmt: skip
+
+    async def wait(self, turn_id: str, call_id: str) -> WaitRow:
+        """One call of a turn. Raises NotFound (`unknown_turn`, `unknown_call`)."""
+        rows = await self._rows(WaitRow, "wait_overview", "turn_id = $2 and call_id = $3", turn_id, call_id)
+        if not rows:
+            turn = await self.turn(turn_id)
+            raise NotFound(f"turn {turn.turn_id} has no call {shown(call_id)}; helio turn show {turn.turn_id} shows its "
+                           "calls", code="unknown_call")  # fmt: skip
+        return rows[0]
+
+    async def questions(self, run_id: str | None = None, limit: int = 50) -> list[WaitRow]:
+        """Calls that wait for a person, the oldest first."""
+        return await self._rows(
+            WaitRow, "wait_overview", "state = 'open' and kind = 'human' and ($2::text is null or run_id = $2)", run_id,
+            order="opened_at, position", limit=limit,
+        )  # fmt: skip
+
+    async def call_cards(self, waits: Sequence[WaitRow], kind: str) -> dict[tuple[str, str], Any]:
+        """The content of the cards `tool.call` or `tool.result` of these calls, by turn and call."""
+        cards = await self._rows(
+            CardRow, "card_overview",
+            "turn_id = any ($2::text[]) and kind = $3"
+            " and (turn_id, coalesce(content ->> 'tool_call_id', content ->> 'call_id')) in"
+            " (select * from unnest($4::text[], $5::text[]))",
+            sorted({w.turn_id for w in waits}), kind, [w.turn_id for w in waits], [w.call_id for w in waits],
+            limit=len(waits),
+        )  # fmt: skip
+        return {(c.turn_id, c.content.get("tool_call_id") or c.content["call_id"]): c.content for c in cards}
 
     async def leases(self, turn_id: str) -> list[LeaseRow]:
         """Who owned the turn, oldest first."""

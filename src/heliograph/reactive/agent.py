@@ -13,6 +13,7 @@ from heliograph.reactive.fields import check_fields
 from heliograph.reactive.function import check_function, naming
 from heliograph.reactive.state import check_key
 from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
+from heliograph.reactive.tool import ASK_HUMAN, DELEGATE, SUBMIT_RESULT, Tool, as_tools
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.pattern import Pattern, check_agent_pattern
 from heliograph.types import JsonObject
@@ -36,8 +37,14 @@ class AgentSpec:
     the context that returns one) is set. `updates` names the state key that takes the output, or several keys of an
     output that is an object. `effect` says what a second run after a crash may do: `idempotent` agents are run again
     from the start, `once` agents are not: their turn ends as failed with code IN_DOUBT. `timeout_seconds` bounds one
-    run, `ttl_seconds` the turn's whole life, queueing, waiting and recoveries included. `retries` is how often a turn is
-    put off when its model fails in a way that may pass. `result_fields` are what its deliverable must have (L0-85).
+    run, `ttl_seconds` the turn's whole life, queueing, waiting and recoveries included. `retries` is how often one question
+    to its model puts the turn off when it fails in a way that may pass. `result_fields` are what its deliverable must have (L0-85).
+
+    Of those that ask a model: `model` may be several, each asked where the one before fails. `tools` are what it may call,
+    `agents` whom it may delegate to. `max_steps` is how often it asks in one turn; then the turn ends as partial, with what
+    there is. `must_end_with` names the tool that has to be its last call. `asks_human` lets it ask people: True, or how
+    many seconds an answer may take.
+    `model_timeout_seconds` bounds one answer.
     """
 
     name: str
@@ -59,6 +66,12 @@ class AgentSpec:
     max_attempts: int = 5
     retries: int = 3
     result_fields: tuple[JsonObject, ...] = ()
+    tools: tuple[Any, ...] = ()
+    agents: tuple[str, ...] = ()
+    max_steps: int = 20
+    must_end_with: str | None = None
+    asks_human: bool | float = False
+    model_timeout_seconds: float | None = None
     version: str = "1"
     when_arity: int = field(default=1)
 
@@ -96,6 +109,12 @@ def define_agent(
     retries: int = 3,
     result_fields: Sequence[Mapping[str, Any]] = (),
     on_request: bool = False,
+    tools: Sequence[Any] = (),
+    agents: Sequence[str] = (),
+    max_steps: int = 20,
+    must_end_with: str | None = None,
+    asks_human: bool | float = False,
+    model_timeout_seconds: float | None = None,
     version: str = "1",
     **unknown: Any,
 ) -> AgentSpec:
@@ -131,6 +150,22 @@ def define_agent(
     _check_number(name, "ttl_seconds", ttl_seconds, 0.001, 31_622_400)
     _check_number(name, "max_attempts", max_attempts, 1, 1000, whole=True)
     _check_number(name, "retries", retries, 0, 1000, whole=True)
+    _check_number(name, "max_steps", max_steps, 1, 10_000, whole=True)
+    if model_timeout_seconds is not None:
+        _check_number(name, "model_timeout_seconds", model_timeout_seconds, 0.001, 31_622_400)
+    if not isinstance(asks_human, bool):
+        _check_number(name, "asks_human", asks_human, 0.001, 31_622_400)
+    has_tools = as_tools(name, tools)
+    asked = _each(name, "agents", agents, str)
+    if run is not None and (has_tools or asked or must_end_with or asks_human):
+        _refuse(
+            name,
+            "tools",
+            "are for an agent that asks a model; a function calls what it wants by its context",
+            "wrong_type",
+        )
+    if must_end_with is not None:
+        _check_must(name, must_end_with, has_tools, asked, output, asks_human=bool(asks_human))
     _check_text(name, "version", version)
     with naming(f"agent {name}", f"/agents/{name}/result_fields"):
         wanted = check_fields(result_fields)
@@ -140,7 +175,8 @@ def define_agent(
         when=when, when_arity=_arity(name, when), updates=changed, updates_one=isinstance(updates, str),
         priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
         ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, retries=retries, result_fields=tuple(wanted),
-        version=version,
+        tools=has_tools, agents=asked, max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
+        model_timeout_seconds=model_timeout_seconds, version=version,
     )  # fmt: skip
 
 
@@ -214,12 +250,35 @@ def _check_prompt(name: str, prompt: object) -> None:
 def _check_model(name: str, model: object, system: object) -> None:
     if system is not None:
         _check_text(name, "system", system)
+    if isinstance(model, list | tuple):
+        if not model:
+            _refuse(name, "model", "is an empty list; name at least one", "required_field")
+        for each in model:
+            _check_model(name, each, None)
+        return
     is_model = not isinstance(model, type) and any(all(hasattr(model, a) for a in known) for known in _MODELS)
     if isinstance(model, str):
         _check_text(name, "model", model)
     elif model is not None and not is_model:
         _refuse(name, "model", "is a name such as 'openai-chat:gpt-5', a pydantic-ai model, a Harness, or None for "
                 f"HELIOGRAPH_MODEL, not {shown(model)}", "wrong_type")  # fmt: skip
+
+
+def _check_must(
+    name: str, must: object, tools: Sequence[Any], agents: Sequence[str], output: object, *, asks_human: bool
+) -> None:
+    """The last call has to be one that the agent can make, and makes its output; a type of its own cannot, too."""
+    _check_text(name, "must_end_with", must)
+    if output is not None:
+        _refuse(
+            name, "output", "and must_end_with exclude each other: the result of that tool is the output", "wrong_type"
+        )
+    if all(isinstance(each, Tool) for each in tools):  # what a toolset has is known when it is opened
+        known = [SUBMIT_RESULT, *(each.name for each in tools), *(f"{DELEGATE}{agent}" for agent in agents)]
+        known += [ASK_HUMAN] if asks_human else []
+        if must not in known:
+            _refuse(name, "must_end_with", f"names one of the agent's tools, {', '.join(known)}, not {shown(must)}",
+                    "invalid_enum")  # fmt: skip
 
 
 def _check_text(name: str, argument: str, value: object) -> None:

@@ -103,10 +103,14 @@ def react_to_ending(
     for draft in ending.drafts:
         builder.say(draft)
     builder.count(ending)
-    if ending.outcome == "success":
+    if ending.outcome in ("success", "partial"):  # what a limit has cut short is still the agent's output
         agent = workflow.agents[ending.agent]
         done = builder.say(_completed(ending, now))
-        builder.update(agent, ending.output, parent=done)
+        try:
+            builder.update(agent, ending.output, parent=done)
+        except AgentFailed:
+            if ending.outcome != "partial":  # what there was at the limit changes the state only where it fits
+                raise
         for name, payload in ending.emitted or [(name, _carried(ending)) for name in agent.emits]:
             builder.say(Draft(name, payload, ending.agent, done, now))
     else:
@@ -193,7 +197,7 @@ class _Builder:
 
     def count(self, ending: Ending) -> None:
         self.memory["turns"] += 1
-        self.memory["failed"] += ending.outcome not in ("success", "canceled")
+        self.memory["failed"] += ending.outcome not in ("success", "partial", "canceled")
         usage = self.memory["usage"]
         usage["inputTokens"] += ending.usage[0]
         usage["outputTokens"] += ending.usage[1]

@@ -35,6 +35,7 @@ class Workflow:
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     end_when: Callable[[Any], bool] | None = None
     max_activations: int = 1000
+    deps: Any = None  # handed to tools as it is
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:

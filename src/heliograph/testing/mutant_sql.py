@@ -109,7 +109,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "due_at = case when o.kind = 'cmd' then heliograph._due_again(o.deliveries, p_now) else o.due_at end",
          "set published_at = p_now, deliveries = o.deliveries + 1"),
     ),
-    "blind_retry": (("when w.effect in ('pure', 'idempotent') then '{\"outcome\": \"again\"}'", "when true then '{\"outcome\": \"again\"}'"),),
+    "blind_retry": (("when w.effect in ('pure', 'idempotent', 'transactional') then '{\"outcome\": \"again\"}'", "when true then '{\"outcome\": \"again\"}'"),),
     "defer_uncapped": (("if v_defers >= v_most then", "if false then"),),
     "cycles_allowed": (("from queue q where q.agent_id in (select a.agent_id from ancestor a)", "from queue q where false"),),
     "stop_no_check": (

@@ -9,7 +9,7 @@ from heliograph.testing.oracle_books import ANSWERED, TurnBook, WaitBook
 from heliograph.testing.oracle_turns import TurnOracle
 from heliograph.testing.twin_tables import interval, timestamp
 
-_MAY_REPEAT = ("pure", "idempotent")
+_MAY_REPEAT = ("pure", "idempotent", "transactional")
 _TOLD_ONCE = ("applied", "early", "duplicate", "late", "turn_done", "unknown_turn", "unknown_call", "bad_token")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from heliograph.app import Heliograph
 from heliograph.errors import DelegationFailed, HeliographError, StepInDoubt, ToolFailed
 from heliograph.testing.scenario_cast import LONG, Cast
+from heliograph.testing.sim_world import SimTransaction
 from heliograph.turn.calls import AFTERS, CALL_EFFECTS, Call, CallEffect, CallResult, Delegation
 from heliograph.turn.interruptions import Defer
 from heliograph.types import JsonObject
@@ -81,10 +82,16 @@ def bench(cast: Cast) -> Heliograph:
     """Steps of each effect class, pauses, and turns that are put off, some too often: K13, K14, L0-64, timers."""
     app = Heliograph("bench", reducers={"total": lambda old, new: old + new})
 
-    async def do(context: Context, call_id: str, effect: CallEffect) -> int | str:
+    async def do(
+        context: Context, call_id: str, effect: CallEffect, connection: SimTransaction | None = None
+    ) -> int | str:
         """What a step does to the world, somewhere in its middle."""
         await context.sleep(cast.plan.between("step", 0.0, 0.8))
-        cast.oracles.step_effect(context.turn_id, call_id, effect)
+        happens = partial(cast.oracles.step_effect, context.turn_id, call_id, effect)
+        if connection is None:
+            happens()
+        else:
+            connection.do(happens)
         pace = cast.plan.draw("step/pace")
         await context.sleep(cast.plan.between("step", 0.0, 0.5) if pace < 0.85 else 1.2 * cast.lease_seconds)
         cast.may_fail(context, 0.05)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
@@ -155,6 +156,28 @@ class SimEar:
                 self.world.stage.ears[key].remove(self)
 
 
+class SimTransaction:
+    """See `heliograph.world.Transaction`: what is done in it happens when the kernel call that ends it has been executed."""
+
+    def __init__(self, world: SimWorld):
+        self._world = world
+        self._effects: list[Callable[[], None]] = []
+        self.is_open = True
+
+    @property
+    def connection(self) -> SimTransaction:
+        return self
+
+    def do(self, effect: Callable[[], None]) -> None:
+        self._effects.append(effect)
+
+    async def commit(self, function: str, *args: object) -> Any:
+        if not self.is_open:
+            raise StoreUnavailable(f"{function} was not done: its transaction has ended")
+        self.is_open = False
+        return await self._world.call(function, *args, effects=self._effects)
+
+
 class SimWorld:
     """The world of one process. `slot` names it in the plan: a restarted worker is another process in the same slot."""
 
@@ -191,7 +214,7 @@ class SimWorld:
         await self.sleep(0.001)
         return function(*args)
 
-    async def call(self, function: str, *args: object) -> Any:
+    async def call(self, function: str, *args: object, effects: Iterable[Callable[[], None]] = ()) -> Any:
         site = f"{self.slot}/{function}"
         await self._travel(site)
         await self._suffer(f"{function}/before", BEFORE_CALL if self.is_mortal else ("lost",))
@@ -200,9 +223,23 @@ class SimWorld:
         if function == "suspend" and self.is_mortal:
             self._answer_early(args)
         answer = self.stage.execute(self.process.name, function, args)
+        if effects and answer[0]["outcome"] == "ok":
+            for effect in effects:
+                effect()
         await self._suffer(f"{function}/after", AFTER_CALL if self.is_mortal else ("lost_reply",))
         await self._travel(site)
         return answer
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[SimTransaction]:
+        if self.stage.loop.time() < self._cut_until:
+            raise StoreUnavailable("the simulator cut this process off")
+        await self._travel(f"{self.slot}/transaction")
+        transaction = SimTransaction(self)
+        try:
+            yield transaction
+        finally:
+            transaction.is_open = False
 
     def _answer_early(self, args: tuple[Any, ...]) -> None:
         """Somebody who knows a command before it is on its way reports its result before its turn suspends."""

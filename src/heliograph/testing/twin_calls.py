@@ -71,7 +71,8 @@ def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Ro
         return refused("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
     if wait["epoch"] == j.get_whole(item, "epoch"):
         return {"outcome": "fresh"}
-    return {"outcome": "again" if wait["effect"] in ("pure", "idempotent") or "blind_retry" in tx.bugs else "in_doubt"}
+    may_repeat = wait["effect"] != "once" or "blind_retry" in tx.bugs
+    return {"outcome": "again" if may_repeat else "in_doubt"}
 
 
 def _open_inline(tx: Transaction, item: Any) -> None:

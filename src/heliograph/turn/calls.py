@@ -95,7 +95,8 @@ class Journal:
     """What one run of an agent's function asks for, against what is recorded of the turn's calls.
 
     wanted: the calls without a result that the function waits for. problem: why the turn cannot go on, if it cannot.
-    why_not: why the function may not wait just now, if it may not.
+    why_not: why the function may not wait just now, if it may not. deferrals_before: how often the turn had been put
+    off when its agent last got on; what puts it off now is counted from there.
     """
 
     def __init__(self, agent: str, waits: Sequence[Wait]):
@@ -108,6 +109,7 @@ class Journal:
         self.wanted: dict[str, Asked] = {}
         self.problem: AgentFailed | None = None
         self.why_not: str | None = None
+        self.deferrals_before = 0
 
     @property
     def is_replaying(self) -> bool:

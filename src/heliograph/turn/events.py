@@ -30,9 +30,10 @@ class Hydrated:
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """The agent's work is done and this is its output."""
+    """The agent's work is done and this is its output; is_partial: as far as a limit let it come."""
 
     output: Json
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from heliograph.turn.calls import Journal
 from heliograph.turn.events import Acted, PutOff, Raised, Waiting
 from heliograph.turn.interruptions import Defer, Interruption, Suspended
 from heliograph.types import Json
-from heliograph.worker.ask import ask
 from heliograph.worker.context import Context
+from heliograph.worker.converse import converse
 from heliograph.worker.held import Held
 
 log = logging.getLogger("heliograph.worker")
@@ -30,18 +30,21 @@ Ended = Acted | Raised | Waiting | PutOff
 async def act(held: Held, context: Context, journal: Journal) -> tuple[Ended, tuple[int, int]]:
     """How one run of the agent ended, and the tokens it used. Cancellation and TurnLost pass through."""
     spec, world = held.spec, held.kit.world
-    usage = (0, 0)
+    usage, is_partial = (0, 0), False
     try:
         if spec.prompt is not None:
-            output, usage = await world.within(spec.timeout_seconds, ask(held, context))
+            answer = await world.within(spec.timeout_seconds, converse(held, context, journal))
+            output, is_partial = answer.output, answer.is_partial
+            usage = answer.spent.input_tokens, answer.spent.output_tokens
         elif inspect.iscoroutinefunction(spec.run):
             output = to_json(await world.within(spec.timeout_seconds, spec.run(context)))
         else:
             output = to_json(await world.within(spec.timeout_seconds, _run_plain(held, context, journal)))
         journal.check_left()
         check_size(output, f"what agent {spec.name} returned", "/output")
-        _try_update(held, output)
-        return Acted(output), usage
+        if not is_partial:
+            _try_update(held, output)
+        return Acted(output, is_partial), usage
     except (Interruption, BaseExceptionGroup) as left:
         return _left(_meant(left), held, journal), usage
     except TurnTimedOut:
@@ -82,10 +85,11 @@ def _failed(error: BaseException, held: Held, journal: Journal) -> Raised | PutO
     """The event of a run that raised. A model that may answer later is asked later, as often as the agent allows."""
     claimed, spec = held.claimed, held.spec
     error = journal.problem or error  # what went wrong before counts: this may well follow from it
-    if isinstance(error, HarnessError) and error.recoverable and claimed.defers < spec.retries:
-        attempt = claimed.defers + 1
+    at_most = journal.deferrals_before + spec.retries
+    if isinstance(error, HarnessError) and error.recoverable and claimed.defers < at_most:
+        attempt = claimed.defers - journal.deferrals_before + 1
         delay = backoff_seconds(attempt, jitter_of(claimed.turn_id, attempt))
-        return PutOff(shown(error.message, 500), max(delay, error.retry_after_seconds), spec.retries)
+        return PutOff(shown(error.message, 500), max(delay, error.retry_after_seconds), at_most)
     if isinstance(error, HeliographError):
         code = error.code if error.code.isupper() else ACTION_FAILED
         return Raised("failed", code, shown(error.message, MESSAGE_MAX), error.recoverable)

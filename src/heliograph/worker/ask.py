@@ -1,70 +1,111 @@
-"""Ask a model once, and say what it says: harness:start, deltas as they come, text:complete, harness:end."""
+"""Ask a model one question, and say what it says: harness:start, deltas as they come, text:complete, harness:end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
-from heliograph.errors import HarnessError, HeliographError, shown, told
-from heliograph.ports import ModelReply, ModelRequest, TextDelta
-from heliograph.reactive.template import substitute
+from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, shown, told
+from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried, check_json
 from heliograph.types import Json
-from heliograph.worker.context import Context
 from heliograph.worker.held import Held
 from heliograph.worker.voice import Voice
 
 _MESSAGE_MAX = 2000
+_Drafted = Callable[[str, Json, int | str], Draft]
 
 
-async def ask(held: Held, context: Context) -> tuple[Json, tuple[int, int]]:
-    """The model's answer and the tokens it took. Raises what the harness raises, after harness:error."""
-    spec, voice, world = held.spec, held.voice, held.kit.world
-    harness = held.kit.harness_of(spec.model)
-    prompt = spec.prompt(context) if callable(spec.prompt) else fill(spec.prompt or "", context)
+async def ask(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelReply:
+    """The answer of the agent's model; of the next one, where it has several and one fails.
+
+    Raises HarnessError where all fail, each after its harness:error: one that may pass, if there is one.
+    """
+    models = held.spec.model if isinstance(held.spec.model, list | tuple) else [held.spec.model]
+    request = ModelRequest(tuple(messages), held.spec.system, held.spec.output, tuple(tools))
+    failed: list[HarnessError] = []
+    for model in models:
+        try:
+            return await _ask(held, held.kit.harness_of(model), request)
+        except HarnessError as error:
+            failed.append(error)
+    raise next((error for error in failed if error.recoverable), failed[-1])
+
+
+async def _ask(held: Held, harness: Harness, request: ModelRequest) -> ModelReply:
+    voice, world, seconds = held.voice, held.kit.world, held.spec.model_timeout_seconds
     started = world.monotonic()
 
     def draft(name: str, payload: Json, parent: int | str) -> Draft:
         # checked here, where it ends this turn with a reason: a store that refuses it later ends it with none
-        return Draft(name, check_json(payload), spec.name, parent, world.now())
+        return Draft(name, check_json(payload), held.spec.name, parent, world.now())
 
-    start = voice.say(draft("harness:start", {"model": harness.model, "input": carried(prompt)}, context.activation_id))
-    offsets = {"text": 0, "thinking": 0}
+    said: Json = {"model": harness.model, "input": carried(request.prompt)}
+    start = voice.say(draft("harness:start", said, held.claimed.activation_id))
     try:
-        async for chunk in harness.stream(ModelRequest(prompt, spec.system, spec.output)):
-            if isinstance(chunk, ModelReply):
-                return _finish_reply(chunk, voice, start, draft, round((world.monotonic() - started) * 1000))
-            kind = "text" if isinstance(chunk, TextDelta) else "thinking"
-            if chunk.content:
-                voice.say_now(draft(f"{kind}:delta", {"content": chunk.content, "offset": offsets[kind]}, start))
-                offsets[kind] += len(chunk.content)
-        raise HarnessError(f"the harness for {harness.model} ended without a reply")
+        try:
+            reply = await world.within(seconds, _streamed(harness, request, voice, start, draft))
+        except TurnTimedOut as error:
+            raise HarnessError(f"{harness.model} did not answer within {seconds:g} s", code="MODEL_TIMEOUT",
+                               recoverable=True) from error  # fmt: skip
     except Exception as error:
         failure = error if isinstance(error, HeliographError) else HarnessError(told(error, _MESSAGE_MAX))
         message = shown(failure.message, _MESSAGE_MAX)
         payload: Json = {"error": message, "code": failure.code, "message": message, "recoverable": failure.recoverable}
         voice.say(draft("harness:error", payload, start))
         raise
+    _finish_reply(reply, voice, start, draft, round((world.monotonic() - started) * 1000))
+    return reply
 
 
-def _finish_reply(
-    reply: ModelReply, voice: Voice, start: int, draft: Callable[[str, Json, int | str], Draft], duration_ms: int
-) -> tuple[Json, tuple[int, int]]:
+async def _streamed(harness: Harness, request: ModelRequest, voice: Voice, start: int, draft: _Drafted) -> ModelReply:
+    heard = {"text": "", "thinking": ""}
+
+    def say(kind: str, content: str) -> None:
+        if content:
+            voice.say_now(draft(f"{kind}:delta", {"content": content, "offset": len(heard[kind])}, start))
+            heard[kind] += content
+
+    async with AsyncExitStack() as stack:
+        chunks = harness.stream(request)
+        if hasattr(chunks, "aclose"):  # what is left unfinished lets go of its connection here, and not some time later
+            stack.push_async_callback(chunks.aclose)
+        async for chunk in chunks:
+            match chunk:
+                case TextDelta(content):
+                    say("text", content)
+                case ThinkingDelta(content):
+                    say("thinking", content)
+                case ModelReply():
+                    _check_reply(harness.model, chunk, heard)
+                    say("text", chunk.text[len(heard["text"]) :])  # what a harness that does not stream has not said
+                    say("thinking", chunk.thinking[len(heard["thinking"]) :])
+                    return chunk
+                case _:
+                    raise HarnessError(f"the harness for {harness.model} yielded {shown(chunk)}, which is none of "
+                                       "TextDelta, ThinkingDelta and ModelReply")  # fmt: skip
+    raise HarnessError(f"the harness for {harness.model} ended without a reply")
+
+
+def _check_reply(model: str, reply: ModelReply, heard: Mapping[str, str]) -> None:
+    """Raises HarnessError for an answer that cannot be gone on with, or is not the one that was streamed."""
+    for kind, whole in (("text", reply.text), ("thinking", reply.thinking)):
+        if not whole.startswith(heard[kind]):
+            raise HarnessError(f"the harness for {model} streamed another {kind} than its reply has")
+    ids = [call.id for call in reply.tool_calls]
+    if twice := next((each for n, each in enumerate(ids) if each in ids[:n]), None):
+        raise HarnessError(f"{model} called two tools under one id, {shown(twice)}", recoverable=True)
+
+
+def _finish_reply(reply: ModelReply, voice: Voice, start: int, draft: _Drafted, duration_ms: int) -> None:
     if reply.thinking:
         voice.say(draft("thinking:complete", {"content": reply.thinking}, start))
-    voice.say(draft("text:complete", {"content": reply.text}, start))
+    if reply.text or not reply.tool_calls:
+        voice.say(draft("text:complete", {"content": reply.text}, start))
+    usage: dict[str, Any] = {"inputTokens": reply.input_tokens, "outputTokens": reply.output_tokens}
+    if reply.cost_usd is not None:
+        usage["costUsd"] = reply.cost_usd
     output: Json = reply.text if reply.output is None else reply.output
-    usage: Json = {"inputTokens": reply.input_tokens, "outputTokens": reply.output_tokens}
     voice.say(draft("harness:end", {"usage": usage, "output": carried(output), "durationMs": duration_ms}, start))
-    return output, (reply.input_tokens, reply.output_tokens)
-
-
-def fill(template: str, context: Context) -> str:
-    """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never templates (S8).
-
-    Raises InvalidInput (`template_undefined`) naming what there is.
-    """
-    values: dict[str, Any] = {f"state.{key}": value for key, value in context.document.items()}
-    values |= {"signal.name": context.signal.name, "signal.payload": context.signal.payload}
-    return substitute(template, values)

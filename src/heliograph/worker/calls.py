@@ -10,10 +10,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from heliograph.codes import DELEGATION_TIMEOUT
-from heliograph.errors import AgentFailed, DelegationFailed, InvalidInput, StepInDoubt, ToolFailed, ToolTimedOut, shown
+from heliograph.errors import AgentFailed, InvalidInput, shown
 from heliograph.reactive.state import to_json
-from heliograph.records import Wait
 from heliograph.signals.payload import check_payload
 from heliograph.turn.calls import (
     AFTERS,
@@ -29,22 +27,23 @@ from heliograph.turn.calls import (
     check_name,
     check_one_of,
     check_timeout,
-    result_of,
 )
-from heliograph.turn.interruptions import Defer, Suspended, check_seconds
-from heliograph.types import Json, JsonObject
+from heliograph.turn.interruptions import Defer, check_seconds
+from heliograph.types import Json
+from heliograph.worker.asking import Asking
 from heliograph.worker.held import Held
+from heliograph.worker.people import People
 from heliograph.worker.steps import Steps, is_inside_step
 
 _INSTANCE_MAX = 160  # a turn id that somebody chose may be long; its end tells it from others
 
 
-class Calls:
+class Calls(People):
     """The part of a `Context` that waits. Between calls a function may depend only on its context and on results."""
 
     def __init__(self, held: Held, journal: Journal):
         self._journal = journal
-        self._steps = Steps(held)
+        self._asking = Asking(journal, Steps(held))
         self._workflow = held.workflow
         self._agent = held.claimed.agent
         self._turn_id = held.claimed.turn_id
@@ -64,15 +63,15 @@ class Calls:
         and the call, also before it is made. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
         """
         call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token)
-        return self._value(self._tools([call])[0])
+        return self._asking.value(self._tools([call])[0])
 
     def calls(self, calls: Sequence[Call | Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
         """Several at once: their results in the order of `calls`, when all are there. Raises InvalidInput."""
-        return self._all(self._tools(calls))
+        return self._asking.all(self._tools(calls))
 
     def as_completed(self, calls: Sequence[Call | Delegation]) -> AsyncIterator[CallResult]:
         """Several at once: each result as it comes, in an order that is the same whenever the function runs again."""
-        return self._each(self._tools(calls))
+        return self._asking.each(self._tools(calls))
 
     def step(
         self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
@@ -81,8 +80,10 @@ class Calls:
         """Do something here and now, once: run `function(*args)`, plain or async, and record its result as JSON.
 
         Run again, the turn gets the recorded result. effect: what may happen if a worker dies in the middle: `pure` and
-        `idempotent` are done again, `once` and `transactional` are not. Raises StepInDoubt then; ToolFailed,
-        which carries what the function raised; ToolTimedOut; InvalidInput.
+        `idempotent` are done again, `once` is not: it raises StepInDoubt. A `transactional` function is async and gets a
+        connection to the database before its arguments; what it does there is committed together with its result, and
+        after a crash neither is there, and it is done again. Raises ToolFailed, which carries what the function raised;
+        ToolTimedOut; InvalidInput.
         """
         self._check_may_wait("step")
         check_one_of(effect, "the effect of a step", CALL_EFFECTS)
@@ -91,7 +92,7 @@ class Calls:
                                code="wrong_type")  # fmt: skip
         asked = Asked(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
                       None, check_timeout(timeout), effect)  # fmt: skip
-        return self._step(asked, function, args)
+        return self._asking.step(asked, function, args)
 
     def pause(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait for so long, holding nothing; for waits of milliseconds there is `sleep`.
@@ -115,11 +116,11 @@ class Calls:
         hands on this turn's own. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`).
         """
         child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id)
-        return self._value(self._tools([child])[0])
+        return self._asking.value(self._tools([child])[0])
 
     def delegates(self, delegations: Sequence[Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
         """Several children at once: their results in the order of `delegations`, when all have ended."""
-        return self._all(self._tools(delegations))
+        return self._asking.all(self._tools(delegations))
 
     def defer(self, reason: str, seconds: float) -> NoReturn:
         """Put the turn off, as `raise Defer(reason, seconds)` does: it is run again from its start after that time."""
@@ -164,72 +165,11 @@ class Calls:
         if why is not None:
             raise AgentFailed(f"agent {self._agent} cannot {what}: {why}")
 
-    # ── What comes of it ──
-
-    async def _value(self, asked: Asked) -> Json:
-        [result] = await self._all([asked])
-        return value_of(asked, result)
-
-    async def _all(self, asked: list[Asked]) -> list[CallResult]:
-        waits = [self._journal.find(call) for call in asked]
-        unresolved = [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)]
-        if unresolved:
-            await self._suspend(unresolved)
-        return [result_of(wait) for wait in waits if wait is not None]
-
-    async def _each(self, asked: list[Asked]) -> AsyncIterator[CallResult]:
-        waits = [self._journal.find(call) for call in asked]
-        resolved = [wait for wait in waits if wait is not None and _is_resolved(wait)]
-        for wait in sorted(resolved, key=lambda each: each.resolved_position or 0):
-            yield result_of(wait)
-        if len(resolved) < len(asked):
-            await self._suspend(
-                [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)], each=True
-            )
-
-    async def _step(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        wait = self._journal.find(asked)
-        result = (
-            result_of(wait) if wait is not None and _is_resolved(wait) else await self._steps.run(asked, function, args)
-        )
-        return value_of(asked, result)
-
     async def _pause(self, asked: Asked) -> None:
         wait = self._journal.find(asked)
         if wait is None and asked.timeout_seconds is not None and asked.timeout_seconds > self._ttl_seconds:
             raise InvalidInput(f"a pause of {asked.timeout_seconds:g} s is longer than this turn has left to live, "
                                f"{self._ttl_seconds:g} s; give agent {self._agent} a larger ttl_seconds",
                                code="out_of_range")  # fmt: skip
-        if not _is_resolved(wait):
-            await self._suspend([asked])
-
-    async def _suspend(self, asked: Sequence[Asked], *, each: bool = False) -> NoReturn:
-        self._journal.want(asked, each=each)
-        await self._steps.settled()  # steps beside this call are to be recorded before the turn is given back
-        raise Suspended(asked[0].call_id)
-
-
-def value_of(asked: Asked, result: CallResult) -> Json:
-    """The output of a call that went well. Raises what an agent is told of one that did not."""
-    if result.status == "success":
-        return result.output
-    error: JsonObject = result.error or {}
-    message = str(error.get("message") or result.status)
-    code = str(error["code"]) if error.get("code") else None
-    if asked.kind == "child":
-        is_late = code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None  # else it is the child's own
-        raise DelegationFailed(
-            f"agent {asked.tool} (call {asked.call_id}) did not succeed: {message}",
-            code=code if is_late else None, agent=asked.tool, call_id=asked.call_id, outcome=result.status,
-            error=error,
-        )  # fmt: skip
-    if result.status == "unknown":
-        raise StepInDoubt(f"{asked.tool} (call {asked.call_id}) began and it is not known whether it happened: {message}",
-                          step=asked.tool, call_id=asked.call_id)  # fmt: skip
-    kind = ToolTimedOut if result.status == "timeout" else ToolFailed
-    raise kind(f"{asked.tool} (call {asked.call_id}): {message}", code=code, tool=asked.tool, call_id=asked.call_id,
-               error=error)  # fmt: skip
-
-
-def _is_resolved(wait: Wait | None) -> bool:
-    return wait is not None and wait.state == "resolved"
+        if wait is None or wait.state != "resolved":
+            await self._asking.suspend([asked])

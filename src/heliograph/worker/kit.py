@@ -10,6 +10,7 @@ from heliograph.ledger.client import Ledger
 from heliograph.ports import Harness
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed, Written
+from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.interruptions import Interruption
 from heliograph.worker.gates import RunGates
 from heliograph.world import World
@@ -56,6 +57,7 @@ class Kit:
     sends_commands: bool = False
     prune_after_seconds: float | None = None
     gates: RunGates = field(default_factory=RunGates)
+    toolbox: Toolbox = field(default_factory=Toolbox)
 
     @property
     def wires(self) -> list[str]:

@@ -10,12 +10,19 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from heliograph.codes import IN_DOUBT, RESOURCE_EXHAUSTED, TOOL_ERROR, TOOL_TIMEOUT
-from heliograph.errors import AgentFailed, HeliographError, KernelRefused, StoreUnavailable, TurnTimedOut, told
+from heliograph.errors import (
+    AgentFailed,
+    HeliographError,
+    KernelRefused,
+    StepInDoubt,
+    StoreUnavailable,
+    TurnTimedOut,
+    told,
+)
 from heliograph.reactive.state import check_size, to_json
 from heliograph.records import Begun, CallStatus, Wait, Written
 from heliograph.signals.model import Draft
@@ -25,8 +32,11 @@ from heliograph.types import JsonObject
 from heliograph.worker.held import Held
 from heliograph.worker.kit import TurnLost, gate_of, lost
 from heliograph.worker.telling import tell_step
+from heliograph.world import Transaction
 
-_MAY_REPEAT = ("pure", "idempotent")
+_CERTAIN = ("pure", "idempotent", "transactional")  # nothing is in doubt when one of these is given up
+_TRIES = 3
+_LOST = "connection_lost"
 _inside: ContextVar[bool] = ContextVar("heliograph_inside_step", default=False)
 
 
@@ -57,35 +67,88 @@ class Steps:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._in_flight.add(done)
         try:
-            begun = await _reached(self._begin(asked))
-            if begun.outcome == "stale":
-                raise lost(self._claimed.turn_id)
-            if begun.outcome == "refused":
-                raise AgentFailed(f"step {asked.tool} was not begun: {begun.message}", code=RESOURCE_EXHAUSTED)
-            if begun.outcome in ("done", "in_doubt"):
-                return _known(asked, begun)
+            if (known := await self.begin(asked)) is not None:
+                return known
+            self._voice.say_now(self._called(asked))
             tell_step(self._kit.world, self._claimed, asked.step_id, self._voice.phase)
-            started_at = self._kit.world.now()
+            if asked.effect == "transactional":
+                return await self._do_in_transaction(asked, function, args)
             result = await self._do(asked, function, args)
-            await self._kit.world.point("before_record")
-            written = await _reached(
-                self._voice.commit(partial(self._record, result), self._drafts(asked, result, started_at))
-            )
-            if written.outcome == "refused":
-                raise AgentFailed(
-                    f"the result of step {asked.tool} was not taken: {written.message}", code=written.code
-                )
+            await self.record(asked, result, [self._resulted(asked, result)])
             return result
         finally:
             self._in_flight.discard(done)
             done.cancel()
 
+    async def fail(self, asked: Asked, code: str, message: str) -> CallResult:
+        """Record that a step has failed, whose result cannot be recorded. Raises TurnLost, AgentFailed."""
+        result = CallResult(asked.call_id, "failed", None, _error(code, message, is_recoverable=False))
+        await self.record(asked, result, [self._resulted(asked, result)])
+        return result
+
+    async def begin(self, asked: Asked) -> CallResult | None:
+        """Commit the intent. None: it may be done now; else what is known of it. Raises TurnLost, AgentFailed."""
+        begun = await _reached(self._begin(asked))
+        if begun.outcome == "stale":
+            raise lost(self._claimed.turn_id)
+        if begun.outcome == "refused":
+            raise AgentFailed(f"step {asked.tool} was not begun: {begun.message}", code=RESOURCE_EXHAUSTED)
+        return _known(asked, begun) if begun.outcome in ("done", "in_doubt") else None
+
+    async def record(self, asked: Asked, result: CallResult, drafts: list[Draft]) -> None:
+        """Commit the result, with what is said of it. Raises TurnLost, AgentFailed."""
+        await self._kit.world.point("before_record")
+        written = await _reached(self._voice.commit(partial(self._record, result), drafts))
+        if written.outcome == "refused":
+            raise AgentFailed(f"the result of step {asked.tool} was not taken: {written.message}", code=written.code)
+
+    async def _do_in_transaction(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+        """Commit the effect and its result together, or neither; the function's first argument is the connection.
+
+        Whatever it raises undoes the effect, and is recorded by itself. Raises TurnLost, AgentFailed.
+        """
+        for _ in range(_TRIES):
+            try:
+                async with self._kit.world.transaction() as transaction:
+                    result = await self._do(asked, function, (transaction.connection, *args))
+                    outcome = "undone"
+                    if result.status == "success":
+                        outcome = await self._commit(transaction, asked, result)
+            except StoreUnavailable as error:
+                raise TurnLost(f"given up, the store cannot be asked: {error.message}") from error
+            except KernelRefused as error:  # of a transaction that cannot be committed nothing has happened
+                message = f"it was undone: {error.message}"
+                result = CallResult(asked.call_id, "failed", None, _error(TOOL_ERROR, message, is_recoverable=True))
+                outcome = "undone"
+            if outcome == "undone":
+                await self.record(asked, result, [self._resulted(asked, result)])
+            if outcome in ("ok", "undone"):
+                return result
+            if (known := await self.begin(asked)) is not None:
+                return known
+        raise TurnLost(f"given up, step {asked.tool} could not be committed {_TRIES} times")
+
+    async def _commit(self, transaction: Transaction, asked: Asked, result: CallResult) -> str:
+        """'ok', 'duplicate', or 'lost': the connection broke, and nothing of it is there. Raises also what the store says."""
+
+        async def send(said: int, drafts: list[dict[str, object]], _first: int) -> Written:
+            try:
+                return await self._kit.ledger.record_call_in(transaction, self._item(result, said, drafts))
+            except StoreUnavailable:
+                # either both are there or neither, and only the kernel knows
+                begun = await self._kit.ledger.begin_call(self._intent(asked))
+                outcome = {"done": "duplicate", "stale": "stale"}.get(begun.outcome, "refused")
+                return Written(self._claimed.turn_id, outcome, code=_LOST)  # type: ignore[arg-type]
+
+        await self._kit.world.point("before_record")
+        written = await self._voice.commit(send, [self._resulted(asked, result)])
+        if written.outcome == "refused" and written.code != _LOST:
+            raise AgentFailed(f"the result of step {asked.tool} was not taken: {written.message}", code=written.code)
+        return "lost" if written.outcome == "refused" else written.outcome
+
     async def _begin(self, asked: Asked) -> Begun:
         await self._kit.world.point("before_begin")
-        return await self._kit.ledger.begin_call({
-            **gate_of(self._claimed), "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool,
-            "effect": asked.effect, "timeout_seconds": asked.timeout_seconds,
-        })  # fmt: skip
+        return await self._kit.ledger.begin_call(self._intent(asked))
 
     async def _do(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
         """The effect itself, as a result. What the function raises is a result, too."""
@@ -93,11 +156,12 @@ class Steps:
         try:
             output = to_json(await self._kit.world.within(asked.timeout_seconds, self._invoke(function, args)))
             check_size(output, f"what step {asked.tool} returned", "/output")
-        except TurnTimedOut:
-            # it was given up in the middle: whether it happened is known only of what may be repeated anyway
-            status: CallStatus = "timeout" if asked.effect in _MAY_REPEAT else "unknown"
-            message = f"it took longer than {asked.timeout_seconds:g} s"
-            return CallResult(asked.call_id, status, None, _error(TOOL_TIMEOUT, message, is_recoverable=True))
+        except TurnTimedOut as error:
+            # it was given up in the middle: whether it happened is known only of what may be repeated, or is undone
+            status: CallStatus = "timeout" if asked.effect in _CERTAIN else "unknown"
+            return CallResult(asked.call_id, status, None, _error(TOOL_TIMEOUT, error.message, is_recoverable=True))
+        except StepInDoubt as error:  # the function says so itself: it was cut off from whoever does it
+            return CallResult(asked.call_id, "unknown", None, _error(error.code, error.message, is_recoverable=False))
         except HeliographError as error:
             code = error.code if error.code.isupper() else TOOL_ERROR
             return CallResult(
@@ -116,20 +180,33 @@ class Steps:
         return await result if inspect.isawaitable(result) else result
 
     async def _record(self, result: CallResult, said: int, drafts: list[dict[str, object]], _first: int) -> Written:
-        return await self._kit.ledger.record_call({
+        return await self._kit.ledger.record_call(self._item(result, said, drafts))
+
+    def _intent(self, asked: Asked) -> dict[str, Any]:
+        return {
+            **gate_of(self._claimed), "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool,
+            "effect": asked.effect, "timeout_seconds": asked.timeout_seconds,
+        }  # fmt: skip
+
+    def _item(self, result: CallResult, said: int, drafts: list[dict[str, object]]) -> dict[str, Any]:
+        return {
             **gate_of(self._claimed), "call_id": result.call_id, "status": result.status, "result": result.output,
             "error": result.error, "signals": drafts, "said": said,
-        })  # fmt: skip
+        }  # fmt: skip
 
-    def _drafts(self, asked: Asked, result: CallResult, started_at: datetime) -> list[Draft]:
-        """A step in the log is what any call is there. Its arguments are not told: they may be anything, secrets too."""
-        agent, parent, now = self._claimed.agent, self._claimed.activation_id, self._kit.world.now()
+    def _called(self, asked: Asked) -> Draft:
+        """A step in the log is what any call is there; whoever follows sees it while it is under way. The arguments of
+        `ctx.step` are not told: they may be anything, secrets too."""
+        said: JsonObject = {"id": asked.call_id, "name": asked.tool, "input": carried(asked.input)}
+        return self._draft("tool:call", said)
+
+    def _resulted(self, asked: Asked, result: CallResult) -> Draft:
         said: JsonObject = {"id": result.call_id, "name": asked.tool, "status": result.status}
         said |= {"output": carried(result.output)} if result.status == "success" else {"error": result.error}
-        return [
-            Draft("tool:call", {"id": result.call_id, "name": asked.tool, "input": None}, agent, parent, started_at),
-            Draft("tool:result", said, agent, parent, now),
-        ]
+        return self._draft("tool:result", said)
+
+    def _draft(self, name: str, said: JsonObject) -> Draft:
+        return Draft(name, said, self._claimed.agent, self._claimed.activation_id, self._kit.world.now())
 
 
 async def _reached(work: Awaitable[T]) -> T:

@@ -4,7 +4,8 @@
 -- begin_call: announce effects before they happen. p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect,
 --   timeout_seconds}]. effect: pure, idempotent, transactional or once (unless said otherwise: once).
 --   Answers [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': do it; so answers the same epoch again, which
---   has not done it before it has this answer. 'again': another owner began it, and it may be repeated. 'done', with
+--   has not done it before it has this answer. 'again': another owner began it, and it may be repeated; what is
+--   transactional and open has not happened, since it is committed together with its result. 'done', with
 --   status and content: it is recorded. 'in_doubt', with the same: another owner began it, it may have happened, and it
 --   must not happen twice, so it counts as unknown from now on. 'stale'. 'refused' with code and message
 --   (too_many_waits; not_inline: the id belongs to a call that the turn waits for).
@@ -35,7 +36,7 @@ begin
                     when w.kind <> 'inline' then heliograph._refused('not_inline', format('call %s is waited for as a %s',
                                              i.item ->> 'call_id', w.kind))
                     when w.epoch = (i.item ->> 'epoch')::bigint then '{"outcome": "fresh"}'
-                    when w.effect in ('pure', 'idempotent') then '{"outcome": "again"}'
+                    when w.effect in ('pure', 'idempotent', 'transactional') then '{"outcome": "again"}'
                     else '{"outcome": "in_doubt"}' end as verdict
           from jsonb_array_elements(p_items) with ordinality i (item, n)
           left join lateral (

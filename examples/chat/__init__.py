@@ -1,0 +1,1 @@
+"""Chat: several turns of one agent, each a message."""

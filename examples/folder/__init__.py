@@ -1,0 +1,1 @@
+"""Folder: fork and join, one child for each file."""

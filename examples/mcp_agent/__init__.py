@@ -1,0 +1,1 @@
+"""An agent around an MCP server."""

@@ -1,0 +1,54 @@
+"""An agent whose tools are those of an MCP server: the time anywhere, by the public server mcp-server-time.
+
+    pip install 'heliograph[mcp]' mcp-server-time
+    python -m examples.mcp_agent.app "What time is it in Tokyo?"
+
+The server is a program that one worker starts once, for all turns. Its tools only read, which we know and say, so a call
+that a lost worker had begun is simply made again. HELIOGRAPH_MODEL names the model; without it a script plays its part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+from heliograph import AssistantMessage, Heliograph, MCPServer, ModelRequest, ScriptedModel, ToolCall, ToolMessage
+
+CITIES = {"tokyo": "Asia/Tokyo", "oslo": "Europe/Oslo", "lima": "America/Lima"}
+
+clock = MCPServer(
+    [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"],
+    name="time",
+    tools=["get_current_time", "convert_time"],  # what it may have some day besides these, the agent does not get
+    effect="pure",
+    timeout_seconds=20,
+)
+
+
+def script(request: ModelRequest) -> list[ToolCall] | str:
+    """What a model would do: ask for the time of each city that is named, and say it."""
+    wanted = [zone for city, zone in CITIES.items() if city in request.prompt.lower()] or ["UTC"]
+    if not any(isinstance(message, AssistantMessage) for message in request.messages):
+        return [ToolCall(zone, "get_current_time", {"timezone": zone}) for zone in wanted]
+    told = [message for message in request.messages if isinstance(message, ToolMessage)]
+    return "; ".join(
+        f"{m.content['timezone']}: {m.content['datetime']}" if isinstance(m.content, dict) else json.dumps(m.content)
+        for m in told
+    )
+
+
+app = Heliograph("clock")
+app.prompt_agent(
+    "timekeeper", "{state.question}", model=None if os.environ.get("HELIOGRAPH_MODEL") else ScriptedModel(script),
+    activate_on=["workflow:start"], updates="answer", tools=[clock],
+)  # fmt: skip
+
+
+async def main(question: str) -> None:
+    print((await app.run({"question": question})).state["answer"])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

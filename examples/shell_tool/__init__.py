@@ -1,0 +1,1 @@
+"""An external tool in plain shell."""

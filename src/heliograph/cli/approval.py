@@ -1,0 +1,121 @@
+"""`helio approval`: what waits for a person, and what the person says to it."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import shlex
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heliograph.cli.files import read_value
+from heliograph.cli.output import duration, json_line, line, moment, note
+from heliograph.cli.reading import open_client, open_existing
+from heliograph.errors import InvalidInput, shown
+
+if TYPE_CHECKING:
+    from heliograph.client import Client
+    from heliograph.client.people import HumanTask
+
+_QUESTION_WIDTH = 200
+_JSON_WIDTH = 400
+
+
+def list_tasks(options: Namespace) -> int:
+    """0 also where nothing waits."""
+    tasks = asyncio.run(_list(options.run, options.limit))
+    for task in tasks:
+        if options.json:
+            json_line(task)
+        else:
+            _print(task)
+    if not tasks and not options.json:
+        note("nothing waits for a person")
+    return 0
+
+
+def grant(options: Namespace) -> int:
+    arguments: Any = None
+    if options.arguments is not None:
+        arguments = read_value("--arguments", options.arguments)
+        if not isinstance(arguments, dict):
+            raise InvalidInput(f"--arguments: an object, not {shown(arguments)}", code="wrong_type", path="--arguments")
+
+    def said(client: Client) -> Awaitable[str]:
+        return client.grant(options.turn, options.call_id, arguments=arguments, by=_name(options))
+
+    return _say(options, "granted", said)
+
+
+def deny(options: Namespace) -> int:
+    def said(client: Client) -> Awaitable[str]:
+        return client.deny(options.turn, options.call_id, reason=options.reason, by=_name(options))
+
+    return _say(options, "denied", said)
+
+
+def answer(options: Namespace) -> int:
+    value = options.text if options.value is None else read_value("--value", options.value)
+
+    def said(client: Client) -> Awaitable[str]:
+        return client.answer(options.turn, options.call_id, value, by=_name(options))
+
+    return _say(options, "answered", said)
+
+
+def _say(options: Namespace, what: str, said: Callable[[Client], Awaitable[str]]) -> int:
+    outcome = asyncio.run(_said(options, said))
+    if options.json:
+        json_line({"turn_id": options.turn, "call_id": options.call_id, "outcome": outcome})
+    else:
+        again = " before, and so it stays" if outcome == "duplicate" else ""
+        line(f"call {options.call_id} of {options.turn} is {what}{again}")
+    return 0
+
+
+async def _said(options: Namespace, said: Callable[[Client], Awaitable[str]]) -> str:
+    async with open_client(f"turn {options.turn}") as client:
+        return await said(client)
+
+
+async def _list(run_id: str | None, limit: int) -> list[HumanTask]:
+    from heliograph.client.people import read_tasks
+
+    async with open_existing(None if run_id is None else f"run {run_id}") as reader:
+        if run_id is not None:
+            await reader.run(run_id)  # a name that means nothing is told
+        return await read_tasks(reader, run_id, limit)
+
+
+def _print(task: HumanTask) -> None:
+    """What is asked, since when and until when, and the command that answers it. What agents say is data."""
+    asked = shown(task.question or task.tool, _QUESTION_WIDTH)
+    line(f"{asked} {_short(task.arguments)}" if task.wants == "decision" else asked)
+    left = "no deadline" if task.deadline is None else f"{duration(task.deadline - datetime.now(UTC))} left"
+    edits = ", the arguments may be changed" if task.may_edit else ""
+    line(f"    {task.agent}, since {moment(task.since)}, {left}{edits}")
+    if task.options:
+        line(f"    one of: {', '.join(shown(option) for option in task.options)}")
+    if task.form is not None and task.wants == "answer":
+        line(f"    form: {_short(task.form)}")
+    verb, rest = (
+        ("grant", "") if task.wants == "decision" else ("answer", " TEXT" if task.form is None else " --value JSON")
+    )
+    line(f"    {shlex.join(['helio', 'approval', verb, task.turn_id, task.call_id])}{rest}")
+
+
+def _short(value: Any) -> str:
+    return shown(msgspec.json.encode(value).decode(), _JSON_WIDTH)
+
+
+def _name(options: Namespace) -> str:
+    if options.by is not None:
+        return str(options.by)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a process without a login
+        return "helio"

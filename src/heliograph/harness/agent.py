@@ -1,0 +1,70 @@
+"""Any pydantic-ai Agent as a harness: its instructions, its own tools and its output, asked as if it were one model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pydantic
+from pydantic_ai import Agent, AgentRunResult, AgentRunResultEvent, DeferredToolRequests, ExternalToolset
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.messages import ModelResponse
+
+from heliograph.errors import HarnessError, InvalidInput, shown
+from heliograph.harness.pydantic import call_of, chunk_of, cost_of, definitions, harness_error, messages_of, raw_of
+from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
+from heliograph.types import Json
+
+
+class AgentHarness:
+    """Asks `agent`, a pydantic_ai.Agent, with `deps` for its tools and instructions.
+
+    The tools of the Heliograph agent are offered beside its own, and carried out durably as ever. Its own run inside of
+    the one question: nothing of them is recorded, and a question that is asked again runs them again.
+    """
+
+    def __init__(self, agent: Agent[Any, Any], *, deps: Any = None):
+        if not hasattr(agent, "run_stream_events"):
+            raise InvalidInput(f"AgentHarness takes a pydantic_ai.Agent, not {shown(agent)}", code="wrong_type")
+        self._agent = agent
+        self._deps = deps
+
+    @property
+    def model(self) -> str:
+        model = self._agent.model
+        name = model if isinstance(model, str) else getattr(model, "model_name", None)
+        return str(self._agent.name or name or "agent")
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        output: Any = self._agent.output_type if request.output is None else request.output
+        text, thinking, result = "", "", None
+        try:
+            async with self._agent.run_stream_events(
+                message_history=messages_of(request, has_system=False), instructions=request.system, deps=self._deps,
+                output_type=[output, DeferredToolRequests] if request.tools else output,
+                toolsets=[ExternalToolset(definitions(request))] if request.tools else None,
+            ) as events:  # fmt: skip
+                async for event in events:
+                    if isinstance(event, AgentRunResultEvent):
+                        result = event.result
+                    elif (chunk := chunk_of(event)) is not None:
+                        text += chunk.content if isinstance(chunk, TextDelta) else ""
+                        thinking += chunk.content if isinstance(chunk, ThinkingDelta) else ""
+                        yield chunk
+        except (AgentRunError, UserError) as error:
+            raise harness_error(self.model, error) from error
+        if result is None:
+            raise HarnessError(f"agent {self.model} ended without a result", recoverable=True)
+        yield _reply(result, text, thinking, is_going_on=bool(request.tools))
+
+
+def _reply(result: AgentRunResult[Any], text: str, thinking: str, *, is_going_on: bool) -> ModelReply:
+    """All that the agent said on the way is the text of the one answer that its run is."""
+    answers = [message for message in result.new_messages() if isinstance(message, ModelResponse)]
+    costs = [cost for cost in map(cost_of, answers) if cost is not None]
+    calls = tuple(map(call_of, result.output.calls)) if isinstance(result.output, DeferredToolRequests) else ()
+    output: Json = None if calls else pydantic.TypeAdapter(Any).dump_python(result.output, mode="json")
+    return ModelReply(
+        text, None if output == text else output, thinking, result.usage.input_tokens, result.usage.output_tokens, calls,
+        sum(costs) if costs else None, raw_of(result.new_messages()) if is_going_on else None,
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Transactions that an agent's own effect shares with the record of it.
+
+They have connections of their own, made when the first is needed: an effect may take its time, and what the kernel does
+meanwhile must not wait for it. Types are the driver's own on them, and what a function has set is reset afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.pool import Database, explain, explain_connect
+
+_SIZE = 8
+_SECONDS_MAX = 10.0  # for the kernel's part, which takes milliseconds
+_GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
+
+class Transactions:
+    """The transactions of one process."""
+
+    def __init__(self, database: Database):
+        self._database = database
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[OpenTransaction]:
+        """Raises StoreUnavailable, SetupError."""
+        pool = await self._opened()
+        try:
+            connection = await pool.acquire()
+        except Exception as error:
+            raise explain(error, "a transaction") from error
+        try:
+            begun = connection.transaction()
+            try:
+                await begun.start()
+            except Exception as error:
+                raise explain(error, "a transaction") from error
+            made = OpenTransaction(connection, begun)
+            try:
+                yield made
+            finally:
+                await made.undo()
+        finally:
+            with suppress(*_GONE):  # then it holds nothing any more
+                await pool.release(connection)
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def _opened(self) -> asyncpg.Pool[Any]:
+        async with self._opening:
+            if self._pool is None:
+                database = self._database
+                try:
+                    self._pool = await asyncpg.create_pool(
+                        database.url, min_size=0, max_size=_SIZE,
+                        server_settings={"application_name": "heliograph tools", **database.settings},
+                    )  # fmt: skip
+                except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                    raise explain_connect(error, database.url) from error
+            return self._pool
+
+
+class OpenTransaction:
+    """See `heliograph.world.Transaction`."""
+
+    def __init__(self, connection: Any, begun: Any):
+        self.connection = connection
+        self._begun = begun
+        self._is_open = True
+
+    async def commit(self, function: str, *args: object) -> Any:
+        if not self._is_open:
+            raise StoreUnavailable(f"heliograph.{function} was not done: its transaction has ended")
+        definition = KERNEL[function]
+        values = [
+            msgspec.json.encode(a).decode() if cast == "jsonb" else a
+            for a, cast in zip(args, definition.casts, strict=True)
+        ]
+        try:
+            if not self.connection.is_in_transaction():
+                raise KernelRefused("the function has ended the transaction that it was given; the runtime commits it")
+            answer = msgspec.json.decode(
+                await self.connection.fetchval(definition.statement(), *values, timeout=_SECONDS_MAX)
+            )
+            if answer[0]["outcome"] == "ok":
+                await self._begun.commit()
+                self._is_open = False
+        except Exception as error:
+            explained = explain(error, f"heliograph.{function}")
+            if isinstance(explained, StoreUnavailable):
+                self._is_open = False
+                with suppress(*_GONE):
+                    self.connection.terminate()  # what it locked is free as soon as the server sees that
+            raise explained from error
+        finally:
+            await self.undo()  # now: whoever asks next waits for what it locks
+        return answer
+
+    async def undo(self) -> None:
+        """Roll back what is not committed; of a connection that is gone the server does it."""
+        if self._is_open:
+            self._is_open = False
+            with suppress(*_GONE):
+                await self._begun.rollback()

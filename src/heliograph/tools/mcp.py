@@ -1,0 +1,128 @@
+"""An MCP server as tools: what it offers, as the agent's author lets it through."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
+from heliograph.tools.mcp_connection import Connection, Offered
+from heliograph.types import Json
+
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_DESCRIPTION_MAX = 4000
+_EFFECTS = tuple(effect for effect in TOOL_EFFECTS if effect != "transactional")
+
+
+@dataclass(frozen=True, eq=False)
+class MCPServer:
+    """A server of the Model Context Protocol, given to an agent among its `tools`.
+
+    command: the program and its arguments, spoken to over stdin and stdout. It gets `env` and the few variables that any
+        program needs, and nothing else of ours. url: the server's address instead, for streamable HTTP; `headers` go with
+        every request. Neither env nor headers are ever shown.
+    name: for people, and in error messages. prefix: put before the name of each tool, where two servers use the same.
+    tools: the names, as the server calls them, that agents may use; None for all that it has.
+    effect: what may happen if a worker dies, or the connection breaks, in the middle of a call (see Tool); `effects` says
+        it for single tools. trusts_annotations: believe the server's own readOnlyHint (pure) and idempotentHint.
+    timeout_seconds: of one call. connect_seconds: to start or reach the server.
+    approval: True, a rule on the arguments, or the names of the tools that somebody has to grant. concurrency: calls of
+        one tool at a time. in_doubt: see Tool.
+    """
+
+    command: Sequence[str] | None = None
+    url: str | None = None
+    name: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | None = None
+    prefix: str = ""
+    tools: Collection[str] | None = None
+    effect: ToolEffect = "once"
+    effects: Mapping[str, ToolEffect] = field(default_factory=dict)
+    trusts_annotations: bool = False
+    timeout_seconds: float | None = 60.0
+    connect_seconds: float = 30.0
+    approval: Approval | Collection[str] = False
+    concurrency: int | None = None
+    in_doubt: Any = "tell"
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.url is None):
+            raise self._bad("takes either a command or a url, and not both", "required_field", "command")
+        if self.command is not None and (isinstance(self.command, str) or not self.command
+                                         or not all(isinstance(part, str) for part in self.command)):  # fmt: skip
+            raise self._bad("command is a list: the program, then its arguments", "wrong_type", "command")
+        if self.url is not None and urlsplit(self.url).scheme not in ("http", "https"):
+            raise self._bad(f"url begins with http:// or https://, not {shown(self.url)}", "invalid_url", "url")
+        if isinstance(self.tools, str):
+            raise self._bad("tools takes a list of names", "wrong_type", "tools")
+        for tool, effect in {"effect": self.effect, **self.effects}.items():
+            if effect not in _EFFECTS:
+                raise self._bad(f"the effect of {tool} is one of {', '.join(_EFFECTS)}, not {shown(effect)}",
+                                "invalid_enum", "effect")  # fmt: skip
+        check_tool(self._tool(Offered("checked", "", {"type": "object"})))
+
+    @property
+    def label(self) -> str:
+        """How people know it: its name, else its program, or the host of its address."""
+        if self.name is not None:
+            return self.name
+        return self.command[0] if self.command else str(urlsplit(self.url or "").hostname)
+
+    @asynccontextmanager
+    async def open_tools(self) -> AsyncIterator[list[Tool]]:
+        """The server's tools, on a connection that is opened again whenever it was lost, until this is left.
+
+        Raises HarnessError (MCP_UNAVAILABLE, recoverable) while it cannot be reached, InvalidInput for tools that it has
+        not, or that cannot be tools here.
+        """
+        connection = Connection(
+            self.label, self.command, self.url, self.env, self.headers, self.cwd, self.connect_seconds
+        )
+        try:
+            yield self._allowed(await connection.offered(), connection)
+        finally:
+            await connection.close()
+
+    def _allowed(self, offered: Sequence[Offered], connection: Connection) -> list[Tool]:
+        has = {each.name: each for each in offered}
+        wanted = has if self.tools is None else self.tools
+        named = {*wanted, *self.effects, *(self.approval if isinstance(self.approval, Collection) else ())}
+        if missing := sorted(named - has.keys()):
+            raise self._bad(
+                f"has no tool {', '.join(missing)}; it has {', '.join(has) or 'none'}", "unknown_tool", "tools"
+            )
+        return [check_tool(self._tool(has[name], connection)) for name in has if name in wanted]
+
+    def _tool(self, offered: Offered, connection: Connection | None = None) -> Tool:
+        effect = self.effects.get(offered.name, self._hinted(offered))
+        approval = offered.name in self.approval if isinstance(self.approval, Collection) else self.approval
+
+        async def call(**arguments: Json) -> Json:
+            assert connection is not None
+            return await connection.call(offered.name, arguments, may_repeat=effect != "once")
+
+        return Tool(
+            _name(self.prefix + offered.name), call, offered.description[:_DESCRIPTION_MAX], offered.parameters, effect=effect,
+            timeout_seconds=self.timeout_seconds, concurrency=self.concurrency, approval=approval, in_doubt=self.in_doubt,
+        )  # fmt: skip
+
+    def _hinted(self, offered: Offered) -> ToolEffect:
+        if self.trusts_annotations and offered.is_read_only:
+            return "pure"
+        return "idempotent" if self.trusts_annotations and offered.is_idempotent else self.effect
+
+    def _bad(self, why: str, code: str, option: str) -> InvalidInput:
+        return InvalidInput(
+            f"MCP server {self.name or self.command or self.url} {why}", code=code, path=f"/tools/{option}"
+        )
+
+
+def _name(name: str) -> str:
+    """MCP allows more in a name than model providers do."""
+    return "".join(c if c in _NAME_CHARACTERS else "_" for c in name)

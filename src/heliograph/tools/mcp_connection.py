@@ -1,0 +1,268 @@
+"""One connection to an MCP server, shared by all who call it: opened when it is needed, and again when it was lost.
+
+The SDK wants a connection to be opened and closed by one task, so each has a task of its own that holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from heliograph.errors import HarnessError, HeliographError, SetupError, StepInDoubt, ToolFailed, shown, told
+from heliograph.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+log = logging.getLogger("heliograph.tools")
+
+_CLOSE_SECONDS = 10.0  # a program that does not end when its input does is killed by then
+_PAGES_MAX = 100
+_CLOSED = -32000  # JSON-RPC code of the SDK for a connection that ended
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A tool as the server describes it."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+    is_read_only: bool = False
+    is_idempotent: bool = False
+
+
+class Connection:
+    """See the top of this file. `label` is what people know the server by."""
+
+    def __init__(
+        self, label: str, command: Sequence[str] | None, url: str | None, env: Mapping[str, str],
+        headers: Mapping[str, str], cwd: str | None, connect_seconds: float,
+    ):  # fmt: skip
+        self.label = label
+        self._command = command
+        self._url = url
+        self._env = dict(env)
+        self._headers = dict(headers)
+        self._cwd = cwd
+        self._connect_seconds = connect_seconds
+        self._opening = asyncio.Lock()
+        self._link: _Link | None = None
+
+    async def offered(self) -> list[Offered]:
+        """What the server has, all pages of it. Raises HarnessError (MCP_UNAVAILABLE)."""
+        client = (await self._opened()).client
+        found: list[Offered] = []
+        cursor: str | None = None
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                for _ in range(_PAGES_MAX):
+                    page = await client.list_tools(cursor=cursor)
+                    found += [_offered(tool) for tool in page.tools]
+                    cursor = page.next_cursor
+                    if cursor is None:
+                        return found
+        except Exception as error:
+            raise self._unavailable(error) from error
+        raise self._unavailable(f"its list of tools has more than {_PAGES_MAX} pages")
+
+    async def call(self, tool: str, arguments: JsonObject, *, may_repeat: bool) -> Json:
+        """The result of one call as JSON.
+
+        Raises ToolFailed with what the server says; HarnessError (MCP_UNAVAILABLE) when it could not be asked; StepInDoubt
+        when the connection broke in the middle of what may not be repeated. What may is made once more.
+        """
+        for is_last in (False, True):
+            link = await self._opened()
+            try:
+                answer = await link.during(link.client.call_tool(tool, arguments))
+            except _Lost as lost:
+                link.leave()
+                if not may_repeat:
+                    raise StepInDoubt(
+                        f"MCP server {self.label} was lost in the middle of {tool}: {lost}", step=tool
+                    ) from lost
+                if is_last:
+                    raise self._unavailable(f"it was lost in the middle of {tool} twice: {lost}") from lost
+                continue
+            return _json_of(self.label, tool, answer)
+        raise AssertionError("unreachable")
+
+    async def close(self) -> None:
+        async with self._opening:
+            if self._link is not None:
+                await self._link.close()
+                self._link = None
+
+    async def _opened(self) -> _Link:
+        """The link that is there, or a new one. Raises HarnessError (MCP_UNAVAILABLE), SetupError."""
+        async with self._opening:
+            if self._link is not None and self._link.is_lost:
+                log.warning("MCP server %s was lost; connecting again", self.label)
+                await self._link.close()
+                self._link = None
+            if self._link is None:
+                link = _Link(self)
+                try:
+                    await link.open(self._connect_seconds)
+                except HeliographError:
+                    raise
+                except (FileNotFoundError, PermissionError) as error:
+                    raise SetupError(f"MCP server {self.label} cannot be started: {_reason(error)}",
+                                     code="no_program") from error  # fmt: skip
+                except Exception as error:
+                    raise self._unavailable(error) from error
+                self._link = link
+            return self._link
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """A new client, connected. The caller's task has to leave what it has entered."""
+        try:
+            from mcp import Client, StdioServerParameters, stdio_client
+            from mcp.client.streamable_http import streamable_http_client
+            from mcp.shared._httpx_utils import create_mcp_http_client
+        except ImportError as error:
+            raise SetupError(f"MCP server {self.label} needs the MCP SDK: pip install 'heliograph[mcp]'",
+                             code="no_mcp_library") from error  # fmt: skip
+        async with contextlib.AsyncExitStack() as stack:
+            if self._command is not None:
+                program, *rest = self._command
+                server = StdioServerParameters(command=program, args=rest, env=self._env, cwd=self._cwd)
+                transport = stdio_client(server, errlog=stack.enter_context(_errors()))
+            else:
+                http = await stack.enter_async_context(create_mcp_http_client(self._headers))
+                transport = streamable_http_client(self._url or "", http_client=http)
+            yield await stack.enter_async_context(Client(transport, cache=None))
+
+    def _unavailable(self, why: object) -> HarnessError:
+        reason = why if isinstance(why, str) else _reason(why)
+        message = f"MCP server {self.label} cannot be used: {reason}"
+        return HarnessError(message, code="MCP_UNAVAILABLE", recoverable=True)
+
+
+class _Lost(Exception):
+    """The connection ended before the answer came."""
+
+
+class _Link:
+    """One connected client, held by its own task."""
+
+    def __init__(self, connection: Connection):
+        self._connection = connection
+        self._closing = asyncio.Event()
+        self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+        self._is_left = False
+        self.client: Client
+
+    @property
+    def is_lost(self) -> bool:
+        # the SDK says so nowhere else: without this a server that died while idle would cost a call to find out
+        dispatcher = getattr(self.client.session, "_dispatcher", None)
+        return self._is_left or self._task is None or self._task.done() or bool(getattr(dispatcher, "_closed", False))
+
+    async def open(self, seconds: float) -> None:
+        """Raises what went wrong, TimeoutError."""
+        self._task = asyncio.create_task(self._hold(), name=f"MCP server {self._connection.label}")
+        try:
+            async with asyncio.timeout(seconds):
+                self.client = await asyncio.shield(self._ready)
+        except BaseException:
+            self._task.cancel()
+            raise
+
+    async def during(self, work: Any) -> Any:
+        """What `work` answers. Raises _Lost as soon as the connection is, whatever `work` is doing then."""
+        assert self._task is not None
+        asking = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({asking, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise _Lost("the connection ended")
+            return asking.result()
+        except Exception as error:
+            if _is_loss(error):
+                raise _Lost(_reason(error)) from error
+            raise
+        finally:
+            asking.cancel()
+
+    def leave(self) -> None:
+        self._is_left = True
+
+    async def close(self) -> None:
+        """Close the connection and end the program; what does not end in time is left to its own."""
+        self._closing.set()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
+            self._task.cancel()
+
+    async def _hold(self) -> None:
+        try:
+            async with self._connection.client() as client:
+                self._ready.set_result(client)
+                await self._closing.wait()
+        except Exception as error:
+            if self._ready.done():
+                log.info("MCP server %s: its connection ended with %s", self._connection.label, _reason(error))
+            else:
+                self._ready.set_exception(error)
+                self._ready.exception()  # seen, also when nobody waits for it any more
+
+
+def _offered(tool: Any) -> Offered:
+    hints = tool.annotations
+    return Offered(
+        tool.name, tool.description or "", dict(tool.input_schema),
+        bool(hints and hints.read_only_hint), bool(hints and hints.idempotent_hint),
+    )  # fmt: skip
+
+
+def _json_of(label: str, tool: str, answer: Any) -> Json:
+    """What a model is told: the structured result, else the text, else all parts. Raises ToolFailed."""
+    parts: list[Json] = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in answer.content]
+    texts = [str(part["text"]) for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    if answer.is_error:
+        raise ToolFailed("\n".join(texts) or f"{tool} of MCP server {label} failed and did not say why", tool=tool)
+    if answer.structured_content is not None:
+        structured: Json = answer.structured_content
+        return structured
+    return "\n".join(texts) if len(texts) == len(parts) else {"content": parts}
+
+
+def _is_loss(error: BaseException) -> bool:
+    """Whether the connection broke. What the server itself answered is no loss."""
+    from mcp import MCPError
+
+    if isinstance(error, MCPError):
+        return error.code == _CLOSED
+    import anyio
+
+    return isinstance(error, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream)
+
+
+def _reason(error: object) -> str:
+    """An error in one line; of a group the first that is none."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return shown(told(error, 500)) if isinstance(error, BaseException) else shown(error)
+
+
+def _errors() -> contextlib.AbstractContextManager[TextIO]:
+    """Where a program's own messages go: to ours, where there is such a place."""
+    try:
+        if sys.__stderr__ is not None and sys.__stderr__.fileno() >= 0:
+            return contextlib.nullcontext(sys.__stderr__)
+    except (OSError, ValueError):
+        pass
+    return open(os.devnull, "w", encoding="utf-8")

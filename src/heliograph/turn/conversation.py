@@ -1,0 +1,96 @@
+"""The conversation of a turn with its model, as records that a turn can be resumed from. Pure.
+
+Every answer after which the turn goes on is recorded before anything that it asks for is done, and so is the result of
+each tool call. What is sent to the model is built from these records, so it is the same wherever the turn resumes, and a
+tool call is never without its result: the message that answers it is made here, for each call of the answer before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.ports import AssistantMessage, Message, ModelReply, ToolCall, ToolMessage, UserMessage
+from heliograph.turn.calls import CallResult
+from heliograph.types import Json, JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a turn has used so far."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    model_calls: int = 0
+    tool_calls: int = 0
+
+    def plus(self, reply: ModelReply) -> Spent:
+        return Spent(
+            self.input_tokens + reply.input_tokens, self.output_tokens + reply.output_tokens,
+            self.cost_usd + (reply.cost_usd or 0.0), self.model_calls + 1, self.tool_calls + len(reply.tool_calls),
+        )  # fmt: skip
+
+
+class Conversation:
+    """The messages so far, oldest first, and the text that the model said last."""
+
+    def __init__(self, prompt: str, context: Sequence[Message] = ()):
+        self.messages: list[Message] = [*context, UserMessage(prompt)]
+        self.spent = Spent()
+        self.last_text = ""
+
+    def hear(self, reply: ModelReply) -> None:
+        self.spent = self.spent.plus(reply)
+        self.last_text = reply.text or self.last_text
+        if not is_empty(reply):  # providers refuse a message without content
+            self.messages.append(AssistantMessage(reply.text, reply.tool_calls, reply.raw))
+
+    def answer(self, calls: Sequence[ToolCall], results: Mapping[int, ToolMessage]) -> None:
+        """One message for each call, in their order; `results` by place."""
+        self.messages += [results[n] for n in range(len(calls))]
+
+    def remind(self, text: str) -> None:
+        self.messages.append(UserMessage(text))
+
+
+def is_empty(reply: ModelReply) -> bool:
+    """Whether the model has neither said nor called anything."""
+    return not (reply.text.strip() or reply.tool_calls or reply.output is not None)
+
+
+def record_of(reply: ModelReply, deferrals: int = 0) -> JsonObject:
+    """An answer as it is recorded; deferrals: how often its turn had been put off before it came."""
+    calls: list[Json] = [{"id": c.id, "tool": c.tool, "arguments": c.arguments} for c in reply.tool_calls]
+    return {
+        "text": reply.text, "thinking": reply.thinking, "tool_calls": calls, "raw": reply.raw, "output": reply.output,
+        "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens, "cost_usd": reply.cost_usd,
+        "deferrals": deferrals,
+    }  # fmt: skip
+
+
+def deferrals_of(record: Json) -> int:
+    assert isinstance(record, dict)
+    return int(str(record["deferrals"]))
+
+
+def reply_of(record: Json) -> ModelReply:
+    """The answer that was recorded."""
+    assert isinstance(record, dict)
+    found: Any = record
+    calls = tuple(ToolCall(c["id"], c["tool"], c["arguments"]) for c in found["tool_calls"])
+    return ModelReply(found["text"], found["output"], found["thinking"], found["input_tokens"], found["output_tokens"],
+                      calls, found["cost_usd"], found["raw"])  # fmt: skip
+
+
+def told_of(call: ToolCall, result: CallResult) -> ToolMessage:
+    """What a model is told of a call that was made."""
+    if result.status == "success":
+        return ToolMessage(call.id, call.tool, result.output)
+    error = result.error or {}
+    return failed(call, f"{error.get('code') or result.status}: {error.get('message') or 'it did not succeed'}")
+
+
+def failed(call: ToolCall, why: str) -> ToolMessage:
+    return ToolMessage(call.id, call.tool, why, is_error=True)

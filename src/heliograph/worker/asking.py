@@ -1,0 +1,87 @@
+"""What comes of a call: its recorded result, or the turn is left until there is one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NoReturn
+
+from heliograph.codes import DELEGATION_TIMEOUT
+from heliograph.errors import DelegationFailed, StepInDoubt, ToolFailed, ToolTimedOut
+from heliograph.records import Wait
+from heliograph.turn.calls import Asked, CallResult, Journal, result_of
+from heliograph.turn.interruptions import Suspended
+from heliograph.types import Json, JsonObject
+from heliograph.worker.steps import Steps
+
+
+class Asking:
+    """The calls of one run of an agent. Each is found in the journal, or noted there, and the function is left."""
+
+    def __init__(self, journal: Journal, steps: Steps):
+        self._journal = journal
+        self.steps = steps
+
+    async def value(self, asked: Asked) -> Json:
+        """The output of one call. Raises what `value_of` raises, Suspended."""
+        [result] = await self.all([asked])
+        return value_of(asked, result)
+
+    async def all(self, asked: Sequence[Asked]) -> list[CallResult]:
+        waits = [self._journal.find(call) for call in asked]
+        unresolved = [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)]
+        if unresolved:
+            await self.suspend(unresolved)
+        return [result_of(wait) for wait in waits if wait is not None]
+
+    async def each(self, asked: Sequence[Asked]) -> AsyncIterator[CallResult]:
+        waits = [self._journal.find(call) for call in asked]
+        resolved = [wait for wait in waits if wait is not None and _is_resolved(wait)]
+        for wait in sorted(resolved, key=lambda each: each.resolved_position or 0):
+            yield result_of(wait)
+        if len(resolved) < len(asked):
+            await self.suspend(
+                [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)], each=True
+            )
+
+    async def step(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        return value_of(asked, await self.done(asked, function, args))
+
+    async def done(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+        """The result of a step, recorded or made now."""
+        return self.recorded(asked) or await self.steps.run(asked, function, args)
+
+    def recorded(self, asked: Asked) -> CallResult | None:
+        """What is recorded of a step; None where it is to be done. Called once for each."""
+        wait = self._journal.find(asked)
+        return result_of(wait) if wait is not None and _is_resolved(wait) else None
+
+    async def suspend(self, asked: Sequence[Asked], *, each: bool = False) -> NoReturn:
+        self._journal.want(asked, each=each)
+        await self.steps.settled()  # steps beside this call are to be recorded before the turn is given back
+        raise Suspended(asked[0].call_id)
+
+
+def value_of(asked: Asked, result: CallResult) -> Json:
+    """The output of a call that went well. Raises what an agent is told of one that did not."""
+    if result.status == "success":
+        return result.output
+    error: JsonObject = result.error or {}
+    message = str(error.get("message") or result.status)
+    code = str(error["code"]) if error.get("code") else None
+    if asked.kind == "child":
+        is_late = code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None  # else it is the child's own
+        raise DelegationFailed(
+            f"agent {asked.tool} (call {asked.call_id}) did not succeed: {message}",
+            code=code if is_late else None, agent=asked.tool, call_id=asked.call_id, outcome=result.status,
+            error=error,
+        )  # fmt: skip
+    if result.status == "unknown":
+        raise StepInDoubt(f"{asked.tool} (call {asked.call_id}) began and it is not known whether it happened: {message}",
+                          step=asked.tool, call_id=asked.call_id)  # fmt: skip
+    kind = ToolTimedOut if result.status == "timeout" else ToolFailed
+    raise kind(f"{asked.tool} (call {asked.call_id}): {message}", code=code, tool=asked.tool, call_id=asked.call_id,
+               error=error)  # fmt: skip
+
+
+def _is_resolved(wait: Wait | None) -> bool:
+    return wait is not None and wait.state == "resolved"

@@ -1,0 +1,281 @@
+"""Carry out what a model calls for: here, elsewhere, by other agents and by people; each once, each with an answer.
+
+Everything that needs nobody else is done first, side by side; then the turn waits once for all the rest: approvals,
+people, external tools and children, in whatever order they answer. What was approved is done then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+from heliograph.errors import AgentFailed, Denied, HeliographError, InvalidInput, ToolFailed, TurnTimedOut
+from heliograph.policy.retry import DELAY_SECONDS_MAX, backoff_seconds, jitter_of
+from heliograph.ports import ToolCall, ToolMessage, ToolSpec
+from heliograph.reactive.fields import problems_of
+from heliograph.reactive.state import to_json
+from heliograph.reactive.tool import ASK_HUMAN, SUBMIT_RESULT, Tool
+from heliograph.tools.bound import BadArguments, BoundTool
+from heliograph.tools.context import ToolContext
+from heliograph.turn.calls import Asked, CallResult, Journal
+from heliograph.turn.conversation import failed, told_of
+from heliograph.turn.people import Question, answer_of, granted
+from heliograph.types import Json, JsonObject
+from heliograph.worker.asking import Asking
+from heliograph.worker.builtin import agent_of, builtin_specs, question_of
+from heliograph.worker.doubt import check_doubt, decided_doubt, question_of_doubt
+from heliograph.worker.held import Held
+
+_INSTANCE_MAX = 160
+_TOO_LARGE = "payload_too_large"
+
+
+class Submitted(Exception):
+    """The model has submitted its result: the turn ends with these fields."""
+
+    def __init__(self, fields: JsonObject):
+        super().__init__("submit_result")
+        self.fields = fields
+
+
+def submits(held: Held) -> bool:
+    """Whether its model has to end by submit_result: where an answer in words cannot have the fields that are wanted."""
+    return held.spec.must_end_with == SUBMIT_RESULT or (
+        held.spec.must_end_with is None and held.spec.output is None and bool(wanted_fields(held))
+    )
+
+
+def wanted_fields(held: Held) -> Sequence[JsonObject]:
+    return held.claimed.result_fields or held.spec.result_fields
+
+
+class Carrier:
+    """The tools of one turn: those of its agent, and no others."""
+
+    def __init__(self, held: Held, journal: Journal, asking: Asking):
+        self._held = held
+        self._journal = journal
+        self._asking = asking
+        self._tools: dict[str, BoundTool] = {}
+        self._builtin: dict[str, ToolSpec] = {}
+        self._results: dict[str, Json] = {}
+
+    async def open(self) -> None:
+        """Find the tools. Raises what opening a server of tools raises, InvalidInput."""
+        spec = self._held.spec
+        self._builtin = builtin_specs(spec, wanted_fields(self._held) if submits(self._held) else ())
+        toolbox = self._held.kit.toolbox
+        for given in spec.tools:
+            for tool in [given] if isinstance(given, Tool) else await toolbox.tools_of(given):
+                if tool.name in self._tools or tool.name in self._builtin:
+                    raise InvalidInput(f"agent {spec.name} has two tools named {tool.name}; give one of them another name, "
+                                       "or its server a prefix", code="duplicate_entry")  # fmt: skip
+                self._tools[tool.name] = toolbox.bound(tool)
+
+    @property
+    def specs(self) -> list[ToolSpec]:
+        return [*(tool.spec for tool in self._tools.values()), *self._builtin.values()]
+
+    @property
+    def must_end_with(self) -> str | None:
+        """The tool that has to be the last call, where there is one."""
+        return self._held.spec.must_end_with or (SUBMIT_RESULT if SUBMIT_RESULT in self._builtin else None)
+
+    def has_done(self, tool: str) -> bool:
+        return tool in self._results
+
+    def output_of(self, tool: str) -> Json:
+        """The result of the tool's last call that went well."""
+        return self._results[tool]
+
+    async def carry_out(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
+        """A message for each call, by its place. Raises Submitted, Suspended, TurnLost."""
+        answers: dict[int, ToolMessage] = {}
+        here: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
+        waits: dict[int, Asked] = {}
+        approvals: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
+        for n, call in enumerate(calls):
+            try:
+                if call.tool == SUBMIT_RESULT and SUBMIT_RESULT in self._builtin:
+                    self._submit(call, is_alone=len(calls) == 1)
+                elif call.tool in self._builtin:
+                    waits[n] = self._builtin_call(step, n, call)
+                elif call.tool in self._tools:
+                    tool = self._tools[call.tool]
+                    arguments = tool.checked(call.arguments)
+                    if tool.tool.needs_approval(arguments):
+                        approvals[n] = tool, arguments
+                        waits[n] = self._approval(step, n, tool, arguments)
+                    elif tool.tool.function is None:
+                        waits[n] = self._external(step, n, tool, arguments)
+                    else:
+                        here[n] = tool, arguments
+                else:
+                    known = ", ".join(sorted([*self._tools, *self._builtin]))
+                    answers[n] = self._recorded(step, n, call) or failed(
+                        call, f"there is no tool {call.tool}; there are {known}"
+                    )
+            except BadArguments as error:
+                answers[n] = self._recorded(step, n, call) or failed(call, error.message)
+        answers |= await self._done_here(step, calls, here)
+        if waits:
+            results = dict(zip(waits, await self._asking.all(list(waits.values())), strict=True))
+            answers |= {n: _heard(calls[n], waits[n], results[n]) for n in waits if n not in approvals}
+            answers |= await self._decided(step, calls, approvals, waits, results)
+        for n, call in enumerate(calls):
+            if not answers[n].is_error:
+                self._results[call.tool] = answers[n].content
+        return answers
+
+    async def _decided(
+        self, step: int, calls: Sequence[ToolCall], approvals: Mapping[int, tuple[BoundTool, dict[str, Any]]],
+        waits: Mapping[int, Asked], results: Mapping[int, CallResult],
+    ) -> dict[int, ToolMessage]:  # fmt: skip
+        """Do what was granted; say of the rest why not."""
+        answers: dict[int, ToolMessage] = {}
+        here: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
+        elsewhere: dict[int, Asked] = {}
+        for n, (tool, _) in approvals.items():
+            try:
+                allowed = _allowed(tool, waits[n], results[n])
+            except (BadArguments, Denied) as error:
+                answers[n] = failed(calls[n], f"{error.message}; it was not called")
+                continue
+            if tool.tool.function is None:
+                elsewhere[n] = self._external(step, n, tool, allowed)
+            else:
+                here[n] = tool, allowed
+        answers |= await self._done_here(step, calls, here)
+        if elsewhere:
+            for n, result in zip(elsewhere, await self._asking.all(list(elsewhere.values())), strict=True):
+                answers[n] = told_of(calls[n], result)
+        return answers
+
+    async def _done_here(
+        self, step: int, calls: Sequence[ToolCall], here: Mapping[int, tuple[BoundTool, dict[str, Any]]]
+    ) -> dict[int, ToolMessage]:
+        """The tools of this process, side by side, each recorded as it is done."""
+        made = {n: self._asked(f"m{step}-{n + 1}", *here[n]) for n in here}
+        done = await asyncio.gather(*(self._step(made[n], *here[n]) for n in here))
+        results = dict(zip(here, done, strict=True))
+        for n, result in results.items():
+            check_doubt(here[n][0].tool, result)
+        return {n: told_of(calls[n], result) for n, result in (await self._decided_doubts(here, results)).items()}
+
+    async def _decided_doubts(
+        self, here: Mapping[int, tuple[BoundTool, dict[str, Any]]], results: dict[int, CallResult]
+    ) -> dict[int, CallResult]:
+        """The results, with those in doubt as somebody has decided where the tool says so."""
+        doubts = {
+            n: question_of_doubt(here[n][0].tool, result.call_id, self._journal.new_step(), here[n][1])
+            for n, result in results.items() if result.status == "unknown" and here[n][0].tool.in_doubt == "ask"
+        }  # fmt: skip
+        if not doubts:
+            return results
+        decisions = dict(zip(doubts, await self._asking.all(list(doubts.values())), strict=True))
+        known = {n: decided_doubt(results[n], decisions[n]) for n in doubts}
+        again = {
+            n: self._asked(f"{results[n].call_id}-again", *here[n]) for n, result in known.items() if result is None
+        }
+        done = dict(zip(again, await asyncio.gather(*(self._step(again[n], *here[n]) for n in again)), strict=True))
+        return {n: known.get(n) or done.get(n) or result for n, result in results.items()}
+
+    def _recorded(self, step: int, n: int, call: ToolCall) -> ToolMessage | None:
+        """What is recorded of a call that could not be made now: its tool, or the schema of that, has changed since."""
+        result = self._asking.recorded(Asked(f"m{step}-{n + 1}", "", call.tool, "inline"))
+        return None if result is None else told_of(call, result)
+
+    def _asked(self, call_id: str, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
+        made = tool.tool
+        seconds = made.timeout_seconds
+        if seconds is not None and made.retries:
+            seconds += sum(seconds + DELAY_SECONDS_MAX for _ in range(made.retries))  # a bound: each try has its own
+        return Asked(call_id, self._journal.new_step(), made.name, "inline", arguments, seconds, made.effect)
+
+    async def _step(self, asked: Asked, tool: BoundTool, arguments: dict[str, Any]) -> CallResult:
+        claimed = self._held.claimed
+        context = ToolContext(claimed.run_id, claimed.turn_id, claimed.agent, asked.call_id,
+                              f"{claimed.turn_id}:{asked.call_id}", self._held.workflow.deps)  # fmt: skip
+
+        async def invoke(connection: Any = None) -> Json:
+            return await self._tried(tool, replace(context, connection=connection), arguments)
+
+        async with tool.slots or nullcontext():  # before it is begun: what waits has not happened, and is not late
+            try:
+                return await self._asking.done(asked, invoke, ())
+            except AgentFailed as error:
+                if error.code != _TOO_LARGE:
+                    raise
+                did = "was undone" if asked.effect == "transactional" else "was done"
+                return await self._asking.steps.fail(asked, "RESULT_TOO_LARGE", f"it {did}; {error.message}")
+
+    async def _tried(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Json:
+        world, seconds = self._held.kit.world, tool.tool.timeout_seconds
+        for attempt in range(1, tool.tool.retries + 1):
+            try:
+                return to_json(await world.within(seconds, tool.call(context, arguments, world.run_sync)))
+            except HeliographError as error:
+                if not error.recoverable and not isinstance(error, TurnTimedOut):
+                    raise
+            except Exception:  # noqa: S110  it is tried again; what the last try raises is told
+                pass
+            await world.sleep(backoff_seconds(attempt, jitter_of(context.idempotency_key, attempt)))
+        return to_json(await world.within(seconds, tool.call(context, arguments, world.run_sync)))
+
+    def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
+        made = tool.tool
+        return Asked(f"m{step}-{n + 1}", self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
+                     made.effect)  # fmt: skip
+
+    def _approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
+        made = tool.tool
+        question = Question("decision", f"May {self._held.claimed.agent} call {made.name}?", arguments, made.may_edit,
+                            form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
+        return Asked(f"m{step}-{n + 1}-approval", self._journal.new_step(), made.name, "human", question.record(),
+                     made.approval_seconds, needs_token=False)  # fmt: skip
+
+    def _builtin_call(self, step: int, n: int, call: ToolCall) -> Asked:
+        call_id, step_id = f"m{step}-{n + 1}", self._journal.new_step()
+        if call.tool == ASK_HUMAN:
+            return Asked(call_id, step_id, ASK_HUMAN, "human", question_of(call).record(),
+                         _seconds(self._held.spec.asks_human), needs_token=False)  # fmt: skip
+        instance = f"{self._held.claimed.turn_id}-{call_id}"[-_INSTANCE_MAX:]
+        agent, task = agent_of(call)
+        return Asked(call_id, step_id, agent, "child", task, None, "idempotent", instance=instance)
+
+    def _submit(self, call: ToolCall, *, is_alone: bool) -> None:
+        """Raises Submitted, or BadArguments for what cannot be a result."""
+        if not is_alone:
+            raise BadArguments(f"{SUBMIT_RESULT} is called alone: call it again when the other calls are answered")
+        if not isinstance(call.arguments, dict):
+            raise BadArguments(f"the arguments of {SUBMIT_RESULT} are a JSON object")
+        if problems := problems_of(wanted_fields(self._held), call.arguments):
+            raise BadArguments(f"the result does not fit: {'; '.join(problems)}")
+        raise Submitted(call.arguments)
+
+
+def _allowed(tool: BoundTool, asked: Asked, result: CallResult) -> dict[str, Any]:
+    """The arguments that the call may be made with. Raises Denied; BadArguments for edits that do not fit."""
+    if result.status == "timeout":
+        raise Denied(f"nobody has decided about {tool.tool.name} in time")
+    question = Question.of(asked.input)
+    leave = granted(question, tool.tool.name, result)
+    return leave.arguments if leave.arguments == question.arguments else tool.checked(leave.arguments)
+
+
+def _heard(call: ToolCall, asked: Asked, result: CallResult) -> ToolMessage:
+    """What a model is told of what was done elsewhere; of what people said, only what is an answer."""
+    if asked.kind != "human" or result.status not in ("success", "failed"):
+        return told_of(call, result)
+    try:
+        answer_of(Question.of(asked.input), "the question", result)
+    except ToolFailed as error:
+        return failed(call, error.message)
+    return told_of(call, result)
+
+
+def _seconds(asks_human: bool | float) -> float | None:
+    return None if isinstance(asks_human, bool) else asks_human

@@ -1,0 +1,216 @@
+"""What waits for people, from a shell: each against a run whose turn waits in the database, and in no process."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faces.cli_support import Running, Shell, normalised, open_shell
+
+DESK = """
+import asyncio
+from pathlib import Path
+from pydantic import BaseModel
+from heliograph import Denied, Heliograph, ScriptedModel, ToolCall, ToolMessage, tool
+
+app = Heliograph("desk")
+
+
+class Trip(BaseModel):
+    to: str
+    days: int
+
+
+@app.agent(activate_on=["workflow:start"], updates="answers")
+async def planner(ctx):
+    with Path("steps").open("a") as steps:
+        await ctx.step("before", steps.write, "once ")
+    if "late" in ctx.document:
+        return (await ctx.approve("Too late?", timeout=0.1)).by
+    leave, trip, colour, name = await asyncio.gather(
+        ctx.approve("May I book?", arguments={"price": 9}, may_edit=True, timeout=3600),
+        ctx.ask("Where to?\\x1b[31m", form=Trip), ctx.ask("Which one?", options=["red", "blue"]), ctx.ask("Your name?"),
+    )
+    return [leave.arguments, leave.by, trip.to, colour, name]
+
+
+@tool(approval=lambda arguments: arguments["amount"] > 100)
+def pay(amount: int, to: str) -> str:
+    with Path("paid").open("a") as paid:
+        paid.write(f"{amount} to {to}\\n")
+    return "paid"
+
+
+def script(request):
+    last = request.messages[-1]
+    return str(last.content) if isinstance(last, ToolMessage) else ToolCall("x", "pay", {"amount": 500, "to": "bob"})
+
+
+till = Heliograph("till")
+till.prompt_agent("clerk", "Pay", model=ScriptedModel(script), activate_on=["workflow:start"], updates="said", tools=[pay])
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    (tmp_path / "desk.py").write_text(DESK)
+    return open_shell(tmp_path, database_url)
+
+
+@pytest.fixture
+def started() -> Iterator[list[Running]]:
+    running: list[Running] = []
+    yield running
+    for each in running:
+        each.process.kill()
+        each.end()
+
+
+def run(shell: Shell, started: list[Running], app: str, run_id: str, waits: int) -> Running:
+    """A run, as soon as that many of its calls wait."""
+    running = shell.start("run", f"desk.py:{app}", "--run-id", run_id)
+    started.append(running)
+    listed(shell, waits)
+    return running
+
+
+def listed(shell: Shell, count: int) -> list[dict[str, Any]]:
+    """What waits for people, as soon as it is so much."""
+    rows: list[dict[str, Any]] = []
+    for _ in range(40):  # each takes a while: it is a process
+        if len(rows := shell.rows("approval", "list")) == count:
+            return rows
+    raise AssertionError(f"there are not {count}, but {rows}")
+
+
+def tasks(shell: Shell) -> dict[str, dict[str, Any]]:
+    return {task["question"]: task for task in shell.rows("approval", "list")}
+
+
+def test_what_waits_for_people_is_listed_with_what_answers_it(shell: Shell, started: list[Running]) -> None:
+    running = run(shell, started, "app", "trip", 4)
+    shown = normalised(shell.helio("approval", "list", "--run", "trip").stdout).splitlines()
+    assert [row.strip() for row in shown] == [
+        'May I book? {"price":9}',
+        "planner, since DATE, 59 min SPAN left, the arguments may be changed",
+        "helio approval grant turn_ID c2",
+        "Where to?\\x1b[31m",
+        "planner, since DATE, no deadline",
+        'form: {"type":"object","title":"Trip","required":["to","days"],"properties":{"to":{"type":"string","title":"To"},'
+        '"days":{"type":"integer","title":"Days"}}}',
+        "helio approval answer turn_ID c3 --value JSON",
+        "Which one?",
+        "planner, since DATE, no deadline",
+        "one of: red, blue",
+        "helio approval answer turn_ID c4 TEXT",
+        "Your name?",
+        "planner, since DATE, no deadline",
+        "helio approval answer turn_ID c5 TEXT",
+    ]
+    waiting = tasks(shell)
+    assert [(t["call_id"], t["wants"], t["arguments"], t["may_edit"], t["options"]) for t in waiting.values()] == [
+        ("c2", "decision", {"price": 9}, True, []), ("c3", "answer", None, False, []),
+        ("c4", "answer", None, False, ["red", "blue"]), ("c5", "answer", None, False, []),
+    ]  # fmt: skip
+    (shell.folder / "trip.json").write_text('{"to": "Oslo", "days": 3}')
+    commands = [line.strip() for line in shell.helio("approval", "list").stdout.splitlines() if "helio" in line]
+    answers = {"c2": "", "c3": "--value @trip.json", "c4": "blue", "c5": "Ann --by ann"}
+    for command in reversed(commands):
+        turn, call = command.split()[3:5]
+        done = shell.bash(" ".join([*command.split()[:5], answers[call]]))
+        what = "granted" if call == "c2" else "answered"
+        assert (done.returncode, done.stdout) == (0, f"call {call} of {turn} is {what}\n")
+    assert running.end() == 0
+    assert '"Oslo"' in running.text
+    assert '"Ann"' in running.text
+    assert (shell.folder / "steps").read_text() == "once "
+    assert shell.helio("approval", "list").stderr == "nothing waits for a person\n"
+
+
+def test_a_worker_is_killed_and_the_approval_is_granted_to_the_next(shell: Shell, started: list[Running]) -> None:
+    worker = shell.start("worker", "desk.py:till", "--lease", "0.5")
+    started.append(worker)
+    watching = shell.start("run", "desk.py:till", "--run-id", "pays", "--no-worker")
+    started.append(watching)
+    (task,) = listed(shell, 1)
+    worker.process.kill()
+    assert (task["tool"], task["arguments"], task["may_edit"]) == ("pay", {"amount": 500, "to": "bob"}, False)
+    turn, call = task["turn_id"], task["call_id"]
+    assert shell.rows("approval", "grant", turn, call, "--by", "ann") == [
+        {"turn_id": turn, "call_id": call, "outcome": "applied"}
+    ]
+    again = shell.helio("approval", "grant", turn, call, "--by", "ann")
+    assert normalised(again.stdout) == f"call {call} of turn_ID is granted before, and so it stays"
+    other = shell.helio("approval", "deny", turn, call, "--by", "bob")
+    assert other.returncode == 4
+    assert normalised(other.stderr) == f"error: call {call} of turn_ID was granted by ann before; that counts"
+    assert not (shell.folder / "paid").exists()
+    started.append(shell.start("worker", "desk.py:till"))
+    assert watching.end() == 0
+    assert (shell.folder / "paid").read_text() == "500 to bob\n"
+
+
+def test_a_denial_reaches_the_model_with_its_reason(shell: Shell, started: list[Running]) -> None:
+    running = run(shell, started, "till", "pays", 1)
+    (task,) = shell.rows("approval", "list")
+    done = shell.helio("approval", "deny", task["turn_id"], task["call_id"], "--reason", "too much", "--by", "ann")
+    assert normalised(done.stdout) == "call m1-1-approval of turn_ID is denied"
+    assert running.end() == 0
+    assert "pay was denied by ann: too much; it was not called" in running.text
+    assert not (shell.folder / "paid").exists()
+
+
+def test_what_cannot_be_said_is_refused_and_changes_nothing(shell: Shell, started: list[Running]) -> None:
+    run(shell, started, "app", "trip", 4)
+    before = tasks(shell)
+    turn = before["May I book?"]["turn_id"]
+    (shell.folder / "latin.json").write_bytes(b'"\xe4"')
+    cases: list[tuple[tuple[str, ...], int, str, str]] = [
+        (("grant", "turn_none", "c2"), 3, "unknown_turn", "helio turn list"),
+        (("grant", turn, "c9"), 3, "unknown_call", "has no call c9"),
+        (("grant", turn, "c1"), 2, "wrong_type", "waits for before, not for a person"),
+        (("grant", turn, "c2", "--project", "other"), 3, "unknown_turn", "in project other"),
+        (("grant", turn, "c3"), 2, "wrong_type", "wants an answer"),
+        (("grant", turn, "c2", "--arguments", "[1]"), 2, "wrong_type", "an object, not [1]"),
+        (("grant", turn, "c2", "--arguments", "nonsense"), 2, "invalid_json", "--arguments: not JSON"),
+        (("grant", turn, "c2", "--arguments", "@none.json"), 3, "file_not_found", "none.json"),
+        (("grant", turn, "c2", "--arguments", "@latin.json"), 2, "encoding", "not UTF-8"),
+        (("grant", turn, "c2", "--by", "x" * 300), 2, "too_long", "at most 200"),
+        (("deny", turn, "c2", "--reason", "x" * 3000), 2, "too_long", "at most 2000"),
+        (("answer", turn, "c2", "yes"), 2, "wrong_type", "wants to be granted or denied"),
+        (("answer", turn, "c4", "green"), 2, "invalid_answer", "one of red, blue, not green"),
+        (("answer", turn, "c3", "Oslo"), 2, "invalid_answer", 'not of type "object"'),
+        (("answer", turn, "c3", "--value", '{"to": "Oslo"}'), 2, "invalid_answer", '"days" is a required property'),
+        (("answer", turn, "c5", "--value", "5"), 2, "invalid_answer", "a text, not 5"),
+        (("answer", turn, "c5"), 2, "usage", "required"),
+        (("answer", turn, "c5", "Ann", "--value", "1"), 2, "usage", "not allowed with"),
+        (("answer", "../x", "c5", "Ann"), 2, "invalid_id", "TURN is made of"),
+        (("list", "--run", "none"), 3, "unknown_run", "no run none"),
+        (("list", "--limit", "0"), 2, "out_of_range", "from 1 to 1000"),
+    ]
+    for arguments, code, name, words in cases:
+        done = shell.helio("approval", *arguments, "--json")
+        envelope = json.loads(done.stdout)["error"]
+        assert (done.returncode, envelope["code"]) == (code, name), (arguments, done.stdout)
+        assert words in envelope["message"] + envelope.get("hint", ""), (arguments, done.stdout)
+    assert tasks(shell) == before
+
+
+def test_who_comes_too_late_is_told_so(shell: Shell, started: list[Running]) -> None:
+    running = shell.start("run", "desk.py:app", "--run-id", "late", "--state", '{"late": true}')
+    started.append(running)
+    assert running.end() == 1
+    [turn] = shell.rows("turn", "list", "--run", "late")
+    done = shell.helio("approval", "grant", turn["turn_id"], "c2")
+    assert done.returncode == 4
+    assert "it is too late" in done.stderr
+
+
+def test_nothing_is_listed_where_there_is_no_database(tmp_path: Path) -> None:
+    shell = open_shell(tmp_path, None)
+    assert shell.helio("approval", "list").returncode == 0
+    done = shell.helio("approval", "grant", "turn_1", "c1", "--json")
+    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (3, "no_data")
+    assert not (tmp_path / "home").exists()

@@ -1,0 +1,131 @@
+"""A provider of models on a loopback port that speaks OpenAI's chat protocol and Anthropic's messages, streaming.
+
+No mock: bytes on a socket, written by hand, with no SDK on this side. Like the real ones it refuses a conversation that
+is not valid, so a test that is answered has sent a valid one. What goes wrong is chosen for each answer.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.reach.model_wire import anthropic_events, anthropic_problem, openai_events, openai_problem
+
+PATIENCE_SECONDS = 20
+
+
+@dataclass
+class Answer:
+    """One answer: what the model thinks, says and calls, and what goes wrong with it.
+
+    calls: (id, name, arguments as text). cut_after: so many events, and the connection breaks. garble_after: so many
+    events, and what follows is no JSON. gate: waited for before the last event. refusal: sent with status 400 and above.
+    """
+
+    words: Sequence[str] = ()
+    thinking: Sequence[str] = ()
+    signature: str = "c2lnbmVk"
+    calls: Sequence[tuple[str, str, str]] = ()
+    usage: tuple[int, int] = (7, 3)
+    status: int = 200
+    retry_after: str | None = None
+    cut_after: int | None = None
+    garble_after: int | None = None
+    gate: threading.Event | None = None
+
+
+@dataclass
+class Provider:
+    """What it answers, in order; the last answer is given again and again. `requests`: the bodies of what it was asked."""
+
+    answers: list[Answer] = field(default_factory=lambda: [Answer(("hello ", "from ", "afar"))])
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    url: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self, body: dict[str, Any], problem: str | None) -> Answer:
+        with self.lock:
+            self.requests.append(body)
+            if problem is not None:
+                return Answer((problem,), status=400)
+            return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@contextmanager
+def serve(provider: Provider) -> Iterator[Provider]:
+    """Serve until the block ends; `provider.url` is the address of both protocols."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            is_openai = self.path.endswith("/chat/completions")
+            answer = provider.next(body, openai_problem(body) if is_openai else anthropic_problem(body))
+            if answer.status != 200:
+                self._refuse(answer)
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self._stream(answer, list((openai_events if is_openai else anthropic_events)(answer, body["model"])))
+
+        def _stream(self, answer: Answer, events: list[str]) -> None:
+            for n, event in enumerate(events):
+                if answer.gate is not None and n == len(events) - 1:
+                    answer.gate.wait(PATIENCE_SECONDS)
+                if answer.cut_after is not None and n >= answer.cut_after:
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)  # in the middle of the answer
+                    return
+                is_garbled = answer.garble_after is not None and n >= answer.garble_after and "{" in event
+                self._send(event.replace("{", "{{", 1) if is_garbled else event)
+            self._send("")
+
+        def _send(self, text: str) -> None:
+            try:
+                self.wfile.write(f"{len(text.encode()):x}\r\n{text}\r\n".encode())
+                self.wfile.flush()
+            except OSError:  # whoever asked has gone
+                self.close_connection = True
+
+        def _refuse(self, answer: Answer) -> None:
+            why = "".join(answer.words) or "slow down"
+            text = json.dumps({"type": "error", "error": {"message": why, "type": "rate_limit_error"}}).encode()
+            self.send_response(answer.status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            if answer.retry_after is not None:
+                self.send_header("retry-after", answer.retry_after)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: Any) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    provider.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield provider
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def env_of(provider: Provider) -> dict[str, str]:
+    """The variables by which the SDKs find it."""
+    return {
+        "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "sk-not-a-key",
+        "ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "sk-not-a-key",
+    }  # fmt: skip

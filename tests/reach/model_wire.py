@@ -1,0 +1,121 @@
+"""What the two protocols look like on the wire, and what a provider refuses of a conversation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+
+class Said(Protocol):
+    """An answer, as far as it is put into words here."""
+
+    words: Sequence[str]
+    thinking: Sequence[str]
+    signature: str
+    calls: Sequence[tuple[str, str, str]]
+    usage: tuple[int, int]
+
+
+def openai_events(answer: Said, model: str) -> Iterator[str]:
+    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": model}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+        return _data({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    for word in answer.words:
+        yield chunk({"content": word})
+    for n, (call_id, name, arguments) in enumerate(answer.calls):
+        call = {"index": n, "id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
+        yield chunk({"tool_calls": [call]})
+        for piece in _pieces(arguments):
+            yield chunk({"tool_calls": [{"index": n, "function": {"arguments": piece}}]})
+    yield chunk({}, "tool_calls" if answer.calls else "stop")
+    told, said = answer.usage
+    usage = {"prompt_tokens": told, "completion_tokens": said, "total_tokens": told + said}
+    yield _data({**base, "choices": [], "usage": usage})
+    yield "data: [DONE]\n\n"
+
+
+def anthropic_events(answer: Said, model: str) -> Iterator[str]:
+    told, said = answer.usage
+    message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [],
+               "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": told, "output_tokens": 1}}  # fmt: skip
+    yield _event("message_start", message=message)
+    blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    if answer.thinking:
+        deltas: list[dict[str, Any]] = [{"type": "thinking_delta", "thinking": piece} for piece in answer.thinking]
+        deltas.append({"type": "signature_delta", "signature": answer.signature})
+        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, deltas))
+    if answer.words:
+        blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": word} for word in answer.words]))
+    for call_id, name, arguments in answer.calls:
+        pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in _pieces(arguments)]
+        blocks.append(({"type": "tool_use", "id": call_id, "name": name, "input": {}}, pieces))
+    for n, (start, deltas) in enumerate(blocks):
+        yield _event("content_block_start", index=n, content_block=start)
+        for delta in deltas:
+            yield _event("content_block_delta", index=n, delta=delta)
+        yield _event("content_block_stop", index=n)
+    reason = "tool_use" if answer.calls else "end_turn"
+    yield _event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": said})
+    yield _event("message_stop")
+
+
+def openai_problem(body: dict[str, Any]) -> str | None:
+    """Why OpenAI would refuse these messages: a call without its answer, an answer without its call, an empty answer."""
+    open_calls: list[str] = []
+    for message in body["messages"]:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in open_calls:
+                return f"messages with role 'tool' must answer a call: {message['tool_call_id']}"
+            open_calls.remove(message["tool_call_id"])
+            continue
+        if open_calls:
+            return f"tool_call_ids did not have response messages: {open_calls}"
+        if message["role"] == "assistant":
+            open_calls = [call["id"] for call in message.get("tool_calls") or []]
+            if not open_calls and not message.get("content"):
+                return "an assistant message needs content or tool_calls"
+            for call in message.get("tool_calls") or []:
+                json.loads(call["function"]["arguments"])
+    return f"tool_call_ids did not have response messages: {open_calls}" if open_calls else None
+
+
+def anthropic_problem(body: dict[str, Any]) -> str | None:
+    """Why Anthropic would refuse these messages: roles, empty content, unpaired calls, thinking without its signature."""
+    open_calls: list[str] = []
+    previous = "assistant"
+    for message in body["messages"]:
+        if message["role"] == previous:
+            return f"roles must alternate; two of {previous} follow each other"
+        previous = message["role"]
+        blocks = (
+            message["content"]
+            if isinstance(message["content"], list)
+            else [{"type": "text", "text": message["content"]}]
+        )
+        if not blocks or any(block["type"] == "text" and not block["text"].strip() for block in blocks):
+            return "content must not be empty"
+        answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        if sorted(answered) != sorted(open_calls):
+            return f"tool_use ids {open_calls} were found without tool_result blocks immediately after: {answered}"
+        open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        if any(block["type"] == "thinking" and not block.get("signature") for block in blocks):
+            return "thinking needs its signature"
+        if any(block["type"] == "tool_use" and not isinstance(block["input"], dict) for block in blocks):
+            return "tool_use.input is an object"
+    return f"tool_use ids {open_calls} were found without tool_result blocks" if open_calls else None
+
+
+def _pieces(text: str) -> list[str]:
+    return [piece for piece in (text[:5], text[5:]) if piece]
+
+
+def _data(event: dict[str, Any]) -> str:
+    return f"data: {json.dumps(event)}\n\n"
+
+
+def _event(kind: str, **rest: Any) -> str:
+    return f"event: {kind}\n{_data({'type': kind, **rest})}"

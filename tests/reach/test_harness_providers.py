@@ -1,0 +1,284 @@
+"""The harness over the real protocols of two providers: streaming, usage, tools, structured answers, and what goes wrong.
+
+`provider` refuses a conversation that is not valid, as the real ones do: what it answers was valid.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from heliograph.errors import HarnessError, SetupError
+from heliograph.harness.resolve import Harnesses
+from heliograph.ports import (
+    AssistantMessage,
+    Chunk,
+    Message,
+    ModelReply,
+    ModelRequest,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    UserMessage,
+)
+from heliograph.turn.conversation import record_of, reply_of
+from tests.reach.model_server import Answer, Provider, env_of, serve
+
+BOTH = pytest.mark.parametrize("name", ["openai-chat:test", "anthropic:claude-test"])
+OPENAI, ANTHROPIC = "openai-chat:test", "anthropic:claude-test"
+ADD = ToolSpec("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
+
+
+class Verdict(BaseModel):
+    score: float
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    with serve(Provider()) as serving:
+        for variable, value in env_of(serving).items():
+            monkeypatch.setenv(variable, value)
+        yield serving
+
+
+async def ask(name: str, *messages: Message, **options: Any) -> list[Chunk]:
+    harnesses = Harnesses(name)
+    request = ModelRequest(messages or (UserMessage("hello?"),), **options)
+    try:
+        stream: AsyncIterator[Chunk] = harnesses(None).stream(request)
+        return [chunk async for chunk in stream]
+    finally:
+        await harnesses.close()
+
+
+async def reply_to(name: str, *messages: Message, **options: Any) -> ModelReply:
+    *_, reply = await ask(name, *messages, **options)
+    assert isinstance(reply, ModelReply)
+    return reply
+
+
+@BOTH
+@pytest.mark.proves("SIG-26", "SIG-28")
+async def test_an_answer_streams_in_order_and_ends_with_its_text_and_usage(provider: Provider, name: str) -> None:
+    chunks = await ask(name, system="be brief")
+    assert [c.content for c in chunks if isinstance(c, TextDelta)] == ["hello ", "from ", "afar"]
+    assert chunks[-1] == ModelReply("hello from afar", input_tokens=7, output_tokens=3)
+    [body] = provider.requests
+    assert "be brief" in json.dumps(body.get("system", body["messages"][0]))
+    assert body["messages"][-1]["role"] == "user"
+
+
+@BOTH
+async def test_a_piece_is_there_before_the_answer_ends(provider: Provider, name: str) -> None:
+    gate = threading.Event()
+    provider.answers = [Answer(("one ", "two"), gate=gate)]
+    harnesses = Harnesses(name)
+    heard: list[Chunk] = []
+    async for chunk in harnesses(None).stream(ModelRequest((UserMessage("hello?"),))):
+        heard.append(chunk)
+        gate.set()  # not before something was heard, and nothing ends before
+    await harnesses.close()
+    assert [type(chunk) for chunk in heard] == [TextDelta, TextDelta, ModelReply]
+
+
+@BOTH
+@pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")  # models with a price grow old
+async def test_an_answer_costs_what_the_price_list_says_and_nothing_is_made_up(provider: Provider, name: str) -> None:
+    assert (await reply_to(name)).cost_usd is None
+    provider.answers = [Answer(("dear",), usage=(1_000_000, 1_000_000))]
+    known = {OPENAI: "openai-chat:gpt-4o", ANTHROPIC: "anthropic:claude-sonnet-4-5"}[name]
+    cost = (await reply_to(known)).cost_usd
+    assert cost is not None
+    assert 1 < cost < 100
+
+
+# ── Tools ──
+
+
+@BOTH
+async def test_calls_and_their_results_go_round_and_the_conversation_stays_valid(provider: Provider, name: str) -> None:
+    calls = (("t1", "add", '{"a": 1}'), ("t2", "add", '{"a": 2}'), ("t3", "nope", "{}"))
+    provider.answers = [Answer(("let me see",), calls=calls), Answer(("3",))]
+    question = UserMessage("1 + 2?")
+    first = await reply_to(name, question, tools=(ADD,))
+    assert first.text == "let me see"
+    assert first.tool_calls == (
+        ToolCall("t1", "add", {"a": 1}),
+        ToolCall("t2", "add", {"a": 2}),
+        ToolCall("t3", "nope", {}),
+    )
+    first = reply_of(json.loads(json.dumps(record_of(first))))  # as it is read back from the ledger
+    answers = (ToolMessage("t1", "add", {"sum": 1}), ToolMessage("t2", "add", "no ink", is_error=True),
+               ToolMessage("t3", "nope", "there is no tool nope", is_error=True))  # fmt: skip
+    last = await reply_to(
+        name, question, AssistantMessage(first.text, first.tool_calls, first.raw), *answers, tools=(ADD,)
+    )
+    assert last.text == "3"
+    told = json.dumps(provider.requests[1]["messages"])
+    assert "no ink" in told
+    assert r"\"sum\"" in told
+    if name == ANTHROPIC:
+        results = provider.requests[1]["messages"][-1]["content"]
+        assert [result["is_error"] for result in results] == [False, True, True]
+
+
+@BOTH
+@pytest.mark.parametrize("result", [None, "", [], {}, 0, False, "text", [1, {"a": None}]])
+async def test_any_result_of_a_tool_can_be_told(provider: Provider, name: str, result: Any) -> None:
+    said = AssistantMessage("", (ToolCall("x", "add", {"a": 1}),))
+    reply = await reply_to(name, UserMessage("1?"), said, ToolMessage("x", "add", result), tools=(ADD,))
+    assert reply.text == "hello from afar"
+    told = provider.requests[0]["messages"][-1]
+    content = told["content"] if name == OPENAI else told["content"][0]["content"]
+    text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    assert text == result if isinstance(result, str) else json.loads(text) == result
+
+
+@BOTH
+async def test_an_answer_of_another_harness_is_told_in_the_words_of_this_one(provider: Provider, name: str) -> None:
+    said = AssistantMessage("let me see", (ToolCall("x", "add", {"a": 1}),), raw={"my own": ["words"]})
+    reply = await reply_to(name, UserMessage("1?"), said, ToolMessage("x", "add", 1), tools=(ADD,))
+    assert reply.text == "hello from afar"
+    assert "my own" not in json.dumps(provider.requests)
+
+
+@BOTH
+@pytest.mark.parametrize("arguments", ["[1, 2]", '"text"', "nonsense", '{"a": 1', '{"a": "q"}'])
+async def test_arguments_that_are_wrong_are_carried_and_the_next_question_is_valid(
+    provider: Provider, name: str, arguments: str
+) -> None:
+    provider.answers = [Answer(calls=(("t1", "add", arguments),)), Answer(("sorry",))]
+    first = await reply_to(name, UserMessage("?"), tools=(ADD,))
+    [call] = first.tool_calls
+    assert call.arguments == ({"a": "q"} if "q" in arguments else arguments)
+    said = AssistantMessage(first.text, first.tool_calls, first.raw)
+    again = await reply_to(name, UserMessage("?"), said, ToolMessage("t1", "add", "wrong", is_error=True), tools=(ADD,))
+    assert again.text == "sorry"
+    plain = AssistantMessage(first.text, first.tool_calls)  # as another harness would have recorded it
+    again = await reply_to(
+        name, UserMessage("?"), plain, ToolMessage("t1", "add", "wrong", is_error=True), tools=(ADD,)
+    )
+    assert again.text == "sorry"
+
+
+async def test_thinking_is_streamed_and_goes_back_with_its_signature(provider: Provider) -> None:
+    thinks = Answer(("so ",), ("hm, ", "well"), "sig-1", calls=(("t1", "add", '{"a": 1}'),))
+    provider.answers = [thinks, Answer(("done",))]
+    chunks = await ask(ANTHROPIC, UserMessage("?"), tools=(ADD,))
+    assert [chunk.content for chunk in chunks if isinstance(chunk, ThinkingDelta)] == ["hm, ", "well"]
+    reply = chunks[-1]
+    assert isinstance(reply, ModelReply)
+    assert reply.thinking == "hm, well"
+    reply = reply_of(json.loads(json.dumps(record_of(reply))))
+    said = AssistantMessage(reply.text, reply.tool_calls, reply.raw)
+    await reply_to(ANTHROPIC, UserMessage("?"), said, ToolMessage("t1", "add", 1), tools=(ADD,))
+    thought = provider.requests[1]["messages"][1]["content"][0]
+    assert (thought["type"], thought["thinking"], thought["signature"]) == ("thinking", "hm, well", "sig-1")
+
+
+# ── Structured answers ──
+
+
+@BOTH
+async def test_a_structured_answer_is_validated_into_its_type_also_beside_tools(provider: Provider, name: str) -> None:
+    provider.answers = [
+        Answer(calls=(("t1", "add", '{"a": 1}'),)),
+        Answer(calls=(("t2", "final_result", '{"score": 0.5}'),)),
+    ]
+    first = await reply_to(name, UserMessage("score"), tools=(ADD,), output=Verdict)
+    assert (first.output, [call.tool for call in first.tool_calls]) == (None, ["add"])
+    said = AssistantMessage(first.text, first.tool_calls, first.raw)
+    last = await reply_to(name, UserMessage("score"), said, ToolMessage("t1", "add", 1), tools=(ADD,), output=Verdict)
+    assert (last.output, last.tool_calls) == ({"score": 0.5}, ())
+
+
+@BOTH
+async def test_a_result_that_comes_together_with_calls_waits_and_the_conversation_stays_valid(
+    provider: Provider, name: str
+) -> None:
+    both = (("t1", "add", '{"a": 1}'), ("t2", "final_result", '{"score": 0.5}'))
+    provider.answers = [Answer(calls=both), Answer(calls=(("t3", "final_result", '{"score": 1}'),))]
+    first = await reply_to(name, UserMessage("score"), tools=(ADD,), output=Verdict)
+    assert (first.output, [call.tool for call in first.tool_calls]) == (None, ["add"])
+    said = AssistantMessage(first.text, first.tool_calls, first.raw)
+    last = await reply_to(name, UserMessage("score"), said, ToolMessage("t1", "add", 1), tools=(ADD,), output=Verdict)
+    assert last.output == {"score": 1.0}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (Answer(calls=(("t1", "final_result", '{"score": "high"}'),)), "does not fit Verdict"),
+        (Answer(calls=(("t1", "final_result", '{"sco'),)), "does not fit Verdict"),
+        (Answer(("0.5",)), "text where a structured answer"),
+    ],
+)
+async def test_an_answer_that_does_not_fit_its_type_may_be_asked_for_again(
+    provider: Provider, name: str, answer: Answer, why: str
+) -> None:
+    provider.answers = [answer]
+    with pytest.raises(HarnessError, match=why) as raised:
+        await ask(name, output=Verdict)
+    assert raised.value.recoverable
+
+
+# ── What goes wrong ──
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("status", "may_pass"), [(429, True), (500, True), (503, True), (529, True), (408, True), (400, False), (401, False), (404, False)]
+)  # fmt: skip
+async def test_a_provider_that_refuses_is_asked_once_and_the_error_says_whether_it_may_pass(
+    provider: Provider, name: str, status: int, may_pass: bool
+) -> None:
+    provider.answers = [Answer(status=status, retry_after="9" if may_pass else None)]
+    with pytest.raises(HarnessError, match=str(status)) as raised:
+        await ask(name)
+    assert raised.value.recoverable is may_pass
+    assert raised.value.retry_after_seconds == (9.0 if may_pass else 0.0)
+    assert len(provider.requests) == 1
+
+
+@BOTH
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
+@pytest.mark.parametrize("fault", ["cut_after", "garble_after"])
+async def test_a_stream_cut_or_garbled_anywhere_is_an_error_that_may_pass_and_no_short_answer(
+    provider: Provider, name: str, fault: str, after: int
+) -> None:
+    faults: dict[str, Any] = {fault: after}
+    provider.answers = [Answer(("one ", "two ", "three"), **faults)]
+    with pytest.raises(HarnessError) as raised:
+        await ask(name)
+    assert raised.value.recoverable
+    assert len(provider.requests) == 1
+
+
+@BOTH
+async def test_a_provider_that_is_not_there_may_be_asked_later(
+    provider: Provider, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    with pytest.raises(HarnessError) as raised:
+        await ask(name)
+    assert raised.value.recoverable
+
+
+def test_a_name_that_means_nothing_says_how_to_name_a_model() -> None:
+    with pytest.raises(SetupError, match="nobody:nothing") as raised:
+        Harnesses("nobody:nothing")(None)
+    assert "provider:model" in (raised.value.hint or "")
+
+
+def test_no_model_at_all_names_the_variable() -> None:
+    with pytest.raises(SetupError, match="HELIOGRAPH_MODEL"):
+        Harnesses(None)(None)

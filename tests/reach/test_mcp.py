@@ -1,0 +1,210 @@
+"""MCP servers as tools: real servers, over stdio and over HTTP, that die, come back, and are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph import HarnessError, InvalidInput, MCPServer, SetupError, StepInDoubt, Tool, ToolFailed
+
+OWN = str(Path(__file__).with_name("mcp_server.py"))
+
+
+def own(**options: Any) -> MCPServer:
+    return MCPServer([sys.executable, OWN], name="own", **options)
+
+
+class HttpServer:
+    """The same server as a process with a port; `start` returns when somebody listens there."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    async def start(self) -> None:
+        self._process = _serve(self.port)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                except OSError:
+                    await asyncio.sleep(0.02)
+                else:
+                    writer.close()
+                    await writer.wait_closed()
+                    return
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _serve(port: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, OWN, str(port)], stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def http() -> Iterator[HttpServer]:
+    server = HttpServer()
+    yield server
+    server.kill()
+
+
+def by_name(tools: list[Tool]) -> dict[str, Tool]:
+    return {tool.name: tool for tool in tools}
+
+
+async def gone(pid: int) -> None:
+    """Return when there is no such process."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_public_server_is_spoken_to_and_says_what_went_wrong() -> None:
+    async with MCPServer([sys.executable, "-m", "mcp_server_time"], name="time").open_tools() as tools:
+        found = by_name(tools)
+        assert set(found) == {"get_current_time", "convert_time"}
+        answer = await found["get_current_time"](timezone="UTC")
+        assert answer["timezone"] == "UTC"
+        with pytest.raises(ToolFailed, match="Nowhere"):
+            await found["get_current_time"](timezone="Nowhere")
+
+
+async def test_results_are_json_structured_where_they_are_else_their_text_else_all_parts() -> None:
+    async with own().open_tools() as tools:
+        found = by_name(tools)
+        assert await found["add"](a=1, b=2) == {"result": 3}
+        assert await found["text"]() == "plain"
+        assert [part["type"] for part in (await found["parts"]())["content"]] == ["text", "image"]
+
+
+@pytest.mark.proves("S13")
+async def test_a_program_gets_its_own_variables_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://somebody:secret@host/db")
+    server = own(env={"API_KEY": "hidden"})
+    assert "hidden" not in repr(server)
+    async with server.open_tools() as tools:
+        names = (await by_name(tools)["env_names"]())["result"]
+    assert "API_KEY" in names
+    assert "HELIOGRAPH_DATABASE_URL" not in names
+
+
+async def test_an_author_lets_tools_through_names_them_and_says_what_may_happen_twice() -> None:
+    server = own(
+        tools=["add", "pid", "text"], prefix="own_", trusts_annotations=True, approval=["text"], in_doubt="fail"
+    )
+    async with server.open_tools() as tools:
+        found = by_name(tools)
+    assert set(found) == {"own_add", "own_pid", "own_text"}
+    assert [found[f"own_{n}"].effect for n in ("add", "pid", "text")] == ["idempotent", "pure", "once"]
+    assert [found[f"own_{n}"].needs_approval({}) for n in ("add", "text")] == [False, True]
+    assert found["own_add"].in_doubt == "fail"
+    async with own(tools=["add"], effects={"add": "pure"}).open_tools() as tools:
+        assert tools[0].effect == "pure"
+    async with own(tools=["add"]).open_tools() as tools:
+        assert tools[0].effect == "once"  # what a server says of itself is not believed unasked
+
+
+async def test_a_name_that_the_server_has_not_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="has no tool ad; it has add") as refused:
+        async with own(tools=["ad"]).open_tools():
+            pass
+    assert refused.value.code == "unknown_tool"
+
+
+async def test_a_program_that_died_while_nobody_called_is_started_again_and_ended_at_the_end() -> None:
+    async with own().open_tools() as tools:
+        found = by_name(tools)
+        first = (await found["pid"]())["result"]
+        os.kill(first, signal.SIGKILL)
+        await gone(first)
+        second = (await found["pid"]())["result"]
+        assert second != first
+        assert (await found["pid"]())["result"] == second  # one program for all calls
+    await gone(second)
+
+
+async def test_a_connection_lost_in_the_middle_is_in_doubt_where_the_call_may_happen_once(tmp_path: Path) -> None:
+    async with own().open_tools() as tools:
+        with pytest.raises(StepInDoubt, match="lost in the middle of die"):
+            await by_name(tools)["die"]()
+    async with own(effect="idempotent").open_tools() as tools:
+        assert await by_name(tools)["die"](path=str(tmp_path / "died")) == {"result": "lived"}  # made once more
+        with pytest.raises(HarnessError, match="twice") as lost:
+            await by_name(tools)["die"]()
+    assert (lost.value.code, lost.value.recoverable) == ("MCP_UNAVAILABLE", True)
+
+
+async def test_a_server_that_never_answers_holds_nobody_who_is_cancelled() -> None:
+    async with own().open_tools() as tools:
+        found = by_name(tools)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await found["sleep"]()
+        assert await found["add"](a=1, b=2) == {"result": 3}  # and the connection is as good as before
+
+
+async def test_a_server_over_http_may_go_away_and_come_back(http: HttpServer) -> None:
+    await http.start()
+    async with MCPServer(url=http.url, effect="idempotent", headers={"authorization": "hidden"}).open_tools() as tools:
+        found = by_name(tools)
+        assert await found["add"](a=1, b=2) == {"result": 3}
+        http.kill()
+        with pytest.raises(HarnessError, match=r"cannot be used") as away:
+            await found["add"](a=1, b=2)
+        assert (away.value.code, away.value.recoverable) == ("MCP_UNAVAILABLE", True)
+        await http.start()
+        assert await found["add"](a=1, b=2) == {"result": 3}
+
+
+async def test_a_server_that_is_not_there_is_told_apart_from_a_program_that_is_not(http: HttpServer) -> None:
+    with pytest.raises(HarnessError, match="cannot be used") as away:
+        async with MCPServer(url=http.url).open_tools():
+            pass
+    assert away.value.recoverable
+    with pytest.raises(SetupError, match="cannot be started") as missing:
+        async with MCPServer(["/no/such/program"]).open_tools():
+            pass
+    assert missing.value.code == "no_program"
+    with pytest.raises(HarnessError, match="did not answer in time"):
+        async with MCPServer([sys.executable, "-c", "import signal; signal.pause()"], connect_seconds=0.5).open_tools():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({}, "required_field"),
+        ({"command": ["x"], "url": "http://x"}, "required_field"),
+        ({"command": "server --stdio"}, "wrong_type"),
+        ({"url": "file:///etc"}, "invalid_url"),
+        ({"url": "http://x", "tools": "add"}, "wrong_type"),
+        ({"url": "http://x", "effect": "transactional"}, "invalid_enum"),
+        ({"url": "http://x", "prefix": "a" * 70}, "invalid_identifier"),
+        ({"url": "http://x", "timeout_seconds": 0}, "out_of_range"),
+    ],
+)
+def test_what_makes_no_server_is_refused_when_it_is_written(options: dict[str, Any], code: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        MCPServer(**options)
+    assert refused.value.code == code

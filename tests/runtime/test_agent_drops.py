@@ -1,0 +1,154 @@
+"""The loop of an agent whose worker is dropped: at each named place, one after the other; another worker goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Heliograph, ModelRequest, external_tool, tool
+from tests.runtime.kit import START, Rig, one
+from tests.runtime.loop_kit import Model, call
+
+DROPS_MAX = 60
+
+
+class Dropped:
+    """A world in which the worker stops for ever at the n-th named place that it comes to."""
+
+    def __init__(self, rig: Rig, at: int, monkeypatch: pytest.MonkeyPatch):
+        self.count, self.where = 0, ""
+        self.has_come = asyncio.Event()
+
+        async def point(name: str) -> None:
+            self.count += 1
+            if self.count == at:
+                self.where = name
+                self.has_come.set()
+            if self.count >= at:
+                await asyncio.Event().wait()  # it is as good as dead, and so is what runs beside it
+
+        monkeypatch.setattr(rig.runtime.world, "point", point)
+
+
+class Shop:
+    """An agent with tools beside each other, an approval, a tool elsewhere and a result; and what happened of it."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+        self.model = Model(
+            [call("look", {"at": "a"}, "x1"), call("look", {"at": "b"}, "x2"), call("nope", {}, "x3")],
+            [call("pay", {"amount": 5}, "x1"), call("weather", {}, "x2"), call("look", {"at": "c"}, "x3")],
+            "words",
+            [call("submit_result", {"total": 5})],
+        )
+        self.app = Heliograph("shop")
+        self.app.prompt_agent(
+            "worker", "Work.", model=self.model, activate_on=START, updates="out", result_fields=[{"name": "total"}],
+            tools=[
+                tool(effect="idempotent")(self.look), tool(effect="idempotent", approval=True)(self.pay),
+                external_tool("weather", "The weather."),
+            ],
+        )  # fmt: skip
+
+    async def look(self, at: str) -> str:
+        self.did.append(f"look {at}")
+        return at.upper()
+
+    def pay(self, amount: int) -> str:
+        self.did.append("pay")
+        return f"paid {amount}"
+
+
+async def _answers(rig: Rig) -> None:
+    """People and tools outside, who answer whatever is asked, also while no worker is there."""
+    while True:
+        for turn in await rig.runtime.reader.turns():
+            for wait in await rig.runtime.reader.waits(turn.turn_id):
+                if wait.state == "open" and wait.kind == "human":
+                    await rig.client.report(turn.turn_id, wait.call_id, result={"decision": "grant"})
+        for command in await rig.client.take_commands(["weather"]):
+            await command.report(result="sun")
+        await asyncio.sleep(0.02)
+
+
+async def _drop(rig: Rig, shop: Shop, run_id: str, dropped: Dropped) -> bool:
+    """Work until the place is reached, and go without a word. False: the run ended before."""
+    worker = rig.runtime.worker(shop.app.workflow, lease_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    ended = asyncio.create_task(rig.ended(run_id))
+    reached = asyncio.create_task(dropped.has_come.wait())
+    await asyncio.wait({ended, reached}, return_when=asyncio.FIRST_COMPLETED)
+    is_dropped = reached.done()
+    for drive in list(worker._running.values()):
+        assert drive.task is not None
+        drive.task.cancel()
+    for task in (working, ended, reached):
+        task.cancel()
+    await asyncio.gather(working, ended, reached, return_exceptions=True)
+    return is_dropped
+
+
+def _plain(request: ModelRequest) -> Any:
+    return [(type(m).__name__, getattr(m, "content", ""), getattr(m, "tool_calls", ())) for m in request.messages]
+
+
+@pytest.mark.proves("K7", "K13", "L0-100", "L0-111")
+@pytest.mark.parametrize("part", range(4))
+async def test_a_worker_dropped_anywhere_costs_no_recorded_result_and_the_model_is_told_the_same(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    """Every fourth place, from `part` on, until a run ends before it comes to the next one."""
+    seen: set[str] = set()
+    at, is_dropped = 0, True
+    for at in range(part + 1, DROPS_MAX, 4):
+        shop = Shop()
+        run_id = await rig.start(shop.app)
+        outside = asyncio.create_task(_answers(rig))
+        with monkeypatch.context() as patch:
+            dropped = Dropped(rig, at, patch)
+            is_dropped = await _drop(rig, shop, run_id, dropped)
+        recorded = await _recorded(rig)
+        done_before = list(shop.did)
+        async with rig.serving(shop.app):
+            state = one(await rig.ended(run_id), "workflow:end")["state"]
+        outside.cancel()
+        where = f"dropped at {at}, {dropped.where}"
+        assert state == {"out": {"total": 5}}, where
+        for what, call_id in {"look a": "m1-1", "look b": "m1-2", "look c": "m2-3", "pay": "m2-1"}.items():
+            times = 1 if call_id in recorded else 2  # what was begun and not recorded may be done once more
+            assert 1 <= shop.did.count(what) <= times, where
+            assert call_id not in recorded or shop.did.count(what) == done_before.count(what), where
+        asked = [_plain(request) for request in shop.model.asked]
+        steps = sorted({len(each): each for each in asked}.values(), key=len)
+        assert len(steps) == 4, where
+        assert all(each == steps[[len(s) for s in steps].index(len(each))] for each in asked), where
+        assert len(asked) <= 5, where  # one question at most is asked twice
+        seen.add(dropped.where)
+        if not is_dropped:
+            break
+    assert not is_dropped, f"a run has more than {DROPS_MAX} places"
+    assert at > 20  # as many places as an undisturbed run comes to
+    assert "before_begin" in seen or "before_record" in seen
+
+
+async def _recorded(rig: Rig) -> set[str]:
+    [turn, *_] = await rig.runtime.reader.turns()
+    return {wait.call_id for wait in await rig.runtime.reader.waits(turn.turn_id) if wait.state == "resolved"}
+
+
+async def test_a_turn_that_waits_is_in_nobodys_hands_and_goes_on_in_another_process(rig: Rig) -> None:
+    """The worker that asked is gone, and its application with it: another one has the same agents, and no memory."""
+    first = Shop()
+    run_id = await rig.start(first.app)
+    async with rig.serving(first.app):
+        await rig.turn_of("worker", "suspended")
+    outside = asyncio.create_task(_answers(rig))
+    second = Shop()
+    async with rig.serving(second.app):
+        state = one(await rig.ended(run_id), "workflow:end")["state"]
+    outside.cancel()
+    assert state == {"out": {"total": 5}}
+    assert (sorted(first.did), second.did) == (["look a", "look b", "look c"], ["pay"])
+    assert (len(first.model.asked), len(second.model.asked)) == (2, 2)

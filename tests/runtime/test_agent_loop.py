@@ -1,0 +1,247 @@
+"""The loop of an agent that asks a model: what it is told, how it ends, and what it submits."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from heliograph import HarnessError, Heliograph, InvalidInput, ModelReply, ScriptedModel, ToolContext, UserMessage, tool
+from tests.runtime.kit import START, Rig, names, one
+from tests.runtime.loop_kit import Model, agent, call, results
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first
+        b: the second
+    """
+    return a + b
+
+
+async def shout(text: str) -> str:
+    return text.upper()
+
+
+def broken() -> None:
+    raise ValueError("no ink")
+
+
+async def test_the_model_is_asked_until_it_answers_and_told_what_came_of_each_call(rig: Rig) -> None:
+    model = Model([call("add", {"a": 1, "b": 2}, "x1"), call("shout", {"text": "hi"}, "x2")],
+                  [call("add", {"a": 3, "b": 4})], "ten")  # fmt: skip
+    result = await rig.run(agent(model, [add, shout]))
+    assert result.state == {"out": "ten"}
+    assert results(model.last) == [3, "HI", 7]
+    assert names(result.signals).count("harness:end") == 3
+    usage = one(result.signals, "workflow:end")["metrics"]["usage"]
+    assert usage["outputTokens"] == 2 + 1 + 1
+
+
+async def test_a_tool_is_described_once_its_parameters_in_the_schema_alone(rig: Rig) -> None:
+    model = Model("done")
+    await rig.run(agent(model, [add]))
+    [spec] = model.last.tools
+    assert spec.description == "Add two numbers."
+    assert spec.parameters["properties"]["a"]["description"] == "the first"  # type: ignore[index, call-overload]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (call("nope"), "there is no tool nope; there are add, broken"),
+        (call("add", {"a": "q", "b": 1}), "the arguments of add do not fit: a: Input should be a valid integer"),
+        (call("add", {}), "a: Field required; b: Field required"),
+        (call("add", [1]), "the arguments of add are a JSON object, not [1]"),
+        (call("add", "{half"), "the arguments of add are a JSON object, not {half"),
+        (call("broken"), "TOOL_ERROR: ValueError: no ink"),
+    ],
+)
+async def test_a_call_that_cannot_be_made_is_told_to_the_model_and_the_turn_goes_on(
+    rig: Rig, asked: Any, told: str
+) -> None:
+    model = Model([asked, call("add", {"a": 1, "b": 1}, "x2")], "sorry")
+    result = await rig.run(agent(model, [add, broken]))
+    assert result.state == {"out": "sorry"}
+    [(kind, text), added] = results(model.last)
+    assert (kind, added) == ("error", 2)
+    assert told in text
+
+
+async def test_a_tool_is_given_its_call_and_what_the_application_has_for_it(rig: Rig) -> None:
+    seen: list[Any] = []
+
+    @tool
+    async def look(ctx: ToolContext, at: str) -> str:
+        seen.append((ctx.agent, ctx.call_id, ctx.idempotency_key, ctx.deps, at))
+        return "seen"
+
+    app = Heliograph("given", deps={"store": 1})
+    app.prompt_agent(
+        "worker", "Look.", model=Model([call("look", {"at": "it"})], "ok"), activate_on=START, tools=[look]
+    )
+    await rig.run(app)
+    turn = await rig.turn_of("worker")
+    assert seen == [("worker", "m1-1", f"{turn.turn_id}:m1-1", {"store": 1}, "it")]
+
+
+# ── Ends ──
+
+
+async def test_at_its_last_step_the_turn_ends_as_partial_with_what_the_model_said(rig: Rig) -> None:
+    says = ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))
+    result = await rig.run(agent(Model(says), [add], max_steps=3))
+    assert names(result.signals).count("harness:start") == 3
+    assert one(result.signals, "terminated")["status"] == "partial"
+    assert result.state == {"out": "so far: 3"}
+
+
+async def test_what_there_is_at_the_last_step_is_delivered_also_where_it_does_not_fit_the_state(rig: Rig) -> None:
+    app = Heliograph("typed")
+    says = ModelReply("not yet", tool_calls=(call("add", {"a": 1, "b": 2}),))
+    app.prompt_agent(
+        "worker", "Work.", model=Model(says), activate_on=START, tools=[add], max_steps=1, updates=["a", "b"]
+    )
+    result = await rig.run(app)
+    assert result.state == {}
+    assert one(result.signals, "terminated")["status"] == "partial"
+    assert one(result.signals, "agent:completed")["output"] == "not yet"
+
+
+async def test_a_model_that_says_and_calls_nothing_is_told_so_and_goes_on(rig: Rig) -> None:
+    answers: list[Any] = [[call("add", {"a": 1, "b": 2})], "", "  ", "three"]
+    asked: list[Any] = []
+
+    def script(request: Any) -> Any:
+        asked.append(request)
+        return answers[len(asked) - 1]
+
+    result = await rig.run(agent(ScriptedModel(script), [add]))
+    assert result.state == {"out": "three"}
+    assert asked[-1].messages[-1] == UserMessage("You have said nothing: give your answer, or call a tool.")
+
+
+async def test_a_model_without_tools_that_says_nothing_is_asked_again_and_then_fails(rig: Rig) -> None:
+    model = ScriptedModel(["", "there"])
+    assert (await rig.run(agent(model))).state == {"out": "there"}
+    result = await rig.run(agent(ScriptedModel([""]), retries=0))
+    assert one(result.signals, "agent:failed")["error"]["message"] == "the model answered with nothing"
+
+
+async def test_must_end_with_holds_the_turn_until_that_tool_went_well_and_its_result_is_the_output(rig: Rig) -> None:
+    model = Model("I am done", [call("add", {"a": "q"})], [call("add", {"a": 2, "b": 2})], "never asked")
+    result = await rig.run(agent(model, [add], must_end_with="add"))
+    assert result.state == {"out": 4}
+    assert model.asked[1].messages[-1] == UserMessage("You are not done: end by calling add.")
+    assert len(model.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"must_end_with": "sub"}, "must_end_with names one of the agent's tools, submit_result, add, not sub"),
+        ({"must_end_with": "add", "output": int}, "output and must_end_with exclude each other"),
+    ],
+)
+def test_an_end_that_cannot_come_is_refused_when_the_agent_is_defined(options: Any, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        agent(Model("x"), [add], **options)
+
+
+# ── submit_result ──
+
+FIELDS = [{"name": "total", "type": "integer"}, {"name": "why", "required": False}]
+
+
+@pytest.mark.proves("L0-85", "L0-88", "L0-89")
+async def test_a_result_is_submitted_alone_and_with_the_fields_that_are_wanted(rig: Rig) -> None:
+    good = call("submit_result", {"total": 3, "why": "sum"})
+    model = Model(
+        "in words",
+        [call("add", {"a": 1, "b": 2}, "x1"), call("submit_result", {"total": 3}, "x2")],
+        [call("submit_result", {"total": "three"})],
+        [call("submit_result", {})],
+        [call("submit_result", "3")],
+        [good],
+    )
+    result = await rig.run(agent(model, [add], result_fields=FIELDS))
+    assert result.state == {"out": {"total": 3, "why": "sum"}}
+    assert model.asked[1].messages[-1] == UserMessage("You are not done: end by calling submit_result.")
+    assert results(model.last) == [
+        3,
+        ("error", "submit_result is called alone: call it again when the other calls are answered"),
+        ("error", "the result does not fit: total is not of type integer"),
+        ("error", "the result does not fit: total is missing"),
+        ("error", "the arguments of submit_result are a JSON object"),
+    ]
+    [_, spec] = model.last.tools
+    assert spec.parameters["required"] == ["total"]
+
+
+@pytest.mark.proves("L0-85", "L0-88")
+async def test_a_message_may_want_fields_of_its_own(rig: Rig) -> None:
+    model = Model([call("submit_result", {"total": 1})], [call("submit_result", {"mood": "fine"})])
+    model_of_worker = Model([call("submit_result", {"total": 1})])
+    app = Heliograph("asked")
+    app.prompt_agent("worker", "Work.", model=model_of_worker, activate_on=START, updates="out", result_fields=FIELDS)  # fmt: skip
+    app.prompt_agent("other", "Work.", model=model, on_request=True, updates="said", result_fields=FIELDS)
+    app.agent(name="holds", activate_on=START)(_until_told)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await rig.client.enqueue(run_id, "other", "hello", result_fields=[{"name": "mood"}])
+        await rig.seen(run_id, "state:said:changed")
+        [command] = await rig.taken("go")
+        await command.report(result="on")
+        state = one(await rig.ended(run_id), "workflow:end")["state"]
+    assert state == {"out": {"total": 1}, "said": {"mood": "fine"}}
+    assert results(model.last) == [("error", "the result does not fit: mood is missing")]
+
+
+async def _until_told(ctx: Any) -> None:
+    await ctx.call("go")
+
+
+async def test_an_answer_with_a_type_of_its_own_has_its_fields_checked_and_nothing_to_submit(rig: Rig) -> None:
+    class Sum(BaseModel):
+        total: int
+
+    model = Model([call("add", {"a": 1, "b": 2})], ModelReply("", output={"total": 3}))
+    result = await rig.run(agent(model, [add], output=Sum, result_fields=FIELDS))
+    assert result.state == {"out": {"total": 3}}
+    assert [spec.name for spec in model.last.tools] == ["add"]
+
+
+# ── Harnesses that break their word ──
+
+
+class Odd:
+    model = "odd"
+
+    def __init__(self, *chunks: Any):
+        self._chunks = chunks
+
+    async def stream(self, _request: Any) -> Any:
+        for chunk in self._chunks:
+            yield chunk
+
+
+@pytest.mark.parametrize(
+    ("chunks", "says"),
+    [
+        (("text",), "the harness for odd yielded text, which is none of TextDelta, ThinkingDelta and ModelReply"),
+        ((), "the harness for odd ended without a reply"),
+        ((ModelReply("", tool_calls=(call("a"), call("b"))),), "odd called two tools under one id, x1"),
+    ],
+)
+async def test_a_harness_that_breaks_its_word_fails_the_turn_and_the_message_says_how(
+    rig: Rig, chunks: Any, says: str
+) -> None:
+    result = await rig.run(agent(Odd(*chunks), retries=0))
+    assert one(result.signals, "agent:failed")["error"]["message"] == says
+    assert one(result.signals, "harness:error")["message"] == says
+
+
+async def test_an_error_that_is_no_harness_error_ends_the_turn_with_its_text(rig: Rig) -> None:
+    result = await rig.run(agent(Model([call("add", {"a": 1, "b": 1})], HarnessError("gone", code="GONE")), [add]))
+    assert one(result.signals, "agent:failed")["error"]["code"] == "GONE"
