@@ -18,6 +18,9 @@ TIMEOUT = "TIMEOUT"
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 IN_DOUBT = "IN_DOUBT"
 NOT_DETERMINISTIC = "NOT_DETERMINISTIC"
+DENIED = "DENIED"
+MODEL_TIMEOUT = "MODEL_TIMEOUT"
+MCP_UNAVAILABLE = "MCP_UNAVAILABLE"
 CANCELED = "CANCELED"
 INTERNAL_ERROR = "INTERNAL_ERROR"
 UNKNOWN = "UNKNOWN"
@@ -44,6 +47,9 @@ CODES = (
     Code(DELEGATION_ERROR, "act", False, "a turn that was delegated to another agent did not succeed"),
     Code(DELEGATION_TIMEOUT, "act", True, "a turn that was delegated did not end before its deadline"),
     Code(IN_DOUBT, "act", False, "an effect began that may happen once, and nobody knows whether it did"),
+    Code(DENIED, "act", False, "somebody who was asked said no, or nobody answered in time"),
+    Code(MODEL_TIMEOUT, "act", True, "a model did not answer within `model_timeout_seconds`"),
+    Code(MCP_UNAVAILABLE, "act", True, "a server of tools could not be reached"),
     Code(NOT_DETERMINISTIC, "act", False, "run again, a function asked for other calls than before"),
     Code(
         TIMEOUT,

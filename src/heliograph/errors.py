@@ -26,7 +26,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from heliograph.codes import ACTION_FAILED, DELEGATION_ERROR, IN_DOUBT, TIMEOUT, TOOL_ERROR, TOOL_TIMEOUT, UNKNOWN
+from heliograph.codes import (
+    ACTION_FAILED,
+    DELEGATION_ERROR,
+    DENIED,
+    IN_DOUBT,
+    TIMEOUT,
+    TOOL_ERROR,
+    TOOL_TIMEOUT,
+    UNKNOWN,
+)
 
 
 class HeliographError(Exception):
@@ -142,7 +151,7 @@ class ToolTimedOut(ToolFailed):
 class Denied(ToolFailed):
     """A person has said no, or nothing that counts as yes; `by` and `reason` where they were told."""
 
-    default_code = "DENIED"
+    default_code = DENIED
 
     @property
     def by(self) -> str | None:

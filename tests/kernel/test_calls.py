@@ -47,6 +47,22 @@ async def test_an_effect_is_announced_before_it_happens_and_its_result_recorded_
     assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
 
 
+@pytest.mark.proves("K1", "L0-101")
+async def test_card_state_and_signal_of_a_step_are_written_in_one_commit(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1")
+    await record(kernel, claimed, "i1", 1, draft("tool:result", claimed["activation_id"]))
+    written = await kernel.connection.fetchrow(
+        "select (select xmin::text from cards where project_id = $1 and card_id = 'card:turn_a:call:i1') as card,"
+        " (select xmin::text from turn_waiting_tools where project_id = $1 and tool_call_id = 'i1') as state,"
+        " (select xmin::text from signals where project_id = $1 and run_id = 'run_a' order by seq desc limit 1) as event",
+        kernel.project,
+    )
+    assert written is not None
+    assert written["card"] is not None
+    assert len(set(written.values())) == 1
+
+
 @pytest.mark.proves("K13", "L0-110")
 async def test_only_the_owner_begins_and_records(kernel: Kernel) -> None:
     claimed = await kernel.running()

@@ -1,13 +1,16 @@
 """Homes of the embedded PostgreSQL for the tests of this folder."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from heliograph.ledger.embedded import open_embedded
 from tests.reach.embedded_kit import eventually, is_gone
+from tests.reach.nats_ground import NatsGround
+from tests.reach.nats_kit import NatsServer
 
 
 @pytest.fixture
@@ -33,3 +36,18 @@ def home(empty: Path, made_once: Path) -> Path:
     """A home with a cluster of version 18 whose server was stopped."""
     shutil.copytree(made_once, empty)
     return empty
+
+
+@pytest.fixture
+def server() -> Iterator[NatsServer]:
+    made = NatsServer()
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest_asyncio.fixture
+async def ground(server: NatsServer) -> AsyncIterator[NatsGround]:
+    made = NatsGround(server)
+    yield made
+    await made.close()

@@ -7,83 +7,20 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import nats
 import pytest
-import pytest_asyncio
-from nats.aio.client import Client
 
-from heliograph import Client as HeliographClient
-from heliograph import Context, Heliograph
 from heliograph.config import Settings
 from heliograph.doorbell.nats import NatsDoorbell, key_of, safe_subject, subject_of
 from heliograph.errors import SetupError
 from heliograph.runtime import Runtime, open_runtime
-from heliograph.testing.conformance import DoorbellConformance, Event, Heard, eventually
+from heliograph.testing.conformance import DoorbellConformance, Heard, eventually
 from heliograph.worker import loop
+from tests.reach.nats_ground import EVERYTHING, NatsGround, finishes, opened, two_steps
 from tests.reach.nats_kit import NatsServer
-from tests.runtime.kit import until
-
-EVERYTHING = ">"
-
-
-@pytest.fixture
-def server() -> Iterator[NatsServer]:
-    made = NatsServer()
-    made.start()
-    yield made
-    made.kill()
-
-
-class NatsGround:
-    def __init__(self, server: NatsServer):
-        self._server = server
-        self._opened: list[Client] = []
-
-    def make(self, on_ring: Callable[[list[str]], None]) -> NatsDoorbell:
-        return NatsDoorbell(self._server.url, on_ring)
-
-    async def cut(self) -> None:
-        await asyncio.to_thread(self._server.kill)
-
-    async def mend(self) -> None:
-        await asyncio.to_thread(self._server.start)
-
-    async def forge(self, text: str) -> None:
-        client = await self.connect()
-        token = "".join(c for c in text if c.isprintable() and c not in " .*>") or "x"
-        for subject in (f"cmd.agent.{token}.wakeup", f"heliograph.bell.{token}.{token}"):
-            await client.publish(subject, text.encode())
-        await client.flush()
-
-    async def listen(self) -> asyncio.Queue[Event]:
-        events: asyncio.Queue[Event] = asyncio.Queue()
-
-        async def heard(message: Any) -> None:
-            events.put_nowait((message.subject, message.headers["Nats-Msg-Id"], json.loads(message.data)))
-
-        client = await self.connect()
-        await client.subscribe("evt.>", cb=heard)
-        await client.flush()
-        return events
-
-    async def connect(self) -> Client:
-        self._opened.append(await nats.connect(self._server.url, allow_reconnect=False))
-        return self._opened[-1]
-
-    async def close(self) -> None:
-        for client in self._opened:
-            await client.close()
-
-
-@pytest_asyncio.fixture
-async def ground(server: NatsServer) -> AsyncIterator[NatsGround]:
-    made = NatsGround(server)
-    yield made
-    await made.close()
 
 
 class TestNatsDoorbell(DoorbellConformance):
@@ -173,187 +110,6 @@ def test_whoever_has_no_nats_does_not_import_it() -> None:
 
 
 # ── Runs with NATS, and with less and less of it ─────────────────────────────────────────────
-
-
-@asynccontextmanager
-async def opened(database_url: str, nats_url: str) -> AsyncIterator[Runtime]:
-    async with open_runtime(Settings(database_url, nats_url=nats_url)) as runtime:
-        yield runtime
-
-
-def two_steps(between: Callable[[], None] = lambda: None) -> Heliograph:
-    """A run of two turns; `between` is called inside the first."""
-    app = Heliograph("bells")
-
-    @app.agent(activate_on=["workflow:start"], emits=["halfway"], updates="first")
-    def first(_: Context) -> int:
-        between()
-        return 1
-
-    @app.agent(activate_on=["halfway"], updates="second")
-    def second(_: Context) -> int:
-        return 2
-
-    return app
-
-
-async def finishes(runtime: Runtime, app: Heliograph) -> None:
-    result = await runtime.run(app.workflow, {})
-    assert (result.outcome, result.state) == ("success", {"first": 1, "second": 2})
-
-
-@pytest.mark.proves("L0-71", "L0-81", "L0-107", "L0-03", "G-61")
-async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
-    database_url: str, server: NatsServer, ground: NatsGround
-) -> None:
-    events = await ground.listen()
-    async with opened(database_url, server.url) as runtime:
-        await finishes(runtime, two_steps())
-        rows = await runtime.database.fetch(
-            "select key, agent_id from heliograph.outbox o join heliograph.agent_turns t using (project_id, agent_turn_id)"
-            " order by outbox_id"
-        )
-    told: dict[str, Event] = {}
-    while len(told) < 2:  # at least once: a second copy has the same key
-        event = await events.get()
-        told[event[1]] = event
-    assert [event[:2] for event in told.values()] == [
-        (safe_subject(f"evt.agent.{row['agent_id']}.task"), row["key"]) for row in rows
-    ]
-    for subject, _, body in told.values():
-        assert subject.startswith("evt.agent.run_")
-        assert subject.count(".") == 3
-        assert set(body) == {"agent_turn_id", "status", "output_box_id", "deliverable_card_id"}
-
-
-@pytest.mark.proves("L0-51", "K18")
-async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_until_it_is_answered(
-    database_url: str, server: NatsServer, ground: NatsGround
-) -> None:
-    commands: asyncio.Queue[Event] = asyncio.Queue()
-
-    async def heard(message: Any) -> None:
-        commands.put_nowait((message.subject, message.headers["Nats-Msg-Id"], json.loads(message.data)))
-
-    tool = await ground.connect()
-    await tool.subscribe("cmd.tool.*", cb=heard)
-    await tool.flush()
-    app = Heliograph("asks")
-    arguments = {"text": "x" * 20_000}  # more than a NOTIFY takes
-
-    @app.agent(activate_on=["workflow:start"], updates="seen")
-    async def asker(ctx: Context) -> Any:
-        return await ctx.call("search", arguments)
-
-    async with opened(database_url, server.url) as runtime:
-        worker = runtime.worker(app.workflow)
-        working = asyncio.create_task(worker.run())
-        run_id, _ = await runtime.start(app.workflow, {})
-        subject, key, command = await asyncio.wait_for(commands.get(), 30)
-        assert (subject, key) == ("cmd.tool.search", f"cmd:{command['agent_turn_id']}:c1")
-        assert (command["tool_name"], command["arguments"], command["tool_call_id"]) == ("search", arguments, "c1")
-        assert await asyncio.wait_for(commands.get(), 30) == (subject, key, command)  # after a second, and more
-        client = HeliographClient.on(runtime)
-        assert await client.report(command["agent_turn_id"], "c1", token=command["token"], result=5) == "applied"
-        signals = [signal async for signal in runtime.follow(run_id)]
-        while not commands.empty():
-            assert commands.get_nowait()[1] == key
-        await runtime.database.fetch("update heliograph.outbox set due_at = now() where kind = 'cmd'")
-        await worker.watchdog.relay()
-        worker.stop()
-        await working
-    end: Any = signals[-1].payload
-    assert end["state"] == {"seen": 5}
-    assert commands.empty()
-
-
-@pytest.mark.proves("L0-108", "L0-03")
-async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
-    database_url: str, server: NatsServer, ground: NatsGround
-) -> None:
-    heard: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
-
-    async def hear(message: Any) -> None:
-        heard.put_nowait((message.subject, json.loads(message.data)))
-
-    watcher = await ground.connect()
-    await watcher.subscribe("evt.agent.*.step", cb=hear)
-    await watcher.flush()
-    app = Heliograph("steps")
-
-    @app.agent(activate_on=["workflow:start"], updates="seen")
-    async def walker(ctx: Context) -> Any:
-        await ctx.step("look", lambda: 1)
-        return await ctx.step("leap", lambda: 2)
-
-    async with opened(database_url, server.url) as runtime:
-        result = await runtime.run(app.workflow, {}, run_id="walk")
-        (turn,) = await runtime.reader.turns()
-        told = [await asyncio.wait_for(heard.get(), 30) for _ in range(4)]
-    assert result.state == {"seen": 2}
-    assert {subject for subject, _ in told} == {"evt.agent.walk%2Fwalker.step"}
-    assert {(body["agent_turn_id"], body["turn_epoch"]) for _, body in told} == {(turn.turn_id, turn.turn_epoch)}
-    assert [(body["step_id"], body["phase"]) for _, body in told] == [
-        (None, "act"), ("s1", "act"), ("s2", "act"), (None, "terminate"),
-    ]  # fmt: skip
-
-
-@pytest.mark.proves("L0-71", "L0-51", "G-61", "K18")
-async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_command_is_lost(
-    database_url: str, server: NatsServer, ground: NatsGround
-) -> None:
-    """What a worker without the wire commits is left to one that has it, however late that comes."""
-    commands: asyncio.Queue[str] = asyncio.Queue()
-
-    async def heard(message: Any) -> None:
-        commands.put_nowait(message.headers["Nats-Msg-Id"])
-
-    tool = await ground.connect()
-    await tool.subscribe("cmd.tool.*", cb=heard)
-    await tool.flush()
-    events = await ground.listen()
-    app = Heliograph("mixed")
-
-    @app.agent(activate_on=["workflow:start"], emits=["asked"], updates="first")
-    def first(_: Context) -> int:
-        return 1
-
-    @app.agent(activate_on=["asked"], updates="second")
-    async def second(ctx: Context) -> Any:
-        return await ctx.call("search", needs_token=False)
-
-    async with opened(database_url, server.url) as with_wire:
-        await with_wire.worker(app.workflow).watchdog.relay()  # it was here once: the project has the wire
-    async with open_runtime(Settings(database_url)) as without:
-        worker = without.worker(app.workflow)
-        working = asyncio.create_task(worker.run())
-        run_id, _ = await without.start(app.workflow, {})
-        client = HeliographClient.on(without)
-
-        async def is_waiting() -> bool:
-            return any(turn.status == "suspended" for turn in await without.reader.turns())
-
-        await until(is_waiting)
-        await worker.watchdog.sweep()
-        waiting = "select kind, count(*) from heliograph.outbox where published_at is null group by 1 order by 1"
-        assert [tuple(row) for row in await without.database.fetch(waiting)] == [("cmd", 1), ("task_event", 1)]
-        assert (events.empty(), commands.empty()) == (True, True)
-        async with opened(database_url, server.url) as with_wire:
-            await with_wire.worker(app.workflow).watchdog.relay()
-            [turn] = [turn for turn in await without.reader.turns() if turn.status == "suspended"]
-            assert (await asyncio.wait_for(commands.get(), 30)).removeprefix("cmd:").startswith(turn.turn_id)
-            assert (await asyncio.wait_for(events.get(), 30))[1].startswith("evt:")
-        assert await client.report(turn.turn_id, "c1", result=2) == "applied"
-        signals = [signal async for signal in without.follow(run_id)]
-        worker.stop()
-        await working
-        async with opened(database_url, server.url) as with_wire:
-            await with_wire.worker(app.workflow).watchdog.relay()
-            keys = {(await asyncio.wait_for(events.get(), 30))[1]}
-        assert keys == {f"evt:{turn.turn_id}"}
-        assert await without.database.fetch(waiting) == []
-    end: Any = signals[-1].payload
-    assert end["state"] == {"first": 1, "second": 2}
 
 
 @pytest.mark.proves("L0-105", "G-72")

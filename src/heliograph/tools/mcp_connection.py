@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from heliograph.codes import MCP_UNAVAILABLE
 from heliograph.errors import HarnessError, HeliographError, SetupError, StepInDoubt, ToolFailed, shown, told
 from heliograph.types import Json, JsonObject
 
@@ -145,7 +146,7 @@ class Connection:
     def _unavailable(self, why: object) -> HarnessError:
         reason = why if isinstance(why, str) else _reason(why)
         message = f"MCP server {self.label} cannot be used: {reason}"
-        return HarnessError(message, code="MCP_UNAVAILABLE", recoverable=True)
+        return HarnessError(message, code=MCP_UNAVAILABLE, recoverable=True)
 
 
 class _Lost(Exception):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+from heliograph.codes import MODEL_TIMEOUT
 from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, shown, told
 from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from heliograph.signals.model import Draft
@@ -48,7 +49,7 @@ async def _ask(held: Held, harness: Harness, request: ModelRequest) -> ModelRepl
         try:
             reply = await world.within(seconds, _streamed(harness, request, voice, start, draft))
         except TurnTimedOut as error:
-            raise HarnessError(f"{harness.model} did not answer within {seconds:g} s", code="MODEL_TIMEOUT",
+            raise HarnessError(f"{harness.model} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
                                recoverable=True) from error  # fmt: skip
     except Exception as error:
         failure = error if isinstance(error, HeliographError) else HarnessError(told(error, _MESSAGE_MAX))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heliograph.codes import IN_DOUBT
 from heliograph.errors import AgentFailed
 from heliograph.reactive.tool import Tool
 from heliograph.turn.calls import Asked, CallResult
@@ -12,7 +13,7 @@ def check_doubt(tool: Tool, result: CallResult) -> None:
     """Raises AgentFailed (IN_DOUBT) for a tool whose doubt ends the turn."""
     if result.status == "unknown" and tool.in_doubt == "fail":
         message = (result.error or {}).get("message", "it is not known whether it happened")
-        raise AgentFailed(f"{tool.name} (call {result.call_id}) is in doubt: {message}", code="IN_DOUBT")
+        raise AgentFailed(f"{tool.name} (call {result.call_id}) is in doubt: {message}", code=IN_DOUBT)
 
 
 def question_of_doubt(tool: Tool, call_id: str, step_id: str, arguments: JsonObject) -> Asked:
