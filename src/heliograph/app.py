@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -15,6 +16,7 @@ from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, chec
 
 if TYPE_CHECKING:
     from heliograph.client import StopResult
+    from heliograph.ports import Memory
     from heliograph.runtime import RunResult
     from heliograph.signals.model import Signal
 
@@ -33,11 +35,13 @@ class Heliograph:
     end_when: a function of the state; once true no more agents wake, and the run ends when its turns have.
     max_activations: the most turns of one run, a guard against loops (G-47).
     deps: whatever the tools need, such as clients and settings; they find it in `ToolContext.deps`.
+    memory: where agents keep what outlives their runs; None for full text in the database.
     """
 
     def __init__(
         self, name: str, *, state: Any = None, reducers: Mapping[str, Reducer] | None = None,
         end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000, deps: Any = None,
+        memory: Memory | None = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
             raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(repr(name))}",
@@ -50,6 +54,7 @@ class Heliograph:
         self._end_when = end_when
         self._max_activations = max_activations
         self._deps = deps
+        self._memory = _check_memory(memory)
         self._agents: dict[str, AgentSpec] = {}
 
     def agent(
@@ -120,7 +125,7 @@ class Heliograph:
     def workflow(self) -> Workflow:
         """The application as the runtime sees it, checked as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
-                                       self._max_activations, self._deps))  # fmt: skip
+                                       self._max_activations, self._deps, self._memory))  # fmt: skip
 
     async def run(
         self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,
@@ -194,6 +199,15 @@ def _name_of(function: Any) -> str:
         raise InvalidInput(f"{_shown(function)} has no name of its own; write @app.agent(name='...', "
                            "activate_on=[...])", code="required_field", path="/agents")  # fmt: skip
     return str(name)
+
+
+def _check_memory(memory: Any) -> Any:
+    if memory is not None and not all(
+        inspect.iscoroutinefunction(getattr(memory, f, None)) for f in ("store", "search")
+    ):
+        raise InvalidInput(f"memory has the async methods store and search of heliograph.Memory, which {_shown(memory)} "
+                           "has not", code="wrong_type", path="/memory")  # fmt: skip
+    return memory
 
 
 def _shown(value: object) -> str:

@@ -1,9 +1,10 @@
-"""What floor 3 expects of floor 4, as protocols: the harness is the way to a model, and nothing else is."""
+"""What floor 3 expects of floor 4, as protocols: the harness is the way to a model, and nothing else is; memory is what
+outlives turns and runs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from heliograph.types import Json, JsonObject
@@ -116,3 +117,29 @@ class Harness(Protocol):
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A memory that was found. agent: whose it is; None: the project's. rank: how well it fits; larger is better."""
+
+    memory_id: str
+    text: str
+    agent: str | None = None
+    metadata: JsonObject = field(default_factory=dict)
+    rank: float = 0.0
+
+
+class Memory(Protocol):
+    """Where agents keep what outlives their turns: PostgreSQL by default, or a store of vectors.
+
+    Both are called inside a step, and again when a worker was lost in the middle: the same id is the same memory.
+    """
+
+    async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:
+        """Keep one memory. Raises a HeliographError where it is refused."""
+        ...
+
+    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[Remembered]:
+        """The best of the agent's own and the project's first; agent None: of everybody's in the project."""
+        ...

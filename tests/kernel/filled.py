@@ -11,15 +11,22 @@ from tests.kernel.waits import TOKEN, command, report, suspended
 async def fill(kernel: Kernel) -> None:
     """Something of everything: run_0 is pruned; run_b has ended; in run_a the writer has done turn_a and turn_2, runs turn_3,
     with turn_4 queued behind it, and each of the three that it took has a note in its box; in run_c the writer is
-    suspended in turn_c, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a wire."""
+    suspended in turn_c, which has a budget, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a wire, and memories:
+    memory_0 of the writer, and memory_1 of the project."""
     await kernel.call("set_limits", {"card_bytes_max": 1000})
     await kernel.call("declare_wire", "nats")
+    secrets = [
+        {"memory_id": f"memory_{n}", "agent": agent, "text": f"secret {n}"} for n, agent in enumerate(("writer", None))
+    ]
+    await kernel.call("remember", secrets)
     await kernel.finish(await kernel.running("run_0", "turn_0"), ends="success")
     await kernel.publish()
     kernel.wait(1)
     assert (await kernel.call("prune", kernel.now - timedelta(seconds=0.5), 10))["runs"] == 1
     await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
-    await suspended(kernel, command("c1"), command("c2"), run_id="run_c", turn_id="turn_c")
+    await suspended(
+        kernel, command("c1"), command("c2"), run_id="run_c", turn_id="turn_c", limits={"budget": {"tokens": 100}}
+    )
     await report(kernel, "turn_c", "c1", {"answer": 42}, token=TOKEN)
     large = {"card_id": "card_large", "kind": "note", "content": {"text": "".join(map(str, range(2000)))}}
     await kernel.call("put_boxes", [{"box_id": "context_1", "cards": [large]}])

@@ -84,6 +84,8 @@ PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_box_id": lambda _, known: known.boxes[0],
     "p_after": lambda *_: 0,
     "p_wire": lambda *_: "nats",
+    "p_query": lambda *_: "secret",
+    "p_agent": lambda *_: None,
     "p_role": lambda *_: "pg_monitor",  # a role that every server has, and that has nothing to do with us
 }
 
@@ -133,4 +135,6 @@ def _item(turn: Item, token: str, number: int) -> Item:
         "base_box_id": turn["output_box_id"], "context_box_id": "context_1", "defers_max": None,
         "calls": [{"call_id": turn["call_id"], "tool": "search", "kind": "tool", "timeout_seconds": 60.0, "token": token}],
         "message_type": "turn", "result_fields": None, "parent_turn_id": turn["turn_id"], "writer_turn_id": turn["turn_id"],
+        "memory_id": f"memory_{number}", "text": "the stranger's", "metadata": {}, "budget": {"tokens": 1}, "budgets": ["turn_c"], "reserve": {"tokens": 1},
+        "used": {"tokens": 1},
     }  # fmt: skip

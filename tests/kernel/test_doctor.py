@@ -115,6 +115,12 @@ HARM = [
     ("a context box lost", [LOST.format("boxes", "box_id = 'context_1'")], {"O9", "O10"}),
     ("a box of a turn that never was", [BOX.format("kind = 'output', writer_turn_id = 'turn_x'", "fork_1")], {"O11"}),
     ("a blob lost", ["delete from blobs where project_id = $1"], {"O12"}),
+    ("a reservation that nobody holds", ["update budgets set reserved = 5 where project_id = $1"], {"U1"}),
+    ("a reservation of a call that is over",
+     ["""update turn_waiting_tools set reserved = '{"tokens": 0}' where project_id = $1 and tool_call_id = 'c1'"""], {"U2"}),
+    ("a budget above its limit",
+     ["alter table budgets drop constraint budgets_check", "update budgets set used = 101 where project_id = $1"], {"U3"}),
+    ("a budget of a turn that never was", ["update budgets set turn_id = 'turn_x' where project_id = $1"], {"O13"}),
 ]  # fmt: skip
 
 

@@ -39,11 +39,8 @@ async def test_the_planner_was_told_and_left_nothing_behind(database_url: str) -
         "select table_name from information_schema.columns c join information_schema.tables t using (table_schema, table_name)"
         " where table_schema = 'heliograph' and table_type = 'BASE TABLE' and column_name = 'project_id'"
     )
-    few = {
-        "project_limits",
-        "project_grants",
-        "project_wires",
-    }  # a row or few for each project or login, and always found by key
+    # a row or none for each project, login or wire, and always found by key
+    few = {"project_limits", "project_grants", "project_wires"}
     assert {row[0] for row in told} == {row[0] for row in tables} - few
     for (table,) in tables:
         assert await connection.fetchval(f"select count(*) from heliograph.{table}") == 0

@@ -32,6 +32,7 @@ NOTHING: Item = {
     "boxes": 0,
     "blobs": 0,
     "tombstones": 0,
+    "memories": 0,
     "more": False,
 }
 

@@ -52,6 +52,11 @@ insert into blobs (project_id, blob_id, bytes, content, created_at)
   select 'filled', 'sha256:' || n, 2, '{{}}', now() from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into pruned (project_id, id, pruned_at)
   select 'filled', 'turn:pruned_' || n, now() from generate_series(1, {FINISHED_TURNS} / 5) n;
+insert into memories (project_id, memory_id, agent, text, metadata, created_at)
+  select 'filled', 'memory_old_' || n, 'agent_' || n, 'a memory', '{{}}', now() from generate_series(1, {FINISHED_TURNS} / 5) n;
+insert into budgets (project_id, turn_id, kind, most, used)
+  select 'filled', 'done_' || n, 'tokens', 100, 50 from generate_series(1, {FINISHED_TURNS} / 5) n;
+update agent_turns set budgets = array[agent_turn_id] where agent_turn_id in (select turn_id from budgets where used > 0);
 analyze;
 """
 
@@ -147,6 +152,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
      {"head_lease", "head_ready", "head_due", "head_stop", "wait_due", "turn_expiry", "turn_queued", "outbox_unpublished", "runs_owed"}),
     ("prune of little", "select heliograph.prune('filled', '2020-01-01', 100, now())", [],
      {"runs_recent", "pruned_old", "blob_old", "box_old"}),
+    ("recall", "select heliograph.recall('filled', 'memory', 'agent_7', 10, now())", [], {"memory_of_agent"}),
     ("a run", "select * from heliograph.run_overview where project_id = 'filled' and run_id = 'run_7'", [], {"runs_pkey"}),
     ("newest runs", "select * from heliograph.run_overview where project_id = 'filled' order by created_at desc, run_id limit 20",
      [], {"runs_recent"}),
@@ -229,7 +235,7 @@ async def test_indexes_of_what_is_open_hold_nothing_that_is_finished(filled_url:
     assert set(held) == {
         "runs_owed", "head_ready", "head_due", "head_lease", "head_stop", "turn_one_active", "turn_queued", "turn_expiry",
         "inbox_one_applied", "wait_due", "outbox_unpublished", "outbox_commands", "signals_owed", "turn_context", "box_base",
-        "box_writer", "card_of_blob",
+        "box_writer", "card_of_blob", "memory_expiry",
     }  # fmt: skip
     assert max(held.values()) < 10
 

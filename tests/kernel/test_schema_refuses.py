@@ -108,13 +108,22 @@ REFUSED = {
     "signals_check": NEW_SIGNAL.format(seq=99, count=2, entries="'[{}]'"),
     "signals_count_check": NEW_SIGNAL.format(seq=99, count=0, entries="'[]'"),
     "project_limits_pkey": "insert into project_limits select * from project_limits where project_id = $1",
+    "memories_pkey": "insert into memories (project_id, memory_id, text, metadata, created_at)"
+                     " select project_id, memory_id, 'other', '{}', now() from memories where project_id = $1",
+    "memories_metadata_check": "update memories set metadata = '[]' where project_id = $1",
+    "budgets_pkey": "insert into budgets select * from budgets where project_id = $1",
+    "budgets_kind_check": "update budgets set kind = 'hours' where project_id = $1",
+    "budgets_used_check": "update budgets set used = -1 where project_id = $1",
+    "budgets_reserved_check": "update budgets set reserved = -1 where project_id = $1",
+    "budgets_over_check": "update budgets set over = -1 where project_id = $1",
+    "budgets_check": "update budgets set used = 60, reserved = 41 where project_id = $1",
     "pruned_pkey": "insert into pruned select * from pruned where project_id = $1",
     "head_transitions_pkey": "insert into head_transitions select * from head_transitions where $1 <> ''",
     "head_transitions_epoch_step_check": "update head_transitions set epoch_step = 2 where $1 <> ''",
 } | {
     f"project_limits_{limit}_check": LIMIT.format(limit)
     for limit in ("queue_max", "depth_max", "fan_out_max", "cards_max", "waits_max", "payload_bytes_max", "card_bytes_max",
-                  "result_bytes_max", "blob_bytes_max", "running_max", "defers_max")
+                  "result_bytes_max", "blob_bytes_max", "running_max", "defers_max", "memories_max", "memory_bytes_max")
 }  # fmt: skip
 
 

@@ -107,7 +107,7 @@ class TurnCalls(Talk):
             }  # fmt: skip
             if self.dice.random() < 0.3:
                 message |= self.dice.choice([
-                    {"message_type": "ui_action"}, {"parent_turn_id": self.token().get("turn_id")}, {"instance": "i"},
+                    {"message_type": "ui_action"}, {"budget": self._amounts(20)}, {"parent_turn_id": self.token().get("turn_id")}, {"instance": "i"},
                     {"context_box_id": f"b{self.dice.randrange(5)}", "actor": "me"}, {"result_fields": [{"name": "f"}]},
                     {"payload": {"long": "x" * 300}}, {"cause": "sig_z_1"}, {"cause": f"sig_{self.run()}_{self.dice.randrange(4)}"},
                     {"name": self.dice.choice(["workflow:end", "A b", None, "halt"])}, {"turn_id": self.dice.choice(["a:b", "", "\x85"])},
@@ -169,6 +169,23 @@ class TurnCalls(Talk):
     def declare_wire(self) -> tuple[Any, ...]:
         return (self.mostly("nats", ""),)
 
+    def remember(self) -> tuple[Any, ...]:
+        # words that English leaves as they are: more the twin does not know
+        return ([{"memory_id": f"m{self.dice.randrange(12)}", "agent": self.dice.choice(["one", "two", None]),
+                  "text": " ".join(self.dice.choices(["map", "Tree", "sun", "x" * 70], k=self.dice.randrange(5))),
+                  "metadata": self.dice.choice([None, {}, {"k": 1}]), "ttl_seconds": self.dice.choice([None, None, 2.5, -1])}
+                 for _ in range(self.dice.choice([1, 1, 3]))],)  # fmt: skip
+
+    def recall(self) -> tuple[Any, ...]:
+        return (
+            self.dice.choice(["", " ", "map", "sun TREE", None]),
+            self.dice.choice(["one", None]),
+            self.dice.choice([1, 3, 100, 0]),
+        )
+
+    def forget(self) -> tuple[Any, ...]:
+        return ([{"memory_id": f"m{self.dice.randrange(12)}"}, {}],)
+
     def read_outbox(self) -> tuple[Any, ...]:
         return (self.dice.choice([0, 2, 100]),)
 
@@ -181,6 +198,7 @@ class TurnCalls(Talk):
             ("queue_max", 2), ("depth_max", 0), ("fan_out_max", 1), ("cards_max", 2), ("waits_max", 2),
             ("payload_bytes_max", 200), ("card_bytes_max", 300), ("result_bytes_max", 250), ("blob_bytes_max", 400),
             ("running_max", 2), ("defers_max", 1), ("running_max", 0), ("none", 1),
+            ("memories_max", 2), ("memory_bytes_max", 100), ("memory_bytes_max", 300_000),
         ])  # fmt: skip
         lifted = dict.fromkeys(("queue_max", "running_max", "waits_max", "payload_bytes_max", "blob_bytes_max"))
         return (self.mostly({limit: value}, {}, 0.4) | self.mostly({}, lifted, 0.3),)
@@ -215,7 +233,13 @@ class TurnCalls(Talk):
         return [{"name": f"say:{n}", "payload": self.dice.choice(payloads), "agent": "one",
                  "parent": n - 1 if n else "sig_0_1", "at": at} for n in range(count)]  # fmt: skip
 
+    def _amounts(self, size: int = 8) -> dict[str, Any] | None:
+        """Of a budget, or of what a call takes of one."""
+        if self.dice.random() < 0.4:
+            return None
+        return {kind: self.dice.randrange(size) for kind in self.dice.sample(("tokens", "micros", "tool_calls"), 2)}
+
     def _activations(self, index: int) -> list[dict[str, Any]]:
         return [{"agent": self.dice.choice(AGENTS), "turn_id": self.new_turn(), "cause": self.dice.choice([0, {"seq": 1}]),
                  "activation": index, "priority": self.dice.randrange(4), "max_attempts": self.dice.choice([1, 3]),
-                 "ttl_seconds": self.mostly(600.0, 1.25)} for _ in range(self.dice.choice([0, 1, 2]))]  # fmt: skip
+                 "ttl_seconds": self.mostly(600.0, 1.25), "budget": self._amounts(30)} for _ in range(self.dice.choice([0, 1, 2]))]  # fmt: skip

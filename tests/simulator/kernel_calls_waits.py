@@ -31,7 +31,7 @@ class WaitCalls(TurnCalls):
 
     def begin_call(self) -> tuple[Any, ...]:
         return ([{**self.token(), "call_id": self._call_id(), "step_id": "s1", "tool": "think",
-                  "effect": self.dice.choice([*_EFFECTS, None]), "timeout_seconds": self.dice.choice([None, 2.0])}
+                  "effect": self.dice.choice([*_EFFECTS, None]), "timeout_seconds": self.dice.choice([None, 2.0]), "reserve": self._amounts()}
                  for _ in range(self.dice.choice([1, 1, 2, 3]))],)  # fmt: skip
 
     def record_call(self) -> tuple[Any, ...]:
@@ -39,7 +39,8 @@ class WaitCalls(TurnCalls):
         for _ in range(self.dice.choice([1, 1, 2])):
             status = self.mostly("success", self.dice.choice(_STATUSES), 0.7)
             outcome = {"result": self._result()} if status == "success" else {"error": {"code": "E", "message": "no"}}
-            items.append({**self.token(), "call_id": self._call_id(), "status": status, **outcome, **self._said()})
+            items.append({**self.token(), "call_id": self._call_id(), "status": status, **outcome, **self._said(),
+                          "used": self._amounts()})  # fmt: skip
         return (items,)
 
     def suspend(self) -> tuple[Any, ...]:
@@ -153,7 +154,7 @@ class WaitCalls(TurnCalls):
                 "agent": self.dice.choice([*AGENTS, "nobody"]), "instance": self.dice.choice([None, f"i{self.dice.randrange(9)}"]),
                 "turn_id": self.new_turn(), "activation": self.dice.randrange(drafts), "max_attempts": 3, "ttl_seconds": 60.0,
                 "cause": self.dice.choice([None, 0, {"seq": 1}]), "priority": self.dice.randrange(4),
-                "result_fields": self.dice.choice([None, [{"name": "f"}]]),
+                "result_fields": self.dice.choice([None, [{"name": "f"}]]), "budget": self._amounts(30),
             }  # fmt: skip
         if kind != "timer" and self.dice.random() < 0.3:
             call["timeout_seconds"] = None

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 NUMBER_MAX = 2**31 - 1
 _MAY_BE_ZERO = ("depth_max", "defers_max")
-_KINDS = ("runs", "turns", "signals", "cards", "boxes", "blobs", "tombstones")
+_KINDS = ("runs", "turns", "signals", "cards", "boxes", "blobs", "tombstones", "memories")
 
 
 class _TakenBack(Exception):

@@ -152,6 +152,15 @@ class Ledger:
             cards += page
         return cards
 
+    async def remember(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """See remember in 86_memories.sql."""
+        return await self._write("remember", list(items))
+
+    async def recall(self, query: str, agent: str | None, limit: int) -> list[dict[str, Any]]:
+        """See recall in 86_memories.sql."""
+        rows: list[dict[str, Any]] = await self._retried("recall", query, agent, limit)
+        return rows
+
     async def prune(self, before: datetime, limit: int) -> dict[str, Any]:
         """Forget what ended before then, a batch of it: see prune in 75_prune.sql. Only an operator may."""
         answer: dict[str, Any] = await self.world.call("prune", self.project, before, limit)

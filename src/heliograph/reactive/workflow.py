@@ -36,6 +36,7 @@ class Workflow:
     end_when: Callable[[Any], bool] | None = None
     max_activations: int = 1000
     deps: Any = None  # handed to tools as it is
+    memory: Any = None  # a heliograph.ports.Memory; None: the ledger
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:

@@ -30,7 +30,8 @@ TABLES = {  # and the order of their rows in a dump: by primary key
     "agent_inbox": "agent_turn_id, inbox_id", "execution_edges": "agent_turn_id, edge_id", "cards": "card_id",
     "blobs": "blob_id", "boxes": "box_id", "leases": "agent_id, turn_epoch",
     "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
-    "project_limits": "project_id", "project_wires": "wire", "pruned": "id",
+    "project_limits": "project_id", "project_wires": "wire", "pruned": "id", "memories": "memory_id",
+    "budgets": "turn_id, kind",
 }  # fmt: skip
 
 
@@ -103,6 +104,8 @@ class PostgresBackend:
         for table, order in TABLES.items():
             query = f"select * from heliograph.{table} where project_id = $1 order by {order}"  # noqa: S608  own names
             dumped[table] = [_timed(dict(row)) for row in self.fetch(query, project)]
+        for row in dumped["memories"]:
+            del row["words"]  # the twin has none
         return dumped
 
     def close(self) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 _FORGET_EVENT = "delete from heliograph.outbox o using jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint) where o.key = 'evt:' || e.turn_id and {when};"
 _TERMINAL_ENDS = (
-    "stop_reason = null, refusals = 0, trace_id = null, parent_step_id = null, moved_at = greatest(p_now, h.moved_at)\n"
-    "from ending e\nwhere h.ctid = e.head_at and e.is_active;"
+    "select array_agg(turn_id order by turn_id) filter (where budgets is not null) into v_budgeted from ending;"
 )
 
 REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_budgets import check_amounts, reserve, settle, used_of
 from heliograph.testing.twin_endings import disown, end_by_kernel, end_if_stopping, get_raw
 from heliograph.testing.twin_head import is_owner, owns
 from heliograph.testing.twin_ids import wrong_id
@@ -24,19 +25,22 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
     for item in listed:
         if (wrong := wrong_call(item)) is not None:
             raise Refusal("22023", wrong)
+    check_amounts(listed, "reserve")
     for item in listed:
         j.get_whole(item, "epoch")
-    answers, doubts, seen = [], list[Row](), set[Any]()
+    answers, doubts, seen, opened = list[Row](), list[Row](), set[Any](), set[int]()
     counts: dict[str, int] = {}
     verdicts = [_judge_begin(tx, item, counts, limited) for item in listed]
     for item, verdict in zip(listed, verdicts, strict=True):
         call = (get_text(item, "turn_id"), get_text(item, "call_id"))
         wait, is_first = tx.tables.waits.get(call), call not in seen
-        seen.add(call)
+        if verdict["outcome"] != "stale":
+            seen.add(call)
         row = {"turn_id": call[0], "call_id": call[1], **verdict}
         answers.append(row)
         if verdict["outcome"] == "fresh" and wait is None and is_first:
             _open_inline(tx, item)
+            opened.add(len(answers) - 1)
         elif verdict["outcome"] == "done" and wait is not None:
             row |= _result_of(tx, wait)
         elif verdict["outcome"] == "again" and is_first and wait is not None:
@@ -46,12 +50,20 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
             doubts.append(
                 {**row, "status": "unknown", "error": {"code": "IN_DOUBT", "recoverable": False, "message": message}}
             )
-    if doubts:
-        resolve(tx, doubts, limited, logs=True)
-        for row in answers:
-            if row["outcome"] == "in_doubt":
-                row.update(_result_of(tx, tx.tables.waits[row["turn_id"], row["call_id"]]))
+    _doubt(tx, doubts, answers, limited)
+    reserve(tx, listed, answers, opened)
     return answers
+
+
+def _doubt(tx: Transaction, doubts: list[Row], answers: list[Row], limited: Row) -> None:
+    resolve(tx, doubts, limited, logs=True)
+    for row in doubts:
+        call = (row["turn_id"], row["call_id"])
+        if tx.tables.waits[call]["reserved"] is not None:
+            settle(tx, call, {})
+    for row in answers:
+        if row["outcome"] == "in_doubt":
+            row.update(_result_of(tx, tx.tables.waits[row["turn_id"], row["call_id"]]))
 
 
 def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Row) -> Row:
@@ -95,6 +107,7 @@ def insert_wait(tx: Transaction, head: Row, call: Any, **more: Any) -> Row:
         "kind": None, "effect": get_text(call, "effect") or "once", "state": "open", "epoch": None, "deadline": None,
         "token_hash": None, "after_execution": "suspend", "may_override": False, "child_turn_id": None, "status": None,
         "result_card_id": None, "resolved_position": None, "duplicates": 0, "opened_at": tx.now, "resolved_at": None,
+        "reserved": None,
     }  # fmt: skip
     assert more.keys() <= row.keys()
     return tx.insert(tx.tables.waits, (turn_id, call_id), row | more)
@@ -135,6 +148,7 @@ def _bytes(value: Any, key: str) -> int:
 
 def record_call(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
+    check_amounts(listed, "used")
     for item in listed:
         status = get_text(item, "status")
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
@@ -153,6 +167,10 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         seen.add(call)
         answers.append({"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **verdict})
     resolve(tx, [_as_resolved(result) for result in results], limited, logs=False)
+    for item in results:
+        call = (get_text(item, "turn_id"), get_text(item, "call_id"))
+        if tx.tables.waits[call]["reserved"] is not None or get_text(item, "used") is not None:
+            settle(tx, call, used_of(item))
     return answers
 
 

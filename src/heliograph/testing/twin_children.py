@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_budgets import wrong_amounts
 from heliograph.testing.twin_contexts import refuse_context
 from heliograph.testing.twin_head import run_of
 from heliograph.testing.twin_ids import wrong_id
@@ -29,6 +30,8 @@ def wrong_child(child: Any, drafts: int) -> str | None:
     if "/" in (instance or ""):
         return "the instance of a child has no slash"
     if wrong := wrong_id("the turn id of a child", turn_id):
+        return wrong
+    if wrong := wrong_amounts("the budget of a child", get(child, "budget")):
         return wrong
     if len((get_text(child, "context_box_id") or "").encode()) > 200:
         return "the context_box_id of a child has at most 200 bytes"
@@ -144,7 +147,7 @@ def _activation(tx: Transaction, turn: Row, call: Any, child: Any, firsts: dict[
     row = {
         **child, "cause": cause if is_told else {"seq": turn["activation_seq"]}, "run_id": turn["run_id"],
         "base": None if first is None else first - 1, "parent_turn_id": turn["agent_turn_id"],
-        "parent_call_id": get_text(call, "call_id"), "depth": turn["depth"] + 1,
+        "parent_call_id": get_text(call, "call_id"), "depth": turn["depth"] + 1, "budgets": turn["budgets"],
     }  # fmt: skip
     if get_text(child, "instance") is not None:
         row["target"] = tx.tables.heads[turn["agent_id"]]["target"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from heliograph.testing.twin_budgets import check_budgets
 from heliograph.testing.twin_doctor_runs import check_boxes, check_orphans, check_runs
 from heliograph.testing.twin_doctor_waits import check_waits
 from heliograph.testing.twin_tables import DELIVERABLE, INBOX_OPEN, Project, Row, Transaction
@@ -14,7 +15,7 @@ Found = Iterator[tuple[str, str]]
 
 def doctor(tx: Transaction, is_quiescent: bool) -> list[Row]:
     checks: list[Callable[[Project], Found]] = [
-        _active, _deliverables, _events, _order, _inbox, _leases, _epochs, check_runs, check_waits, check_boxes, check_orphans,
+        _active, _deliverables, _events, _order, _inbox, _leases, _epochs, check_runs, check_waits, check_boxes, check_orphans, check_budgets,
     ]  # fmt: skip
     found = [pair for check in checks for pair in check(tx.tables)]
     found += _rest(tx.tables) if is_quiescent else ()

@@ -6,6 +6,7 @@ from typing import Any
 
 from heliograph.ids import signal_id, split_signal_id
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_budgets import budget_of
 from heliograph.testing.twin_contexts import refuse_context
 from heliograph.testing.twin_head import payload_of, signal_at
 from heliograph.testing.twin_ids import check, is_reserved, wrong_id, wrong_name
@@ -19,7 +20,9 @@ def enqueue(tx: Transaction, messages: Any) -> list[Row]:
     limited, answer = limits(tx), []
     for said in j.elements(messages):
         parent = tx.tables.turns.get(get_text(said, "parent_turn_id"))
-        message = j.joined(said, {"depth": 1 + (-1 if parent is None else parent["depth"])})
+        is_of_run = parent is not None and parent["run_id"] == get_text(said, "run_id")  # a budget is of one run
+        message = j.joined(said, {"depth": 1 + (-1 if parent is None else parent["depth"]),
+                                  "budgets": parent["budgets"] if parent is not None and is_of_run else None})  # fmt: skip
         verdict, targets = _refuse_message(tx, message, limited) or refuse_context(tx, message), list[str]()
         if verdict is None:
             targets = commit_reactions(tx, [_reaction_to(message)], 0)
@@ -85,6 +88,7 @@ def _same_message(tx: Transaction, message: Any) -> str | None:
         and cause["payload"] == payload_of(message)
         and turn["message_type"] == (get_text(message, "message_type") or "turn")
         and turn["result_fields"] == (None if (fields := get(message, "result_fields")) is ABSENT else fields)
+        and (budget_of(tx, turn["agent_turn_id"]) or None) == (None if (own := get(message, "budget")) is ABSENT else own)
         and any(i["message_type"] == turn["message_type"] and i["payload_box_id"] == get_text(message, "context_box_id")
                 for i in tx.tables.inbox.of(turn["agent_turn_id"]))
     )  # fmt: skip

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from heliograph.testing.twin_json import Refusal, get_text
+from heliograph.testing.twin_memories import prune_memories
 from heliograph.testing.twin_sweeping import first
 from heliograph.testing.twin_tables import Row, Table, Transaction, microseconds
 
@@ -24,6 +25,7 @@ def prune(tx: Transaction, before: datetime, limit: int) -> Row:
         | _prune_logs(tx, {str(turn["run_id"]) for turn in turns}, at, limit)
         | _prune_contexts(tx, at, limit)
         | _prune_rest(tx, at, limit)
+        | prune_memories(tx, limit)
     )
     return done | {"more": any(count >= limit for kind, count in done.items() if kind != "cards")}
 
@@ -63,6 +65,7 @@ def _prune_turns(tx: Transaction, turns: list[Row]) -> Row:
     boxes = {box_id for turn_id in ids for box_id in _boxes_of(tx, turn_id)}
     cards = _delete(tx, tables.cards, lambda row: row["box_id"] in boxes)
     _delete(tx, tables.boxes, lambda row: row["writer_turn_id"] in ids)
+    _delete(tx, tables.budgets, lambda row: row["turn_id"] in ids)
     for table in (tables.waits, tables.inbox, tables.edges, tables.turns):
         _delete(tx, table, lambda row: row["agent_turn_id"] in ids)
     agents = {t["agent_id"] for t in turns if _is_own_instance(t)}

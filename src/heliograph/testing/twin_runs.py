@@ -7,6 +7,7 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_budgets import open_budgets, wrong_amounts
 from heliograph.testing.twin_contexts import check_contexts
 from heliograph.testing.twin_head import (
     activate,
@@ -41,7 +42,7 @@ def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
     for item in activations:
         check_limits(item)
     check_contexts(tx, activations)
-    placed = _place(tx, j.records(activations))
+    placed = _place(tx, j.records(open_budgets(tx, activations)))
     for item in placed:
         _insert_turn(tx, item)
     targets = set()
@@ -69,6 +70,7 @@ def check_limits(item: Any) -> None:
         check(wrong_id("an instance", instance))
     if fields is not ABSENT:
         check(wrong_fields(fields))
+    check(wrong_amounts("a budget", get(item, "budget")))
     for key in ("context_box_id", "actor"):
         if len((get_text(item, key) or "").encode()) > 200:
             raise Refusal("22023", f"{key} has at most 200 bytes")
@@ -127,6 +129,7 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
         "context_box_id": told["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
         "result_fields": None if fields is ABSENT else fields, "actor": told["actor"], "deliverable_card_id": None,
         "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None,
+        "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners,
     })  # fmt: skip
     if is_next:
         activate(tx, turn)
@@ -334,7 +337,8 @@ def _populate(tx: Transaction, runs: list[Any]) -> list[str]:
         for woken in j.elements(get(get(item, "reaction"), "activations")):
             if not j.has(agents, get_text(woken, "agent")):
                 raise _NO_HEAD
-            activations.append(j.joined(woken, {"run_id": run_id, "target": get(item, "target"), "base": 0}))
+            own = {k: v for k, v in woken.items() if k != "budgets"} if isinstance(woken, dict) else woken
+            activations.append(j.joined(own, {"run_id": run_id, "target": get(item, "target"), "base": 0}))
     targets = enqueue_turns(tx, activations) if activations else []
     for item in runs:
         run_id = str(get_text(item, "run_id"))

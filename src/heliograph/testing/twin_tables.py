@@ -157,6 +157,11 @@ def _wait_holds(row: Row) -> bool:
     )
 
 
+def _budget_holds(row: Row) -> bool:
+    is_counted = all(row[column] >= 0 for column in ("most", "reserved", "used", "over"))
+    return is_counted and bool(row["used"] + row["reserved"] <= row["most"])
+
+
 @dataclass(slots=True)
 class Project:
     """One project's tables; projects never meet (S1)."""
@@ -182,6 +187,8 @@ class Project:
     signals: Table = field(default_factory=lambda: Table("signals", "run_id entries", group="run_id"))
     limits: Table = field(default_factory=lambda: Table("project_limits", ""))
     wires: Table = field(default_factory=lambda: Table("project_wires", "wire"))
+    memories: Table = field(default_factory=lambda: Table("memories", "memory_id text"))
+    budgets: Table = field(default_factory=lambda: Table("budgets", "turn_id kind most", _budget_holds, "turn_id"))
     pruned: Table = field(default_factory=lambda: Table("pruned", "id"))
 
     def __iter__(self) -> Iterator[Table]:

@@ -90,9 +90,7 @@ class Calls(People):
         if not callable(function):
             raise InvalidInput(f"step {shown(name)} is given a function and its arguments, not {shown(function)}",
                                code="wrong_type")  # fmt: skip
-        asked = Asked(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
-                      None, check_timeout(timeout), effect)  # fmt: skip
-        return self._asking.step(asked, function, args)
+        return self._asking.step(self._inline(name, effect, check_timeout(timeout), call_id), function, args)
 
     def pause(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait for so long, holding nothing; for waits of milliseconds there is `sleep`.
@@ -127,6 +125,12 @@ class Calls(People):
         raise Defer(reason, seconds)
 
     # ── What is asked ──
+
+    def _inline(
+        self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None
+    ) -> Asked:  # fmt: skip
+        return Asked(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
+                     None, timeout, effect)  # fmt: skip
 
     def _tools(self, calls: Sequence[Call | Delegation]) -> list[Asked]:
         self._check_may_wait("call")

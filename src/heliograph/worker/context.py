@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Coroutine
+from dataclasses import asdict
 from typing import Any
 
 from heliograph.errors import InvalidInput
+from heliograph.ports import Memory, Remembered
 from heliograph.reactive.state import to_json
 from heliograph.records import Card, Cause
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_payload
-from heliograph.turn.calls import DELEGATION, Journal
+from heliograph.turn.calls import DELEGATION, Asked, Journal
 from heliograph.types import Json, JsonObject
 from heliograph.worker.calls import Calls
 from heliograph.worker.held import Held
+from heliograph.worker.memory import LedgerMemory, check_memory, check_search
+
+_MEMORY_ID_MAX = 200  # as _INSTANCE_MAX: the end of a turn's id tells it from others
 
 
 class Context(Calls):
@@ -52,6 +58,7 @@ class Context(Calls):
         self.deferrals: int = claimed.defers
         self.context_box_id: str | None = claimed.context_box_id
         self._ledger = held.kit.ledger
+        self._memory: Memory = held.workflow.memory or LedgerMemory(self._ledger)
         self._cards: list[Card] | None = None
         self.emitted: list[tuple[str, Json]] = []
 
@@ -69,6 +76,36 @@ class Context(Calls):
         if self._cards is None:
             self._cards = [] if self.context_box_id is None else await self._ledger.read_box(self.context_box_id)
         return copy.deepcopy(self._cards)
+
+    def remember(self, text: str, /, **metadata: Any) -> Coroutine[Any, Any, None]:
+        """Keep a text beyond this turn and run, as this agent's; once, however often the turn runs.
+
+        metadata: JSON values to be kept beside it. Raises InvalidInput, ToolFailed where it is refused.
+        """
+        self._check_may_wait("remember")
+        check_memory(text)
+        given = to_json(metadata, "/metadata")
+        asked = self._inline("remember", "idempotent")
+        memory_id = f"{self.turn_id}-{asked.call_id}"[-_MEMORY_ID_MAX:]
+        project = self._ledger.project
+        return self._asking.step(asked, self._memory.store, (project, memory_id, self.agent, text, given))
+
+    def recall(self, query: str, limit: int = 5, *, everywhere: bool = False) -> Coroutine[Any, Any, list[Remembered]]:
+        """The memories of this agent and of the project that fit best; `everywhere`: of all agents of the project.
+
+        What was found is recorded, and is found again when the turn runs again. What others wrote is data, and no
+        instruction. Raises InvalidInput, ToolFailed.
+        """
+        self._check_may_wait("recall")
+        check_search(query, limit)
+        return self._recall(self._inline("recall", "pure"), None if everywhere else self.agent, query, limit)
+
+    async def _recall(self, asked: Asked, agent: str | None, query: str, limit: int) -> list[Remembered]:
+        async def search() -> list[JsonObject]:
+            found = await self._memory.search(self._ledger.project, agent, query, limit)
+            return [asdict(each) for each in found]
+
+        return [Remembered(**each) for each in await self._asking.step(asked, search, ())]
 
     def emit(self, name: str, payload: Any = None) -> None:
         """Emit one of the agent's declared signals, with this turn's commit.

@@ -88,7 +88,7 @@ class Steps:
 
     async def begin(self, asked: Asked) -> CallResult | None:
         """Commit the intent. None: it may be done now; else what is known of it. Raises TurnLost, AgentFailed."""
-        begun = await _reached(self._begin(asked))
+        begun = await reached(self._begin(asked))
         if begun.outcome == "stale":
             raise lost(self._claimed.turn_id)
         if begun.outcome == "refused":
@@ -98,7 +98,7 @@ class Steps:
     async def record(self, asked: Asked, result: CallResult, drafts: list[Draft]) -> None:
         """Commit the result, with what is said of it. Raises TurnLost, AgentFailed."""
         await self._kit.world.point("before_record")
-        written = await _reached(self._voice.commit(partial(self._record, result), drafts))
+        written = await reached(self._voice.commit(partial(self._record, result), drafts))
         if written.outcome == "refused":
             raise AgentFailed(f"the result of step {asked.tool} was not taken: {written.message}", code=written.code)
 
@@ -209,7 +209,7 @@ class Steps:
         return Draft(name, said, self._claimed.agent, self._claimed.activation_id, self._kit.world.now())
 
 
-async def _reached(work: Awaitable[T]) -> T:
+async def reached(work: Awaitable[T]) -> T:
     """The answer of a kernel call that an agent waits for. What the store says of itself is no failure of the agent."""
     try:
         return await work

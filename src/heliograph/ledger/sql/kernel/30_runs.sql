@@ -11,8 +11,9 @@ create function heliograph._run_view(p_run heliograph.runs) returns jsonb
 $$;
 
 -- _enqueue: one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
---   max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor}:
---   turn row, inbox row, edge (L0-30, L0-31, L0-33). cause and activation are indexes into the drafts that were logged
+--   max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor,
+--   budget, budgets}. budget: its own, by kind; budgets: the owners of those that hold for its parent. Each has a
+--   turn row, inbox row and edge (L0-30, L0-31, L0-33). cause and activation are indexes into the drafts that were logged
 --   after position base, or cause is {"seq": n} for a signal that was in the log before.
 --   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
 --   An activation that names a target may be for an agent that has no head yet: it gets one.
@@ -31,6 +32,9 @@ begin
     if jsonb_path_exists(p_activations, '$[*].context_box_id ? (@ != null)') then
         perform heliograph._check_contexts(p_project, p_activations);
     end if;
+    if jsonb_path_exists(p_activations, '$[*].budget ? (@ != null)') then
+        p_activations := heliograph._open_budgets(p_project, p_activations);
+    end if;
     with asked as (
         select a.*, concat_ws('/', a.run_id, a.agent, a.instance) as agent_id,
                case jsonb_typeof(a.cause) when 'object' then (a.cause ->> 'seq')::bigint
@@ -39,9 +43,9 @@ begin
           from rows from (jsonb_to_recordset(p_activations) as
                (run_id text, base bigint, agent text, instance text, turn_id text, cause jsonb, activation bigint,
                 priority smallint, max_attempts integer, ttl_seconds float8, context_box_id text, result_fields jsonb,
-                message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text))
+                message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text, budgets text[]))
                with ordinality a (run_id, base, agent, instance, turn_id, cause, activation, priority, max_attempts,
-                ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor, target, n)
+                ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor, target, budgets, n)
     ), placed as materialized (
         select a.*, h.at, coalesce(h.turn_epoch, 0) + 1 as epoch, h.at is null as is_new,
                coalesce(h.status, 'idle') = 'idle' and row_number() over (partition by a.agent_id order by a.n) = 1
@@ -56,11 +60,11 @@ begin
         insert into heliograph.agent_turns
             (project_id, agent_turn_id, agent_id, run_id, state, message_type, priority, max_attempts, depth,
              parent_turn_id, parent_call_id, cause_seq, activation_seq, context_box_id, output_box_id, result_fields,
-             actor, created_at, expires_at)
+             actor, created_at, expires_at, budgets)
         select p_project, p.turn_id, p.agent_id, p.run_id, case when p.is_next then 'active' else 'queued' end,
                coalesce(p.message_type, 'turn'), coalesce(p.priority, 1), p.max_attempts, coalesce(p.depth, 0),
                p.parent_turn_id, p.parent_call_id, p.cause_seq, p.activation_seq, p.context_box_id,
-               'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds)
+               'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds), p.budgets
           from placed p order by p.n
     ), message as (
         insert into heliograph.agent_inbox
@@ -125,6 +129,7 @@ begin
         heliograph._wrong_id('a turn id', p_item ->> 'turn_id'),
         case when p_item ->> 'instance' is not null then heliograph._wrong_id('an instance', p_item ->> 'instance') end,
         case when p_item -> 'result_fields' is not null then heliograph._wrong_fields(p_item -> 'result_fields') end,
+        case when p_item -> 'budget' is not null then heliograph._wrong_amounts('a budget', p_item -> 'budget') end,
         case when octet_length(p_item ->> 'context_box_id') > 200 then 'context_box_id has at most 200 bytes'
              when octet_length(p_item ->> 'actor') > 200 then 'actor has at most 200 bytes'
              when strpos(p_item ->> 'instance', '/') > 0 then 'an instance has no slash'

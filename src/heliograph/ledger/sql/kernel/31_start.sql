@@ -90,7 +90,7 @@ begin
     select p_project, r ->> 'run_id', 1, jsonb_array_length(r -> 'signals'), r -> 'signals', p_now
       from jsonb_array_elements(p_runs) r
      where jsonb_array_length(r -> 'signals') > 0 order by r ->> 'run_id';
-    select jsonb_agg(a.item || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target', 'base', 0)
+    select jsonb_agg(a.item - 'budgets' || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target', 'base', 0)
                      order by r ->> 'run_id', a.n)
       into v_activations
       from jsonb_array_elements(p_runs) r

@@ -2,13 +2,15 @@
 -- that whoever owns the turn next knows what may be done again and what must not be (K13, K14).
 
 -- begin_call: announce effects before they happen. p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect,
---   timeout_seconds}]. effect: pure, idempotent, transactional or once (unless said otherwise: once).
+--   timeout_seconds, reserve}]. reserve: {tokens, micros, model_calls, tool_calls}, what the call may use of the budgets that
+--   hold for its turn. effect: pure, idempotent, transactional or once (unless said otherwise: once).
 --   Answers [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': do it; so answers the same epoch again, which
 --   has not done it before it has this answer. 'again': another owner began it, and it may be repeated; what is
 --   transactional and open has not happened, since it is committed together with its result. 'done', with
 --   status and content: it is recorded. 'in_doubt', with the same: another owner began it, it may have happened, and it
 --   must not happen twice, so it counts as unknown from now on. 'stale'. 'refused' with code and message
---   (too_many_waits; not_inline: the id belongs to a call that the turn waits for).
+--   (too_many_waits; not_inline: the id belongs to a call that the turn waits for; BUDGET_EXCEEDED: a budget, which the
+--   answer names, lacks what it reserves).
 --   raises: see _enter; 22023 for an id without 1 to 200 bytes, an effect that there is not, a timeout out of range
 --   locks:  the heads, then the runs
 create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -17,16 +19,22 @@ declare
     v_project constant text := heliograph._enter(p_project);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_doubts jsonb;
+    v_reserves constant boolean := jsonb_path_exists(p_items, '$[*].reserve.type() ? (@ != "null")');
+    v_owes boolean;
     v_answers jsonb;
 begin
     perform heliograph._check_calls(p_items);
+    if v_reserves then
+        perform heliograph._check_amounts(p_items, 'reserve');
+    end if;
     perform heliograph._lock_items(p_project, p_items);
     with judged as materialized (
         select i.n, i.item ->> 'turn_id' as turn_id, i.item ->> 'call_id' as call_id, i.item ->> 'step_id' as step_id,
                i.item ->> 'tool' as tool, coalesce(i.item ->> 'effect', 'once') as effect,
                (i.item ->> 'epoch')::bigint as epoch, (i.item ->> 'timeout_seconds')::float8 as timeout_seconds,
-               h.agent_id, h.run_id, h.parent_step_id, w.at as wait_at, w.status, w.result_card_id,
-               row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id' order by i.n) = 1 as is_first,
+               h.agent_id, h.run_id, h.parent_step_id, w.at as wait_at, w.status, w.result_card_id, w.reserved,
+               -- of those that may begin it: one that is stale opens nothing
+               row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id order by i.n) = 1 as is_first,
                case when h.agent_id is null then '{"outcome": "stale"}'
                     when w.at is null and row_number() over (partition by h.agent_id order by i.n) + o.known > v_limits.waits_max
                     then heliograph._refused('too_many_waits', format('the turn has %s calls; at most %s are allowed',
@@ -68,12 +76,15 @@ begin
     )
     select jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id) || j.verdict
                      || case when j.verdict ->> 'outcome' = 'done'
-                             then jsonb_build_object('status', j.status, 'content', k.content) else '{}' end order by j.n),
+                             then jsonb_build_object('status', j.status, 'content', k.content) else '{}' end
+                     || case when v_reserves and j.wait_at is null and j.is_first and j.verdict ->> 'outcome' = 'fresh'
+                             then jsonb '{"is_new": true}' else '{}' end order by j.n),
            jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id, 'status', 'unknown', 'error',
                          jsonb_build_object('code', 'IN_DOUBT', 'recoverable', false, 'message',
                              'its worker was lost between its beginning and its end')) order by j.n)
-               filter (where j.verdict ->> 'outcome' = 'in_doubt' and j.is_first)
-      into v_answers, v_doubts
+               filter (where j.verdict ->> 'outcome' = 'in_doubt' and j.is_first),
+           bool_or(j.verdict ->> 'outcome' = 'in_doubt' and j.reserved is not null)
+      into v_answers, v_doubts, v_owes
       from judged j
       left join lateral (
            select heliograph._content(p_project, x.content) as content from heliograph.cards x
@@ -81,6 +92,13 @@ begin
     if v_doubts is not null then
         perform heliograph._resolve(p_project, v_doubts, v_limits, true, p_now);
         v_answers := heliograph._with_results(p_project, v_answers);
+    end if;
+    if v_owes then  -- it may have happened
+        perform heliograph._settle(p_project, d.item ->> 'turn_id', d.item ->> 'call_id', null)
+           from jsonb_array_elements(v_doubts) with ordinality d (item, n);
+    end if;
+    if v_reserves then
+        v_answers := heliograph._reserve(p_project, p_items, v_answers);
     end if;
     return coalesce(v_answers, '[]');
 end $$;
@@ -101,7 +119,8 @@ create function heliograph._with_results(p_project text, p_answers jsonb) return
 $$;
 
 -- record_call: what came of effects that begin_call announced. p_items: [{agent_id, turn_id, epoch, call_id, status, result,
---   error, signals: [draft], said}]. status: success (with result), or failed, timeout, unknown, canceled (with error).
+--   error, signals: [draft], said, used}]. used: what it used of the kinds that it reserved; of those that are not named all that it
+--   reserved, but nothing where the status is canceled: it did not happen. status: success (with result), or failed, timeout, unknown, canceled (with error).
 --   signals and said as in append; the log says of the call what they say.
 --   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items: 'ok'; 'duplicate': it was recorded before,
 --   and nothing is written; 'stale'; 'refused' with code and message (payload_too_large; not_begun; not_inline).
@@ -114,9 +133,13 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item jsonb;
     v_results jsonb;
+    v_used jsonb;
     v_answer jsonb;
     v_answers jsonb := '[]';
 begin
+    if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
+        perform heliograph._check_amounts(p_items, 'used');
+    end if;
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'status' in ('success', 'failed', 'timeout', 'unknown', 'canceled'), false)
                    or (i ->> 'status' <> 'success' and i ->> 'error' is null)) then
@@ -133,7 +156,10 @@ begin
         if v_answer ->> 'outcome' = 'ok' and not (v_item ->> 'is_first')::boolean then
             v_answer := '{"outcome": "duplicate"}';
         elsif v_answer ->> 'outcome' = 'ok' then
-            v_answer := v_answer || jsonb_build_object('first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
+            if v_answer ? 'owes' then
+                v_used := coalesce(v_used, '[]') || v_item;
+            end if;
+            v_answer := v_answer - 'owes' || jsonb_build_object('first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
             v_results := coalesce(v_results, '[]') || jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id',
                 v_item -> 'call_id', 'status', v_item -> 'status', 'output', v_item -> 'result', 'error', v_item -> 'error');
         end if;
@@ -142,10 +168,16 @@ begin
     if v_results is not null then
         perform heliograph._resolve(p_project, v_results, v_limits, false, p_now);
     end if;
+    if v_used is not null then
+        perform heliograph._settle(p_project, u.item ->> 'turn_id', u.item ->> 'call_id', case u.item ->> 'status' when 'canceled'
+                                   then jsonb '{"tokens": 0, "micros": 0, "model_calls": 0, "tool_calls": 0}' else '{}' end
+                                   || coalesce(nullif(u.item -> 'used', 'null'), '{}'))
+           from jsonb_array_elements(v_used) with ordinality u (item, n);
+    end if;
     return v_answers;
 end $$;
 
--- _judge_record: the outcome of one recorded call, before anything is written; see record_call.
+-- _judge_record: the outcome of one recorded call, before anything is written; see record_call. owes: it is to be settled.
 --   raises: nothing
 --   locks:  nothing; the caller holds the head
 create function heliograph._judge_record(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
@@ -166,5 +198,6 @@ begin
         return '{"outcome": "duplicate"}';
     end if;
     return coalesce(heliograph._refuse_result(p_item, p_limits), heliograph._refuse_said(p_project, p_item, p_limits),
-                    '{"outcome": "ok"}');
+                    case when v_wait.reserved is not null or p_item ->> 'used' is not null
+                         then jsonb '{"outcome": "ok", "owes": true}' else '{"outcome": "ok"}' end);
 end $$;

@@ -143,7 +143,7 @@ begin
     select jsonb_agg((c.item -> 'child') || jsonb_build_object(
                       'cause', coalesce(nullif(c.item #> '{child,cause}', 'null'), jsonb_build_object('seq', t.activation_seq)),
                       'run_id', t.run_id, 'base', (p_firsts ->> t.agent_turn_id)::bigint - 1,
-                      'parent_turn_id', t.agent_turn_id, 'parent_call_id', c.item -> 'call_id', 'depth', t.depth + 1)
+                      'parent_turn_id', t.agent_turn_id, 'parent_call_id', c.item -> 'call_id', 'depth', t.depth + 1, 'budgets', t.budgets)
                -- only an instance may come to be with its first turn
                || case when c.item #>> '{child,instance}' is null then '{}' else jsonb_build_object('target', h.target) end
                order by i.n, c.n)

@@ -14,6 +14,19 @@ begin
     end if;
 end $$;
 
+-- _check_amounts: refuse calls whose amounts are none; p_key: reserve or used.
+--   raises: 22023 naming the field
+--   locks:  nothing
+create function heliograph._check_amounts(p_items jsonb, p_key text) returns void
+    language plpgsql immutable as $$
+declare
+    v_wrong text := (select min(heliograph._wrong_amounts(p_key, i -> p_key)) from jsonb_array_elements(p_items) i);
+begin
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    end if;
+end $$;
+
 -- _check_suspend: refuse items whose calls no turn may have.
 --   raises: 22023 naming the field
 --   locks:  nothing
@@ -79,6 +92,8 @@ create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns
         when p_child ->> 'instance' ~ '/' then 'the instance of a child has no slash'
         when heliograph._wrong_id('a turn id', p_child ->> 'turn_id') is not null
         then heliograph._wrong_id('the turn id of a child', p_child ->> 'turn_id')
+        when p_child -> 'budget' is not null and heliograph._wrong_amounts('the budget of a child', p_child -> 'budget') is not null
+        then heliograph._wrong_amounts('the budget of a child', p_child -> 'budget')
         when octet_length(p_child ->> 'context_box_id') > 200 then 'the context_box_id of a child has at most 200 bytes'
         when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
         then 'the activation of a child is the index of one of the signals that come with it'

@@ -1,15 +1,15 @@
 -- Pruning: what ended long ago is forgotten, a few rows at a time; that it was is remembered for a while longer.
 
 -- prune: delete finished turns and ended runs that are older than p_before, with all that belongs to them; in runs that go
---   on, the front of the log that nobody needs; contexts, blobs and tombstones that nobody uses. A turn stays while a row of
+--   on, the front of the log that nobody needs; contexts, blobs and tombstones that nobody uses; memories whose time to live is over. A turn stays while a row of
 --   its outbox is on its way, or a fork or another turn reads a box of it; of a log, the causes of the turns that are left
 --   and what is owed stay. Each turn and run leaves a tombstone, so that a late duplicate is still told from something new.
 --   A tombstone is older than it looks: it was made when its turn was as old as p_before then. It goes once it is 30 days
 --   older than p_before itself.
 --   p_limit: at most so many of each kind in this call. Nothing is waited for: what somebody holds stays until the next call.
---   Answers {turns, runs, signals, cards, boxes, blobs, tombstones, more}; signals are rows of the log; more: call again.
+--   Answers {turns, runs, signals, cards, boxes, blobs, tombstones, memories, more}; signals are rows of the log; more: call again.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
---   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs: none of them is waited for
+--   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs, the memories: none of them is waited for
 create function heliograph.prune(p_project text, p_before timestamptz, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -29,7 +29,8 @@ begin
     v_done := heliograph._prune_turns(p_project, v_turns, p_now)
               || heliograph._prune_logs(p_project, v_runs, p_before, p_limit, p_now)
               || heliograph._prune_contexts(p_project, p_before, p_limit)
-              || heliograph._prune_rest(p_project, p_before, p_limit);
+              || heliograph._prune_rest(p_project, p_before, p_limit)
+              || heliograph._prune_memories(p_project, p_limit, p_now);
     return v_done || jsonb_build_object('more', exists (
         select from jsonb_each_text(v_done - 'cards') d where d.value::integer >= p_limit));
 end $$;
@@ -131,6 +132,7 @@ begin
            select unnest(heliograph._boxes_of(p_project, id)) from unnest(p_turn_ids) id));
     get diagnostics v_cards = row_count;
     delete from heliograph.boxes where project_id = p_project and writer_turn_id = any (p_turn_ids);
+    delete from heliograph.budgets where project_id = p_project and turn_id = any (p_turn_ids);
     delete from heliograph.turn_waiting_tools where project_id = p_project and agent_turn_id = any (p_turn_ids);
     delete from heliograph.agent_inbox where project_id = p_project and agent_turn_id = any (p_turn_ids);
     delete from heliograph.execution_edges where project_id = p_project and agent_turn_id = any (p_turn_ids);

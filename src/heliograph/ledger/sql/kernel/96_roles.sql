@@ -148,12 +148,13 @@ begin
                 (array['heliograph_worker'],
                  array['claim', 'renew', 'release', 'append', 'begin_call', 'record_call', 'suspend', 'defer', 'finish', 'react',
                        'fork_boxes', 'replace_boxes', 'sweep_leases', 'sweep_expired', 'sweep_waits', 'sweep_stops',
-                       'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_owed', 'declare_wire',
+                       'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_owed', 'declare_wire', 'remember',
                        'read_outbox', 'mark_published']),
                 (array['heliograph_api'],
-                 array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs', 'put_boxes']),
+                 array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs', 'put_boxes',
+                       'remember', 'forget']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],
-                 array['read_log', 'read_box', 'doctor', 'liveness'])) g (roles, names)
+                 array['read_log', 'read_box', 'recall', 'doctor', 'liveness'])) g (roles, names)
           join pg_proc p on p.pronamespace = 'heliograph'::regnamespace and p.proname = any (g.names) order by p.oid
     loop
         execute format('grant execute on function %s to %s', v_each.name, v_each.roles);

@@ -1,0 +1,187 @@
+-- Budgets: tokens, money (micros: millionths of a dollar), model calls and tool calls, for a turn and all that it delegates.
+-- A call reserves what it may use before it begins, in each budget that holds for its turn, and is settled when it is recorded.
+--
+-- A budget is reached only through turns of its own run, and whoever reads or changes one holds that run: that is the lock, and
+-- the reason why no order among budgets is needed. A turn without a budget has no list of owners, and pays nothing.
+
+-- _wrong_amounts: null, or what is wrong with amounts by kind.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns text
+    language sql immutable as $$
+    select case when jsonb_typeof(p_amounts) not in ('object', 'null') or p_amounts = '{}'
+                  or exists (select from jsonb_each(case jsonb_typeof(p_amounts) when 'object' then p_amounts else '{}' end) a
+                              where a.key not in ('tokens', 'micros', 'model_calls', 'tool_calls')
+                                 or jsonb_typeof(a.value) <> 'number'
+                                 or case jsonb_typeof(a.value) when 'number' then a.value::numeric end not between 0 and 1e15
+                                 or case jsonb_typeof(a.value) when 'number' then a.value::numeric % 1 end <> 0)
+                then p_what || ' has one or more of tokens, micros, model_calls and tool_calls, each a whole number from 0 to 1e15' end
+$$;
+
+-- _open_budgets: the budgets of turns that are about to be queued. Answers the activations, each with the owners of the budgets
+--   that hold for it: its parent's, as they were given, and itself.
+--   raises: 23505 for a turn id used before
+--   locks:  nothing; the caller holds the runs
+create function heliograph._open_budgets(p_project text, p_activations jsonb) returns jsonb
+    language plpgsql as $$
+begin
+    insert into heliograph.budgets (project_id, turn_id, kind, most)
+    select p_project, a.item ->> 'turn_id', k.key, k.value::bigint
+      from jsonb_array_elements(p_activations) with ordinality a (item, n)
+     cross join lateral jsonb_each(nullif(a.item -> 'budget', 'null')) k
+     order by a.n, k.key;
+    return (select jsonb_agg(case when coalesce(a.item -> 'budget', 'null') = 'null' then a.item
+                                  else a.item || jsonb_build_object('budgets', coalesce(nullif(a.item -> 'budgets', 'null'), '[]')
+                                                                               || jsonb_build_array(a.item -> 'turn_id')) end order by a.n)
+              from jsonb_array_elements(p_activations) with ordinality a (item, n));
+end $$;
+
+-- _budget_of: a turn's own budget as it was declared; null for none.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._budget_of(p_project text, p_turn_id text) returns jsonb
+    language sql stable as $$
+    select jsonb_object_agg(b.kind, b.most) from heliograph.budgets b where b.project_id = p_project and b.turn_id = p_turn_id
+$$;
+
+-- _reserve: reserve what calls that begin may use, all of it in each budget or nothing. p_items: begin_call's; p_answers: what it
+--   would answer, with is_new where the call was opened just now. Answers these: where a budget lacks it, 'refused' with code
+--   BUDGET_EXCEEDED and the budget, and the call is not open.
+--   One that begins again has perhaps been done before by another owner: what it reserved then counts as used.
+--   raises: nothing
+--   locks:  nothing; the caller holds the heads and the runs
+create function heliograph._reserve(p_project text, p_items jsonb, p_answers jsonb) returns jsonb
+    language plpgsql as $$
+declare
+    v_each record;
+    v_lacking jsonb;
+    v_answers jsonb := '[]';
+    v_refused jsonb := '{}';
+begin
+    for v_each in
+        select a.item - 'is_new' as answer, (a.item -> 'is_new') is not null as is_new,
+               a.item ->> 'turn_id' as turn_id, a.item ->> 'call_id' as call_id,
+               (a.item ->> 'turn_id') || ':' || (a.item ->> 'call_id') as name, a.item ->> 'outcome' = 'again' as is_again,
+               case when a.item ->> 'outcome' in ('fresh', 'again') then nullif(p_items -> (a.n::integer - 1) -> 'reserve', 'null') end as asked
+          from jsonb_array_elements(p_answers) with ordinality a (item, n) order by a.n
+    loop
+        v_lacking := null;
+        if v_refused ? v_each.name then
+            v_lacking := v_refused -> v_each.name;
+        elsif v_each.asked is not null then
+            v_lacking := heliograph._reserve_call(p_project, v_each.turn_id, v_each.call_id, v_each.asked, v_each.is_again);
+        end if;
+        if v_lacking is not null and v_each.is_new then
+            delete from heliograph.turn_waiting_tools
+             where project_id = p_project and agent_turn_id = v_each.turn_id and tool_call_id = v_each.call_id;
+            delete from heliograph.execution_edges
+             where project_id = p_project and agent_turn_id = v_each.turn_id and call_id = v_each.call_id;
+            v_refused := v_refused || jsonb_build_object(v_each.name, v_lacking);
+        end if;
+        v_answers := v_answers || (v_each.answer || coalesce(v_lacking, '{}'));
+    end loop;
+    return v_answers;
+end $$;
+
+-- _reserve_call: see _reserve; null, or the refusal. A call that has reserved already, under its owner's epoch, keeps that.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head and the run
+create function heliograph._reserve_call(p_project text, p_turn_id text, p_call_id text, p_asked jsonb, p_is_again boolean)
+    returns jsonb language plpgsql as $$
+declare
+    v_owners text[];
+    v_reserved jsonb;
+    v_lacking jsonb;
+begin
+    select t.budgets into v_owners from heliograph.agent_turns t where t.project_id = p_project and t.agent_turn_id = p_turn_id;
+    if v_owners is null then
+        return null;
+    end if;
+    select w.reserved into v_reserved from heliograph.turn_waiting_tools w
+     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = p_call_id;
+    if v_reserved is not null and not p_is_again then
+        return null;
+    elsif v_reserved is not null then
+        perform heliograph._settle(p_project, p_turn_id, p_call_id, null);
+    end if;
+    select heliograph._refused('BUDGET_EXCEEDED', format('the budget of turn %s has %s of %s %s left; this call asks for %s',
+                               b.turn_id, greatest(b.most - b.used - b.reserved - b.over, 0), b.most, b.kind, p_asked ->> b.kind))
+           || jsonb_build_object('budget', jsonb_build_object('turn_id', b.turn_id, 'kind', b.kind, 'most', b.most, 'used', b.used,
+                                                              'reserved', b.reserved))
+      into v_lacking
+      from heliograph.budgets b
+     where b.project_id = p_project and b.turn_id = any (v_owners) and p_asked ? b.kind
+       and b.used + b.reserved + b.over + (p_asked -> b.kind)::bigint > b.most
+     order by b.turn_id, b.kind limit 1;
+    if v_lacking is not null then
+        return v_lacking;
+    end if;
+    update heliograph.budgets b set reserved = b.reserved + (p_asked -> b.kind)::bigint
+     where b.project_id = p_project and b.turn_id = any (v_owners) and p_asked ? b.kind;
+    update heliograph.turn_waiting_tools set reserved = p_asked
+     where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
+    return null;
+end $$;
+
+-- _settle: what a call has used in the place of what it reserved. p_used: amounts by kind; a kind that it does not name counts as
+--   it was reserved. Beyond what is left it counts as over: a budget is never above its limit, and what happened is not hidden.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head and the run
+create function heliograph._settle(p_project text, p_turn_id text, p_call_id text, p_used jsonb) returns void
+    language plpgsql as $$
+begin
+    update heliograph.budgets b
+       set reserved = b.reserved - s.reserved, used = b.used + least(s.used, b.most - b.used - b.reserved + s.reserved),
+           over = b.over + s.used - least(s.used, b.most - b.used - b.reserved + s.reserved)
+      from (select x.ctid as at, coalesce((w.reserved -> x.kind)::bigint, 0) as reserved,
+                   coalesce((p_used -> x.kind)::bigint, (w.reserved -> x.kind)::bigint, 0) as used
+              from heliograph.agent_turns t
+              join heliograph.turn_waiting_tools w
+                on w.project_id = p_project and w.agent_turn_id = t.agent_turn_id and w.tool_call_id = p_call_id
+             cross join lateral (
+                   select y.ctid, y.kind from heliograph.budgets y
+                    where y.project_id = p_project and y.turn_id = any (t.budgets) offset 0) x
+             where t.project_id = p_project and t.agent_turn_id = p_turn_id) s
+     where b.ctid = s.at and (s.reserved > 0 or s.used > 0);
+    update heliograph.turn_waiting_tools set reserved = null
+     where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id and reserved is not null;
+end $$;
+
+-- _settle_ended: settle what turns that have ended still hold. A call that begun and was never recorded may have happened, whatever
+--   its effect: asking costs, also where asking again is allowed. So it counts as used, as it was reserved.
+--   raises: nothing
+--   locks:  nothing; the caller holds the heads and the runs
+create function heliograph._settle_ended(p_project text, p_turn_ids text[]) returns void
+    language plpgsql as $$
+begin
+    perform heliograph._settle(p_project, o.agent_turn_id, o.tool_call_id, null)
+       from (select w.agent_turn_id, w.tool_call_id from heliograph.turn_waiting_tools w
+              where w.project_id = p_project and w.agent_turn_id = any (p_turn_ids) and w.reserved is not null
+              order by w.agent_turn_id, w.position) o;
+end $$;
+
+-- _doctor_budgets: U1 to U3, and O for budgets.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._doctor_budgets(p_project text) returns table (found text, subject text)
+    language sql stable as $$
+    with b as (select * from heliograph.budgets where project_id = p_project),
+         t as (select * from heliograph.agent_turns where project_id = p_project),
+         w as (select * from heliograph.turn_waiting_tools where project_id = p_project and reserved is not null),
+         h as (select o.owner as turn_id, k.key as kind, sum(k.value::bigint) as reserved
+                 from w join t using (agent_turn_id) cross join lateral unnest(t.budgets) o (owner)
+                cross join lateral jsonb_each(w.reserved) k group by o.owner, k.key)
+    select 'U1 what is reserved is held by open calls', b.turn_id || ' ' || b.kind from b left join h using (turn_id, kind)
+     where b.reserved <> coalesce(h.reserved, 0)
+    union all
+    select 'U2 only an open call holds a reservation', w.agent_turn_id || ' ' || w.tool_call_id from w
+     where w.state <> 'open' or w.kind <> 'inline'
+    union all
+    select 'U3 no budget is above its limit', b.turn_id || ' ' || b.kind from b where b.used + b.reserved > b.most
+    union all
+    select 'O13 a budget has its turn', b.turn_id || ' ' || b.kind from b left join t on t.agent_turn_id = b.turn_id
+     where not coalesce(b.turn_id = any (t.budgets), false)
+$$;
+
+create view heliograph.budget_overview as
+select b.project_id, b.turn_id, b.kind, b.most, b.used, b.reserved, b.over from heliograph.budgets b;

@@ -1,0 +1,52 @@
+"""Long-term memory as a worker reaches it: PostgreSQL's full text, where the application brings nothing of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.ledger.client import Ledger
+from heliograph.ports import Remembered
+from heliograph.types import JsonObject
+from heliograph.worker.steps import reached
+
+QUERY_BYTES_MAX = 8192
+RECALLED_MAX = 100
+
+
+class LedgerMemory:
+    """`heliograph.ports.Memory` in the ledger: see 86_memories.sql."""
+
+    def __init__(self, ledger: Ledger):
+        self._ledger = ledger
+
+    async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:
+        """Raises Refused (`memory_too_large`, `too_many_memories`, `conflict`)."""
+        item = {"memory_id": memory_id, "agent": agent, "text": text, "metadata": metadata}
+        [answer] = await reached(self._ledger.remember([item]))
+        if answer["outcome"] == "refused":
+            raise Refused(answer["message"], code=answer["code"])
+        if answer["outcome"] == "conflict":
+            raise Refused(f"the id {shown(memory_id)} is another memory's", code="conflict")
+
+    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[Remembered]:
+        rows = await reached(self._ledger.recall(query, agent, limit))
+        return [Remembered(row["memory_id"], row["text"], row["agent"], row["metadata"], row["rank"]) for row in rows]
+
+
+def check_memory(text: Any) -> str:
+    """Raises InvalidInput (`required_field`)."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"a memory is a text, not {shown(repr(text))}", code="required_field", path="/text")
+    return text
+
+
+def check_search(query: Any, limit: Any) -> None:
+    """Raises InvalidInput (`wrong_type`, `too_large`, `out_of_range`)."""
+    if not isinstance(query, str):
+        raise InvalidInput(f"a query is a text, not {shown(repr(query))}", code="wrong_type", path="/query")
+    if len(query.encode("utf-8", "surrogatepass")) > QUERY_BYTES_MAX:
+        raise InvalidInput(f"a query has at most {QUERY_BYTES_MAX} bytes", code="too_large", path="/query")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= RECALLED_MAX:
+        raise InvalidInput(f"limit is a whole number from 1 to {RECALLED_MAX}, not {shown(repr(limit))}",
+                           code="out_of_range", path="/limit")  # fmt: skip

@@ -1,0 +1,323 @@
+"""Budgets: reserved before a call and settled after it, for a turn and all that it delegates, and never above the limit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.kernel.kit import Connect, Item, Kernel, saying
+from tests.kernel.test_prune import DAY, prune
+from tests.kernel.waits import activated, begin, child, record, suspend, suspended, wait
+
+TOKENS = {"tokens": 100}
+
+
+async def budget(kernel: Kernel, owner: str = "turn_a") -> dict[str, tuple[int, int, int]]:
+    """{kind: (used, reserved, over)} of one owner."""
+    rows = await kernel.rows("budgets", "kind, used, reserved, over", "turn_id = $2", owner)
+    return {row["kind"]: (row["used"], row["reserved"], row["over"]) for row in rows}
+
+
+async def outcome(kernel: Kernel, claimed: Item, call_id: str, tokens: int, **fields: Any) -> str:
+    answer = await begin(kernel, claimed, call_id, reserve={"tokens": tokens}, **fields)
+    return str(answer.get("code", answer["outcome"]))
+
+
+async def family(kernel: Kernel, count: int = 2, **fields: Any) -> list[Item]:
+    """turn_a with a budget of 100 tokens, asleep until its children have ended; these, claimed."""
+    calls = [child(f"c{n}", "critic", f"turn_{n}", n, instance=f"i{n}", **fields) for n in range(count)]
+    await suspended(kernel, *calls, signals=activated(*["critic"] * count), limits={"budget": TOKENS})
+    return await kernel.claim(count)
+
+
+async def test_a_call_reserves_what_it_may_use_and_is_settled_with_what_it_used(kernel: Kernel) -> None:
+    claimed = await kernel.running(budget={"tokens": 100, "micros": 5000, "model_calls": 3})
+    reserve = {"tokens": 60, "micros": 1000, "model_calls": 1, "tool_calls": 7}  # of tool calls nobody said a limit
+    assert await begin(kernel, claimed, "c1", reserve=reserve) == {
+        "turn_id": "turn_a",
+        "call_id": "c1",
+        "outcome": "fresh",
+    }
+    assert await budget(kernel) == {"tokens": (0, 60, 0), "micros": (0, 1000, 0), "model_calls": (0, 1, 0)}
+    assert (await record(kernel, claimed, "c1", used={"tokens": 25, "micros": 400}))["outcome"] == "ok"
+    assert await budget(kernel) == {"tokens": (25, 0, 0), "micros": (400, 0, 0), "model_calls": (1, 0, 0)}
+    assert (await record(kernel, claimed, "c1", used={"tokens": 25}))["outcome"] == "duplicate"
+    assert (await budget(kernel))["tokens"] == (25, 0, 0)
+
+
+async def test_a_call_that_a_budget_lacks_is_refused_and_nothing_of_it_is_written(kernel: Kernel) -> None:
+    claimed = await kernel.running(budget=TOKENS)
+    assert await outcome(kernel, claimed, "c1", 70) == "fresh"
+    before = await kernel.everything()
+    refused = await begin(kernel, claimed, "c2", reserve={"tokens": 31})
+    assert refused == {
+        "turn_id": "turn_a", "call_id": "c2", "outcome": "refused", "code": "BUDGET_EXCEEDED",
+        "message": "the budget of turn turn_a has 30 of 100 tokens left; this call asks for 31",
+        "budget": {"turn_id": "turn_a", "kind": "tokens", "most": 100, "used": 0, "reserved": 70},
+    }  # fmt: skip
+    assert await kernel.everything() == before
+    assert await outcome(kernel, claimed, "c2", 30) == "fresh"
+    assert await outcome(kernel, claimed, "c3", 0) == "fresh"  # nothing is left, and it asks for nothing
+
+
+async def test_calls_of_one_batch_share_what_is_left_in_their_order(kernel: Kernel) -> None:
+    claimed = await kernel.running(budget=TOKENS)
+    asked = [("c1", 60), ("c2", 50), ("c3", 40), ("c2", 50), ("c4", None)]
+    items = [
+        saying(claimed, call_id=call_id, tool="x", reserve=None if tokens is None else {"tokens": tokens})
+        for call_id, tokens in asked
+    ]
+    answers = await kernel.call("begin_call", items)
+    assert [answer["outcome"] for answer in answers] == ["fresh", "refused", "fresh", "refused", "fresh"]
+    assert await budget(kernel) == {"tokens": (0, 100, 0)}
+    assert [row["tool_call_id"] for row in await kernel.rows("turn_waiting_tools", "tool_call_id")] == [
+        "c1",
+        "c3",
+        "c4",
+    ]
+
+
+async def test_one_that_is_stale_does_not_keep_another_of_the_same_batch_from_beginning(kernel: Kernel) -> None:
+    claimed = await kernel.running(budget=TOKENS)
+    item = saying(claimed, call_id="c1", tool="x", reserve={"tokens": 60})
+    answers = await kernel.call("begin_call", [item | {"epoch": 1}, item])
+    assert [answer["outcome"] for answer in answers] == ["stale", "fresh"]
+    assert (await wait(kernel, "turn_a", "c1"))["reserved"] == {"tokens": 60}
+
+
+async def test_a_lost_reply_reserves_once(kernel: Kernel) -> None:
+    claimed = await kernel.running(budget=TOKENS)
+    for _ in range(3):
+        assert await outcome(kernel, claimed, "c1", 60) == "fresh"
+    assert await budget(kernel) == {"tokens": (0, 60, 0)}
+
+
+async def test_what_goes_beyond_its_reserve_takes_what_is_left_and_the_rest_is_told(kernel: Kernel) -> None:
+    claimed = await kernel.running(budget=TOKENS)
+    await outcome(kernel, claimed, "c1", 50)
+    await outcome(kernel, claimed, "c2", 40)
+    await record(kernel, claimed, "c1", used={"tokens": 75})
+    assert await budget(kernel) == {"tokens": (60, 40, 15)}
+    await record(kernel, claimed, "c2", used={"tokens": 0})
+    assert await budget(kernel) == {"tokens": (60, 0, 15)}
+    assert await outcome(kernel, claimed, "c3", 26) == "BUDGET_EXCEEDED"  # what was over is owed first
+    assert await outcome(kernel, claimed, "c3", 25) == "fresh"
+
+
+@pytest.mark.parametrize(("status", "used", "counted"), [
+    ("success", None, 60), ("failed", None, 60), ("timeout", None, 60), ("unknown", None, 60),
+    ("canceled", None, 0), ("canceled", {"tokens": 5}, 5), ("failed", {"tokens": 7}, 7),
+], ids=str)  # fmt: skip
+async def test_what_is_not_said_counts_as_reserved_unless_it_did_not_happen(
+    kernel: Kernel, status: str, used: Item | None, counted: int
+) -> None:
+    claimed = await kernel.running(budget=TOKENS)
+    await outcome(kernel, claimed, "c1", 60)
+    await record(kernel, claimed, "c1", status=status, error={"code": "E"}, used=used)
+    assert await budget(kernel) == {"tokens": (counted, 0, 0)}
+
+
+@pytest.mark.parametrize("how", ["finish", "stop", "expiry", "attempts"])
+async def test_however_a_turn_ends_it_holds_nothing_any_more(kernel: Kernel, how: str) -> None:
+    claimed = await kernel.running(budget=TOKENS, max_attempts=1)
+    await outcome(kernel, claimed, "c1", 60, effect="pure")
+    await outcome(kernel, claimed, "c2", 10)
+    await record(kernel, claimed, "c2", used={"tokens": 4})
+    if how == "finish":
+        assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
+    elif how == "stop":
+        await kernel.stop("turn_a")
+    else:
+        kernel.wait(1e6)
+        await kernel.sweep("expired" if how == "expiry" else "leases")
+    assert (await kernel.turn("turn_a"))["state"] == "done"
+    assert await budget(kernel) == {"tokens": (64, 0, 0)}  # c1 began: it may have cost, whatever its effect
+
+
+@pytest.mark.parametrize(("effect", "answer"), [("idempotent", "again"), ("once", "in_doubt")])
+async def test_what_a_lost_worker_had_begun_counts_and_beginning_again_costs_again(
+    kernel: Kernel, effect: str, answer: str
+) -> None:
+    first = await kernel.running(budget=TOKENS)
+    await outcome(kernel, first, "c1", 60, effect=effect)
+    kernel.wait(31)
+    await kernel.sweep("leases")
+    second = await kernel.claim_one()
+    assert await outcome(kernel, second, "c1", 30, effect=effect) == answer
+    assert await budget(kernel) == {"tokens": (60, 30 * (answer == "again"), 0)}
+
+
+async def test_a_call_that_may_not_begin_again_is_refused_until_there_is_something_left(kernel: Kernel) -> None:
+    first = await kernel.running(budget=TOKENS)
+    await outcome(kernel, first, "c1", 60, effect="pure")
+    kernel.wait(31)
+    await kernel.sweep("leases")
+    second = await kernel.claim_one()
+    for _ in range(2):
+        assert await outcome(kernel, second, "c1", 50, effect="pure") == "BUDGET_EXCEEDED"
+    assert await budget(kernel) == {"tokens": (60, 0, 0)}
+    assert await outcome(kernel, second, "c1", 40, effect="pure") == "fresh"
+    assert await budget(kernel) == {"tokens": (60, 40, 0)}
+
+
+@pytest.mark.proves("S11")
+async def test_children_share_the_budget_of_whoever_asked_and_have_their_own(kernel: Kernel) -> None:
+    first, second = await family(kernel, budget={"tokens": 70, "tool_calls": 2})
+    assert await outcome(kernel, first, "m1", 71) == "BUDGET_EXCEEDED"
+    assert await outcome(kernel, first, "m1", 70) == "fresh"
+    refused = await begin(kernel, second, "m1", reserve={"tokens": 31})
+    assert refused["budget"]["turn_id"] == "turn_a"
+    assert await outcome(kernel, second, "m1", 30) == "fresh"
+    await record(kernel, first, "m1", used={"tokens": 20})
+    assert await budget(kernel) == {"tokens": (20, 30, 0)}
+    assert await budget(kernel, first["turn_id"]) == {"tokens": (20, 0, 0), "tool_calls": (0, 0, 0)}
+    grandchild = child("g", "critic", "turn_deep", 0, instance="deep")
+    assert (await suspend(kernel, first, grandchild, signals=activated("critic")))["outcome"] == "suspended"
+    deep = await kernel.claim_one()
+    assert deep["turn_id"] == "turn_deep"
+    assert sorted((await kernel.turn("turn_deep"))["budgets"]) == sorted(["turn_a", first["turn_id"]])
+    assert await outcome(kernel, deep, "m1", 51) == "BUDGET_EXCEEDED"
+    assert await outcome(kernel, deep, "m1", 50) == "fresh"
+    assert (await budget(kernel))["tokens"] == (20, 80, 0)
+
+
+async def test_a_message_has_a_budget_and_that_of_the_turn_of_its_run_that_asks(kernel: Kernel) -> None:
+    await kernel.running(budget=TOKENS)
+    await kernel.start("run_b", ["writer"], {})
+    await kernel.enqueue("run_a", "critic", "turn_asked", parent_turn_id="turn_a", budget={"micros": 5})
+    await kernel.enqueue("run_b", "writer", "turn_far", parent_turn_id="turn_a")
+    assert (await kernel.turn("turn_asked"))["budgets"] == ["turn_a", "turn_asked"]
+    assert (await kernel.turn("turn_far"))["budgets"] is None
+    again = [(await kernel.enqueue("run_a", "critic", "turn_asked", budget=given))["outcome"]
+             for given in ({"micros": 5}, {"micros": 6}, None)]  # fmt: skip
+    assert again == ["duplicate", "conflict", "conflict"]
+
+
+async def test_a_turn_without_a_budget_reserves_nothing_and_one_that_reserves_nothing_has_none_to_settle(
+    kernel: Kernel,
+) -> None:
+    free = await kernel.running()
+    assert await outcome(kernel, free, "c1", 10**15) == "fresh"
+    assert (await wait(kernel, "turn_a", "c1"))["reserved"] is None
+    assert (await record(kernel, free, "c1", used={"tokens": 5}))["outcome"] == "ok"
+    bound = await kernel.running("run_b", "turn_b", budget=TOKENS)
+    assert (await begin(kernel, bound, "c1"))["outcome"] == "fresh"
+    await record(kernel, bound, "c1", used={"tokens": 130})
+    assert await budget(kernel, "turn_b") == {"tokens": (100, 0, 30)}  # what happened is not hidden
+
+
+async def test_without_a_budget_nobody_looks_at_budgets(kernel: Kernel) -> None:
+    async with kernel.connection.transaction():
+        claimed = await kernel.running()
+        await outcome(kernel, claimed, "c1", 5)
+        await record(kernel, claimed, "c1")
+        grandchild = child("g", "critic", "turn_b", 0, instance="b")
+        await suspend(kernel, claimed, grandchild, signals=activated("critic"))
+        await kernel.finish(await kernel.claim_one(), version=(await kernel.run("run_a"))["version"])
+        looks = await kernel.connection.fetchval(
+            "select coalesce(sum(seq_scan + coalesce(idx_scan, 0)), 0) from pg_stat_xact_user_tables where relname = 'budgets'"
+        )
+    assert looks == 0
+
+
+@pytest.mark.parametrize("wrong", [
+    {}, [], 5, {"tokens": -1}, {"tokens": 1.5}, {"tokens": "5"}, {"tokens": None}, {"hours": 5}, {"tokens": 10**16},
+], ids=str)  # fmt: skip
+async def test_what_is_no_amount_is_refused_by_the_name_of_its_field(kernel: Kernel, wrong: Any) -> None:
+    claimed = await kernel.running(budget=TOKENS)
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.DataError, match="reserve has"):
+        await begin(kernel, claimed, "c1", reserve=wrong)
+    with pytest.raises(asyncpg.DataError, match="used has"):
+        await record(kernel, claimed, "c1", used=wrong)
+    with pytest.raises(asyncpg.DataError, match="a budget has"):
+        await kernel.enqueue("run_a", "critic", "turn_b", budget=wrong)
+    with pytest.raises(asyncpg.DataError, match="the budget of a child has"):
+        await suspend(kernel, claimed, child("c", "critic", "turn_c", budget=wrong), signals=activated("critic"))
+    assert await kernel.everything() == before
+
+
+async def test_a_budget_goes_with_its_turn(kernel: Kernel) -> None:
+    await kernel.finish(await kernel.running(budget=TOKENS), ends="success")
+    await kernel.publish()
+    kernel.wait(2 * DAY)
+    await prune(kernel)
+    assert await kernel.rows("budgets") == []
+
+
+async def test_the_doctor_finds_a_reservation_that_nobody_holds(kernel: Kernel) -> None:
+    claimed = await kernel.running(budget=TOKENS)
+    await outcome(kernel, claimed, "c1", 60)
+    assert await kernel.checks() == []
+    kernel.is_corrupted = True
+    await kernel.harm("update budgets set reserved = 61 where project_id = $1")
+    assert await kernel.checks() == ["U1"]
+    await kernel.harm("update budgets set reserved = 60 where project_id = $1")
+    await kernel.harm("update agent_turns set budgets = null where project_id = $1")
+    assert sorted(await kernel.checks()) == ["O13", "U1"]
+    await kernel.harm("update agent_turns set budgets = '{turn_a}' where project_id = $1")
+    await record(kernel, claimed, "c1")
+    await kernel.harm("""update turn_waiting_tools set reserved = '{"micros": 1}' where project_id = $1""")
+    assert await kernel.checks() == ["U2"]
+
+
+@pytest.mark.parametrize("change", ["used = 101", "reserved = 101", "used = 60, reserved = 60", "reserved = -1"])
+async def test_no_row_says_that_a_budget_is_above_its_limit(kernel: Kernel, change: str) -> None:
+    await kernel.running(budget=TOKENS)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await kernel.harm(f"update budgets set {change} where project_id = $1")
+
+
+# ── Many at once ──────────────────────────────────────────────────────────────────────────────
+
+CHILDREN = 1000
+MOST = 617  # of 1,000 that each ask for one
+
+
+@pytest.mark.proves("S11")
+@pytest.mark.parametrize("postgres", [18], indirect=True)
+async def test_a_thousand_children_on_many_connections_use_their_parents_budget_to_the_last_and_no_more(
+    kernel: Kernel, beside: Connect
+) -> None:
+    calls = [child(f"c{n}", "critic", f"turn_{n}", n, instance=f"i{n}") for n in range(CHILDREN)]
+    limits = {"budget": {"tool_calls": MOST, "tokens": 10 * MOST}}
+    await suspended(kernel, *calls, signals=activated(*["critic"] * CHILDREN), limits=limits)
+    await kernel.call("set_limits", {"waits_max": CHILDREN})
+    children = await kernel.claim(CHILDREN)
+    assert len(children) == CHILDREN
+    workers = [await beside() for _ in range(12)]
+    began: list[Item] = []
+    refused = 0
+
+    async def work(worker: Kernel, share: list[Item], size: int) -> None:
+        nonlocal refused
+        for first in range(0, len(share), size):
+            part = share[first : first + size]
+            items = [saying(turn, call_id="m", tool="x", reserve={"tool_calls": 1, "tokens": 10}) for turn in part]
+            for turn, answer in zip(part, await worker.call("begin_call", items), strict=True):
+                if answer["outcome"] == "fresh":
+                    began.append(turn)
+                else:
+                    assert answer["code"] == "BUDGET_EXCEEDED"
+                    refused += 1
+
+    await asyncio.gather(*(work(worker, children[n::12], 1 + n % 5) for n, worker in enumerate(workers)))
+    assert (len(began), refused) == (MOST, CHILDREN - MOST)
+    assert await budget(kernel) == {"tool_calls": (0, MOST, 0), "tokens": (0, 10 * MOST, 0)}
+
+    async def settle(worker: Kernel, share: list[Item]) -> None:
+        for n, turn in enumerate(share):
+            if n % 3:
+                assert (await record(worker, turn, "m", used={"tokens": 7}))["outcome"] == "ok"
+            else:  # another way to settle, at the same moment
+                await worker.stop(turn["turn_id"])
+
+    await asyncio.gather(*(settle(worker, began[n::12]) for n, worker in enumerate(workers)))
+    stopped = sum(len(range(0, len(began[n::12]), 3)) for n in range(12))
+    assert await budget(kernel) == {
+        "tool_calls": (MOST, 0, 0),
+        "tokens": (7 * (MOST - stopped) + 10 * stopped, 0, 0),
+    }

@@ -1,0 +1,110 @@
+"""What an agent remembers: once, for later runs, and the same whenever its turn runs again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph, InvalidInput, Remembered, ToolFailed
+from heliograph.errors import Refused
+from tests.runtime.kit import START, Rig, one
+
+
+@pytest.mark.proves("LC-21", "LC-41")
+async def test_a_turn_that_runs_again_remembers_once_and_recalls_what_it_recalled(rig: Rig) -> None:
+    app = Heliograph("notes")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def clerk(ctx: Context) -> Any:
+        before = await ctx.recall("refund")
+        await ctx.remember("wants a refund", customer="Ada")
+        await ctx.call("ask")  # suspends: the function runs again from its start
+        after = await ctx.recall("refund")
+        return [[m.text for m in before], [(m.agent, m.text, m.metadata) for m in after]]
+
+    for earlier in (0, 1):
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            (command,) = await rig.taken("ask")
+            await command.report(result="yes")
+            signals = await rig.ended(run_id)
+        seen = one(signals, "workflow:end")["state"]["seen"]
+        assert seen[0] == ["wants a refund"] * earlier
+        assert seen[1] == [["clerk", "wants a refund", {"customer": "Ada"}]] * (earlier + 1)
+
+
+@pytest.mark.proves("S1")
+async def test_an_agent_finds_its_own_and_everybodys_only_everywhere(rig: Rig) -> None:
+    app = Heliograph("two")
+
+    @app.agent(activate_on=START, emits=["told"])
+    async def writer(ctx: Context) -> Any:
+        await ctx.remember("the sun is far")
+
+    @app.agent(activate_on=["told"], updates="seen")
+    async def critic(ctx: Context) -> Any:
+        return [len(await ctx.recall("sun")), len(await ctx.recall("sun", 3, everywhere=True))]
+
+    assert (await rig.run(app)).state["seen"] == [0, 1]
+
+
+async def test_what_is_refused_or_malformed_is_told_to_the_agent(rig: Rig) -> None:
+    app = Heliograph("wrong")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def clerk(ctx: Context) -> Any:
+        told = []
+        for wrong in (lambda: ctx.remember(" "), lambda: ctx.recall("x", 0), lambda: ctx.recall(5),  # type: ignore[arg-type]
+                      lambda: ctx.recall("x" * 9000), lambda: ctx.remember("x" * 17_000)):  # fmt: skip
+            try:
+                await wrong()
+            except InvalidInput as error:
+                told.append(error.code)
+            except ToolFailed as error:
+                told.append(error.message)
+        return told
+
+    seen = (await rig.run(app)).state["seen"]
+    assert seen[:4] == ["required_field", "out_of_range", "wrong_type", "too_large"]
+    assert "17002 bytes; at most 16384 are allowed" in seen[4]
+
+
+class Vectors:
+    def __init__(self) -> None:
+        self.kept: list[tuple[Any, ...]] = []
+
+    async def store(self, *given: Any) -> None:
+        if given[3] == "never":
+            raise Refused("the store is full", code="full")
+        self.kept.append(given)
+
+    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[Remembered]:
+        return [Remembered("m1", f"{project} {agent} {query} {limit}", metadata={"near": 0.5})]
+
+
+async def test_an_application_may_bring_a_memory_of_its_own(rig: Rig) -> None:
+    vectors = Vectors()
+    app = Heliograph("vectors", memory=vectors)
+
+    @app.agent(activate_on=START, updates="seen")
+    async def clerk(ctx: Context) -> Any:
+        await ctx.remember("this", n=1)
+        try:
+            await ctx.remember("never")
+        except ToolFailed as error:
+            return [error.message, (await ctx.recall("sun"))[0].text]
+
+    result = await rig.run(app)
+    project = rig.runtime.settings.project
+    assert result.state["seen"][0].endswith("the store is full")
+    assert result.state["seen"][1] == f"{project} clerk sun 5"
+    [(stored_in, memory_id, *rest)] = vectors.kept
+    assert (stored_in, rest) == (project, ["clerk", "this", {"n": 1}])
+    assert memory_id.endswith("-c1")
+
+
+@pytest.mark.parametrize("memory", [5, "postgres", Heliograph], ids=str)
+def test_what_is_no_memory_is_refused_at_once(memory: Any) -> None:
+    with pytest.raises(InvalidInput, match="store and search"):
+        Heliograph("wrong", memory=memory)
