@@ -69,6 +69,14 @@ async def test_a_paid_reaction_wakes_agents_by_the_signal_that_was_owed(kernel: 
     assert claimed["run"]["state"] == {"failed": 1}
 
 
+async def test_a_cause_that_no_log_reaches_is_no_signal_and_stops_no_claim(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"}, cause={"seq": 10**12})
+    await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
+    claimed = {each["turn_id"]: each for each in await kernel.claim()}
+    assert claimed["turn_a"]["cause"] is None
+    assert claimed["turn_b"]["cause"]["name"] == "workflow:start"
+
+
 @pytest.mark.proves("K24", "K25")
 async def test_a_reaction_is_paid_once(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)

@@ -44,7 +44,7 @@ create function heliograph._signal_at(p_project text, p_run_id text, p_seq bigin
     language sql stable as $$
     select jsonb_build_object('id', heliograph._signal_id(p_run_id, p_seq), 'name', e -> 'name',
                               'payload', coalesce(e -> 'payload', '{}'), 'agent', e -> 'agent')
-      from (select s.entries -> (p_seq - s.seq)::integer as e from heliograph.signals s
+      from (select case when p_seq < s.seq + s.count then s.entries -> (p_seq - s.seq)::integer end as e from heliograph.signals s
              where s.project_id = p_project and s.run_id = p_run_id and s.seq <= p_seq
              order by s.seq desc limit 1) found
      where e is not null
