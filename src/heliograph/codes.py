@@ -21,6 +21,7 @@ NOT_DETERMINISTIC = "NOT_DETERMINISTIC"
 DENIED = "DENIED"
 MODEL_TIMEOUT = "MODEL_TIMEOUT"
 MCP_UNAVAILABLE = "MCP_UNAVAILABLE"
+BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
 CANCELED = "CANCELED"
 INTERNAL_ERROR = "INTERNAL_ERROR"
 UNKNOWN = "UNKNOWN"
@@ -58,6 +59,12 @@ CODES = (
         "the agent ran longer than `timeout_seconds`, or the turn lived longer than `ttl_seconds`",
     ),
     Code(RESOURCE_EXHAUSTED, "any", False, "a limit: attempts, deferrals, calls, depth, or the size of what was said"),
+    Code(
+        BUDGET_EXCEEDED,
+        "act",
+        False,
+        "a call would have cost more than the budget of its turn, or of one above it, has left",
+    ),
     Code(CANCELED, "any", False, "the turn was stopped; its message is the reason"),
     Code(INTERNAL_ERROR, "any", False, "the store refused what would have ended the turn; the worker's log says why"),
     Code(UNKNOWN, "any", False, "an error without a code of its own"),

@@ -137,9 +137,9 @@ async def test_an_agent_reaches_others_by_signals_and_by_turns_that_are_delegate
 
     await rig.run(app)
     assert offered == [
-        "activation_id", "agent", "approve", "as_completed", "ask", "attempt", "call", "calls", "context", "context_box_id", "defer", "deferrals",
-        "delegate", "delegates", "document", "emit", "emitted", "idempotency_key", "is_replaying", "pause", "progress", "run_id",
-        "signal", "sleep", "state", "step", "task", "turn_id",
+        "activation_id", "agent", "approve", "as_completed", "ask", "attempt", "call", "calls", "context", "context_box_id",
+        "defer", "deferrals", "delegate", "delegates", "document", "emit", "emitted", "idempotency_key", "is_replaying",
+        "pause", "progress", "recall", "remember", "run_id", "signal", "sleep", "state", "step", "task", "turn_id",
     ]  # fmt: skip
 
 
