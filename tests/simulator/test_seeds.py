@@ -43,6 +43,7 @@ def test_what_fails_a_mutant_or_failed_once_holds(twin: Twin, kept: Kept) -> Non
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_two_thousand_seeds_keep_every_rule(twin: Twin) -> None:
     failed = [result.line() for seed in range(2000, 4000) if (result := simulate(Case(seed), twin)).violations]
     assert failed == []
