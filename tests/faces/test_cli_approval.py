@@ -1,7 +1,6 @@
 """What waits for people, from a shell: each against a run whose turn waits in the database, and in no process."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +56,6 @@ till.prompt_agent("clerk", "Pay", model=ScriptedModel(script), activate_on=["wor
 def shell(tmp_path: Path, database_url: str) -> Shell:
     (tmp_path / "desk.py").write_text(DESK)
     return open_shell(tmp_path, database_url)
-
-
-@pytest.fixture
-def started() -> Iterator[list[Running]]:
-    running: list[Running] = []
-    yield running
-    for each in running:
-        each.process.kill()
-        each.end()
 
 
 def run(shell: Shell, started: list[Running], app: str, run_id: str, waits: int) -> Running:

@@ -1,7 +1,6 @@
 """Calls, reports and stops from a shell: each against a run that waits in another process."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,6 @@ async def asker(ctx: Context):
 def shell(tmp_path: Path, database_url: str) -> Shell:
     (tmp_path / "asks.py").write_text(ASKS)
     return open_shell(tmp_path, database_url)
-
-
-@pytest.fixture
-def started() -> Iterator[list[Running]]:
-    running: list[Running] = []
-    yield running
-    for each in running:
-        each.process.kill()
-        each.end()
 
 
 @pytest.fixture

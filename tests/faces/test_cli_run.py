@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,6 @@ from tests.faces.cli_support import Running, Shell, normalised, open_shell
 @pytest.fixture
 def shell(tmp_path: Path, database_url: str) -> Shell:
     return open_shell(tmp_path, database_url)
-
-
-@pytest.fixture
-def started() -> Iterator[list[Running]]:
-    """What a test starts is gone after it, whatever happened."""
-    processes: list[Running] = []
-    yield processes
-    for running in processes:
-        running.process.kill()
-        running.end()
 
 
 PLAIN = """\
