@@ -19,20 +19,26 @@ begin
         v_key := case when exists (select from pg_attribute a where a.attrelid = v_table and a.attname = 'run_id' and a.attnum > 0)
                       then 'o.run_id = $1' else 'o.agent_turn_id = any ($3)' end;
         execute format(
-            'insert into %1$s (%2$s) select %3$s from %1$s o cross join generate_series(1, $2) n'
-            ' cross join lateral jsonb_populate_record(null::%1$s, history.renamed(to_jsonb(o)::text, n, $1, $3)::jsonb) c where %4$s',
+            -- run after run, as they would have come: small rows lie beside large ones, and fill the pages as they did there
+            'insert into %1$s (%2$s) select %3$s from generate_series(1, $2) n'
+            ' cross join lateral (select * from %1$s o where %4$s offset 0) o'
+            ' cross join lateral jsonb_populate_record(null::%1$s, history.renamed(to_jsonb(o)::text, n, $1, $3)::jsonb) c',
             v_table, v_columns, (select string_agg('c.' || quote_ident(a.attname), ', ' order by a.attnum)
                                    from pg_attribute a where a.attrelid = v_table and a.attnum > 0 and not a.attisdropped and a.attidentity = ''), v_key)
           using p_run_id, p_copies, v_turns;
     end loop;
 end $$;
+-- As long as the original: shorter or longer rows would leave holes on every page, which rows of live runs then fill one by one.
+create function history.copy_of(p_id text, p_copy integer) returns text language sql immutable as $$
+    select left(p_id, -7) || lpad(p_copy::text, 7, '0')
+$$;
 create function history.renamed(p_row text, p_copy integer, p_run_id text, p_turns text[]) returns text language plpgsql immutable as $$
 declare
-    v_row text := replace(p_row, p_run_id, p_run_id || '_' || p_copy);
+    v_row text := replace(p_row, p_run_id, history.copy_of(p_run_id, p_copy));
     v_turn text;
 begin
     foreach v_turn in array p_turns loop
-        v_row := replace(v_row, v_turn, v_turn || '_' || p_copy);
+        v_row := replace(v_row, v_turn, history.copy_of(v_turn, p_copy));
     end loop;
     return v_row;
 end $$;
