@@ -8,10 +8,12 @@ seed (kernel.md section 7). The runtime imports this file and never the others.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
+
+from heliograph.records import Event
 
 T = TypeVar("T")
 
@@ -100,8 +102,8 @@ class World(Protocol):
         """Tell whoever watches the wire, soon and without a promise; where there is no such wire, nobody."""
         ...
 
-    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
-        """Put one event on the wire; `key` is its message id."""
+    async def publish(self, events: Sequence[Event]) -> None:
+        """Put them on the wires, in their order; an event's `key` is its message id. They may be on some when it raises."""
         ...
 
     async def point(self, name: str) -> None:

@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from functools import partial
@@ -19,6 +19,7 @@ from heliograph.errors import StoreUnavailable, TurnTimedOut
 from heliograph.ids import make_id
 from heliograph.ledger.pool import Database
 from heliograph.ledger.transactions import Transactions
+from heliograph.records import Event
 from heliograph.world import Task, Transaction
 
 log = logging.getLogger("heliograph.world")
@@ -38,7 +39,7 @@ class Doorbell(Protocol):
 
     def tell(self, subject: str, body: dict[str, Any]) -> None: ...
 
-    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None: ...
+    async def publish(self, events: Sequence[Event]) -> None: ...
 
 
 def _settle(future: concurrent.futures.Future[T], function: Callable[..., T], *args: object) -> None:
@@ -168,14 +169,14 @@ class RealWorld:
             for ear in self._ears.get(key, ()):
                 ear.bell.set()
 
-    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
-        is_command = subject.startswith("cmd.")
+    async def publish(self, events: Sequence[Event]) -> None:
         try:
             for wire in self.wires:  # on all of them, or it stays in the outbox
-                if wire.carries_commands or not is_command:
-                    await wire.publish(subject, key, body)
+                carried = [e for e in events if wire.carries_commands or not e.subject.startswith("cmd.")]
+                if carried:
+                    await wire.publish(carried)
         except OSError as error:
-            raise StoreUnavailable(f"event {key} is not published yet: {error}") from error
+            raise StoreUnavailable(f"{len(events)} events are not published yet: {error}") from error
 
     async def point(self, name: str) -> None:
         """Nothing happens at a named point in the real world."""

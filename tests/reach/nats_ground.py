@@ -15,7 +15,7 @@ from heliograph import Context, Heliograph
 from heliograph.config import Settings
 from heliograph.doorbell.nats import NatsDoorbell
 from heliograph.runtime import Runtime, open_runtime
-from heliograph.testing.conformance import Event
+from heliograph.testing.conformance import OnWire
 from tests.reach.nats_kit import NatsServer
 
 EVERYTHING = ">"
@@ -42,8 +42,8 @@ class NatsGround:
             await client.publish(subject, text.encode())
         await client.flush()
 
-    async def listen(self) -> asyncio.Queue[Event]:
-        events: asyncio.Queue[Event] = asyncio.Queue()
+    async def listen(self) -> asyncio.Queue[OnWire]:
+        events: asyncio.Queue[OnWire] = asyncio.Queue()
 
         async def heard(message: Any) -> None:
             events.put_nowait((message.subject, message.headers["Nats-Msg-Id"], json.loads(message.data)))

@@ -12,7 +12,7 @@ import asyncpg
 import pytest_asyncio
 
 from heliograph.doorbell.postgres import CHANNEL, EVENTS_CHANNEL, PostgresDoorbell
-from heliograph.testing.conformance import DoorbellConformance, Event, Heard
+from heliograph.testing.conformance import DoorbellConformance, Heard, OnWire
 from heliograph.testing.database import TestServer
 
 
@@ -41,8 +41,8 @@ class PostgresGround:
     async def forge(self, text: str) -> None:
         await (await self._connect()).execute("select pg_notify($1, $2)", CHANNEL, text)
 
-    async def listen(self) -> asyncio.Queue[Event]:
-        events: asyncio.Queue[Event] = asyncio.Queue()
+    async def listen(self) -> asyncio.Queue[OnWire]:
+        events: asyncio.Queue[OnWire] = asyncio.Queue()
 
         def heard(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
             event = json.loads(str(payload))

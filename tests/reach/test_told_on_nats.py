@@ -13,7 +13,7 @@ from heliograph import Context, Heliograph
 from heliograph.config import Settings
 from heliograph.doorbell.nats import safe_subject
 from heliograph.runtime import open_runtime
-from heliograph.testing.conformance import Event
+from heliograph.testing.conformance import OnWire
 from tests.reach.nats_ground import NatsGround, finishes, opened, two_steps
 from tests.reach.nats_kit import NatsServer
 from tests.runtime.kit import until
@@ -30,7 +30,7 @@ async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
             "select key, agent_id from heliograph.outbox o join heliograph.agent_turns t using (project_id, agent_turn_id)"
             " order by outbox_id"
         )
-    told: dict[str, Event] = {}
+    told: dict[str, OnWire] = {}
     while len(told) < 2:  # at least once: a second copy has the same key
         event = await events.get()
         told[event[1]] = event
@@ -47,7 +47,7 @@ async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
 async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_until_it_is_answered(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
-    commands: asyncio.Queue[Event] = asyncio.Queue()
+    commands: asyncio.Queue[OnWire] = asyncio.Queue()
 
     async def heard(message: Any) -> None:
         commands.put_nowait((message.subject, message.headers["Nats-Msg-Id"], json.loads(message.data)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from heliograph import Context, Heliograph, InvalidInput, ScriptedModel
+from heliograph.records import Event
 from heliograph.signals.trace import chain
 from tests.runtime.kit import START, Rig, names, one
 
@@ -84,22 +86,22 @@ async def test_the_order_of_the_specification_s_example_holds(rig: Rig) -> None:
 async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that_points_at_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    published: list[tuple[str, str, dict[str, Any]]] = []
+    published: list[Event] = []
     publish = rig.runtime.world.publish
 
-    async def recorded(subject: str, key: str, body: dict[str, Any]) -> None:
-        published.append((subject, key, body))
-        await publish(subject, key, body)
+    async def recorded(events: Sequence[Event]) -> None:
+        published.extend(events)
+        await publish(events)
 
     monkeypatch.setattr(rig.runtime.world, "publish", recorded)
     result = await rig.run(newsroom(), {"text": "one two three"})
     for turn in await rig.runtime.reader.turns(run_id=result.run_id):
         (card,) = await rig.runtime.reader.cards(turn.turn_id)
         assert (card.kind, card.card_id) == ("task.deliverable", turn.deliverable_card_id)
-        ((subject, key, body),) = [event for event in published if event[2]["agent_turn_id"] == turn.turn_id]
-        assert (subject, key) == (f"evt.agent.{result.run_id}/{turn.agent}.task", f"evt:{turn.turn_id}")
-        assert body == {"agent_turn_id": turn.turn_id, "status": turn.outcome, "output_box_id": turn.output_box_id,
-                        "deliverable_card_id": turn.deliverable_card_id}  # fmt: skip
+        (event,) = [event for event in published if event.body["agent_turn_id"] == turn.turn_id]
+        assert (event.subject, event.key) == (f"evt.agent.{result.run_id}/{turn.agent}.task", f"evt:{turn.turn_id}")
+        assert event.body == {"agent_turn_id": turn.turn_id, "status": turn.outcome, "output_box_id": turn.output_box_id,
+                              "deliverable_card_id": turn.deliverable_card_id}  # fmt: skip
         assert card.turn_id == turn.turn_id
 
 

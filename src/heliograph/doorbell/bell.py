@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
+
+from heliograph.records import Event
 
 log = logging.getLogger("heliograph.doorbell")
 
@@ -73,8 +75,8 @@ class Bell(ABC):
         """Whether a ring sent now would leave this process."""
 
     @abstractmethod
-    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
-        """Put one event on the wire. Raises OSError when it may not have got there: publish it again."""
+    async def publish(self, events: Sequence[Event]) -> None:
+        """Put events on the wire, in their order. Raises OSError when some may not have got there: publish them again."""
 
     @abstractmethod
     async def _connect(self) -> None: ...

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -28,6 +28,7 @@ import msgspec
 
 from heliograph.doorbell.bell import Bell
 from heliograph.errors import SetupError
+from heliograph.records import Event
 
 try:
     from nats.aio.client import Client
@@ -64,10 +65,12 @@ class NatsDoorbell(Bell):
     def is_up(self) -> bool:
         return self._client is not None and self._client.is_connected
 
-    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
+    async def publish(self, events: Sequence[Event]) -> None:
         client = self._connected()
         try:
-            await client.publish(safe_subject(subject), msgspec.json.encode(body), headers={"Nats-Msg-Id": key})
+            for event in events:
+                body = msgspec.json.encode(event.body)
+                await client.publish(safe_subject(event.subject), body, headers={"Nats-Msg-Id": event.key})
             await client.flush(_TIMEOUT_SECONDS)
         except (NatsError, TimeoutError) as error:
             raise ConnectionError(f"NATS did not confirm: {error}") from error

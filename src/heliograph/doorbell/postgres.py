@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import asyncpg
 
 from heliograph.doorbell.bell import Bell
+from heliograph.records import Event
 
 CHANNEL = "heliograph"
 EVENTS_CHANNEL = "heliograph_events"
 _PAYLOAD_BYTES_MAX = 7900  # NOTIFY takes less than 8000
 _COMMAND_TIMEOUT_SECONDS = 10.0
+_NOTIFY = "select pg_notify($1, payload) from unnest($2::text[]) payload"
 # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
 _LOST = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
@@ -37,10 +39,10 @@ class PostgresDoorbell(Bell):
     def is_up(self) -> bool:
         return self._connection is not None and not self._connection.is_closed()
 
-    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
-        """To everybody who listens on `heliograph_events`, as a JSON object of subject, key and body."""
-        text = json.dumps({"subject": subject, "key": key, "body": body}, separators=(",", ":"))
-        await self._notify(EVENTS_CHANNEL, text)
+    async def publish(self, events: Sequence[Event]) -> None:
+        """To everybody who listens on `heliograph_events`, each as a JSON object of subject, key and body."""
+        told = [{"subject": event.subject, "key": event.key, "body": event.body} for event in events]
+        await self._notify(EVENTS_CHANNEL, [json.dumps(each, separators=(",", ":")) for each in told])
 
     async def _connect(self) -> None:
         try:
@@ -58,15 +60,14 @@ class PostgresDoorbell(Bell):
             await self._connection.close(timeout=2)
 
     async def _send(self, keys: list[str], _agents: list[str]) -> None:
-        for payload in _packed(keys):
-            await self._notify(CHANNEL, payload)
+        await self._notify(CHANNEL, _packed(keys))
 
-    async def _notify(self, channel: str, payload: str) -> None:
+    async def _notify(self, channel: str, payloads: Sequence[str]) -> None:
         if not self.is_up:
             raise ConnectionError("the doorbell's connection to PostgreSQL is gone")
         try:
             async with self._busy:
-                await self._connection.execute("select pg_notify($1, $2)", channel, payload)
+                await self._connection.execute(_NOTIFY, channel, payloads)
         except _LOST as error:
             raise ConnectionError(f"the doorbell's connection to PostgreSQL failed: {error}") from error
 

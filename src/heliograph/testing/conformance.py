@@ -18,11 +18,12 @@ import pytest
 import pytest_asyncio
 
 from heliograph.doorbell.bell import Bell
+from heliograph.records import Event
 
 PATIENCE_SECONDS = 15.0
 RINGS = 1000
 
-Event = tuple[str, str, dict[str, Any]]  # subject as it stood on the wire, key, body
+OnWire = tuple[str, str, dict[str, Any]]  # subject as it stood on the wire, key, body
 
 
 class Heard:
@@ -62,7 +63,7 @@ class BellGround(Protocol):
         """Put on the bells' wire what no bell would send; `text` where the keys would stand."""
         ...
 
-    async def listen(self) -> asyncio.Queue[Event]:
+    async def listen(self) -> asyncio.Queue[OnWire]:
         """Hear the events from now on, as an outsider does."""
         ...
 
@@ -159,7 +160,7 @@ class DoorbellConformance:
             "output_box_id": "box_1",
             "deliverable_card_id": "card_1",
         }
-        await self.here.publish("evt.agent.run_1.task", "evt:turn_1", body)
+        await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", body)])
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await events.get() == ("evt.agent.run_1.task", "evt:turn_1", body)
 
@@ -169,12 +170,12 @@ class DoorbellConformance:
     ) -> None:
         await ground.cut()
         with pytest.raises(OSError, match=r"\w"):
-            await self.here.publish("evt.agent.run_1.task", "evt:turn_1", {})
+            await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
         await ground.mend()
         await eventually(lambda: self.here.is_up)
         events = await ground.listen()
-        await self.here.publish("evt.agent.run_1.task", "evt:turn_1", {})
-        await self.here.publish("evt.agent.run_1.task", "evt:turn_1", {})
+        await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
+        await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await events.get() == await events.get() == ("evt.agent.run_1.task", "evt:turn_1", {})
 

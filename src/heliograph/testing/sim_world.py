@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
 from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.records import Event
 from heliograph.testing.backend import Backend
 from heliograph.testing.loop import Process, SimLoop
 from heliograph.testing.oracle_books import Books
@@ -267,14 +268,16 @@ class SimWorld:
                 if is_here or self.stage.fault(self.slot, f"{self.slot}/bell", (lost,)) is None:
                     ear.ring()
 
-    async def publish(self, subject: str, key: str, body: dict[str, Any]) -> None:
-        await self._travel(f"{self.slot}/publish")
-        if self.stage.fault(self.process.name, f"{self.slot}/publish", ("wire_down",)):
-            raise StoreUnavailable(f"the simulator lost event {key}")
-        self.stage.record(self.process.name, f"published {subject} {key} {encode(body).decode()}")
-        self.stage.judge.published(subject, key, body)
-        if subject.startswith("cmd."):
-            self.stage.commands.append(body)
+    async def publish(self, events: Sequence[Event]) -> None:
+        for event in events:
+            await self._travel(f"{self.slot}/publish")
+            if self.stage.fault(self.process.name, f"{self.slot}/publish", ("wire_down",)):
+                raise StoreUnavailable(f"the simulator lost event {event.key}")
+            said = encode(event.body).decode()
+            self.stage.record(self.process.name, f"published {event.subject} {event.key} {said}")
+            self.stage.judge.published(event.subject, event.key, event.body)
+            if event.subject.startswith("cmd."):
+                self.stage.commands.append(event.body)
 
     async def point(self, name: str) -> None:
         if self.is_mortal:

@@ -193,8 +193,7 @@ class Watchdog:
             events = [e for e in await kit.ledger.read_outbox() if set(e.wires) <= set(kit.wires)]
             if not events:
                 return
-            for event in events:
-                await kit.world.publish(event.subject, event.key, event.body)
+            await kit.world.publish(events)
             await kit.world.point("before_mark")
             await kit.ledger.mark_published([event.key for event in events])
 
