@@ -10,7 +10,6 @@ agents by name (G-47).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +21,7 @@ from heliograph.reactive.agent import AgentSpec, decided
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Outcome, OwedRun, RunStatus, RunView
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import carried
+from heliograph.signals.payload import carried, copied
 from heliograph.types import Json, JsonObject
 
 
@@ -159,7 +158,7 @@ def fold_changes(reducers: Any, agent: AgentSpec, state: JsonObject, output: Jso
     for key, value in values.items():
         reducer = reducers.get(key)
         # a reducer gets copies: the document it came from may be needed again after a conflict
-        after[key] = value if reducer is None else reducer(copy.deepcopy(state.get(key)), copy.deepcopy(value))
+        after[key] = value if reducer is None else reducer(copied(state.get(key)), copied(value))
     return after
 
 
@@ -183,7 +182,7 @@ class _Builder:
         self.open_turns = view.open_turns - closing
         self.owed = view.owed if owed is None else owed
         self.state = view.state
-        self.memory: dict[str, Any] = copy.deepcopy(view.memory)
+        self.memory: dict[str, Any] = copied(view.memory)
         self.stop_because: str | None = None
         self.reaction = Reaction(view.version)
         # signals to react to: (parent for what it causes, cause for an activation, name, payload, agent)
@@ -287,7 +286,7 @@ class _Builder:
         try:
             state = self.workflow.shape.load(self.state)
             # a copy: a guard may do with it what it likes
-            signal = Draft(name, copy.deepcopy(payload), source, parent, self.now)
+            signal = Draft(name, copied(payload), source, parent, self.now)
             allowed = decided(agent.when(state) if agent.when_arity == 1 else agent.when(state, signal))
         except Exception as error:
             return f"when guard raised {told(error)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
@@ -15,7 +14,7 @@ import pydantic_core
 from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.typed_dict import usable
 from heliograph.signals.names import CHARACTERS, LENGTH_MAX
-from heliograph.signals.payload import check_json
+from heliograph.signals.payload import check_json, copied
 from heliograph.types import Json, JsonObject
 
 DOCUMENT_BYTES_MAX = 16 * 1024 * 1024  # of a state, and of an output: every turn reads and writes the whole (S11)
@@ -87,9 +86,10 @@ class StateShape:
         """
         try:
             # a copy: validation shares what it takes for granted (Any), and a shared list would be changed unseen
-            return self._adapter.validate_python(
-                copy.deepcopy(dict(document)), by_name=True, by_alias=True, extra=extra
-            )
+            return self._adapter.validate_python(copied(dict(document)), by_name=True, by_alias=True, extra=extra)
+        except RecursionError:
+            raise InvalidInput("the state cannot be written as JSON: it is nested too deep, or contains itself",
+                               code="json_too_deep", path="/state") from None  # fmt: skip
         except pydantic.ValidationError as error:
             raise InvalidInput(f"the state does not fit {self._name}: {_problems(error)}", code="invalid_state",
                                path="/state") from None  # fmt: skip

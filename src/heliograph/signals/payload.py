@@ -7,10 +7,11 @@ place, and depth is an error of the input, never of the interpreter.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections import Counter
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
@@ -25,6 +26,9 @@ CARRIED_BYTES_MAX = PAYLOAD_BYTES_MAX - 2048  # of one value in a payload that t
 
 _INTEGER_END = 10**DIGITS_MAX
 _CONTAINERS = frozenset({dict, list})
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+
+T = TypeVar("T")
 
 # Where a value lies: the place of its container, and its key there; None is the top. Rendered only for an error.
 _Place: TypeAlias = "tuple[_Place | None, str | int]"
@@ -48,6 +52,18 @@ def parse_json(text: str | bytes) -> Json:
     except RecursionError:  # the parser gave up, at a depth far past ours
         _refuse_depth("")
     return check_json(value)
+
+
+def copied(value: T) -> T:
+    """A deep copy. Of JSON several times as fast as `copy.deepcopy`, which does the rest."""
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is dict:
+        return {key: copied(each) for key, each in value.items()}  # type: ignore[attr-defined,return-value]
+    if kind is list:
+        return [copied(each) for each in value]  # type: ignore[attr-defined,return-value]
+    return copy.deepcopy(value)
 
 
 def check_json(value: object, path: str = "") -> Json:

@@ -12,7 +12,7 @@ from heliograph.ports import Memory, Remembered
 from heliograph.reactive.state import to_json
 from heliograph.records import Card, Cause
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import check_payload
+from heliograph.signals.payload import check_payload, copied
 from heliograph.turn.calls import DELEGATION, Asked, Journal
 from heliograph.types import Json, JsonObject
 from heliograph.worker.calls import Calls
@@ -43,7 +43,7 @@ class Context(Calls):
         self._voice = held.voice
         self._world = held.kit.world
         self.activation_id = claimed.activation_id
-        self.document: JsonObject = copy.deepcopy(document)
+        self.document: JsonObject = copied(document)
         self.state: Any = held.workflow.shape.load(document)
         self.signal: Cause = claimed.cause
         payload = claimed.cause.payload
