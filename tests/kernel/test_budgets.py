@@ -10,7 +10,7 @@ import pytest
 
 from tests.kernel.kit import Connect, Item, Kernel, saying
 from tests.kernel.test_prune import DAY, prune
-from tests.kernel.waits import activated, begin, child, record, suspend, suspended, wait
+from tests.kernel.waits import activated, begin, child, record, reported, suspend, suspended, tool, wait
 
 TOKENS = {"tokens": 100}
 
@@ -56,7 +56,7 @@ async def test_a_call_that_a_budget_lacks_is_refused_and_nothing_of_it_is_writte
     assert refused == {
         "turn_id": "turn_a", "call_id": "c2", "outcome": "refused", "code": "BUDGET_EXCEEDED",
         "message": "the budget of turn turn_a has 30 of 100 tokens left; this call asks for 31",
-        "budget": {"turn_id": "turn_a", "kind": "tokens", "most": 100, "used": 0, "reserved": 70},
+        "budget": {"turn_id": "turn_a", "kind": "tokens", "most": 100, "used": 0, "reserved": 70, "over": 0},
     }  # fmt: skip
     assert await kernel.everything() == before
     assert await outcome(kernel, claimed, "c2", 30) == "fresh"
@@ -182,6 +182,43 @@ async def test_children_share_the_budget_of_whoever_asked_and_have_their_own(ker
     assert await outcome(kernel, deep, "m1", 51) == "BUDGET_EXCEEDED"
     assert await outcome(kernel, deep, "m1", 50) == "fresh"
     assert (await budget(kernel))["tokens"] == (20, 80, 0)
+
+
+@pytest.mark.proves("S11")
+async def test_tools_that_work_elsewhere_count_when_they_are_called_and_one_too_many_opens_nothing(
+    kernel: Kernel,
+) -> None:
+    claimed = await kernel.running(budget={"tool_calls": 3, "tokens": 9})
+    assert claimed["budget"] == {"tool_calls": 3, "tokens": 9}
+    await begin(kernel, claimed, "m1", reserve={"tool_calls": 1, "tokens": 5})
+    person = {**tool("a"), "kind": "human"}
+    before = await kernel.everything()
+    refused = await suspend(kernel, claimed, person, *(tool(f"c{n}") for n in range(3)))
+    assert (refused["outcome"], refused["code"]) == ("refused", "BUDGET_EXCEEDED")
+    assert refused["budget"] == {
+        "turn_id": "turn_a", "kind": "tool_calls", "most": 3, "used": 0, "reserved": 1, "over": 0,
+    }  # fmt: skip
+    assert await kernel.everything() == before
+    assert (await suspend(kernel, claimed, person, tool("c0"), tool("c1")))["outcome"] == "suspended"
+    assert (await budget(kernel))["tool_calls"] == (2, 1, 0)
+
+
+async def test_a_call_that_a_turn_has_made_already_is_not_counted_again(kernel: Kernel) -> None:
+    claimed = await kernel.running(budget={"tool_calls": 1})
+    await reported(kernel, "turn_a", "c0")
+    open_call = tool("c0", token=None)
+    for _ in range(2):  # it is answered early, and so the turn runs on and may say it again
+        assert (await suspend(kernel, claimed, open_call))["outcome"] == "resolved"
+        assert await budget(kernel) == {"tool_calls": (1, 0, 0)}
+
+
+async def test_who_claims_is_told_what_is_left_in_the_budget_that_has_least(kernel: Kernel) -> None:
+    first, second = await family(kernel, budget={"tokens": 70, "tool_calls": 2})
+    assert first["budget"] == second["budget"] == {"tokens": 70, "tool_calls": 2}
+    await outcome(kernel, first, "m1", 60)
+    await kernel.call("release", [saying(second)])
+    assert (await kernel.claim_one())["budget"] == {"tokens": 40, "tool_calls": 2}
+    assert "budget" not in await kernel.running("run_b", "turn_b")
 
 
 async def test_a_message_has_a_budget_and_that_of_the_turn_of_its_run_that_asks(kernel: Kernel) -> None:

@@ -12,7 +12,7 @@ import pytest
 from heliograph.testing.backend import PostgresBackend
 from heliograph.testing.twin import Twin
 from tests.kernel.kit import TARGET, ending, run_item, saying, stopping
-from tests.kernel.waits import activated, child
+from tests.kernel.waits import activated, child, tool
 from tests.simulator.compare import ask, stored
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,7 +70,9 @@ class Walk:
             calls.append(
                 child(f"d{self.children}", "critic", name, n, instance=name, budget=self._amounts(50), max_attempts=9)
             )
-        return "suspend", ([saying(self._turn(), *activated(*["critic"] * len(calls)), calls=calls)],)
+        signals = activated(*["critic"] * len(calls))
+        calls += [tool(f"x{self.dice.randrange(20)}", 5.0) for _ in range(self.dice.choice([0, 0, 1]))]
+        return "suspend", ([saying(self._turn(), *signals, calls=calls)],)
 
     def _end(self) -> tuple[str, tuple[Any, ...]]:
         turn = self._turn()
@@ -103,8 +105,19 @@ def test_budgets_are_kept_alike_and_the_doctor_agrees(twin: Twin, real: Postgres
             assert answers[0][0] == "answered", f"seed {seed}: {function} {args}"
             walk.hear(function, answers[0][1])
             seen |= {row.get("code", row["outcome"]) for row in answers[0][1] if function == "begin_call"}
+            seen |= {f"suspend {row.get('code')}" for row in answers[0][1] if function == "suspend"}
         assert stored(twin, "p") == stored(real, "p"), f"seed {seed}"
         found = [backend.call("doctor", ("p", False)) for backend in (twin, real)]
         assert found == [[], []], f"seed {seed}"
         seen |= {kind for row in stored(twin, "p")["budgets"] for kind in ("used", "reserved", "over") if row[kind]}
-    assert seen >= {"fresh", "again", "in_doubt", "done", "BUDGET_EXCEEDED", "used", "reserved", "over"}
+    assert seen >= {
+        "fresh",
+        "again",
+        "in_doubt",
+        "done",
+        "BUDGET_EXCEEDED",
+        "used",
+        "reserved",
+        "over",
+        "suspend BUDGET_EXCEEDED",
+    }

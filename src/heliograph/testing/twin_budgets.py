@@ -74,19 +74,60 @@ def _reserve_call(tx: Transaction, call: Any, asked: Row, *, is_again: bool) -> 
         return None
     if wait["reserved"] is not None:
         settle(tx, call, {})
-    held = [row for owner in sorted(set(turn["budgets"]), key=str.encode)
-            for row in sorted(tx.tables.budgets.of(owner), key=lambda row: str(row["kind"])) if row["kind"] in asked]  # fmt: skip
-    for row in held:
-        left = row["most"] - row["used"] - row["reserved"] - row["over"]
-        if asked[row["kind"]] > left:
-            message = (f"the budget of turn {row['turn_id']} has {max(left, 0)} of {row['most']} {row['kind']} left; "
-                       f"this call asks for {asked[row['kind']]}")  # fmt: skip
-            told = {key: row[key] for key in ("turn_id", "kind", "most", "used", "reserved")}
-            return {**refused("BUDGET_EXCEEDED", message), "budget": told}
-    for row in held:
-        tx.update(tx.tables.budgets, row, reserved=row["reserved"] + asked[row["kind"]])
+    if (refusal := _lacking(tx, turn["budgets"], asked)) is not None:
+        return refusal
+    for row in _rows(tx, turn["budgets"]):
+        if row["kind"] in asked:
+            tx.update(tx.tables.budgets, row, reserved=row["reserved"] + asked[row["kind"]])
     tx.set(wait, reserved=asked)
     return None
+
+
+def _rows(tx: Transaction, owners: list[str]) -> list[Row]:
+    return [row for owner in sorted(set(owners), key=str.encode)
+            for row in sorted(tx.tables.budgets.of(owner), key=lambda row: str(row["kind"]))]  # fmt: skip
+
+
+def _lacking(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
+    for row in _rows(tx, owners):
+        if row["kind"] in asked and asked[row["kind"]] > _left_of(row):
+            message = (f"the budget of turn {row['turn_id']} has {max(_left_of(row), 0)} of {row['most']} {row['kind']} left; "
+                       f"this call asks for {asked[row['kind']]}")  # fmt: skip
+            told = {key: row[key] for key in ("turn_id", "kind", "most", "used", "reserved", "over")}
+            return {**refused("BUDGET_EXCEEDED", message), "budget": told}
+    return None
+
+
+def _left_of(row: Row) -> int:
+    return int(row["most"] - row["used"] - row["reserved"] - row["over"])
+
+
+def left(tx: Transaction, owners: list[str]) -> Row:
+    found: Row = {}
+    for row in _rows(tx, owners):
+        found[row["kind"]] = min(max(_left_of(row), 0), found.get(row["kind"], _MOST))
+    return found
+
+
+def refuse_commands(tx: Transaction, item: Any) -> Row | None:
+    owners, count = tx.tables.turns[str(get_text(item, "turn_id"))]["budgets"], _new_commands(tx, item)
+    return _lacking(tx, owners, {"tool_calls": count}) if owners is not None and count else None
+
+
+def spend_commands(tx: Transaction, items: list[Any]) -> None:
+    for item in items:
+        owners, count = tx.tables.turns[str(get_text(item, "turn_id"))]["budgets"], _new_commands(tx, item)
+        for row in _rows(tx, owners or []):
+            if row["kind"] == "tool_calls" and count:
+                tx.update(tx.tables.budgets, row, used=row["used"] + count)
+
+
+def _new_commands(tx: Transaction, item: Any) -> int:
+    turn_id = get_text(item, "turn_id")
+    return sum(
+        get_text(call, "kind") == "tool" and (turn_id, get_text(call, "call_id")) not in tx.tables.waits
+        for call in j.elements(get(item, "calls"))
+    )
 
 
 def settle(tx: Transaction, call: Any, used: Row) -> None:

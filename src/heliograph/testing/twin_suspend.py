@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_budgets import refuse_commands, spend_commands
 from heliograph.testing.twin_calls import insert_wait, request_edge, wrong_call
 from heliograph.testing.twin_children import enqueue_children, has_children, refuse_children, refuse_twins, wrong_child
 from heliograph.testing.twin_endings import end_if_stopping
@@ -63,7 +64,7 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
         refusal = _refuse_calls(item, known, limited)
     if refusal is None and with_children:
         refusal = refuse_children(tx, item, limited) or refuse_twins(tx, listed, n)
-    return refusal or {"outcome": "suspended"}
+    return refusal or refuse_commands(tx, item) or {"outcome": "suspended"}
 
 
 def _refuse_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
@@ -83,6 +84,7 @@ def _refuse_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
 
 
 def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row], list[str]]:
+    spend_commands(tx, items)
     firsts = _open_calls(tx, items, limited)
     targets = enqueue_children(tx, items, firsts)
     _apply_early(tx, items, limited)

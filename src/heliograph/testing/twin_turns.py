@@ -6,6 +6,7 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_budgets import left
 from heliograph.testing.twin_head import log, owns, run_of, signal_at
 from heliograph.testing.twin_ids import check, check_phase, wrong_card
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
@@ -102,6 +103,8 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         row["waits"] = waits_of(tx, turn["agent_turn_id"])
     if turn["result_fields"] is not None or turn["parent_turn_id"] is not None or turn["message_type"] != "turn":
         row |= {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
+    if turn["budgets"] is not None:
+        row["budget"] = left(tx, turn["budgets"])
     return row
 
 

@@ -104,15 +104,7 @@ begin
     elsif v_reserved is not null then
         perform heliograph._settle(p_project, p_turn_id, p_call_id, null);
     end if;
-    select heliograph._refused('BUDGET_EXCEEDED', format('the budget of turn %s has %s of %s %s left; this call asks for %s',
-                               b.turn_id, greatest(b.most - b.used - b.reserved - b.over, 0), b.most, b.kind, p_asked ->> b.kind))
-           || jsonb_build_object('budget', jsonb_build_object('turn_id', b.turn_id, 'kind', b.kind, 'most', b.most, 'used', b.used,
-                                                              'reserved', b.reserved))
-      into v_lacking
-      from heliograph.budgets b
-     where b.project_id = p_project and b.turn_id = any (v_owners) and p_asked ? b.kind
-       and b.used + b.reserved + b.over + (p_asked -> b.kind)::bigint > b.most
-     order by b.turn_id, b.kind limit 1;
+    v_lacking := heliograph._lacking(p_project, v_owners, p_asked);
     if v_lacking is not null then
         return v_lacking;
     end if;
@@ -121,6 +113,72 @@ begin
     update heliograph.turn_waiting_tools set reserved = p_asked
      where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
     return null;
+end $$;
+
+-- _lacking: null, or the refusal of what is asked for: the first budget of these owners that has less left.
+--   raises: nothing
+--   locks:  nothing; the caller holds the run
+create function heliograph._lacking(p_project text, p_owners text[], p_asked jsonb) returns jsonb
+    language sql stable as $$
+    select heliograph._refused('BUDGET_EXCEEDED', format('the budget of turn %s has %s of %s %s left; this call asks for %s',
+                               b.turn_id, greatest(b.most - b.used - b.reserved - b.over, 0), b.most, b.kind, p_asked ->> b.kind))
+           || jsonb_build_object('budget', jsonb_build_object('turn_id', b.turn_id, 'kind', b.kind, 'most', b.most, 'used', b.used,
+                                                              'reserved', b.reserved, 'over', b.over))
+      from heliograph.budgets b
+     where b.project_id = p_project and b.turn_id = any (p_owners) and p_asked ? b.kind
+       and b.used + b.reserved + b.over + (p_asked -> b.kind)::bigint > b.most
+     order by b.turn_id, b.kind limit 1
+$$;
+
+-- _left: what is left by kind in the budgets of these owners, in each kind of the one that has least.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._left(p_project text, p_owners text[]) returns jsonb
+    language sql stable as $$
+    select jsonb_object_agg(l.kind, l.amount)
+      from (select b.kind, min(greatest(b.most - b.used - b.reserved - b.over, 0)) as amount from heliograph.budgets b
+             where b.project_id = p_project and b.turn_id = any (p_owners) group by b.kind) l
+$$;
+
+-- _new_commands: how many calls of an item of suspend are for tools that work elsewhere, and new.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._new_commands(p_project text, p_item jsonb) returns bigint
+    language sql stable as $$
+    select count(*) from jsonb_array_elements(p_item -> 'calls') c (call)
+     where c.call ->> 'kind' = 'tool' and not exists (
+           select from heliograph.turn_waiting_tools w
+            where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id' and w.tool_call_id = c.call ->> 'call_id')
+$$;
+
+-- _refuse_commands: null, or which budget of these owners lacks what the tools cost that an item of suspend is to call.
+--   raises: nothing
+--   locks:  nothing; the caller holds the run
+create function heliograph._refuse_commands(p_project text, p_item jsonb, p_owners text[]) returns jsonb
+    language sql stable as $$
+    select heliograph._lacking(p_project, p_owners, jsonb_build_object('tool_calls', n))
+      from heliograph._new_commands(p_project, p_item) n where n > 0
+$$;
+
+-- _spend_commands: count the tools that items of a round of suspend are to call, before these calls are opened. They count as
+--   used at once: a command that is sent is a call that is made, whatever comes of it.
+--   raises: nothing
+--   locks:  nothing; the caller holds the heads and the runs
+create function heliograph._spend_commands(p_project text, p_items jsonb) returns void
+    language plpgsql as $$
+begin
+    update heliograph.budgets b set used = b.used + s.count
+      from (select x.at, n.count
+              from jsonb_array_elements(p_items) i (item)
+             cross join lateral (
+                   select y.budgets from heliograph.agent_turns y
+                    where y.project_id = p_project and y.agent_turn_id = i.item ->> 'turn_id' and y.budgets is not null offset 0) t
+             cross join lateral (select heliograph._new_commands(p_project, i.item) as count offset 0) n
+             cross join lateral (
+                   select y.ctid as at from heliograph.budgets y
+                    where y.project_id = p_project and y.turn_id = any (t.budgets) and y.kind = 'tool_calls' offset 0) x
+             where n.count > 0) s
+     where b.ctid = s.at;
 end $$;
 
 -- _settle: what a call has used in the place of what it reserved. p_used: amounts by kind; a kind that it does not name counts as

@@ -3,7 +3,7 @@
 --   what it cannot run it does not take. dispatched -> running, epoch + 1: the epoch answered is the fencing token, given once (leases).
 --   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped, and so is a
 --   deferred one before its time.
---   Answers one object per head; an empty answer may mean that others were claiming: look once more before parking.
+--   Answers one object per head, with budget where any holds for its turn: what is left by kind. An empty answer may mean that others were claiming: look once more before parking.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit that is not
 --           between 1 and 1000
 --   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with running_max
@@ -92,6 +92,8 @@ begin
                || case when t.result_fields is null and t.parent_turn_id is null and t.message_type = 'turn' then '{}'
                        else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
                                                'depth', t.depth, 'message_type', t.message_type) end
+               || case when t.budgets is null then '{}'
+                       else jsonb_build_object('budget', heliograph._left(p_project, t.budgets)) end
                order by m.priority desc, m.ready_at, m.agent_id)
       into v_answer
       from moved m

@@ -16,7 +16,8 @@
 --   join, a result is there that its owner was not told. 'stopped': a graceful stop waited for the turn, and has ended it.
 --   'stale'. 'refused' with code and message, nothing written: too_many_waits, too_many_cards, payload_too_large, fan_out,
 --   recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle, run_stopping, id_conflict, unknown_box,
---   box_in_use, reserved_name.
+--   box_in_use, reserved_name; BUDGET_EXCEEDED: a budget, which the answer names, lacks the tool calls. Each call of kind
+--   tool counts as one, as soon as it is made.
 --   raises: see _enter; 22023 for a call, a card or a phase that is none; 23514 for a card that says it is a deliverable;
 --           23505 for the id of another card, or of a turn that somebody else gave at the same moment; 40001 when the head
 --           of a child's instance came to be just now: try again
@@ -33,6 +34,7 @@ declare
     v_ok integer[];
     v_stopping text[];
     v_is_early boolean;
+    v_spends boolean;
     v_agent text;
     v_part jsonb;
     v_targets text[] := '{}';
@@ -59,7 +61,8 @@ begin
                        case when cardinality(v_children) > 0
                             then coalesce(heliograph._refuse_children(p_project, v_runs[n], i.item, v_limits),
                                           heliograph._refuse_twins(p_project, p_items, n)) end,
-                       '{"outcome": "suspended"}') end as verdict
+                       case when t.budgets is not null then heliograph._refuse_commands(p_project, i.item, t.budgets) end,
+                       '{"outcome": "suspended"}') end as verdict, t.budgets is not null as spends
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item offset 0) e
              cross join lateral (
@@ -71,7 +74,7 @@ begin
                     where x.project_id = p_project and x.agent_id = v_agents[n] and x.status = 'running'
                       and x.active_agent_turn_id = i.turn_id and x.turn_epoch = i.epoch offset 0) h on true
               left join lateral (
-                   select x.card_count from heliograph.agent_turns x
+                   select x.card_count, x.budgets from heliograph.agent_turns x
                     where x.project_id = p_project and x.agent_turn_id = i.turn_id offset 0) t on true
               left join lateral (
                    select count(*) as known from heliograph.turn_waiting_tools x
@@ -83,14 +86,18 @@ begin
         select coalesce(jsonb_agg(jsonb_build_object('n', n, 'turn_id', turn_id) || verdict order by n)
                             filter (where verdict <> '{"outcome": "suspended"}'), '[]'),
                array_agg(n order by n) filter (where verdict = '{"outcome": "suspended"}'),
-               array_agg(v_agents[n] order by n) filter (where verdict = '{"outcome": "stopped"}'), bool_or(is_early)
-          into v_part, v_ok, v_stopping, v_is_early
+               array_agg(v_agents[n] order by n) filter (where verdict = '{"outcome": "stopped"}'), bool_or(is_early),
+               bool_or(spends)
+          into v_part, v_ok, v_stopping, v_is_early, v_spends
           from judged;
         v_answers := v_answers || v_part;
         for v_agent in select a from unnest(v_stopping) a loop
             v_targets := v_targets || heliograph._end_if_stopping(p_project, v_agent, p_now);
         end loop;
         if v_ok is not null then
+            if v_spends then
+                perform heliograph._spend_commands(p_project, heliograph._picked(p_items, v_ok));
+            end if;
             v_part := heliograph._suspend(p_project, heliograph._picked(p_items, v_ok), v_ok, cardinality(v_children) > 0, v_is_early,
                                           v_limits, p_now);
             v_answers := v_answers || (v_part -> 'answers');

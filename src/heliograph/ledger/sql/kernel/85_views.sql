@@ -25,7 +25,7 @@ select t.project_id, t.agent_turn_id as turn_id, t.agent_id, h.agent_name as age
        case when t.state = 'active' then w.tool end as current_tool,
        t.deliverable_card_id, t.context_box_id, t.output_box_id, t.created_at, t.expires_at, t.finished_at,
        heliograph._signal_id(t.run_id, t.cause_seq) as cause_id,
-       heliograph._signal_id(t.run_id, t.activation_seq) as activation_id
+       heliograph._signal_id(t.run_id, t.activation_seq) as activation_id, t.budgets
   from heliograph.agent_turns t
   join heliograph.agent_state_head h using (project_id, agent_id)
   left join lateral (select max(l.turn_epoch) as turn_epoch from heliograph.leases l
