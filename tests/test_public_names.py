@@ -12,6 +12,7 @@ PUBLIC = [
     "AgentHarness",
     "AgentSpec",
     "AssistantMessage",
+    "BudgetExceeded",
     "Call",
     "CallResult",
     "Card",

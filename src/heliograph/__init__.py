@@ -62,7 +62,7 @@ _HOMES = {
     "heliograph.client": ("Client", "Command", "StopResult"),
     "heliograph.client.people": ("HumanTask",),
     "heliograph.errors": (
-        "AgentFailed", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRefused",
+        "AgentFailed", "BudgetExceeded", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRefused",
         "NotFound", "Refused", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
     ),
     "heliograph.harness.agent": ("AgentHarness",),
@@ -92,6 +92,7 @@ __all__ = [
     "AgentHarness",
     "AgentSpec",
     "AssistantMessage",
+    "BudgetExceeded",
     "Call",
     "CallResult",
     "Card",

@@ -74,6 +74,7 @@ class Heliograph:
         retries: int = 3,
         result_fields: Sequence[Mapping[str, Any]] = (),
         on_request: bool = False,
+        budget: Mapping[str, int | float] | None = None,
     ) -> Callable[[F], F]:
         """Make a function, plain or async, an agent. It takes a `Context` and returns the agent's output.
 
@@ -81,7 +82,7 @@ class Heliograph:
         of these signals wakes it; activate_when_all: it wakes when each of these has come. when: a guard of the state,
         or of state and signal. emits: its own signals, see Context.emit. updates: the state key, or keys, that take
         its output. on_request: nothing has to wake it, for others delegate to it or send it messages. The rest: see
-        AgentSpec. Raises InvalidInput naming the argument and the rule.
+        AgentSpec, and for `budget`, too. Raises InvalidInput naming the argument and the rule.
         """
         options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
         if misplaced:
@@ -104,8 +105,8 @@ class Heliograph:
         model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL; of a list of these each is
             asked where the one before fails.
         output: a type that the answer is validated into; None for text.
-        options: those of `agent`, and tools, agents, max_steps, must_end_with, asks_human, model_timeout_seconds: see
-            AgentSpec.
+        options: those of `agent`, and tools, agents, max_steps, must_end_with, asks_human, model_timeout_seconds,
+            max_output_tokens, price: see AgentSpec.
         """
         return self.add(define_agent(name, prompt=prompt, model=model, output=output, system=system, **options))
 
@@ -153,7 +154,7 @@ class Heliograph:
     ) -> str:  # fmt: skip
         """Send an agent of a run a message: one message is one turn. Answers the turn's id.
 
-        The agent's own priority, attempts, time to live and result fields hold; the rest, and what it raises, is said
+        The agent's own priority, attempts, time to live, result fields and budget hold; the rest, and what it raises, is said
         at `Client.enqueue`. The same turn_id with the same message is the same turn.
         """
         from heliograph.client import Client
@@ -167,7 +168,7 @@ class Heliograph:
             return await client.enqueue(
                 run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],
                 max_attempts=spec.max_attempts, ttl_seconds=spec.ttl_seconds, result_fields=spec.result_fields,
-                context_box_id=context_box_id, ui_action=ui_action,
+                context_box_id=context_box_id, ui_action=ui_action, budget=spec.budget,
             )  # fmt: skip
 
     async def stop(

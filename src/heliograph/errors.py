@@ -11,6 +11,7 @@
     ├── HarnessError        a model, its provider or its answer went wrong
     ├── ToolFailed          a tool or a step that an agent called has failed, told to the agent
     │   ├── ToolTimedOut    it did not answer in time
+    │   ├── BudgetExceeded  it was not called: a budget has too little left
     │   └── Denied          a person who was asked has said no
     ├── StepInDoubt         nobody knows whether a step that may happen once has happened
     ├── DelegationFailed    a turn that an agent waited for ended otherwise than with success
@@ -28,6 +29,7 @@ from typing import Any, ClassVar
 
 from heliograph.codes import (
     ACTION_FAILED,
+    BUDGET_EXCEEDED,
     DELEGATION_ERROR,
     DENIED,
     IN_DOUBT,
@@ -113,16 +115,18 @@ class HarnessError(HeliographError):
 
     recoverable: the turn is put off and asks again, at most as often as the agent's `retries` say.
     retry_after_seconds: how long the provider asked to be left alone.
+    tokens: what the provider counts for it all the same: 0 where it refused to answer, None where nobody knows.
     """
 
     default_code = ACTION_FAILED
 
     def __init__(
         self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None,
-        recoverable: bool = False, retry_after_seconds: float = 0.0,
+        recoverable: bool = False, retry_after_seconds: float = 0.0, tokens: int | None = None,
     ):  # fmt: skip
         super().__init__(message, code=code, path=path, hint=hint)
         self.recoverable = recoverable
+        self.tokens = tokens
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -146,6 +150,19 @@ class ToolTimedOut(ToolFailed):
     """A call was not answered before its deadline; a later answer is only logged."""
 
     default_code = TOOL_TIMEOUT
+
+
+class BudgetExceeded(ToolFailed):
+    """A call was not made: a budget that holds for its turn has less left than it may use.
+
+    budget: {turn_id, kind, most, used, reserved, over}: whose it is, and how it stood.
+    """
+
+    default_code = BUDGET_EXCEEDED
+
+    @property
+    def budget(self) -> Mapping[str, Any]:
+        return self.error.get("budget") or {}
 
 
 class Denied(ToolFailed):

@@ -60,12 +60,14 @@ class ModelRequest:
     """One question to a model: the conversation so far, oldest first.
 
     output: None for text, or a type that the answer is validated into. tools: what the model may call instead.
+    output_tokens_max: the longest answer that the provider may give, thinking included; None for its own limit.
     """
 
     messages: tuple[Message, ...]
     system: str | None = None
     output: Any = None
     tools: tuple[ToolSpec, ...] = ()
+    output_tokens_max: int | None = None
 
     @property
     def prompt(self) -> str:
@@ -88,6 +90,7 @@ class ModelReply:
     """The end of an answer: its whole text, its validated output or the tools that it calls, and what it cost.
 
     cost_usd: what the provider asks for it; None where that is not known. raw: see AssistantMessage.
+    is_cut: the provider stopped at the longest answer that it may give.
     """
 
     text: str
@@ -98,6 +101,7 @@ class ModelReply:
     tool_calls: tuple[ToolCall, ...] = ()
     cost_usd: float | None = None
     raw: Json = None
+    is_cut: bool = False
 
 
 Chunk: TypeAlias = TextDelta | ThinkingDelta | ModelReply
@@ -109,6 +113,7 @@ class Harness(Protocol):
     `stream` yields deltas in order and ends with exactly one ModelReply, whose text and thinking begin with what was
     streamed of them; what was not is streamed then. Raises HarnessError for whatever the provider or the answer got
     wrong, `recoverable` where the same question may be answered later.
+    One that knows what its model costs may have `cost_at_most(input_tokens, output_tokens)`: dollars, or None.
     """
 
     @property

@@ -73,10 +73,31 @@ class Wait(msgspec.Struct, frozen=True):
     may_override: bool = False
 
 
+class Lack(msgspec.Struct, frozen=True):
+    """A budget that had too little left. kind: as the kernel counts, money in micros."""
+
+    turn_id: str
+    kind: str
+    most: int
+    used: int
+    reserved: int
+    over: int = 0
+
+    @property
+    def left(self) -> int:
+        return max(self.most - self.used - self.reserved - self.over, 0)
+
+    @property
+    def left_later(self) -> int:
+        """What is left if nothing comes of what is reserved now."""
+        return max(self.most - self.used - self.over, 0)
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """One head taken by `claim`, with all that hydration needs. `epoch` is the fencing token.
 
-    waits: the turn's calls in the order in which they were opened. defers: how often it was put off.
+    waits: the turn's calls in the order in which they were opened. defers: how often it was put off. budget: what was
+    left by kind, of the budgets that hold for it; None where none does.
     """
 
     agent_id: str
@@ -100,6 +121,7 @@ class Claimed(msgspec.Struct, frozen=True):
     result_fields: list[dict[str, Any]] | None = None
     parent_turn_id: str | None = None
     message_type: Literal["turn", "ui_action"] = "turn"
+    budget: dict[str, int] | None = None
 
 
 class StopOrder(msgspec.Struct, frozen=True):
@@ -113,6 +135,7 @@ class Written(msgspec.Struct, frozen=True):
 
     run: as it is now, with a conflict. stop: with a renewed lease, where somebody wants the turn stopped. waits: all of
     them, when nothing that the turn would have waited for was open any more. code, message: why it was refused.
+    budget: the one that had too little left, if that is why.
     """
 
     turn_id: str
@@ -126,6 +149,7 @@ class Written(msgspec.Struct, frozen=True):
     waits: list[Wait] = []
     code: str = ""
     message: str = ""
+    budget: Lack | None = None
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -136,6 +160,7 @@ class Begun(msgspec.Struct, frozen=True):
     content: Any = None
     code: str = ""
     message: str = ""
+    budget: Lack | None = None
 
 
 class Reported(msgspec.Struct, frozen=True):

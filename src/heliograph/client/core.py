@@ -16,6 +16,7 @@ from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
 from heliograph.errors import InvalidInput, NotFound, shown
 from heliograph.reactive.agent import PRIORITIES
+from heliograph.reactive.budget import amounts_of, check_budget
 from heliograph.reactive.fields import check_fields
 from heliograph.reactive.state import check_size, to_json
 from heliograph.runtime import Runtime, open_runtime
@@ -161,13 +162,13 @@ class Client(ClientPeople):
         self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,
         priority: str = "normal", max_attempts: int = 5, ttl_seconds: float = 3600.0,
         result_fields: Sequence[Mapping[str, Any]] = (), context_box_id: str | None = None, ui_action: bool = False,
-        actor: str | None = None,
+        actor: str | None = None, budget: Mapping[str, int | float] | None = None,
     ) -> str:  # fmt: skip
         """Send an agent of a run a message, as signal `name` with `payload`: one message is one turn. Answers its id.
 
         The same turn_id with the same message is the same turn. result_fields: what the deliverable must have.
         context_box_id: the box that the agent finds in `ctx.context()`, see `boxes`. ui_action: the agent takes it at
-        once or not at all.
+        once or not at all. budget: what the turn may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
         Raises NotFound (`unknown_agent`), Refused (`run_ended`, `id_conflict`, `agent_busy`, `queue_full`,
         `unknown_box`, `box_in_use`, `recursion_depth_exceeded`), InvalidInput (`payload_too_large` and others).
         """
@@ -179,6 +180,7 @@ class Client(ClientPeople):
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or not 1 <= max_attempts <= 1000:
             raise InvalidInput(f"max_attempts is from 1 to 1000, not {shown(max_attempts)}", code="out_of_range",
                                path="/max_attempts")  # fmt: skip
+        allowed = check_budget(budget)
         chosen = self._open.world.new_id("turn") if turn_id is None else check_id(turn_id, "a turn id", "/turn_id")
         [answer] = await self._open.ledger.enqueue([{
             "run_id": run_id, "agent": agent, "turn_id": chosen, "name": check_emit_name(name),
@@ -188,6 +190,7 @@ class Client(ClientPeople):
             "result_fields": check_fields(result_fields) or None,
             "context_box_id": None if context_box_id is None else check_id(context_box_id, "a box id", "/context_box_id"),
             "message_type": "ui_action" if ui_action else "turn", "actor": check_text(actor, "an actor", "/actor"),
+            **({} if allowed is None else {"budget": amounts_of(allowed)}),
         }])  # fmt: skip
         if (refusal := enqueue_refused(answer, run_id, agent, self._name)) is not None:
             raise refusal

@@ -9,9 +9,20 @@ import pydantic
 from pydantic_ai import Agent, AgentRunResult, AgentRunResultEvent, DeferredToolRequests, ExternalToolset
 from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import Model
 
 from heliograph.errors import HarnessError, InvalidInput, shown
-from heliograph.harness.pydantic import call_of, chunk_of, cost_of, definitions, harness_error, messages_of, raw_of
+from heliograph.harness.pydantic import (
+    call_of,
+    chunk_of,
+    cost_at_most,
+    cost_of,
+    definitions,
+    harness_error,
+    messages_of,
+    raw_of,
+    settings_of,
+)
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.types import Json
 
@@ -20,7 +31,8 @@ class AgentHarness:
     """Asks `agent`, a pydantic_ai.Agent, with `deps` for its tools and instructions.
 
     The tools of the Heliograph agent are offered beside its own, and carried out durably as ever. Its own run inside of
-    the one question: nothing of them is recorded, and a question that is asked again runs them again.
+    the one question: nothing of them is recorded, and a question that is asked again runs them again. A bound on the
+    answer is one on each answer that the agent asks its model for on the way.
     """
 
     def __init__(self, agent: Agent[Any, Any], *, deps: Any = None):
@@ -35,6 +47,11 @@ class AgentHarness:
         name = model if isinstance(model, str) else getattr(model, "model_name", None)
         return str(self._agent.name or name or "agent")
 
+    def cost_at_most(self, input_tokens: int, output_tokens: int) -> float | None:
+        """See Harness; of one answer of its model."""
+        model = self._agent.model
+        return cost_at_most(model, input_tokens, output_tokens) if isinstance(model, Model) else None
+
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         output: Any = self._agent.output_type if request.output is None else request.output
         text, thinking, result = "", "", None
@@ -43,6 +60,7 @@ class AgentHarness:
                 message_history=messages_of(request, has_system=False), instructions=request.system, deps=self._deps,
                 output_type=[output, DeferredToolRequests] if request.tools else output,
                 toolsets=[ExternalToolset(definitions(request))] if request.tools else None,
+                model_settings=settings_of(request, self._agent.model),
             ) as events:  # fmt: skip
                 async for event in events:
                     if isinstance(event, AgentRunResultEvent):

@@ -28,7 +28,9 @@ from pydantic_ai.messages import (
     ModelRequest as ModelMessageRequest,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, infer_model
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.usage import RequestUsage
 
 from heliograph.errors import HarnessError, SetupError
 from heliograph.ports import (
@@ -77,7 +79,10 @@ class PydanticHarness:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         try:
             async with direct.model_request_stream(
-                self._model, messages_of(request), model_request_parameters=_parameters(request)
+                self._model,
+                messages_of(request),
+                model_request_parameters=_parameters(request),
+                model_settings=settings_of(request, self._model),
             ) as events:
                 async for event in events:
                     chunk = chunk_of(event)
@@ -88,12 +93,17 @@ class PydanticHarness:
             raise harness_error(self.model, error) from error
         yield _reply(response, request)
 
+    def cost_at_most(self, input_tokens: int, output_tokens: int) -> float | None:
+        """See Harness."""
+        return cost_at_most(self._model, input_tokens, output_tokens)
+
 
 def harness_error(model: str, error: AgentRunError | UserError) -> HarnessError:
     """What pydantic-ai raises, as this runtime knows it: whether it may pass, and how long to leave the provider alone."""
     if isinstance(error, ModelAPIError):
         return HarnessError(f"{model}: {error}", recoverable=_is_passing(error),
-                            retry_after_seconds=error.retry_after or 0.0)  # fmt: skip
+                            retry_after_seconds=error.retry_after or 0.0,
+                            tokens=0 if isinstance(error, ModelHTTPError) else None)  # fmt: skip
     if isinstance(error, UserError):
         return HarnessError(f"{model} cannot be asked this: {error}")
     return HarnessError(
@@ -170,6 +180,14 @@ def definitions(request: ModelRequest) -> list[ToolDefinition]:
     ]
 
 
+def settings_of(request: ModelRequest, model: object) -> ModelSettings | None:
+    """How long the answer may be, where the request says so; a model's own setting holds where it is smaller."""
+    if request.output_tokens_max is None:
+        return None
+    own = getattr(model, "settings", None) or {}
+    return ModelSettings(max_tokens=min(request.output_tokens_max, own.get("max_tokens") or request.output_tokens_max))
+
+
 def _parameters(request: ModelRequest) -> ModelRequestParameters:
     tools = definitions(request)
     if request.output is None:
@@ -200,10 +218,14 @@ def _reply(response: ModelResponse, request: ModelRequest) -> ModelReply:
         call_of(part)
         for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name != _OUTPUT_TOOL
     )  # fmt: skip
-    output = None if request.output is None or calls else _validated(response, request.output)
+    try:
+        output = None if request.output is None or calls else _validated(response, request.output)
+    except HarnessError as error:
+        error.tokens = response.usage.total_tokens or None
+        raise
     raw = raw_of([response]) if request.tools else None  # only a conversation with tools goes on
     return ModelReply(text, output, thinking, response.usage.input_tokens, response.usage.output_tokens, calls,
-                      cost_of(response), raw)  # fmt: skip
+                      cost_of(response), raw, response.finish_reason == "length")  # fmt: skip
 
 
 def call_of(part: ToolCallPart) -> ToolCall:
@@ -220,6 +242,12 @@ def cost_of(response: ModelResponse) -> float | None:
         return float(response.cost().total_price)
     except (LookupError, ValueError, AssertionError):  # nobody knows what this model costs
         return None
+
+
+def cost_at_most(model: Model, input_tokens: int, output_tokens: int) -> float | None:
+    usage = RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+    return cost_of(ModelResponse(parts=[], usage=usage, model_name=model.model_name, provider_name=model.system,
+                                 provider_url=model.base_url))  # fmt: skip
 
 
 def _validated(response: ModelResponse, kind: Any) -> Any:

@@ -167,7 +167,9 @@ CATALOG: tuple[Entry, ...] = (
         "reflect is done: `goal_achieved` or `iteration_needed`.",
         "LC-43, G-01",
     ),
-    Entry("terminated", {"status": "string", "outputs": "any"}, "agent", "terminate is done.", "LC-55"),
+    Entry(
+        "terminated", {"status": "string", "outputs": "any", "limit?": "object"}, "agent", "terminate is done.", "LC-55"
+    ),
     Entry(
         "error",
         {

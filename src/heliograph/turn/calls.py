@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from heliograph.codes import ACTION_FAILED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
+from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, InvalidInput, shown
 from heliograph.records import CallKind, CallStatus, Wait
 from heliograph.turn.deliverable import read_output
@@ -58,6 +58,7 @@ class Delegation:
     instance: str | None = None
     call_id: str | None = None
     context_box_id: str | None = None
+    budget: Mapping[str, int | float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Asked:
     needs_token: bool = True
     instance: str | None = None
     context_box_id: str | None = None
+    budget: Mapping[str, int] | None = None
 
 
 class Journal:
@@ -138,7 +140,7 @@ class Journal:
             raise self._fail(RESOURCE_EXHAUSTED, f"it has asked for {ASKED_MAX} calls in one run")
         self._asked.add(asked.call_id)
         wait = self._recorded.get(asked.call_id)
-        if wait is not None and (wait.kind, wait.tool) != (asked.kind, asked.tool):
+        if wait is not None and (wait.kind, wait.tool) != (asked.kind, asked.tool) and not _is_refused(wait, asked):
             raise self._fail(
                 NOT_DETERMINISTIC,
                 f"call {asked.call_id} was {_told(wait.kind, wait.tool)} when it was recorded and is now "
@@ -235,6 +237,13 @@ def _override(result: CallResult) -> str | None:
     control = result.output.get("__cg_control") if isinstance(result.output, dict) else None
     after = control.get("after_execution") if isinstance(control, dict) else None
     return after if after in AFTERS else None
+
+
+def _is_refused(wait: Wait, asked: Asked) -> bool:
+    """Whether this is the record that a call of a tool was not made, for a budget had too little left."""
+    error = wait.content.get("error") if isinstance(wait.content, dict) else None
+    is_it = isinstance(error, dict) and error.get("code") == BUDGET_EXCEEDED
+    return is_it and (wait.kind, asked.kind, wait.tool) == ("inline", "tool", asked.tool)
 
 
 def _told(kind: str, tool: str) -> str:

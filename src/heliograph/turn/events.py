@@ -30,10 +30,11 @@ class Hydrated:
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """The agent's work is done and this is its output; is_partial: as far as a limit let it come."""
+    """The agent's work is done and this is its output; is_partial: as far as a limit let it come, and which one."""
 
     output: Json
     is_partial: bool = False
+    limit: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

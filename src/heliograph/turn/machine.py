@@ -65,7 +65,7 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
         case Hydrated():
             return _hydrated(turn, event, now)
         case Acted():
-            return _succeed(turn, event.output, now, "partial" if event.is_partial else "success")
+            return _succeed(turn, event.output, now, "partial" if event.is_partial else "success", event.limit)
         case Raised():
             return _end(turn, event.outcome, event.code, event.message, now, is_recoverable=event.is_recoverable)
         case Stopped():
@@ -103,13 +103,16 @@ def _in_act(turn: Turn, event: Event) -> Turn:
     return turn
 
 
-def _succeed(turn: Turn, output: Json, now: datetime, outcome: Outcome = "success") -> tuple[Turn, list[Effect]]:
+def _succeed(
+    turn: Turn, output: Json, now: datetime, outcome: Outcome = "success", limit: JsonObject | None = None
+) -> tuple[Turn, list[Effect]]:
     turn, drafts = _through(turn, now, [
         ("action_complete", {"steps_executed": 1, "success": True}, "action_complete"),
         ("reflection_complete", {"decision": "goal_achieved", "confidence": 1.0}, "goal_achieved"),
     ])  # fmt: skip
-    drafts.append(_draft(turn, "terminated", {"status": outcome, "outputs": [turn.agent]}, now))
-    return turn, [Emit(tuple(drafts)), Deliver(outcome, deliverable_of(output), output)]
+    told: JsonObject = {} if limit is None else {"limit": limit}
+    drafts.append(_draft(turn, "terminated", {"status": outcome, "outputs": [turn.agent], **told}, now))
+    return turn, [Emit(tuple(drafts)), Deliver(outcome, {**deliverable_of(output), **told}, output)]
 
 
 def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:

@@ -14,7 +14,7 @@ from heliograph.reactive.state import check_size, to_json
 from heliograph.turn.calls import Journal
 from heliograph.turn.events import Acted, PutOff, Raised, Waiting
 from heliograph.turn.interruptions import Defer, Interruption, Suspended
-from heliograph.types import Json
+from heliograph.types import Json, JsonObject
 from heliograph.worker.context import Context
 from heliograph.worker.converse import converse
 from heliograph.worker.held import Held
@@ -31,10 +31,11 @@ async def act(held: Held, context: Context, journal: Journal) -> tuple[Ended, tu
     """How one run of the agent ended, and the tokens it used. Cancellation and TurnLost pass through."""
     spec, world = held.spec, held.kit.world
     usage, is_partial = (0, 0), False
+    limit: JsonObject | None = None
     try:
         if spec.prompt is not None:
             answer = await world.within(spec.timeout_seconds, converse(held, context, journal))
-            output, is_partial = answer.output, answer.is_partial
+            output, is_partial, limit = answer.output, answer.is_partial, answer.limit
             usage = answer.spent.input_tokens, answer.spent.output_tokens
         elif inspect.iscoroutinefunction(spec.run):
             output = to_json(await world.within(spec.timeout_seconds, spec.run(context)))
@@ -44,7 +45,7 @@ async def act(held: Held, context: Context, journal: Journal) -> tuple[Ended, tu
         check_size(output, f"what agent {spec.name} returned", "/output")
         if not is_partial:
             _try_update(held, output)
-        return Acted(output, is_partial), usage
+        return Acted(output, is_partial, limit), usage
     except (Interruption, BaseExceptionGroup) as left:
         return _left(_meant(left), held, journal), usage
     except TurnTimedOut:

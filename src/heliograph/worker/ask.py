@@ -24,18 +24,27 @@ async def ask(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec]
 
     Raises HarnessError where all fail, each after its harness:error: one that may pass, if there is one.
     """
-    models = held.spec.model if isinstance(held.spec.model, list | tuple) else [held.spec.model]
-    request = ModelRequest(tuple(messages), held.spec.system, held.spec.output, tuple(tools))
+    request = request_of(held, messages, tools)
     failed: list[HarnessError] = []
-    for model in models:
+    for model in models_of(held):
         try:
-            return await _ask(held, held.kit.harness_of(model), request)
+            return await ask_one(held, held.kit.harness_of(model), request)
         except HarnessError as error:
             failed.append(error)
     raise next((error for error in failed if error.recoverable), failed[-1])
 
 
-async def _ask(held: Held, harness: Harness, request: ModelRequest) -> ModelReply:
+def models_of(held: Held) -> Sequence[Any]:
+    return held.spec.model if isinstance(held.spec.model, list | tuple) else [held.spec.model]
+
+
+def request_of(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ModelRequest:
+    spec = held.spec
+    return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens)
+
+
+async def ask_one(held: Held, harness: Harness, request: ModelRequest) -> ModelReply:
+    """The answer of one model. Raises what it raises, after its harness:error."""
     voice, world, seconds = held.voice, held.kit.world, held.spec.model_timeout_seconds
     started = world.monotonic()
 

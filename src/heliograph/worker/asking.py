@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NoReturn
 
-from heliograph.codes import DELEGATION_TIMEOUT
-from heliograph.errors import DelegationFailed, StepInDoubt, ToolFailed, ToolTimedOut
+from heliograph.codes import BUDGET_EXCEEDED, DELEGATION_TIMEOUT
+from heliograph.errors import BudgetExceeded, DelegationFailed, StepInDoubt, ToolFailed, ToolTimedOut
 from heliograph.records import Wait
 from heliograph.turn.calls import Asked, CallResult, Journal, result_of
 from heliograph.turn.interruptions import Suspended
@@ -78,6 +78,9 @@ def value_of(asked: Asked, result: CallResult) -> Json:
     if result.status == "unknown":
         raise StepInDoubt(f"{asked.tool} (call {asked.call_id}) began and it is not known whether it happened: {message}",
                           step=asked.tool, call_id=asked.call_id)  # fmt: skip
+    if code == BUDGET_EXCEEDED and "budget" in error:
+        raise BudgetExceeded(f"{asked.tool} (call {asked.call_id}) was not called: {message}", tool=asked.tool,
+                             call_id=asked.call_id, error=error)  # fmt: skip
     kind = ToolTimedOut if result.status == "timeout" else ToolFailed
     raise kind(f"{asked.tool} (call {asked.call_id}): {message}", code=code, tool=asked.tool, call_id=asked.call_id,
                error=error)  # fmt: skip

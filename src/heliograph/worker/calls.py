@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from heliograph.errors import AgentFailed, InvalidInput, shown
+from heliograph.reactive.budget import amounts_of, check_budget
 from heliograph.reactive.state import to_json
 from heliograph.signals.payload import check_payload
 from heliograph.turn.calls import (
@@ -105,15 +106,16 @@ class Calls(People):
 
     def delegate(
         self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
-        context_box_id: str | None = None,
+        context_box_id: str | None = None, budget: Mapping[str, int | float] | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Have another agent of the application do something, as a turn of its own, and wait for its output.
 
         The child finds `payload` in `ctx.task`. It is an instance of its own unless `instance` names one: turns of one
         instance run one after another. context_box_id: the box that it finds in `ctx.context()`; `ctx.context_box_id`
-        hands on this turn's own. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`).
+        hands on this turn's own. budget: what the child may use, beside what the agent's own budget and this turn's allow.
+        Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`, and what is wrong with the budget).
         """
-        child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id)
+        child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, budget=budget)
         return self._asking.value(self._tools([child])[0])
 
     def delegates(self, delegations: Sequence[Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
@@ -161,8 +163,10 @@ class Calls(People):
         own = f"{self._turn_id}-{call_id}"[-_INSTANCE_MAX:]
         instance = own if child.instance is None else check_name(child.instance, "an instance")
         context = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
+        own_budget = check_budget(child.budget)
         return Asked(call_id, step_id, child.agent, "child", check_payload(to_json(child.payload), "/payload"),
-                     check_timeout(child.timeout), "idempotent", instance=instance, context_box_id=context)  # fmt: skip
+                     check_timeout(child.timeout), "idempotent", instance=instance, context_box_id=context,
+                     budget=None if own_budget is None else amounts_of(own_budget))  # fmt: skip
 
     def _check_may_wait(self, what: str) -> None:
         why = "inside a step nothing can wait: a step is done in one go" if is_inside_step() else self._journal.why_not

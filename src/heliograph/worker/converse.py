@@ -10,29 +10,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.errors import HarnessError
+from heliograph.codes import RESOURCE_EXHAUSTED
+from heliograph.errors import BudgetExceeded, HarnessError
 from heliograph.ports import ModelReply
 from heliograph.reactive.template import substitute
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import Conversation, Spent, deferrals_of, is_empty, record_of, reply_of
-from heliograph.types import Json
+from heliograph.types import Json, JsonObject
 from heliograph.worker.ask import ask
 from heliograph.worker.asking import Asking
 from heliograph.worker.carry import Carrier, Submitted, submits
 from heliograph.worker.context import Context
 from heliograph.worker.held import Held
+from heliograph.worker.spend import MODEL, Spender, has_budget_for_models
 from heliograph.worker.steps import Steps
-
-MODEL = "model"  # the name of a recorded answer among the turn's calls
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of it. is_partial: a limit was met before the model was done."""
+    """What came of it. is_partial: a limit was met before the model was done. limit: which one, as an error says it."""
 
     output: Json
     spent: Spent
     is_partial: bool = False
+    limit: JsonObject | None = None
 
 
 async def converse(held: Held, context: Context, journal: Journal) -> Answer:
@@ -40,17 +41,29 @@ async def converse(held: Held, context: Context, journal: Journal) -> Answer:
     spec = held.spec
     prompt = spec.prompt(context) if callable(spec.prompt) else fill(spec.prompt or "", context)
     talk = Conversation(prompt)
+    try:
+        return await _converse(held, journal, talk)
+    except BudgetExceeded as error:
+        return Answer(talk.last_text, talk.spent, is_partial=True, limit=error.error)
+
+
+async def _converse(held: Held, journal: Journal, talk: Conversation) -> Answer:
+    """Raises BudgetExceeded where there is too little left to ask again."""
+    spec, asking = held.spec, Asking(journal, Steps(held))
+    spender = Spender(held, journal, asking) if has_budget_for_models(held) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(held)):
-        reply = await ask(held, talk.messages)
+        reply = await (ask(held, talk.messages) if spender is None else spender.ask(1, talk.messages))
         if is_empty(reply):
             raise HarnessError("the model answered with nothing", recoverable=True)
         talk.hear(reply)
-        return Answer(_output(reply), talk.spent)
-    asking = Asking(journal, Steps(held))
+        return _ended(held, reply, talk)
     carrier = Carrier(held, journal, asking)
     await carrier.open()
     for step in range(1, spec.max_steps + 1):
-        reply = await _asked(held, journal, asking, carrier, talk, step)
+        if spender is None:
+            reply = await _asked(held, journal, asking, carrier, talk, step)
+        else:
+            reply = await spender.ask(step, talk.messages, carrier.specs)
         talk.hear(reply)
         if reply.tool_calls:
             try:
@@ -64,7 +77,7 @@ async def converse(held: Held, context: Context, journal: Journal) -> Answer:
         elif is_empty(reply):
             talk.remind("You have said nothing: give your answer, or call a tool.")
         else:
-            return Answer(_output(reply), talk.spent)
+            return _ended(held, reply, talk)
     return Answer(talk.last_text, talk.spent, is_partial=True)
 
 
@@ -83,6 +96,15 @@ async def _asked(
         await asking.steps.record(asked, CallResult(asked.call_id, "success", record), [])
         journal.deferrals_before = held.claimed.defers
     return reply
+
+
+def _ended(held: Held, reply: ModelReply, talk: Conversation) -> Answer:
+    """The end of the turn by an answer; one that was cut at our bound is as far as that let it come."""
+    if not reply.is_cut or not (has_budget_for_models(held) or held.spec.max_output_tokens):
+        return Answer(_output(reply), talk.spent)
+    message = f"the answer was cut at {reply.output_tokens} tokens, by max_output_tokens or by what the budget had left"
+    limit: JsonObject = {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False}
+    return Answer(_output(reply), talk.spent, is_partial=True, limit=limit)
 
 
 def _output(reply: ModelReply) -> Json:

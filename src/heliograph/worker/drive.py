@@ -35,7 +35,7 @@ from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
 from heliograph.worker.held import Held
 from heliograph.worker.kit import Kit
-from heliograph.worker.suspend import postpone, suspend
+from heliograph.worker.suspend import postpone, refuse_calls, suspend
 from heliograph.worker.telling import tell_step
 from heliograph.worker.voice import Voice
 from heliograph.world import Task
@@ -126,7 +126,7 @@ class Drive:
                 case Act():
                     return await self._act()
                 case Suspend():
-                    return self._after(await suspend(self.held, effect))
+                    return await self._after(await suspend(self.held, effect), effect)
                 case Postpone():
                     await postpone(self.held, effect)
                 case Deliver():
@@ -158,8 +158,11 @@ class Drive:
         self.emitted = tuple(context.emitted)
         return event
 
-    def _after(self, written: Written) -> Event | None:
+    async def _after(self, written: Written, effect: Suspend) -> Event | None:
         """What follows from the answer to a suspension."""
+        if written.budget is not None:
+            self.held = await refuse_calls(self.held, effect, written)
+            return Resolved()
         if written.outcome == "refused" and written.code == "run_stopping":
             return Raised("canceled", CANCELED, written.message)
         if written.outcome == "refused":

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from heliograph.codes import IN_DOUBT, RESOURCE_EXHAUSTED, TOOL_ERROR, TOOL_TIMEOUT
+import msgspec
+
+from heliograph.codes import BUDGET_EXCEEDED, IN_DOUBT, RESOURCE_EXHAUSTED, TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.errors import (
     AgentFailed,
+    BudgetExceeded,
     HeliographError,
     KernelRefused,
     StepInDoubt,
@@ -37,6 +41,7 @@ from heliograph.world import Transaction
 _CERTAIN = ("pure", "idempotent", "transactional")  # nothing is in doubt when one of these is given up
 _TRIES = 3
 _LOST = "connection_lost"
+_TOOL_CALLS = "tool_calls"
 _inside: ContextVar[bool] = ContextVar("heliograph_inside_step", default=False)
 
 
@@ -56,6 +61,7 @@ class Steps:
         self._voice = held.voice
         self._kit = held.kit
         self._in_flight: set[asyncio.Future[None]] = set()
+        self._tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (held.claimed.budget or {}) else None
 
     async def settled(self) -> None:
         """Return when no step is between its intent and its result."""
@@ -67,7 +73,11 @@ class Steps:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._in_flight.add(done)
         try:
-            if (known := await self.begin(asked)) is not None:
+            try:
+                known = await self.begin(asked, self._tool_reserve)
+            except BudgetExceeded as error:
+                return await self.refuse(asked, error.error)
+            if known is not None:
                 return known
             self._voice.say_now(self._called(asked))
             tell_step(self._kit.world, self._claimed, asked.step_id, self._voice.phase)
@@ -86,19 +96,36 @@ class Steps:
         await self.record(asked, result, [self._resulted(asked, result)])
         return result
 
-    async def begin(self, asked: Asked) -> CallResult | None:
-        """Commit the intent. None: it may be done now; else what is known of it. Raises TurnLost, AgentFailed."""
-        begun = await reached(self._begin(asked))
+    async def refuse(self, asked: Asked, error: JsonObject) -> CallResult:
+        """Record that a tool is not called. Raises TurnLost, AgentFailed.
+
+        What is left of tool calls never grows, so it is not called later either, should a worker be lost in between.
+        """
+        await self.begin(replace(asked, effect="pure", timeout_seconds=None))
+        result = CallResult(asked.call_id, "failed", None, error)
+        await self.record(asked, result, [self._called(asked), self._resulted(asked, result)])
+        return result
+
+    async def begin(self, asked: Asked, reserve: Mapping[str, int] | None = None) -> CallResult | None:
+        """Commit the intent. None: it may be done now; else what is known of it. Raises TurnLost, AgentFailed.
+
+        reserve: what it may use. Raises BudgetExceeded where a budget has less left.
+        """
+        begun = await reached(self._begin(asked, reserve))
         if begun.outcome == "stale":
             raise lost(self._claimed.turn_id)
+        if begun.budget is not None:
+            raise BudgetExceeded(begun.message, tool=asked.tool, call_id=asked.call_id, error=lack_of(begun))
         if begun.outcome == "refused":
             raise AgentFailed(f"step {asked.tool} was not begun: {begun.message}", code=RESOURCE_EXHAUSTED)
         return _known(asked, begun) if begun.outcome in ("done", "in_doubt") else None
 
-    async def record(self, asked: Asked, result: CallResult, drafts: list[Draft]) -> None:
-        """Commit the result, with what is said of it. Raises TurnLost, AgentFailed."""
+    async def record(
+        self, asked: Asked, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None
+    ) -> None:
+        """Commit the result, with what is said of it, and what it used of what it reserved. Raises TurnLost, AgentFailed."""
         await self._kit.world.point("before_record")
-        written = await reached(self._voice.commit(partial(self._record, result), drafts))
+        written = await reached(self._voice.commit(partial(self._record, result, used), drafts))
         if written.outcome == "refused":
             raise AgentFailed(f"the result of step {asked.tool} was not taken: {written.message}", code=written.code)
 
@@ -124,7 +151,7 @@ class Steps:
                 await self.record(asked, result, [self._resulted(asked, result)])
             if outcome in ("ok", "undone"):
                 return result
-            if (known := await self.begin(asked)) is not None:
+            if (known := await self.begin(asked, self._tool_reserve)) is not None:
                 return known
         raise TurnLost(f"given up, step {asked.tool} could not be committed {_TRIES} times")
 
@@ -136,7 +163,7 @@ class Steps:
                 return await self._kit.ledger.record_call_in(transaction, self._item(result, said, drafts))
             except StoreUnavailable:
                 # either both are there or neither, and only the kernel knows
-                begun = await self._kit.ledger.begin_call(self._intent(asked))
+                begun = await self._kit.ledger.begin_call(self._intent(asked, self._tool_reserve))
                 outcome = {"done": "duplicate", "stale": "stale"}.get(begun.outcome, "refused")
                 return Written(self._claimed.turn_id, outcome, code=_LOST)  # type: ignore[arg-type]
 
@@ -146,9 +173,9 @@ class Steps:
             raise AgentFailed(f"the result of step {asked.tool} was not taken: {written.message}", code=written.code)
         return "lost" if written.outcome == "refused" else written.outcome
 
-    async def _begin(self, asked: Asked) -> Begun:
+    async def _begin(self, asked: Asked, reserve: Mapping[str, int] | None) -> Begun:
         await self._kit.world.point("before_begin")
-        return await self._kit.ledger.begin_call(self._intent(asked))
+        return await self._kit.ledger.begin_call(self._intent(asked, reserve))
 
     async def _do(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
         """The effect itself, as a result. What the function raises is a result, too."""
@@ -179,14 +206,23 @@ class Steps:
         result = await self._kit.world.run_sync(function, *args)
         return await result if inspect.isawaitable(result) else result
 
-    async def _record(self, result: CallResult, said: int, drafts: list[dict[str, object]], _first: int) -> Written:
-        return await self._kit.ledger.record_call(self._item(result, said, drafts))
+    async def _record(
+        self,
+        result: CallResult,
+        used: Mapping[str, int] | None,
+        said: int,
+        drafts: list[dict[str, object]],
+        _first: int,
+    ) -> Written:
+        item = self._item(result, said, drafts)
+        return await self._kit.ledger.record_call(item if used is None else {**item, "used": dict(used)})
 
-    def _intent(self, asked: Asked) -> dict[str, Any]:
-        return {
+    def _intent(self, asked: Asked, reserve: Mapping[str, int] | None) -> dict[str, Any]:
+        intent = {
             **gate_of(self._claimed), "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool,
             "effect": asked.effect, "timeout_seconds": asked.timeout_seconds,
         }  # fmt: skip
+        return intent if reserve is None else {**intent, "reserve": dict(reserve)}
 
     def _item(self, result: CallResult, said: int, drafts: list[dict[str, object]]) -> dict[str, Any]:
         return {
@@ -217,6 +253,15 @@ async def reached(work: Awaitable[T]) -> T:
         raise TurnLost(f"given up, the store cannot be asked: {error.message}") from error
     except KernelRefused as error:
         raise AgentFailed("the store refused what this step was to write; the worker's log says why") from error
+
+
+def lack_of(answer: Begun | Written) -> JsonObject:
+    """The error of a call that is not made because of a budget, as it is recorded and told."""
+    assert answer.budget is not None
+    return {
+        **_error(BUDGET_EXCEEDED, answer.message, is_recoverable=False),
+        "budget": msgspec.structs.asdict(answer.budget),
+    }
 
 
 def _known(asked: Asked, begun: Begun) -> CallResult:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from heliograph.records import Claimed, Written
+import msgspec
+
+from heliograph.reactive.budget import least_of
+from heliograph.records import Claimed, Wait, Written
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried
 from heliograph.turn.calls import DELEGATION, Asked
@@ -12,6 +16,7 @@ from heliograph.turn.events import Postpone, Suspend
 from heliograph.types import JsonObject
 from heliograph.worker.held import Held
 from heliograph.worker.kit import Kit, gate_of, owned
+from heliograph.worker.steps import Steps, lack_of
 from heliograph.worker.telling import tell_step
 
 RELAY = "slot:relay"  # rung in this process alone: its own watchdog puts the commands on the wire
@@ -44,6 +49,22 @@ async def suspend(held: Held, effect: Suspend) -> Written:
     if written.outcome == "stopped":
         _tell_of_end(held)
     return written
+
+
+async def refuse_calls(held: Held, effect: Suspend, written: Written) -> Held:
+    """The turn, with those tools recorded as not called for which its budget has nothing left. Raises TurnLost, AgentFailed.
+
+    The others may be called: its agent goes on, and asks for them again.
+    """
+    assert written.budget is not None
+    tools = [asked for asked in effect.calls if asked.kind == "tool"]
+    steps, error = Steps(held), lack_of(written)
+    refused = [await steps.refuse(asked, error) for asked in tools[written.budget.left :]]
+    known = [
+        Wait(asked.call_id, asked.tool, "inline", "resolved", held.claimed.epoch, status=result.status, content={"error": result.error})
+        for asked, result in zip(tools[written.budget.left :], refused, strict=True)
+    ]  # fmt: skip
+    return replace(held, claimed=msgspec.structs.replace(held.claimed, waits=[*held.claimed.waits, *known]))
 
 
 async def postpone(held: Held, effect: Postpone) -> Written:
@@ -104,9 +125,12 @@ def _call_item(held: Held, asked: Asked) -> dict[str, Any]:
             "subject": f"cmd.tool.{asked.tool}", "body": _command(held.claimed, asked),
         }  # fmt: skip
     elif asked.kind == "child":
+        limits = held.workflow.agents[asked.tool].limits
+        if (budget := least_of(limits.pop("budget", None), asked.budget)) is not None:
+            limits["budget"] = budget
         item["child"] = {
             "agent": asked.tool, "instance": asked.instance, "turn_id": kit.world.new_id("turn"),
-            "context_box_id": asked.context_box_id, **held.workflow.agents[asked.tool].limits,
+            "context_box_id": asked.context_box_id, **limits,
         }  # fmt: skip
     return item
 

@@ -1,0 +1,71 @@
+"""Budgets as their authors write them, and as the kernel counts them (S11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heliograph.errors import InvalidInput, shown
+
+MICROS_PER_USD = 1_000_000
+_MOST = 10**15  # what the kernel counts to
+_KERNEL_NAMES = {"tokens": "tokens", "usd": "micros", "model_calls": "model_calls", "tool_calls": "tool_calls"}
+_WHOLE = ("tokens", "model_calls", "tool_calls")
+
+
+def check_budget(budget: Any, what: str = "a budget", path: str = "/budget") -> dict[str, int | float] | None:
+    """A copy of a budget such as {"tokens": 50_000, "usd": 2.5, "model_calls": 10, "tool_calls": 40}, or of None.
+
+    Raises InvalidInput: `wrong_type`, `required_field`, `unknown_field`, `out_of_range`.
+    """
+    if budget is None:
+        return None
+    if not isinstance(budget, Mapping):
+        raise InvalidInput(f"{what} is an object such as {{'tokens': 50_000, 'usd': 2.5}}, not {shown(repr(budget))}",
+                           code="wrong_type", path=path)  # fmt: skip
+    known = ", ".join(_KERNEL_NAMES)
+    if not budget:
+        raise InvalidInput(f"{what} is empty; give one or more of {known}", code="required_field", path=path)
+    for kind, most in budget.items():
+        if kind not in _KERNEL_NAMES:
+            raise InvalidInput(f"{what} has no {shown(repr(kind))}; there are {known}", code="unknown_field", path=path)
+        _check_most(f"{what}: {kind}", kind, most, f"{path}/{kind}")
+    return dict(budget)
+
+
+def amounts_of(budget: Mapping[str, int | float]) -> dict[str, int]:
+    """What a budget is to the kernel: whole numbers, money in millionths of a dollar."""
+    return {
+        _KERNEL_NAMES[kind]: round(most * MICROS_PER_USD) if kind == "usd" else int(most)
+        for kind, most in budget.items()
+    }
+
+
+def least_of(*budgets: Mapping[str, int] | None) -> dict[str, int] | None:
+    """One that holds as much as all of these together do: of each kind the smallest amount."""
+    given = [budget for budget in budgets if budget is not None]
+    kinds = {kind for budget in given for kind in budget}
+    return {kind: min(b[kind] for b in given if kind in b) for kind in sorted(kinds)} or None
+
+
+def check_price(price: Any, what: str, path: str) -> tuple[float, float] | None:
+    """Dollars for a million tokens, of input and of output, from {"input": 3.0, "output": 15.0}. Raises InvalidInput."""
+    if price is None:
+        return None
+    if not isinstance(price, Mapping) or set(price) != {"input", "output"}:
+        raise InvalidInput(f"{what} is what a million tokens cost in dollars, such as {{'input': 3.0, 'output': 15.0}}, not "
+                           f"{shown(repr(price))}", code="wrong_type", path=path)  # fmt: skip
+    for part, usd in price.items():
+        if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd <= MICROS_PER_USD:
+            raise InvalidInput(f"{what}: {part} is a number of dollars from 0 to {MICROS_PER_USD}, not {shown(repr(usd))}",
+                               code="out_of_range", path=f"{path}/{part}")  # fmt: skip
+    return float(price["input"]), float(price["output"])
+
+
+def _check_most(what: str, kind: str, most: Any, path: str) -> None:
+    is_number = isinstance(most, int | float) and not isinstance(most, bool)
+    if is_number and kind in _WHOLE and isinstance(most, float):
+        raise InvalidInput(f"{what} is a whole number, not {most}", code="wrong_type", path=path)
+    if not is_number or not 0 <= most * (MICROS_PER_USD if kind == "usd" else 1) <= _MOST:  # NaN is not either
+        raise InvalidInput(f"{what} is a number from 0 to {_MOST // (MICROS_PER_USD if kind == 'usd' else 1)}, not "
+                           f"{shown(repr(most))}", code="out_of_range", path=path)  # fmt: skip

@@ -1,0 +1,308 @@
+"""Budgets of agents: what is reserved before each call, what is settled after it, and what a turn does at the limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph import (
+    BudgetExceeded,
+    Call,
+    Context,
+    Delegation,
+    DelegationFailed,
+    FunctionHarness,
+    HarnessError,
+    Heliograph,
+    InvalidInput,
+    ModelReply,
+    ModelRequest,
+    external_tool,
+)
+from heliograph.turn.estimate import input_tokens_at_most
+from tests.runtime.kit import START, Rig, names, one
+from tests.runtime.loop_kit import Model, agent, call, payloads, results
+
+done: list[str] = []
+
+
+def buy(item: str) -> str:
+    """Buy something."""
+    done.append(item)
+    return f"bought {item}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    done.clear()
+
+
+async def budgets(rig: Rig) -> dict[tuple[str, str], tuple[int, int, int]]:
+    """{(agent, kind): (used, reserved, over)} of all budgets of the project."""
+    rows = await rig.fetch(
+        "select t.agent, b.kind, b.used, b.reserved, b.over from heliograph.budget_overview b"
+        " join heliograph.turn_overview t using (project_id, turn_id) where b.project_id = $1", rig.runtime.settings.project,
+    )  # fmt: skip
+    return {(row["agent"], row["kind"]): (row["used"], row["reserved"], row["over"]) for row in rows}
+
+
+def said(text: str = "", *tools: Any, tokens: tuple[int, int] = (10, 5), **fields: Any) -> ModelReply:
+    return ModelReply(text, input_tokens=tokens[0], output_tokens=tokens[1], tool_calls=tools, **fields)
+
+
+@pytest.mark.proves("S11")
+async def test_a_turn_counts_what_its_model_and_its_tools_have_used(rig: Rig) -> None:
+    model = Model(said("let me", call("buy", {"item": "tea"}), cost_usd=0.25), said("done", cost_usd=0.125))
+    limits = {"tokens": 20_000, "usd": 2.5, "model_calls": 10, "tool_calls": 40}
+    result = await rig.run(agent(model, [buy], budget=limits, price={"input": 1.0, "output": 2.0}))
+    assert (result.outcome, result.state["out"], done) == ("success", "done", ["tea"])
+    assert await budgets(rig) == {
+        ("worker", "tokens"): (30, 0, 0), ("worker", "micros"): (375_000, 0, 0), ("worker", "model_calls"): (2, 0, 0),
+        ("worker", "tool_calls"): (1, 0, 0),
+    }  # fmt: skip
+
+
+async def test_a_turn_without_tools_is_settled_too(rig: Rig) -> None:
+    result = await rig.run(agent(Model(said("done")), budget={"tokens": 9000, "model_calls": 1}))
+    assert result.state["out"] == "done"
+    assert await budgets(rig) == {("worker", "tokens"): (15, 0, 0), ("worker", "model_calls"): (1, 0, 0)}
+
+
+@pytest.mark.proves("S11")
+async def test_at_the_limit_the_turn_ends_as_partial_with_what_it_said_last_and_the_reason(rig: Rig) -> None:
+    model = Model(said("first half", call("buy", {"item": "tea"})), said("never heard"))
+    result = await rig.run(agent(model, [buy], budget={"model_calls": 1}))
+    assert (result.outcome, result.state["out"], len(model.asked)) == ("success", "first half", 1)
+    turn = await rig.turn_of("worker")
+    assert turn.outcome == "partial"
+    limit = next(p for p in payloads(result.signals, "terminated") if p["status"] == "partial")["limit"]
+    assert limit["code"] == "BUDGET_EXCEEDED"
+    assert limit["message"] == f"the budget of turn {turn.turn_id} has 0 of 1 model_calls left; this call asks for 1"
+    assert limit["budget"] | {"turn_id": ""} == {
+        "turn_id": "", "kind": "model_calls", "most": 1, "used": 1, "reserved": 0, "over": 0,
+    }  # fmt: skip
+    [card] = [c for c in await rig.runtime.reader.cards(turn.turn_id) if c.card_id == turn.deliverable_card_id]
+    assert (card.content["text"], card.content["limit"]) == ("first half", limit)
+
+
+@pytest.mark.proves("S11")
+async def test_a_model_whose_tools_are_used_up_is_told_so_for_each_call_and_goes_on(rig: Rig) -> None:
+    asked = [call("buy", {"item": item}, item) for item in ("a", "b", "c")]
+    model = Model(asked, "enough")
+    result = await rig.run(agent(model, [buy], budget={"tool_calls": 2}))
+    assert (result.outcome, result.state["out"], len(done)) == ("success", "enough", 2)
+    told = results(model.last)
+    [(kind, message)] = [each for each in told if isinstance(each, tuple)]
+    assert kind == "error"
+    assert "BUDGET_EXCEEDED" in message
+    assert "has 0 of 2 tool_calls left" in message
+    assert [p["status"] for p in payloads(result.signals, "tool:result")].count("failed") == 1
+    assert await budgets(rig) == {("worker", "tool_calls"): (2, 0, 0)}
+
+
+async def test_tools_that_work_elsewhere_are_called_as_long_as_there_is_something_left(rig: Rig) -> None:
+    search = external_tool("search", "Find.", {"type": "object"})
+    model = Model([call("search", {"n": n}, f"x{n}") for n in range(3)], "enough")
+    app = agent(model, budget={"tool_calls": 2})
+    app = Heliograph("looping")
+    app.prompt_agent(
+        "worker", "Work.", model=model, activate_on=START, updates="out", tools=[search], budget={"tool_calls": 2}
+    )
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        for command in await rig.taken("search", count=2):
+            await command.report(result=command.arguments["n"])
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "enough"
+    told = results(model.last)
+    assert told[:2] == [0, 1]
+    assert "has 0 of 2 tool_calls left" in told[2][1] or "has 2 of 2" in told[2][1]
+    assert await budgets(rig) == {("worker", "tool_calls"): (2, 0, 0)}
+
+
+@pytest.mark.proves("S11")
+async def test_the_author_of_a_function_catches_it_where_it_asks_and_finds_it_there_when_the_turn_runs_again(
+    rig: Rig,
+) -> None:
+    app, seen = Heliograph("steps"), list[str]()
+
+    @app.agent(activate_on=START, updates="out", budget={"tool_calls": 2})
+    async def worker(ctx: Context) -> list[Any]:
+        found: list[Any] = []
+        for n in range(3):
+            try:
+                found.append(await ctx.step(f"step{n}", buy, str(n)))
+            except BudgetExceeded as error:
+                found.append([error.code, error.budget["kind"], error.tool])
+        await ctx.pause(0.01)  # the turn is left, and its function runs again from its start
+        try:
+            await ctx.call("search")
+        except BudgetExceeded as error:
+            seen.append(error.call_id)
+        [result] = await ctx.calls([Call("search")])
+        return [*found, result.status, (result.error or {})["code"]]
+
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        out = one(await rig.ended(run_id), "workflow:end")["state"]["out"]
+    assert out == ["bought 0", "bought 1", ["BUDGET_EXCEEDED", "tool_calls", "step2"], "failed", "BUDGET_EXCEEDED"]
+    assert (done, set(seen)) == (["0", "1"], {"c5"})
+    assert await budgets(rig) == {("worker", "tool_calls"): (2, 0, 0)}
+
+
+async def test_a_function_that_does_not_handle_it_ends_its_turn_as_failed_with_the_code(rig: Rig) -> None:
+    app = Heliograph("steps")
+
+    @app.agent(activate_on=START, budget={"tool_calls": 0})
+    async def worker(ctx: Context) -> None:
+        await ctx.step("buy", buy, "tea")
+
+    result = await rig.run(app)
+    assert result.outcome == "failed"
+    assert one(result.signals, "agent:failed")["error"]["code"] == "BUDGET_EXCEEDED"
+    assert done == []
+
+
+# ── Trees of turns ────────────────────────────────────────────────────────────────────────────
+
+
+def family(model: Any, *, budget: Any = None, of_child: Any = None, own: Any = None) -> Heliograph:
+    app = Heliograph("family")
+
+    @app.agent(activate_on=START, updates="out", budget=budget)
+    async def parent(ctx: Context) -> Any:
+        return [
+            [r.status, r.output] for r in await ctx.delegates([Delegation("child", n, budget=own) for n in range(3)])
+        ]
+
+    app.prompt_agent("child", "Work.", model=model, on_request=True, budget=of_child)
+    return app
+
+
+@pytest.mark.proves("S11")
+async def test_the_budget_of_a_turn_holds_for_all_that_it_delegates(rig: Rig) -> None:
+    result = await rig.run(family(Model(said("done")), budget={"model_calls": 2, "tokens": 90_000}))
+    assert sorted(result.state["out"]) == [["success", ""], ["success", "done"], ["success", "done"]]
+    assert await budgets(rig) == {("parent", "model_calls"): (2, 0, 0), ("parent", "tokens"): (30, 0, 0)}
+    assert [t.outcome for t in await rig.runtime.reader.turns() if t.agent == "child"].count("partial") == 1
+
+
+async def test_a_delegation_may_allow_less_than_the_agent_itself(rig: Rig) -> None:
+    app = family(Model(said("done")), of_child={"model_calls": 5, "tokens": 9000}, own={"model_calls": 0})
+    result = await rig.run(app)
+    assert result.state["out"] == [["success", ""]] * 3
+    limits = {p["limit"]["budget"]["most"] for p in payloads(result.signals, "terminated") if "limit" in p}
+    assert limits == {0}
+
+
+async def test_a_delegation_with_a_budget_that_is_none_is_refused_where_it_is_asked_for(rig: Rig) -> None:
+    app = Heliograph("family")
+
+    @app.agent(activate_on=START, updates="out")
+    async def parent(ctx: Context) -> Any:
+        try:
+            await ctx.delegate("parent", budget={"hours": 5})
+        except InvalidInput as error:
+            return error.code
+
+    assert (await rig.run(app)).state["out"] == "unknown_field"
+
+
+async def test_a_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
+    app = family(Model(said("done")))
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        await rig.ended(run_id)
+        with pytest.raises(InvalidInput, match="usd is a number from 0"):
+            await rig.client.enqueue(run_id, "child", budget={"usd": -1})
+
+
+# ── What a question may cost ──────────────────────────────────────────────────────────────────
+
+
+async def test_a_provider_is_told_a_bound_that_fits_into_what_is_left(rig: Rig) -> None:
+    model = Model(said("done", tokens=(10, 5)))
+    result = await rig.run(agent(model, budget={"tokens": 300}))
+    assert result.state["out"] == "done"
+    bound = model.last.output_tokens_max
+    assert bound is not None
+    assert input_tokens_at_most(model.last) + bound == 300
+
+
+async def test_an_answer_that_was_cut_at_the_bound_is_partial(rig: Rig) -> None:
+    result = await rig.run(agent(Model(said("once upon a", is_cut=True)), budget={"tokens": 300}))
+    assert (await rig.turn_of("worker")).outcome == "partial"
+    assert result.state["out"] == "once upon a"
+    assert "was cut at 5 tokens" in payloads(result.signals, "terminated")[0]["limit"]["message"]
+
+
+async def test_with_too_little_left_to_be_of_use_nobody_is_asked(rig: Rig) -> None:
+    model = Model(said("done"))
+    result = await rig.run(agent(model, budget={"tokens": 90}))
+    assert (model.asked, (await rig.turn_of("worker")).outcome) == ([], "partial")
+    assert "90 of 90 tokens left" in payloads(result.signals, "terminated")[0]["limit"]["message"]
+
+
+async def test_money_needs_a_price_and_says_where_to_write_it(rig: Rig) -> None:
+    result = await rig.run(agent(Model(said("done")), budget={"usd": 1}))
+    error = one(result.signals, "agent:failed")["error"]
+    assert "nobody knows what scripted costs: give agent worker a price" in error["message"]
+
+
+async def test_money_without_a_word_of_the_provider_is_counted_by_the_declared_price(rig: Rig) -> None:
+    await rig.run(
+        agent(Model(said("done", tokens=(1000, 200))), budget={"usd": 1}, price={"input": 3.0, "output": 15.0})
+    )
+    assert await budgets(rig) == {("worker", "micros"): (6000, 0, 0)}
+
+
+async def test_of_which_nobody_says_what_it_used_counts_as_it_was_reserved(rig: Rig) -> None:
+    def answer(request: ModelRequest) -> str:
+        return "done"
+
+    app = agent(FunctionHarness(answer), budget={"tokens": 50_000}, max_output_tokens=1000)
+    await rig.run(app)
+    [(used, reserved, over)] = (await budgets(rig)).values()
+    assert (1000 < used < 1300, reserved, over) == (True, 0, 0)
+
+
+async def test_what_a_failed_try_used_is_counted_and_a_fallback_reserves_for_itself(rig: Rig) -> None:
+    models = [
+        FunctionHarness(_refusing(0), model="refuses"), FunctionHarness(_refusing(70), model="breaks off"), Model(said("done")),
+    ]  # fmt: skip
+    result = await rig.run(agent(models, budget={"tokens": 50_000, "model_calls": 3}))
+    assert result.state["out"] == "done"
+    assert names(result.signals).count("harness:error") == 2
+    assert await budgets(rig) == {("worker", "tokens"): (85, 0, 0), ("worker", "model_calls"): (3, 0, 0)}
+
+
+async def test_a_turn_that_was_put_off_asks_on_what_is_left_and_counts_each_try_once(rig: Rig, soon: None) -> None:
+    busy = HarnessError("busy", recoverable=True, tokens=0)
+    model = Model((busy, busy, said("", call("buy", {"item": "tea"}))), said("done"))
+    result = await rig.run(agent(model, [buy], budget={"tokens": 50_000, "model_calls": 9}))
+    assert (result.state["out"], done) == ("done", ["tea"])
+    assert await budgets(rig) == {("worker", "tokens"): (30, 0, 0), ("worker", "model_calls"): (4, 0, 0)}
+
+
+def _refusing(tokens: int) -> Any:
+    def answer(request: ModelRequest) -> str:
+        raise HarnessError("no", recoverable=True, tokens=tokens)
+
+    return answer
+
+
+async def test_a_child_that_fails_for_want_of_a_budget_says_so_to_whoever_asked(rig: Rig) -> None:
+    app = Heliograph("family")
+
+    @app.agent(activate_on=START, updates="out", budget={"tool_calls": 0})
+    async def parent(ctx: Context) -> Any:
+        try:
+            await ctx.delegate("child")
+        except DelegationFailed as error:
+            return [error.error["code"], error.outcome]
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> None:
+        await ctx.step("buy", buy, "tea")
+
+    assert (await rig.run(app)).state["out"] == ["BUDGET_EXCEEDED", "failed"]
