@@ -12,6 +12,7 @@ PUBLIC = [
     "AgentHarness",
     "AgentSpec",
     "AssistantMessage",
+    "Budget",
     "BudgetExceeded",
     "Call",
     "CallResult",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heliograph.app import Heliograph
     from heliograph.client import Client, Command, StopResult
+    from heliograph.client.budgets import Budget
     from heliograph.client.people import HumanTask
     from heliograph.errors import (
         AgentFailed,
+        BudgetExceeded,
         DelegationFailed,
         Denied,
         HarnessError,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "heliograph.app": ("Heliograph",),
     "heliograph.client": ("Client", "Command", "StopResult"),
+    "heliograph.client.budgets": ("Budget",),
     "heliograph.client.people": ("HumanTask",),
     "heliograph.errors": (
         "AgentFailed", "BudgetExceeded", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRefused",
@@ -92,6 +95,7 @@ __all__ = [
     "AgentHarness",
     "AgentSpec",
     "AssistantMessage",
+    "Budget",
     "BudgetExceeded",
     "Call",
     "CallResult",

@@ -163,7 +163,7 @@ async def test_a_call_that_may_not_begin_again_is_refused_until_there_is_somethi
     assert await budget(kernel) == {"tokens": (60, 40, 0)}
 
 
-@pytest.mark.proves("S11")
+@pytest.mark.proves("S12")
 async def test_children_share_the_budget_of_whoever_asked_and_have_their_own(kernel: Kernel) -> None:
     first, second = await family(kernel, budget={"tokens": 70, "tool_calls": 2})
     assert await outcome(kernel, first, "m1", 71) == "BUDGET_EXCEEDED"
@@ -184,7 +184,7 @@ async def test_children_share_the_budget_of_whoever_asked_and_have_their_own(ker
     assert (await budget(kernel))["tokens"] == (20, 80, 0)
 
 
-@pytest.mark.proves("S11")
+@pytest.mark.proves("S12")
 async def test_tools_that_work_elsewhere_count_when_they_are_called_and_one_too_many_opens_nothing(
     kernel: Kernel,
 ) -> None:
@@ -314,7 +314,7 @@ CHILDREN = 1000
 MOST = 617  # of 1,000 that each ask for one
 
 
-@pytest.mark.proves("S11")
+@pytest.mark.proves("S12")
 @pytest.mark.parametrize("postgres", [18], indirect=True)
 async def test_a_thousand_children_on_many_connections_use_their_parents_budget_to_the_last_and_no_more(
     kernel: Kernel, beside: Connect

@@ -51,7 +51,7 @@ def said(text: str = "", *tools: Any, tokens: tuple[int, int] = (10, 5), **field
     return ModelReply(text, input_tokens=tokens[0], output_tokens=tokens[1], tool_calls=tools, **fields)
 
 
-@pytest.mark.proves("S11")
+@pytest.mark.proves("S12")
 async def test_a_turn_counts_what_its_model_and_its_tools_have_used(rig: Rig) -> None:
     model = Model(said("let me", call("buy", {"item": "tea"}), cost_usd=0.25), said("done", cost_usd=0.125))
     limits = {"tokens": 20_000, "usd": 2.5, "model_calls": 10, "tool_calls": 40}
@@ -69,7 +69,7 @@ async def test_a_turn_without_tools_is_settled_too(rig: Rig) -> None:
     assert await budgets(rig) == {("worker", "tokens"): (15, 0, 0), ("worker", "model_calls"): (1, 0, 0)}
 
 
-@pytest.mark.proves("S11")
+@pytest.mark.proves("S12")
 async def test_at_the_limit_the_turn_ends_as_partial_with_what_it_said_last_and_the_reason(rig: Rig) -> None:
     model = Model(said("first half", call("buy", {"item": "tea"})), said("never heard"))
     result = await rig.run(agent(model, [buy], budget={"model_calls": 1}))
@@ -86,7 +86,7 @@ async def test_at_the_limit_the_turn_ends_as_partial_with_what_it_said_last_and_
     assert (card.content["text"], card.content["limit"]) == ("first half", limit)
 
 
-@pytest.mark.proves("S11")
+@pytest.mark.proves("S12")
 async def test_a_model_whose_tools_are_used_up_is_told_so_for_each_call_and_goes_on(rig: Rig) -> None:
     asked = [call("buy", {"item": item}, item) for item in ("a", "b", "c")]
     model = Model(asked, "enough")
@@ -104,7 +104,6 @@ async def test_a_model_whose_tools_are_used_up_is_told_so_for_each_call_and_goes
 async def test_tools_that_work_elsewhere_are_called_as_long_as_there_is_something_left(rig: Rig) -> None:
     search = external_tool("search", "Find.", {"type": "object"})
     model = Model([call("search", {"n": n}, f"x{n}") for n in range(3)], "enough")
-    app = agent(model, budget={"tool_calls": 2})
     app = Heliograph("looping")
     app.prompt_agent(
         "worker", "Work.", model=model, activate_on=START, updates="out", tools=[search], budget={"tool_calls": 2}
@@ -120,7 +119,7 @@ async def test_tools_that_work_elsewhere_are_called_as_long_as_there_is_somethin
     assert await budgets(rig) == {("worker", "tool_calls"): (2, 0, 0)}
 
 
-@pytest.mark.proves("S11")
+@pytest.mark.proves("S12")
 async def test_the_author_of_a_function_catches_it_where_it_asks_and_finds_it_there_when_the_turn_runs_again(
     rig: Rig,
 ) -> None:
@@ -179,7 +178,7 @@ def family(model: Any, *, budget: Any = None, of_child: Any = None, own: Any = N
     return app
 
 
-@pytest.mark.proves("S11")
+@pytest.mark.proves("S12")
 async def test_the_budget_of_a_turn_holds_for_all_that_it_delegates(rig: Rig) -> None:
     result = await rig.run(family(Model(said("done")), budget={"model_calls": 2, "tokens": 90_000}))
     assert sorted(result.state["out"]) == [["success", ""], ["success", "done"], ["success", "done"]]
@@ -209,12 +208,44 @@ async def test_a_delegation_with_a_budget_that_is_none_is_refused_where_it_is_as
 
 
 async def test_a_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
-    app = family(Model(said("done")))
+    app = Heliograph("messages")
+
+    @app.agent(activate_on=START)
+    async def writer(ctx: Context) -> None:
+        await ctx.call("wait")
+
+    app.prompt_agent("child", "Work.", model=Model(said("done")), on_request=True)
     async with rig.serving(app):
         run_id = await rig.start(app)
-        await rig.ended(run_id)
+        turn_id = await rig.client.enqueue(run_id, "child", budget={"model_calls": 0, "tool_calls": 7})
+        assert (await rig.turn_of("child", "done")).outcome == "partial"
+        told = {b.kind: b.most for b in await rig.client.budgets(turn_id)}
+        assert told == {"model_calls": 0, "tool_calls": 7}
         with pytest.raises(InvalidInput, match="usd is a number from 0"):
             await rig.client.enqueue(run_id, "child", budget={"usd": -1})
+        [command] = await rig.taken("wait")
+        await command.report(result=1)
+        await rig.ended(run_id)
+
+
+async def test_what_is_left_is_told_to_whoever_asks_with_the_budgets_of_those_above(rig: Rig) -> None:
+    app = Heliograph("family")
+
+    @app.agent(activate_on=START, budget={"usd": 2, "tool_calls": 5})
+    async def parent(ctx: Context) -> Any:
+        await ctx.step("buy", buy, "tea")
+        return await ctx.delegate("child")
+
+    app.prompt_agent("child", "Work.", model=Model(said("done", cost_usd=0.5)), on_request=True, budget={"tokens": 9000},
+                     price={"input": 1, "output": 1})  # fmt: skip
+    await rig.run(app)
+    above, own = await rig.turn_of("parent"), await rig.turn_of("child")
+    told = {(b.turn_id, b.kind): (b.most, b.used, b.left) for b in await rig.client.budgets(own.turn_id)}
+    assert told == {(above.turn_id, "usd"): (2, 0.5, 1.5), (above.turn_id, "tool_calls"): (5, 1, 4),
+                    (own.turn_id, "tokens"): (9000, 15, 8985)}  # fmt: skip
+    free = await rig.run(agent(Model("done")))
+    assert await rig.client.budgets((await rig.turn_of("worker")).turn_id) == []
+    assert free.outcome == "success"
 
 
 # ── What a question may cost ──────────────────────────────────────────────────────────────────

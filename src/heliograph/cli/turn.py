@@ -11,6 +11,7 @@ import msgspec
 
 from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.reading import open_existing
+from heliograph.client.budgets import Budget, budget_of
 from heliograph.errors import shown
 from heliograph.ledger.reader import CardRow, LeaseRow, TurnRow, WaitRow
 from heliograph.signals.model import Signal
@@ -32,13 +33,25 @@ def list_turns(options: Namespace) -> int:
 
 
 def show_turn(options: Namespace) -> int:
-    turn, leases, waits, cards, cause = asyncio.run(_show(options.turn))
+    turn, leases, waits, cards, cause, budgets = asyncio.run(_show(options.turn))
     if options.json:
-        json_line({**msgspec.to_builtins(turn), "cause": cause, "leases": leases, "calls": waits, "cards": cards})
+        json_line(
+            {
+                **msgspec.to_builtins(turn),
+                "cause": cause,
+                "leases": leases,
+                "calls": waits,
+                "cards": cards,
+                "budgets": budgets,
+            }
+        )
         return 0
     fields(_facts(turn, cause))
     line()
     _print_leases(turn, leases)
+    if budgets:
+        line()
+        table(("BUDGET OF", "KIND", "MOST", "USED", "RESERVED", "LEFT"), [_budget_cells(budget) for budget in budgets])
     if waits:
         line()
         table(("CALL", "TOOL", "KIND", "STATE", "OPENED", "TOOK", "DEADLINE"), [_call_cells(wait) for wait in waits])
@@ -54,13 +67,16 @@ async def _list(options: Namespace) -> list[TurnRow]:
         return await reader.turns(run_id=options.run, status=options.status, limit=options.limit)
 
 
-async def _show(turn_id: str) -> tuple[TurnRow, list[LeaseRow], list[WaitRow], list[CardRow], dict[str, Any]]:
+async def _show(
+    turn_id: str,
+) -> tuple[TurnRow, list[LeaseRow], list[WaitRow], list[CardRow], dict[str, Any], list[Budget]]:
     async with open_existing(f"turn {turn_id}") as reader:
         turn = await reader.turn(turn_id)
         seq = int(turn.cause_id.rpartition("_")[2])
         [cause] = await reader.signals(turn.run_id, seq - 1, limit=1)
         waits = await reader.waits(turn_id)
-        return turn, await reader.leases(turn_id), waits, await reader.cards(turn_id), _cause(cause)
+        budgets = [budget_of(row) for row in await reader.budgets(turn)]
+        return turn, await reader.leases(turn_id), waits, await reader.cards(turn_id), _cause(cause), budgets
 
 
 def _cause(signal: Signal) -> dict[str, Any]:
@@ -126,6 +142,12 @@ def _call_cells(wait: WaitRow) -> tuple[str, ...]:
     return (wait.call_id, wait.tool, wait.kind, state, moment(wait.opened_at), took, moment(wait.deadline))
 
 
+def _budget_cells(budget: Budget) -> tuple[str, ...]:
+    over = f" and {budget.over:.15g} over" if budget.over else ""
+    return (budget.turn_id, budget.kind, f"{budget.most:.15g}", f"{budget.used:.15g}{over}", f"{budget.reserved:.15g}",
+            f"{budget.left:.15g}")  # fmt: skip
+
+
 def _print_leases(turn: TurnRow, leases: list[LeaseRow]) -> None:
     if not leases:
         line("no worker has taken it yet")
@@ -155,6 +177,9 @@ def print_content(content: Any) -> None:
 
 def _content(content: Any) -> list[str]:
     """A deliverable as its reader wants it: text as text, fields by name, anything else as JSON."""
+    if isinstance(content, dict) and isinstance(limit := content.get("limit"), dict):
+        rest = {key: value for key, value in content.items() if key != "limit"}
+        return [*_content(rest), f"cut short: {shown(str(limit.get('message')), 10_000)}"]
     if isinstance(content, dict) and isinstance(content.get("fields"), list):
         return [f"{each['name']}: {_short(each['value'])}" for each in content["fields"]]
     if isinstance(content, dict) and isinstance(content.get("text"), str):

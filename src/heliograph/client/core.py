@@ -11,6 +11,7 @@ from typing import Any
 from heliograph.client.answers import Command, StopResult, command_of, enqueue_refused, report_refused, unknown_turn
 from heliograph.client.arguments import check_error, check_id, check_stop, check_text
 from heliograph.client.boxes import Boxes
+from heliograph.client.budgets import Budget, budget_of
 from heliograph.client.people import ClientPeople
 from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
@@ -157,6 +158,12 @@ class Client(ClientPeople):
                            code="unknown_run")  # fmt: skip
         await self._open.ledger.sweep("stops")
         return StopResult(answer["outcome"], answer.get("run_outcome"))
+
+    async def budgets(self, turn_id: str) -> list[Budget]:
+        """The budgets that hold for a turn, its own and those of the turns that asked for it. Raises NotFound."""
+        reader = self._open.reader
+        turn = await reader.turn(check_id(turn_id, "a turn id", "/turn_id"))
+        return [budget_of(row) for row in await reader.budgets(turn)]
 
     async def enqueue(
         self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,

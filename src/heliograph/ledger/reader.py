@@ -37,7 +37,7 @@ class RunRow(msgspec.Struct, frozen=True):
 class TurnRow(msgspec.Struct, frozen=True):
     """A turn with its head's status while it is active; `owner` and `lease_until` only while it runs.
 
-    activity: thinking, executing_tool or awaiting_tool_result, to be shown (L0-16).
+    activity: thinking, executing_tool or awaiting_tool_result, to be shown (L0-16). budgets: whose hold for it.
     """
 
     turn_id: str
@@ -71,6 +71,7 @@ class TurnRow(msgspec.Struct, frozen=True):
     activity: str | None = None
     current_tool: str | None = None
     stop_requested_at: datetime | None = None
+    budgets: list[str] | None = None
 
 
 class CardRow(msgspec.Struct, frozen=True):
@@ -103,6 +104,17 @@ class WaitRow(msgspec.Struct, frozen=True):
     duplicates: int
     opened_at: datetime
     resolved_at: datetime | None
+
+
+class BudgetRow(msgspec.Struct, frozen=True):
+    """One kind of a turn's budget, as the kernel counts it: money in micros."""
+
+    turn_id: str
+    kind: str
+    most: int
+    used: int
+    reserved: int
+    over: int
 
 
 class BoxRow(msgspec.Struct, frozen=True):
@@ -160,6 +172,14 @@ class Reader:
             raise NotFound(f"no turn {shown(turn_id)} in project {self._project}; helio turn list shows the newest",
                            code="unknown_turn")  # fmt: skip
         return rows[0]
+
+    async def budgets(self, turn: TurnRow) -> list[BudgetRow]:
+        """All that hold for a turn, its own and those of the turns that asked for it."""
+        if not turn.budgets:
+            return []
+        return await self._rows(
+            BudgetRow, "budget_overview", "turn_id = any ($2::text[])", turn.budgets, order="turn_id, kind"
+        )
 
     async def cards(self, turn_id: str) -> list[CardRow]:
         """In the order they were written."""

@@ -1,4 +1,4 @@
-"""Budgets as their authors write them, and as the kernel counts them (S11)."""
+"""Budgets as their authors write them, and as the kernel counts them (S12)."""
 
 from __future__ import annotations
 

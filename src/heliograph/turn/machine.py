@@ -88,6 +88,8 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
         message = f"lost its worker {event.recoveries} times; whether its effect happened is not known, and it may not run twice"
         return _end(turn, "failed", IN_DOUBT, message, now)
     if event.is_resumed:
+        if turn.phase is not Phase.INIT:
+            raise BadTransition(f"Hydrated means nothing in phase {turn.phase}: a turn is claimed before all else")
         turn = replace(turn, phase=Phase.ACT)
         return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
     turn, drafts = _through(turn, now, [

@@ -1,0 +1,37 @@
+"""`python -m tests.journeys.budget_app CHILDREN TOKENS`: a worker, until it is killed.
+
+Its application has one agent that delegates to so many children, which each ask a model and may use so many tokens together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from heliograph import Context, Delegation, Heliograph, open_runtime
+
+OUTPUT_TOKENS = 100
+
+
+def application(children: int, tokens: int) -> Heliograph:
+    app = Heliograph("shared-budget")
+
+    @app.agent(activate_on=["workflow:start"], updates="found", budget={"tokens": tokens})
+    async def lead(ctx: Context) -> list[Any]:
+        return [result.output for result in await ctx.delegates([Delegation("child", n) for n in range(children)])]
+
+    app.prompt_agent("child", "Work.", model="openai-chat:gpt-5", on_request=True, max_output_tokens=OUTPUT_TOKENS)
+    return app
+
+
+async def main() -> None:
+    app = application(*map(int, sys.argv[1:]))
+    async with open_runtime() as runtime:
+        worker = runtime.worker(app.workflow, concurrency=8, lease_seconds=2.0)
+        worker.watchdog.interval_seconds = 0.2
+        await worker.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
