@@ -92,9 +92,10 @@ async def eventually(is_so: Callable[[], bool]) -> None:
 
 
 async def budget(url: str) -> Any:
-    """The only budget that there is."""
+    """The only budget that there is. The planner learns what there is, too, as it does by itself in a minute or two."""
     connection = await asyncpg.connect(url)
     try:
+        await connection.execute("analyze")
         [row] = await connection.fetch("select * from heliograph.budget_overview")
     finally:
         await connection.close()
