@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 20
 class Answer:
     """One answer: what the model thinks, says and calls, and what goes wrong with it.
 
-    calls: (id, name, arguments as text). cut_after: so many events, and the connection breaks. garble_after: so many
+    calls: (id, name, arguments as text). is_cut: it says that it stopped at the longest answer it may give. cut_after: so many events, and the connection breaks. garble_after: so many
     events, and what follows is no JSON. gate: waited for before the last event. refusal: sent with status 400 and above.
     """
 
@@ -33,6 +33,7 @@ class Answer:
     signature: str = "c2lnbmVk"
     calls: Sequence[tuple[str, str, str]] = ()
     usage: tuple[int, int] = (7, 3)
+    is_cut: bool = False
     status: int = 200
     retry_after: str | None = None
     cut_after: int | None = None

@@ -15,6 +15,7 @@ class Said(Protocol):
     signature: str
     calls: Sequence[tuple[str, str, str]]
     usage: tuple[int, int]
+    is_cut: bool
 
 
 def openai_events(answer: Said, model: str) -> Iterator[str]:
@@ -31,7 +32,7 @@ def openai_events(answer: Said, model: str) -> Iterator[str]:
         yield chunk({"tool_calls": [call]})
         for piece in _pieces(arguments):
             yield chunk({"tool_calls": [{"index": n, "function": {"arguments": piece}}]})
-    yield chunk({}, "tool_calls" if answer.calls else "stop")
+    yield chunk({}, "length" if answer.is_cut else "tool_calls" if answer.calls else "stop")
     told, said = answer.usage
     usage = {"prompt_tokens": told, "completion_tokens": said, "total_tokens": told + said}
     yield _data({**base, "choices": [], "usage": usage})
@@ -58,7 +59,7 @@ def anthropic_events(answer: Said, model: str) -> Iterator[str]:
         for delta in deltas:
             yield _event("content_block_delta", index=n, delta=delta)
         yield _event("content_block_stop", index=n)
-    reason = "tool_use" if answer.calls else "end_turn"
+    reason = "max_tokens" if answer.is_cut else "tool_use" if answer.calls else "end_turn"
     yield _event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": said})
     yield _event("message_stop")
 

@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from heliograph.errors import HarnessError, SetupError
+from heliograph.harness.pydantic import PydanticHarness
 from heliograph.harness.resolve import Harnesses
 from heliograph.ports import (
     AssistantMessage,
@@ -73,6 +74,46 @@ async def test_an_answer_streams_in_order_and_ends_with_its_text_and_usage(provi
     [body] = provider.requests
     assert "be brief" in json.dumps(body.get("system", body["messages"][0]))
     assert body["messages"][-1]["role"] == "user"
+
+
+@BOTH
+@pytest.mark.proves("S12")
+async def test_a_provider_is_told_how_long_its_answer_may_be_and_says_when_it_was_cut_there(
+    provider: Provider, name: str
+) -> None:
+    provider.answers = [Answer(("hello ",), is_cut=True), Answer(("hello",))]
+    assert (await reply_to(name, output_tokens_max=77)).is_cut
+    assert not (await reply_to(name)).is_cut
+    bounds = [body.get("max_completion_tokens", body.get("max_tokens")) for body in provider.requests]
+    assert bounds[0] == 77
+    assert bounds[1] != 77
+
+
+@BOTH
+async def test_a_refusal_says_that_nothing_was_used_and_a_broken_answer_that_nobody_knows(
+    provider: Provider, name: str
+) -> None:
+    provider.answers = [Answer(status=429), Answer(("hello ", "from"), cut_after=2)]
+    told = []
+    for _ in range(2):
+        with pytest.raises(HarnessError) as caught:
+            await reply_to(name)
+        told.append(caught.value.tokens)
+    assert told == [0, None]
+
+
+async def test_an_answer_that_does_not_fit_says_what_it_used(provider: Provider) -> None:
+    provider.answers = [Answer(calls=[("a", "final_result", '{"score": "high"}')])]
+    with pytest.raises(HarnessError) as caught:
+        await reply_to(OPENAI, output=Verdict)
+    assert caught.value.tokens == 10
+
+
+def test_what_an_answer_costs_at_most_is_known_of_known_models_alone(provider: Provider) -> None:
+    known, unknown = PydanticHarness("openai-chat:gpt-4o-mini"), PydanticHarness(OPENAI)
+    assert known.cost_at_most(1_000_000, 0) == pytest.approx(0.15)
+    assert known.cost_at_most(0, 1_000_000) == pytest.approx(0.6)
+    assert unknown.cost_at_most(1, 1) is None
 
 
 @BOTH
