@@ -173,7 +173,7 @@ class Heliograph:
 
     async def stop(
         self, run_id: str | None = None, *, turn: str | None = None, now: bool = False, grace_seconds: float = 10.0,
-        reason: str = USER_INTERRUPT,
+        reason: str = USER_INTERRUPT, actor: str | None = None,
     ) -> StopResult:  # fmt: skip
         """End a run, or one turn, as canceled; see `Client.stop_run` and `Client.stop_turn`.
 
@@ -185,9 +185,9 @@ class Heliograph:
             raise InvalidInput("stop takes a run id, or turn='turn_...', one of the two", code="required_field")
         async with Client() as client:
             if turn is not None:
-                return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason)
+                return await client.stop_turn(turn, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
             assert run_id is not None
-            return await client.stop_run(run_id, now=now, grace_seconds=grace_seconds, reason=reason)
+            return await client.stop_run(run_id, now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
 
 
 def _name_of(function: Any) -> str:

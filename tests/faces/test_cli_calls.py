@@ -159,8 +159,23 @@ def test_a_run_is_stopped_and_the_command_that_shows_it_ends(shell: Shell, waiti
     assert shell.helio("runs", "stop", "q", "--reason", "resource_limit").stdout.startswith("run q is stopping")
     assert waiting.end() == 1
     assert "outcome  canceled (resource_limit)" in waiting.text
-    again = shell.helio("runs", "stop", "q")
+    again = shell.helio("run", "stop", "q")
     assert (again.returncode, again.stdout) == (0, "run q has ended already: canceled\n")
+
+
+@pytest.mark.proves("G-70")
+@pytest.mark.parametrize("words", ["run halt", "run stop", "runs halt", "runs stop", "run --json halt"])
+def test_a_run_is_halted_by_whatever_words_and_its_log_says_who_asked(
+    shell: Shell, waiting: Running, words: str
+) -> None:
+    done = shell.helio(*words.split(), "q", "--now", "--by", "ada", "--reason", "policy_violation")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert waiting.end() == 1
+    asked = {
+        s["name"]: s["payload"] for s in shell.rows("signal", "tail", "--run", "q", "halt", "workflow:terminating")
+    }
+    assert asked["workflow:terminating"] == {"reason": "policy_violation", "actor": "ada"}
+    assert asked["halt"] == {"reason": "policy_violation", "graceful": False, "actor": "ada"}
 
 
 @pytest.mark.parametrize("how", [("--grace", "5"), ("--now",)])

@@ -47,7 +47,7 @@ async def test_a_turn_that_does_not_run_is_stopped_at_once_in_either_mode(kernel
     await state(kernel, what)
     answer = await kernel.stop("turn_a", mode, reason="user_interrupt", actor="ann")
     assert answer == {"turn_id": "turn_a", "outcome": "stopped", "targets": []}
-    assert await stopped(kernel) == {"reason": "user_interrupt", "graceful": mode == "graceful"}
+    assert await stopped(kernel) == {"reason": "user_interrupt", "graceful": mode == "graceful", "actor": "ann"}
     (row,) = await kernel.rows("agent_inbox", "*", "message_type = 'stop'")
     assert (row["status"], row["actor"], row["consumed_at"]) == ("consumed", "ann", kernel.now)
     if what != "queued":

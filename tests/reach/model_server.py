@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,8 +25,9 @@ PATIENCE_SECONDS = 20
 class Answer:
     """One answer: what the model thinks, says and calls, and what goes wrong with it.
 
-    calls: (id, name, arguments as text). is_cut: it says that it stopped at the longest answer it may give. cut_after: so many events, and the connection breaks. garble_after: so many
-    events, and what follows is no JSON. gate: waited for before the last event. refusal: sent with status 400 and above.
+    calls: (id, name, arguments as text). is_cut: it says that it stopped at the longest answer it may give. cut_after: so
+    many events, and the connection breaks. garble_after: so many events, and what follows is no JSON. gate: waited for
+    before the last event. between_seconds: before each event but the first. refusal: sent with status 400 and above.
     """
 
     words: Sequence[str] = ()
@@ -39,14 +41,22 @@ class Answer:
     cut_after: int | None = None
     garble_after: int | None = None
     gate: threading.Event | None = None
+    between_seconds: float = 0.0
 
 
 @dataclass
 class Provider:
-    """What it answers, in order; the last answer is given again and again. `requests`: the bodies of what it was asked."""
+    """What it answers, in order; the last answer is given again and again.
+
+    requests: the bodies of what it was asked. given_up: how many answers whoever asked did not wait for the end of.
+    events: how many parts of answers have been sent. refused: why it refused conversations.
+    """
 
     answers: list[Answer] = field(default_factory=lambda: [Answer(("hello ", "from ", "afar"))])
     requests: list[dict[str, Any]] = field(default_factory=list)
+    given_up: int = 0
+    events: int = 0
+    refused: list[str] = field(default_factory=list)
     url: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -54,6 +64,7 @@ class Provider:
         with self.lock:
             self.requests.append(body)
             if problem is not None:
+                self.refused.append(problem)
                 return Answer((problem,), status=400)
             return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -86,16 +97,25 @@ def serve(provider: Provider) -> Iterator[Provider]:
                     self.close_connection = True
                     self.connection.shutdown(socket.SHUT_RDWR)  # in the middle of the answer
                     return
+                if n and answer.between_seconds:
+                    time.sleep(answer.between_seconds)
                 is_garbled = answer.garble_after is not None and n >= answer.garble_after and "{" in event
-                self._send(event.replace("{", "{{", 1) if is_garbled else event)
+                if not self._send(event.replace("{", "{{", 1) if is_garbled else event):
+                    with provider.lock:
+                        provider.given_up += 1
+                    return
+                with provider.lock:
+                    provider.events += 1
             self._send("")
 
-        def _send(self, text: str) -> None:
+        def _send(self, text: str) -> bool:
             try:
                 self.wfile.write(f"{len(text.encode()):x}\r\n{text}\r\n".encode())
                 self.wfile.flush()
             except OSError:  # whoever asked has gone
                 self.close_connection = True
+                return False
+            return True
 
         def _refuse(self, answer: Answer) -> None:
             why = "".join(answer.words) or "slow down"

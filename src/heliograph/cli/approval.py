@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import shlex
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from heliograph.cli.arguments import login_name
 from heliograph.cli.files import read_value
 from heliograph.cli.output import duration, json_line, line, moment, note
 from heliograph.cli.reading import open_client, open_existing
@@ -46,14 +46,14 @@ def grant(options: Namespace) -> int:
             raise InvalidInput(f"--arguments: an object, not {shown(arguments)}", code="wrong_type", path="--arguments")
 
     def said(client: Client) -> Awaitable[str]:
-        return client.grant(options.turn, options.call_id, arguments=arguments, by=_name(options))
+        return client.grant(options.turn, options.call_id, arguments=arguments, by=options.by or login_name())
 
     return _say(options, "granted", said)
 
 
 def deny(options: Namespace) -> int:
     def said(client: Client) -> Awaitable[str]:
-        return client.deny(options.turn, options.call_id, reason=options.reason, by=_name(options))
+        return client.deny(options.turn, options.call_id, reason=options.reason, by=options.by or login_name())
 
     return _say(options, "denied", said)
 
@@ -62,7 +62,7 @@ def answer(options: Namespace) -> int:
     value = options.text if options.value is None else read_value("--value", options.value)
 
     def said(client: Client) -> Awaitable[str]:
-        return client.answer(options.turn, options.call_id, value, by=_name(options))
+        return client.answer(options.turn, options.call_id, value, by=options.by or login_name())
 
     return _say(options, "answered", said)
 
@@ -110,12 +110,3 @@ def _print(task: HumanTask) -> None:
 
 def _short(value: Any) -> str:
     return shown(msgspec.json.encode(value).decode(), _JSON_WIDTH)
-
-
-def _name(options: Namespace) -> str:
-    if options.by is not None:
-        return str(options.by)
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a process without a login
-        return "helio"

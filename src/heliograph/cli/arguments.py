@@ -65,6 +65,16 @@ def run_id(text: str) -> str:
     return check_run_id(text)
 
 
+def login_name() -> str:
+    """Who asks, where no option says so."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a process without a login
+        return "helio"
+
+
 def age(option: str) -> Callable[[str], float]:
     """A reader of an age in seconds: `30d`, `12h`, `90m` (`out_of_range`)."""
 

@@ -10,16 +10,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.errors import INTERRUPTED
 
 if TYPE_CHECKING:
     import asyncio
 
+SETTLE_SECONDS = 2.0
 AGENT_THREADS = "heliograph agent"  # the name that world_real.py gives the threads of plain functions
 
 
@@ -62,7 +63,34 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-def leave_threads_behind(code: int) -> None:
-    """End the process if an agent's thread is still at work: it was given up, and the interpreter would wait for it."""
-    if any(thread.name.startswith(AGENT_THREADS) for thread in threading.enumerate()):
+_loops_at_work: list[asyncio.Runner] = []  # left open: the work in them lets its cancellation pass
+
+
+def run_agents(work: Coroutine[Any, Any, int]) -> int:
+    """As `asyncio.run`, but work that does not end when it is cancelled is left behind; see `leave_agents_behind`."""
+    import asyncio
+
+    runner = asyncio.Runner()
+    try:
+        return runner.run(work)
+    finally:
+        if runner.get_loop().run_until_complete(_settled()):
+            runner.close()
+        else:
+            _loops_at_work.append(runner)
+
+
+async def _settled() -> bool:
+    """Cancel what is left; whether it has ended."""
+    import asyncio
+
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    return not tasks or not (await asyncio.wait(tasks, timeout=SETTLE_SECONDS))[1]
+
+
+def leave_agents_behind(code: int) -> None:
+    """End the process if an agent is still at work: it was given up, and the interpreter would wait for it."""
+    if _loops_at_work or any(thread.name.startswith(AGENT_THREADS) for thread in threading.enumerate()):
         leave(code)

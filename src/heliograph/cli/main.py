@@ -16,7 +16,7 @@ from typing import Any
 from heliograph.cli.arguments import identifier, integer, run_id, seconds, since
 from heliograph.cli.errors import INTERRUPTED, NothingYet, report
 from heliograph.cli.grammar_db import add_database
-from heliograph.cli.interrupts import leave_threads_behind
+from heliograph.cli.interrupts import leave_agents_behind
 from heliograph.cli.output import OutputClosed, abandon, flush, line, note, open_closed_streams, speak_utf8
 from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = INTERRUPTED
     except Exception as error:
         code = report(error, as_json="--json" in arguments)
-    leave_threads_behind(code)
+    leave_agents_behind(code)
     return code
 
 
@@ -55,6 +55,8 @@ def _dispatch(arguments: list[str]) -> int:
         options, rest = parser.parse_known_args(arguments)
     except SystemExit as end:  # --help and --version have answered
         return int(end.code or 0)
+    if options.call == "run:run" and options.app in ("stop", "halt"):
+        return _dispatch(_of_runs(arguments, options.app))
     # one way for settings to come in: what an option says is what the environment says from here on
     if hasattr(options, "database_url"):
         os.environ["HELIOGRAPH_DATABASE_URL"] = options.database_url
@@ -70,6 +72,12 @@ def _dispatch(arguments: list[str]) -> int:
         parser.error(f"unrecognized arguments: {' '.join(map(shown, rest))}")
     options.json = getattr(options, "json", False)
     return _call(options.call, options)
+
+
+def _of_runs(arguments: list[str], verb: str) -> list[str]:
+    """`helio run stop RUN` is `helio runs stop RUN`: no application is named so, for they are FILE.py:app."""
+    at = max(n for n, each in enumerate(arguments[: arguments.index(verb)]) if each == "run")
+    return [*arguments[:at], "runs", *arguments[at + 1 :]]
 
 
 def _call(command: str, argument: Any) -> int:
@@ -142,7 +150,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 
 def _add_runs(runs: argparse.ArgumentParser, command: Any) -> None:
     runs.add_argument("--limit", type=integer("--limit", 1, 1000), default=20, metavar="N", help="at most N (20)")
-    stop = command(runs.add_subparsers(metavar="COMMAND"), "stop", "stop:stop_run", "end a run as canceled")
+    stop = command(
+        runs.add_subparsers(metavar="COMMAND"), "stop", "stop:stop_run", "end a run as canceled", aliases=["halt"]
+    )
     stop.add_argument("run", metavar="RUN", type=identifier("RUN"))
     _add_stopping(stop)
 
@@ -154,6 +164,7 @@ def _add_stopping(to: argparse.ArgumentParser) -> None:
                      help="how long what runs may take to wind up (10)")  # fmt: skip
     to.add_argument("--reason", metavar="TEXT", default=USER_INTERRUPT,
                     help=f"what the log says ({USER_INTERRUPT})")  # fmt: skip
+    to.add_argument("--by", metavar="NAME", help="who asks for it; the log says so (the login name)")
 
 
 def _add_worker(worker: argparse.ArgumentParser) -> None:
@@ -178,7 +189,7 @@ def _add_turns(verbs: Any, command: Any) -> None:
     turns.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
     show = command(verbs, "show", "turn:show_turn", "show one turn: its owners, its calls, its cards, what woke it")
     show.add_argument("turn", metavar="TURN", type=identifier("TURN"))
-    stop = command(verbs, "stop", "stop:stop_turn", "end a turn as canceled")
+    stop = command(verbs, "stop", "stop:stop_turn", "end a turn as canceled", aliases=["halt"])
     stop.add_argument("turn", metavar="TURN", type=identifier("TURN"))
     _add_stopping(stop)
 

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from heliograph.cli.errors import INTERRUPTED
 from heliograph.cli.files import read_state
-from heliograph.cli.interrupts import graceful
+from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.loading import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import clock, duration, json_line, line, reserved_stdout
@@ -48,7 +48,7 @@ def _prepared(options: Namespace, own: TextIO | None) -> int:
     """Everything that can be refused without a database is refused before one is opened."""
     workflow = load_app(options.app).workflow
     state = None if options.state is None else read_state(options.state)
-    return asyncio.run(_run(options, workflow, state, own))
+    return run_agents(_run(options, workflow, state, own))
 
 
 async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None, own: TextIO | None) -> int:

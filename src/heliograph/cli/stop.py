@@ -1,4 +1,4 @@
-"""`helio turn stop` and `helio runs stop`: end work that is not wanted any more."""
+"""`helio turn stop` and `helio run stop`: end work that is not wanted any more."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from heliograph.cli.arguments import login_name
 from heliograph.cli.output import json_line, line
 from heliograph.cli.reading import open_client
 
@@ -26,14 +27,22 @@ def stop_run(options: Namespace) -> int:
 async def _stop_turn(options: Namespace) -> StopResult:
     async with open_client(f"turn {options.turn}") as client:
         return await client.stop_turn(
-            options.turn, now=options.now, grace_seconds=options.grace, reason=options.reason, actor="helio"
+            options.turn,
+            now=options.now,
+            grace_seconds=options.grace,
+            reason=options.reason,
+            actor=options.by or login_name(),
         )
 
 
 async def _stop_run(options: Namespace) -> StopResult:
     async with open_client(f"run {options.run}") as client:
         return await client.stop_run(
-            options.run, now=options.now, grace_seconds=options.grace, reason=options.reason, actor="helio"
+            options.run,
+            now=options.now,
+            grace_seconds=options.grace,
+            reason=options.reason,
+            actor=options.by or login_name(),
         )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 from argparse import Namespace
 
 from heliograph.cli.errors import INTERRUPTED
-from heliograph.cli.interrupts import graceful
+from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.loading import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import reserved_stdout
@@ -23,10 +22,10 @@ def work(options: Namespace) -> int:
     """0 after SIGTERM, which is how services are stopped; 130 after SIGINT."""
     if not options.json:
         show_logs(logging.INFO)
-        return asyncio.run(_serve(options, _load(options.apps)))
+        return run_agents(_serve(options, _load(options.apps)))
     with reserved_stdout() as own:  # agents may print
         show_logs(logging.INFO, own)
-        return asyncio.run(_serve(options, _load(options.apps)))
+        return run_agents(_serve(options, _load(options.apps)))
 
 
 def _load(references: list[str]) -> list[Workflow]:

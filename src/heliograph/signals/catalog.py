@@ -185,7 +185,7 @@ CATALOG: tuple[Entry, ...] = (
     ),
     Entry(
         "halt",
-        {"reason": "string", "graceful?": "boolean", "message?": "string"},
+        {"reason": "string", "graceful?": "boolean", "message?": "string", "actor?": "string"},
         "runtime",
         "A turn is told to stop.",
         "CTL-30",

@@ -71,9 +71,10 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
 
 def _note_stop(tx: Transaction, turn: Row, item: Any, reason: str, status: str) -> None:
     head = tx.tables.heads[turn["agent_id"]]
+    said = {} if get_text(item, "actor") is None else {"actor": get_raw(item, "actor")}
     seq = log(tx, turn["run_id"], turn["agent_turn_id"], [{
         "name": "halt", "agent": head["agent_name"], "parent": signal_id(turn["run_id"], turn["activation_seq"]),
-        "payload": {"reason": reason, "graceful": get_text(item, "mode") == "graceful"},
+        "payload": {"reason": reason, "graceful": get_text(item, "mode") == "graceful"} | said,
     }])  # fmt: skip
     inbox_id = tx.next("inbox_id")
     tx.insert(tx.tables.inbox, (turn["agent_turn_id"], inbox_id), inbox_row(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, get_type_hints
 
@@ -76,10 +78,14 @@ class BoundTool:
         assert function is not None
         given = dict(arguments) if self.tool.parameters is not None else self._validated(arguments)
         if self._context_parameter is not None:
-            given[self._context_parameter] = context
+            given[self._context_parameter] = context = replace(context, given_up=threading.Event())
         if _is_async(function):
             return await function(**given)
-        result = await run_sync(lambda: function(**given))
+        try:
+            result = await run_sync(lambda: function(**given))
+        except asyncio.CancelledError:
+            context.given_up.set()
+            raise
         return await result if inspect.isawaitable(result) else result
 
     def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

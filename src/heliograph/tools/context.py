@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -14,6 +15,9 @@ class ToolContext:
         twice. deps: what the application was given as `deps`.
     connection: of a transactional tool, the driver's connection (asyncpg) with a transaction open on it. What is done
         there is committed together with the tool's result; the tool neither commits nor rolls back.
+    given_up: set as soon as nobody waits for the result any more: it took too long, or its turn was halted. An async
+        function is cancelled then; a plain one is in a thread that nothing can interrupt, and looks here between its
+        steps (`given_up.is_set()`), or sleeps by it (`given_up.wait(seconds)`).
     """
 
     run_id: str
@@ -23,3 +27,4 @@ class ToolContext:
     idempotency_key: str
     deps: Any = None
     connection: Any = None
+    given_up: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)

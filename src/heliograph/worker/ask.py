@@ -27,6 +27,7 @@ async def ask(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec]
     request = request_of(held, messages, tools)
     failed: list[HarnessError] = []
     for model in models_of(held):
+        held.halt.check()
         try:
             return await ask_one(held, held.kit.harness_of(model), request)
         except HarnessError as error:

@@ -33,6 +33,7 @@ from heliograph.types import Json
 from heliograph.worker.act import act
 from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
+from heliograph.worker.halt import Halt
 from heliograph.worker.held import Held
 from heliograph.worker.kit import Kit
 from heliograph.worker.suspend import postpone, refuse_calls, suspend
@@ -51,14 +52,14 @@ class Drive:
         self.workflow = kit.workflows[claimed.target]
         self.spec = self.workflow.agents[claimed.agent]
         self.voice = Voice(claimed, self.workflow, kit)
-        self.held = Held(claimed, self.spec, self.workflow, self.voice, kit)
+        self.held = Held(claimed, self.spec, self.workflow, self.voice, kit, Halt())
         self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)
         self.task: Task | None = None  # that runs this; set by the worker
         self.has_begun = False
+        self.lost_at: float | None = None  # when this worker learned that the turn is no longer its own
         self._is_acting = False
-        self._stop_reason: str | None = None
 
     @property
     def claimed(self) -> Claimed:
@@ -75,8 +76,8 @@ class Drive:
 
     def stop(self, reason: str) -> None:
         """End the turn as canceled: its work is cancelled, and what is under way with the store is finished first."""
-        if self._stop_reason is None:
-            self._stop_reason = reason
+        if self.held.halt.reason is None:
+            self.held.halt.reason = reason
             if self._is_acting and self.task is not None:
                 self.task.cancel()
 
@@ -84,8 +85,8 @@ class Drive:
         """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
         event: Event | None = self._first_event()
         while event is not None:
-            if self._stop_reason is not None and isinstance(event, Hydrated | Waiting | PutOff | Resolved):
-                event = Stopped(self._stop_reason)  # what has an outcome already is delivered all the same
+            if isinstance(event, Hydrated | Waiting | PutOff | Resolved):
+                event = self._stopped() or event  # what has an outcome already is delivered all the same
             before, mark = self.turn, self.voice.mark()
             try:
                 event = await self._advance(event)
@@ -97,6 +98,9 @@ class Drive:
                 self.turn = before
                 self.voice.rewind(mark)
                 event = Raised("failed", _code(error), _told(self.claimed.turn_id, error))
+
+    def _stopped(self) -> Stopped | None:
+        return None if self.held.halt.reason is None else Stopped(self.held.halt.reason)
 
     def _first_event(self) -> Event:
         """The inbox says what is owed; a turn that it knows nothing of is refused, never made up (L0-42)."""
@@ -140,18 +144,20 @@ class Drive:
         except InvalidInput as error:  # the state was written by another version of the application
             return Raised("failed", ACTION_FAILED, shown(error.message, 2000))
         await self.kit.world.point("before_act")
+        if (stopped := self._stopped()) is not None:  # the bell may have rung since the turn was claimed
+            return stopped
         self.has_begun = self._is_acting = True
         tell_step(self.kit.world, self.claimed, None, self.phase)
         try:
             event, usage = await act(self.held, context, journal)
         except asyncio.CancelledError:
-            if self._stop_reason is None:
+            if (stopped := self._stopped()) is None:
                 raise
             # this cancellation was our own: it ends the agent's work, and the turn is still ours to wind up
             current = asyncio.current_task()
             if current is not None and current.uncancel() > 0:
                 raise
-            return Stopped(self._stop_reason)
+            return stopped
         finally:
             self._is_acting = False
         self.usage = (self.usage[0] + usage[0], self.usage[1] + usage[1])

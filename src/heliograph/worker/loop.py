@@ -21,6 +21,7 @@ log = logging.getLogger("heliograph.worker")
 POLL_SECONDS = 5.0  # the bound on a lost bell
 _AGAIN_SECONDS = 0.05  # after a bell: SKIP LOCKED may have passed over what somebody was only looking at
 _HAND_BACK_LEASE_SECONDS = 0.1
+STUBBORN_SECONDS = 5.0  # that work may take to end when it is cancelled, before its slot is given to others
 
 
 class Worker:
@@ -162,11 +163,23 @@ class Worker:
             if not self._holds(drive):
                 continue
             if written.outcome == "stale":
-                log.info("%s was taken from this worker; stopping it here", drive.claimed.turn_id)
-                _cancel(drive)
+                self._let_go(drive)
             elif written.stop is not None:
                 log.info("%s is to stop: %s", drive.claimed.turn_id, written.stop.reason)
                 drive.stop(written.stop.reason or "stopped")
+
+    def _let_go(self, drive: Drive) -> None:
+        """End the work of a turn that is no longer ours. Work that lets its cancellation pass must not hold a slot."""
+        turn_id, now = drive.claimed.turn_id, self._world.monotonic()
+        if drive.lost_at is None:
+            log.info("%s was taken from this worker; stopping it here", turn_id)
+            drive.lost_at = now
+        _cancel(drive)
+        if now - drive.lost_at >= STUBBORN_SECONDS:
+            log.error("agent %s does not end though it was cancelled and its turn %s is over: it works on for nothing; let it "
+                      "or its tools pass asyncio.CancelledError on", drive.claimed.agent, turn_id)  # fmt: skip
+            del self._running[drive.kit.project, turn_id]
+            self._world.ring([self._slot])
 
     def _by_kit(self, drives: Iterable[Drive]) -> list[tuple[Kit, list[Drive]]]:
         """The drives of each project that has some."""

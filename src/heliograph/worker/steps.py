@@ -60,6 +60,7 @@ class Steps:
         self._claimed = held.claimed
         self._voice = held.voice
         self._kit = held.kit
+        self._halt = held.halt
         self._in_flight: set[asyncio.Future[None]] = set()
         self._tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (held.claimed.budget or {}) else None
 
@@ -111,6 +112,7 @@ class Steps:
 
         reserve: what it may use. Raises BudgetExceeded where a budget has less left.
         """
+        self._halt.check()
         begun = await reached(self._begin(asked, reserve))
         if begun.outcome == "stale":
             raise lost(self._claimed.turn_id)
