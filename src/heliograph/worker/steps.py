@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.codes import BUDGET_EXCEEDED, IN_DOUBT, RESOURCE_EXHAUSTED, TOOL_ERROR, TOOL_TIMEOUT
+from heliograph.codes import BUDGET_EXCEEDED, RESOURCE_EXHAUSTED, TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.errors import (
     AgentFailed,
     BudgetExceeded,
@@ -267,9 +267,7 @@ def lack_of(answer: Begun | Written) -> JsonObject:
 
 
 def _known(asked: Asked, begun: Begun) -> CallResult:
-    if begun.outcome == "in_doubt":
-        message = "a worker was lost between its beginning and its end"
-        return CallResult(asked.call_id, "unknown", None, _error(IN_DOUBT, message, is_recoverable=False))
+    """What is recorded, also of a call in doubt: the same now as whenever the turn resumes."""
     return result_of(
         Wait(asked.call_id, asked.tool, "inline", "resolved", 0, status=begun.status, content=begun.content)
     )

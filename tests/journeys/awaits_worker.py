@@ -1,0 +1,132 @@
+"""`python -m tests.journeys.awaits_worker`: workers that kill themselves with -9 at the n-th place that they come to.
+
+A process that has loaded everything forks one worker for each line that it reads, and tells how that one ended: so each
+is a process of its own, and none costs the seconds in which Python imports. A line is one `Job` as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pydantic_ai.models.anthropic
+import pydantic_ai.models.openai  # noqa: F401  loaded before anybody forks
+
+from heliograph import ModelReply, ModelRequest, Runtime
+from heliograph.config import Settings
+from heliograph.ledger.transactions import OpenTransaction
+from heliograph.runtime import open_runtime
+from tests.journeys.awaits_app import make_app
+
+LEASE_SECONDS = 60.0  # whoever kills ends the lease
+# What a turn asks of the kernel. What is asked on a timer counts where it moved something.
+ASKED = ("append", "begin_call", "record_call", "suspend", "defer", "finish", "react", "mark_published")
+MOVED = ("recovered", "ended", "resolved", "resumed")
+
+
+class Job(msgspec.Struct):
+    """One worker. kill_at: the place at which it dies, counted from 1; 0: nowhere. places: where it notes them."""
+
+    url: str
+    project: str
+    run_id: str
+    protocol: str
+    kill_at: int
+    places: str
+
+
+class Places:
+    """The places that this process comes to; the last of them is its end."""
+
+    def __init__(self, job: Job):
+        self._file = Path(job.places).open("ab", buffering=0)  # noqa: SIM115  it ends with the process
+        self._left = job.kill_at
+
+    async def point(self, name: str) -> None:
+        self._file.write(f"{name}\n".encode())
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class WatchedModel:
+    """A model whose question, first words and answer are places."""
+
+    def __init__(self, inner: Any, places: Places):
+        self._inner = inner
+        self._places = places
+        self.model = inner.model
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        await self._places.point("model:asked")
+        has_spoken = False
+        async for chunk in self._inner.stream(request):
+            if isinstance(chunk, ModelReply):
+                await self._places.point("model:answered")
+            elif not has_spoken:
+                has_spoken = True
+                await self._places.point("model:speaks")
+            yield chunk
+
+
+def watch(runtime: Runtime, places: Places) -> None:
+    """Every named place of the runtime, and every answer of the kernel to what a turn asked: it is there, and nobody has
+    read it."""
+    world, call, commit = runtime.world, runtime.world.call, OpenTransaction.commit
+
+    async def counted(function: str, *args: object) -> Any:
+        answer = await call(function, *args)
+        is_moved = function.startswith("sweep_") and isinstance(answer, dict) and any(map(answer.get, MOVED))
+        if function in ASKED or is_moved or (function == "claim" and answer):
+            await places.point(f"{function}:done")
+        return answer
+
+    async def committed(self: OpenTransaction, function: str, *args: object) -> Any:
+        answer = await commit(self, function, *args)
+        await places.point("commit:done")
+        return answer
+
+    world.point = places.point
+    world.call = counted
+    OpenTransaction.commit = committed
+
+
+async def work(job: Job) -> None:
+    """Until the run has ended."""
+    places = Places(job)
+    app = make_app(job.protocol, job.url, places.point)
+    async with open_runtime(Settings(database_url=job.url, project=job.project)) as runtime:
+        watch(runtime, places)
+        worker = runtime.worker(app.workflow, lease_seconds=LEASE_SECONDS)
+        for kit in worker.kits:
+            harness_of = kit.harness_of
+            object.__setattr__(kit, "harness_of", lambda model, find=harness_of: WatchedModel(find(model), places))
+        worker.watchdog.interval_seconds = 0.05
+        stopping = asyncio.Event()
+        serving = asyncio.create_task(runtime.serve(worker, stopping, 5))
+        async for _ in runtime.follow(job.run_id):
+            pass
+        stopping.set()
+        await serving
+
+
+def main() -> None:
+    for line in sys.stdin:
+        job = msgspec.json.decode(line, type=Job)
+        child = os.fork()
+        if child == 0:
+            os.dup2(2, 1)
+            asyncio.run(work(job))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()
