@@ -58,6 +58,8 @@ WITHOUT_DATABASE = [
     Case("turn list --project a/b", 2, "invalid_id", "--project"),
     Case("signal tail --since yesterdayish", 2, "invalid_time", "yesterdayish.*30s, 10m, 2h or 1d.*2026-01-31"),
     Case("signal tail --since 999999999d", 2, "invalid_time", "999999999d"),
+    Case("signal tail --after 3", 2, "usage", "--after .* --run"),
+    Case("signal tail --run r --after -1", 2, "out_of_range", "--after is a whole number"),
     Case("signal tail agent:*b", 2, "invalid_wildcard", "whole segment"),
     Case("signal tail a:***", 2, "invalid_wildcard", r"\*"),
     Case("run press.py:app --concurrency many", 2, "out_of_range", "--concurrency is a whole number from 1 to 1000"),

@@ -152,6 +152,19 @@ def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
     assert printed(shell, "signal", "tail", "--run", run_id, "--follow").count("\n") == 19  # it ends with its run
 
 
+@pytest.mark.parametrize("follow", [(), ("--follow",)])
+async def test_tail_goes_on_after_a_position_and_passes_over_what_was_pruned(
+    shell: Shell, database: Database, follow: tuple[str, ...]
+) -> None:
+    run_id = run_of(shell)
+    await database.fetch('delete from heliograph.signals where entries @> \'[{"name": "draft:ready"}]\'')
+    left = [row["seq"] for row in await database.fetch("select seq from heliograph.signal_log order by seq")]
+    assert (left[0], left[-1], len(left) < 20) == (1, 20, True)
+    for after in (0, 3, 20):
+        rows = shell.rows("signal", "tail", "--run", run_id, "--after", str(after), *(() if after == 20 else follow))
+        assert [row["seq"] for row in rows] == [seq for seq in left if seq > after]
+
+
 def test_tail_follows_all_runs_from_now_on(shell: Shell) -> None:
     following = shell.start("signal", "tail", "workflow:*", "--follow")
     following.read_until("workflow:start")

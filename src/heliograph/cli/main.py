@@ -245,6 +245,8 @@ def _add_signals(verbs: Any, command: Any) -> None:
     tail.add_argument("patterns", metavar="PATTERN", nargs="*", help="such as 'agent:*' or 'state:**'; one must match")
     tail.add_argument("--run", metavar="RUN", type=identifier("--run"), help="of this run only, from its beginning")
     tail.add_argument("--since", metavar="TIME", type=since, help="30s, 10m, 2h, 1d, or an ISO time")
+    tail.add_argument("--after", metavar="SEQ", type=integer("--after", 0, 2**53),
+                      help="with --run: only what comes after this position; the last seq of --json")  # fmt: skip
     tail.add_argument("-f", "--follow", action="store_true", help="go on as they come")
     trace = command(verbs, "trace", "signal:trace", "draw what caused what")
     trace.add_argument("subject", metavar="RUN|SIGNAL", type=identifier("RUN|SIGNAL"))

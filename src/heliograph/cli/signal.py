@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 from heliograph.cli.narrate import meaning, short_payload, woken_by
 from heliograph.cli.output import clock, json_line, line, note
-from heliograph.cli.reading import open_existing, what_is_lacking
+from heliograph.cli.reading import open_client, open_existing, what_is_lacking
 from heliograph.config import read_settings
-from heliograph.errors import NotFound, StoreUnavailable
+from heliograph.errors import InvalidInput, NotFound, StoreUnavailable
 from heliograph.ledger.reader import Reader
 from heliograph.signals.model import Signal, to_wire
 from heliograph.signals.pattern import Pattern, compile_pattern
@@ -62,12 +62,36 @@ def why(options: Namespace) -> int:
     return 0
 
 
+async def _follow(options: Namespace, patterns: list[Pattern]) -> None:
+    """The log of one run as it is written: told by the bell, and not looked at now and then."""
+    after = options.after or 0
+    async with open_client(f"run {options.run}") as client:
+        while True:
+            try:
+                async for signal in client.follow(options.run, after):
+                    after = signal.seq
+                    if _is_wanted(signal, options.since, patterns):
+                        _print(signal, as_json=options.json)
+            except StoreUnavailable as error:
+                note(f"waiting for the database: {error.message}")
+                await asyncio.sleep(OUTAGE_SECONDS)
+            else:
+                return
+
+
 async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
+    if options.run is None and options.after is not None:
+        raise InvalidInput(
+            "--after is a position in the log of one run: name it with --run", code="usage", path="--after"
+        )
+    if options.run is not None and options.follow:
+        await _follow(options, patterns)
+        return
     found = 0
     if options.follow and options.run is None:
         await _database_made()
     async with open_existing(None if options.run is None else f"run {options.run}") as reader:
-        log = _Run(reader, options.run) if options.run is not None else _All(reader, options.since)
+        log = _Run(reader, options.run, options.after or 0) if options.run is not None else _All(reader, options.since)
         is_over = False
         while not is_over:
             news, is_over = await _look(log, is_patient=options.follow)
@@ -106,16 +130,16 @@ async def _look(log: _Run | _All, *, is_patient: bool) -> tuple[list[Signal], bo
 class _Run:
     """The log of one run, looked at again and again."""
 
-    def __init__(self, reader: Reader, run_id: str):
+    def __init__(self, reader: Reader, run_id: str, after: int):
         self._reader = reader
         self._run_id = run_id
-        self._after = 0
+        self._after = after
 
     async def look(self) -> tuple[list[Signal], bool]:
         """What is new, and whether there can be no more. Raises NotFound."""
         run = await self._reader.run(self._run_id)  # before the pages: one that has ended is complete in them
         news = await _read_on(self._reader, self._run_id, self._after)
-        self._after += len(news)
+        self._after = news[-1].seq if news else self._after
         return news, run.status == "ended"
 
 
@@ -142,16 +166,16 @@ class _All:
         for run in runs:
             after = positions.get(run.run_id, 0)
             page = await _read_on(self._reader, run.run_id, after) if after < run.signal_count else []
-            positions[run.run_id] = after + len(page)
+            positions[run.run_id] = page[-1].seq if page else after
             news += page
         self._positions = positions  # only now: an outage in between must not lose what was read
         return sorted(news, key=lambda signal: (signal.timestamp, signal.run_id, signal.seq)), False
 
 
 async def _read_on(reader: Reader, run_id: str, after: int) -> list[Signal]:
-    """Everything after a position, in pages; positions have no gaps."""
+    """Everything after a position, in pages. What was pruned of a log that goes on has left gaps."""
     found: list[Signal] = []
-    while page := await reader.signals(run_id, after + len(found)):
+    while page := await reader.signals(run_id, found[-1].seq if found else after):
         found += page
     return found
 

@@ -21,6 +21,7 @@ from heliograph.reactive.budget import amounts_of, check_budget
 from heliograph.reactive.fields import check_fields
 from heliograph.reactive.state import check_size, to_json
 from heliograph.runtime import Runtime, open_runtime
+from heliograph.signals.model import Signal
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_payload
 from heliograph.turn.interruptions import check_seconds
@@ -122,6 +123,19 @@ class Client(ClientPeople):
                     await ear.wait(_COMMANDS_POLL_SECONDS)
         finally:
             ear.close()
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
+        """The signals of a run after position `after` as they are recorded, up to `workflow:end`.
+
+        Who comes back and says the `seq` of the last signal that it had misses none and gets none twice. A database that is
+        away is waited for, up to a minute. Raises NotFound (`unknown_run`), StoreUnavailable, InvalidInput.
+        """
+        check_id(run_id, "a run id", "/run_id")
+        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+            raise InvalidInput(f"after is the seq of a signal, not {shown(after)}", code="out_of_range", path="/after")
+        await self._open.reader.run(run_id)
+        async for signal in self._open.follow(run_id, after):
+            yield signal
 
     async def stop_turn(
         self, turn_id: str, *, now: bool = False, grace_seconds: float = 10.0, reason: str = USER_INTERRUPT,

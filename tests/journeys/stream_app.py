@@ -1,0 +1,6 @@
+"""The application of `test_streaming.py`: one agent that asks a model which thinks, and speaks slowly."""
+
+from heliograph import Heliograph
+
+app = Heliograph("stream")
+app.prompt_agent("speaker", "Speak.", model="anthropic:claude-test", activate_on=["workflow:start"], updates="said")
