@@ -99,11 +99,11 @@ class Zygote:
     """Forks workers, one at a time."""
 
     def __init__(self, environment: dict[str, str], log: Path):
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.journeys.awaits_worker"], env=environment, cwd=ROOT, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=log.open("ab"), text=True,
-            start_new_session=True,
-        )  # fmt: skip
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.journeys.awaits_worker"], env=environment, cwd=ROOT, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
+            )  # fmt: skip
 
     def run(self, job: Job) -> int:
         """The exit code of one worker."""
@@ -116,6 +116,11 @@ class Zygote:
     def close(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # and the worker that it may have at work
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
         self._process.wait()
 
 

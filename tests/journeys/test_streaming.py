@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,27 +12,11 @@ from heliograph import Client, Signal
 from heliograph.ledger.pool import Database
 from heliograph.signals.model import to_wire
 from tests.faces.cli_support import Running, Shell
-from tests.reach.model_server import Answer, Provider, env_of, serve
+from tests.journeys.conftest import THOUGHT, WORDS
+from tests.reach.model_server import Provider
 from tests.runtime.kit import until
 
-WORDS = [f"{n} " for n in range(60)]
-THOUGHT = "let me see what there is to say "
 KILLS = 3  # of the follower
-
-
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with serve(Provider([Answer(WORDS, THOUGHT, between_seconds=0.06)])) as serving:
-        yield serving
-
-
-@pytest.fixture
-def started() -> Iterator[list[Running]]:
-    running: list[Running] = []
-    yield running
-    for each in running:
-        each.process.kill()
-        each.end()
 
 
 async def steady(url: str, run_id: str) -> list[Signal]:
@@ -61,10 +42,8 @@ def disturbed(shell: Shell, started: list[Running], run_id: str) -> list[dict[st
 
 @pytest.mark.proves("SIG-28", "SIG-29", "SIG-30", "SIG-31", "G-48", "L0-111")
 async def test_after_a_worker_was_killed_in_mid_answer_the_stream_begins_anew_and_no_follower_misses_or_repeats_anything(
-    tmp_path: Path, database_url: str, database: Database, provider: Provider, started: list[Running]
+    shell: Shell, database_url: str, database: Database, provider: Provider, started: list[Running]
 ) -> None:
-    shutil.copy(Path(__file__).with_name("stream_app.py"), tmp_path)
-    shell = Shell(tmp_path, database_url, env_of(provider))
     run = ("run", "stream_app.py:app", "--run-id", "s")
     first = shell.start(*run)
     started.append(first)

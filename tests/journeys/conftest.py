@@ -1,0 +1,39 @@
+"""Processes of the command line that a journey has started, and the provider that they ask."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faces.cli_support import Running, Shell
+from tests.reach.model_server import Answer, Provider, env_of, serve
+
+WORDS = [f"{n} " for n in range(60)]
+THOUGHT = "let me see what there is to say "
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    """It thinks, and then speaks, slowly: for some six seconds."""
+    with serve(Provider([Answer(WORDS, THOUGHT, between_seconds=0.06)])) as serving:
+        yield serving
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str, provider: Provider) -> Shell:
+    """A folder with the application that asks this provider."""
+    shutil.copy(Path(__file__).with_name("stream_app.py"), tmp_path)
+    return Shell(tmp_path, database_url, env_of(provider))
+
+
+@pytest.fixture
+def started() -> Iterator[list[Running]]:
+    """Those put in here are killed after the test."""
+    running: list[Running] = []
+    yield running
+    for each in running:
+        each.process.kill()
+        each.end()
