@@ -22,6 +22,7 @@ DENIED = "DENIED"
 MODEL_TIMEOUT = "MODEL_TIMEOUT"
 MCP_UNAVAILABLE = "MCP_UNAVAILABLE"
 BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
+RESULT_SCHEMA = "result_schema"  # lower case: it is a word of the tool's own, told to whoever called it
 CANCELED = "CANCELED"
 INTERNAL_ERROR = "INTERNAL_ERROR"
 UNKNOWN = "UNKNOWN"
@@ -48,6 +49,7 @@ CODES = (
     Code(DELEGATION_ERROR, "act", False, "a turn that was delegated to another agent did not succeed"),
     Code(DELEGATION_TIMEOUT, "act", True, "a turn that was delegated did not end before its deadline"),
     Code(IN_DOUBT, "act", False, "an effect began that may happen once, and nobody knows whether it did"),
+    Code(RESULT_SCHEMA, "act", False, "the result of a call does not fit the `result_schema` of its tool"),
     Code(DENIED, "act", False, "somebody who was asked said no, or nobody answered in time"),
     Code(MODEL_TIMEOUT, "act", True, "a model did not answer within `model_timeout_seconds`"),
     Code(MCP_UNAVAILABLE, "act", True, "a server of tools could not be reached"),

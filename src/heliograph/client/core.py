@@ -81,6 +81,9 @@ class Client(ClientPeople):
         check_id(call_id, "a call id", "/call_id")
         if error is not None and result is not None:
             raise InvalidInput("a report has a result or an error, not both", code="invalid_result", path="/error")
+        if isinstance(result, bytes | bytearray | memoryview):
+            raise InvalidInput("a result is JSON, and bytes are none", code="not_json", path="/result",
+                               hint="upload them, and report where they are")  # fmt: skip
         item = {
             "turn_id": turn_id, "call_id": call_id, "token": check_text(token, "a token", "/token"),
             "status": "success" if error is None else "failed",

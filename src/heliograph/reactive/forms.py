@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import jsonschema_rs
+import pydantic
 
-from heliograph.errors import InvalidInput
+from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.state import to_json
 from heliograph.types import Json, JsonObject
 
 
@@ -17,6 +19,20 @@ def validator_of(what: str, schema: Mapping[str, Any], path: str) -> jsonschema_
         return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, validate_formats=True)
     except ValueError as error:
         raise InvalidInput(f"{what} is no JSON Schema: {error}", code="invalid_schema", path=path) from error
+
+
+def schema_of(what: str, form: Any, path: str) -> JsonObject:
+    """The JSON Schema of a form: itself, or of a pydantic model or any other type. Raises InvalidInput."""
+    if isinstance(form, Mapping):
+        schema = to_json(dict(form), path)
+    else:
+        try:
+            schema = pydantic.TypeAdapter(form).json_schema()
+        except (pydantic.errors.PydanticUserError, NameError) as error:
+            raise InvalidInput(f"{what} is a JSON Schema, a pydantic model or another type, not {shown(form)}: "
+                               f"{shown(str(error))}", code="wrong_type", path=path) from None  # fmt: skip
+    assert isinstance(schema, dict)
+    return schema
 
 
 def problems_in(validator: jsonschema_rs.Validator, value: Json, name: str) -> list[str]:

@@ -46,6 +46,7 @@ class Tool:
         again at once, where its effect may be repeated. concurrency: how many calls of it one process makes at a time.
     approval: True, or a rule on the arguments: somebody has to grant the call first. may_edit: who grants may change the
         arguments. approval_seconds: how long that may take.
+    result_schema: what its result has to be, a type or a JSON Schema; one that is not counts as failed.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Tool:
     may_edit: bool = False
     approval_seconds: float | None = None
     in_doubt: InDoubt = "tell"
+    result_schema: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
@@ -77,6 +79,7 @@ def tool(
     *, name: str | None = None, description: str | None = None, effect: ToolEffect = "once",
     timeout_seconds: float | None = 60.0, retries: int = 0, concurrency: int | None = None, approval: Approval = False,
     may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "tell",
+    result_schema: Any = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: `@tool`, or `@tool(effect="idempotent", ...)`; see Tool. Raises InvalidInput."""

@@ -17,6 +17,7 @@ from heliograph.ports import ToolSpec
 from heliograph.reactive.forms import problems_in, validator_of
 from heliograph.reactive.tool import Tool
 from heliograph.tools.context import ToolContext
+from heliograph.turn.results import misfits_of
 from heliograph.types import Json, JsonObject
 
 _MESSAGE_MAX = 2000
@@ -38,6 +39,7 @@ class BoundTool:
         if tool.parameters is not None:
             what = f"what tool {tool.name} has as parameters"
             self._validator = validator_of(what, tool.parameters, f"/tools/{tool.name}/parameters")
+        self.misfits = misfits_of(tool.name, tool.result_schema, f"/tools/{tool.name}/result_schema")
         self.slots = asyncio.Semaphore(tool.concurrency) if tool.concurrency is not None else None
         if tool.function is not None:
             self._context_parameter = _context_parameter(tool.function)

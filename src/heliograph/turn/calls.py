@@ -8,8 +8,8 @@ calls (c1, c2, ...), unless the agent names it, and a recorded call of another t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
@@ -22,6 +22,7 @@ from heliograph.types import Json, JsonObject
 After: TypeAlias = Literal["suspend", "terminate"]
 CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
 Join: TypeAlias = Literal["all", "each"]
+Misfits: TypeAlias = Callable[[Json], Sequence[str]]
 
 CALL_EFFECTS: tuple[CallEffect, ...] = ("pure", "idempotent", "transactional", "once")
 AFTERS: tuple[After, ...] = ("suspend", "terminate")
@@ -46,6 +47,7 @@ class Call:
     effect: CallEffect = "once"
     may_override: bool = False
     needs_token: bool = True
+    result_schema: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,10 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call as the kernel will know it. `tool` is the agent's name for a child, the step's name for an inline call."""
+    """A call as the kernel will know it. `tool` is the agent's name for a child, the step's name for an inline call.
+
+    misfits: why an output is not what was declared, if it is not; the kernel knows nothing of it.
+    """
 
     call_id: str
     step_id: str
@@ -91,6 +96,7 @@ class Asked:
     instance: str | None = None
     context_box_id: str | None = None
     budget: Mapping[str, int] | None = None
+    misfits: Misfits | None = field(default=None, compare=False)
 
 
 class Journal:

@@ -10,6 +10,7 @@ from heliograph.errors import BudgetExceeded, DelegationFailed, StepInDoubt, Too
 from heliograph.records import Wait
 from heliograph.turn.calls import Asked, CallResult, Journal, result_of
 from heliograph.turn.interruptions import Suspended
+from heliograph.turn.results import heard
 from heliograph.types import Json, JsonObject
 from heliograph.worker.steps import Steps
 
@@ -31,13 +32,13 @@ class Asking:
         unresolved = [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)]
         if unresolved:
             await self.suspend(unresolved)
-        return [result_of(wait) for wait in waits if wait is not None]
+        return [heard(call, wait) for call, wait in zip(asked, waits, strict=True) if wait is not None]
 
     async def each(self, asked: Sequence[Asked]) -> AsyncIterator[CallResult]:
         waits = [self._journal.find(call) for call in asked]
-        resolved = [wait for wait in waits if wait is not None and _is_resolved(wait)]
-        for wait in sorted(resolved, key=lambda each: each.resolved_position or 0):
-            yield result_of(wait)
+        resolved = [(call, wait) for call, wait in zip(asked, waits, strict=True) if wait and _is_resolved(wait)]
+        for call, wait in sorted(resolved, key=lambda each: each[1].resolved_position or 0):
+            yield heard(call, wait)
         if len(resolved) < len(asked):
             await self.suspend(
                 [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)], each=True

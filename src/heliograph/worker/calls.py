@@ -30,6 +30,7 @@ from heliograph.turn.calls import (
     check_timeout,
 )
 from heliograph.turn.interruptions import Defer, check_seconds
+from heliograph.turn.results import misfits_of
 from heliograph.types import Json
 from heliograph.worker.asking import Asking
 from heliograph.worker.held import Held
@@ -53,7 +54,7 @@ class Calls(People):
     def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0,
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
-        needs_token: bool = True,
+        needs_token: bool = True, result_schema: Any = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Call a tool that works elsewhere, and wait for its result: the turn is suspended and holds nothing.
 
@@ -61,9 +62,10 @@ class Calls(People):
         recorded. timeout: seconds until it counts as failed. call_id: in place of its place in the order of calls.
         after: "terminate" makes the result the turn's own, without running the function again. may_override: the tool
         may decide that by its result. needs_token: False lets anybody report who may report at all and knows the turn
-        and the call, also before it is made. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
+        and the call, also before it is made. result_schema: a type or a JSON Schema; a result that does not fit it is a
+        failure with the code `result_schema`. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
         """
-        call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token)
+        call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema)
         return self._asking.value(self._tools([call])[0])
 
     def calls(self, calls: Sequence[Call | Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
@@ -151,7 +153,8 @@ class Calls(People):
                                path="/arguments")  # fmt: skip
         return Asked(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(given), "/arguments"),
                      check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
-                     bool(call.needs_token))  # fmt: skip
+                     bool(call.needs_token),
+                     misfits=misfits_of(tool, call.result_schema, "/result_schema"))  # fmt: skip
 
     def _delegation(self, child: Delegation, step_id: str) -> Asked:
         if child.agent not in self._workflow.agents:

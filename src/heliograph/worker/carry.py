@@ -23,6 +23,7 @@ from heliograph.tools.context import ToolContext
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import failed, told_of
 from heliograph.turn.people import Question, answer_of, granted
+from heliograph.turn.results import check_result
 from heliograph.types import Json, JsonObject
 from heliograph.worker.asking import Asking
 from heliograph.worker.builtin import agent_of, builtin_specs, question_of
@@ -213,22 +214,27 @@ class Carrier:
                 return await self._asking.steps.fail(asked, "RESULT_TOO_LARGE", f"it {did}; {error.message}")
 
     async def _tried(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Json:
-        world, seconds = self._held.kit.world, tool.tool.timeout_seconds
+        world = self._held.kit.world
         for attempt in range(1, tool.tool.retries + 1):
             try:
-                return to_json(await world.within(seconds, tool.call(context, arguments, world.run_sync)))
+                return await self._once(tool, context, arguments)
             except HeliographError as error:
                 if not error.recoverable and not isinstance(error, TurnTimedOut):
                     raise
             except Exception:  # noqa: S110  it is tried again; what the last try raises is told
                 pass
             await world.sleep(backoff_seconds(attempt, jitter_of(context.idempotency_key, attempt)))
-        return to_json(await world.within(seconds, tool.call(context, arguments, world.run_sync)))
+        return await self._once(tool, context, arguments)
+
+    async def _once(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Json:
+        world = self._held.kit.world
+        result = await world.within(tool.tool.timeout_seconds, tool.call(context, arguments, world.run_sync))
+        return check_result(tool.tool.name, tool.misfits, to_json(result))
 
     def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
         made = tool.tool
         return Asked(f"m{step}-{n + 1}", self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
-                     made.effect)  # fmt: skip
+                     made.effect, misfits=tool.misfits)  # fmt: skip
 
     def _approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
         made = tool.tool

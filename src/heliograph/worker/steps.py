@@ -24,6 +24,7 @@ from heliograph.errors import (
     KernelRefused,
     StepInDoubt,
     StoreUnavailable,
+    ToolFailed,
     TurnTimedOut,
     told,
 )
@@ -192,7 +193,7 @@ class Steps:
         except StepInDoubt as error:  # the function says so itself: it was cut off from whoever does it
             return CallResult(asked.call_id, "unknown", None, _error(error.code, error.message, is_recoverable=False))
         except HeliographError as error:
-            code = error.code if error.code.isupper() else TOOL_ERROR
+            code = error.code if error.code.isupper() or isinstance(error, ToolFailed) else TOOL_ERROR  # a tool's own
             return CallResult(
                 asked.call_id, "failed", None, _error(code, error.message, is_recoverable=error.recoverable)
             )
