@@ -65,6 +65,7 @@ PUBLIC = [
     "external_tool",
     "open_runtime",
     "tool",
+    "untrusted",
 ]
 
 HEAVY = ("asyncpg", "pydantic", "pydantic_ai", "rich", "nats", "asyncio")

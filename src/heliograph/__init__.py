@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from heliograph.turn.calls import Call, CallResult, Delegation
     from heliograph.turn.interruptions import Defer
     from heliograph.turn.people import Grant
+    from heliograph.turn.untrusted import untrusted
     from heliograph.worker.context import Context
 
 # Loaded when first used: `helio --help` and a program that only defines agents load no driver and no model library.
@@ -86,6 +87,7 @@ _HOMES = {
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
     "heliograph.turn.interruptions": ("Defer",),
     "heliograph.turn.people": ("Grant",),
+    "heliograph.turn.untrusted": ("untrusted",),
     "heliograph.worker.context": ("Context",),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
@@ -148,6 +150,7 @@ __all__ = [
     "external_tool",
     "open_runtime",
     "tool",
+    "untrusted",
 ]  # fmt: skip
 
 

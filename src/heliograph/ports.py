@@ -44,12 +44,16 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """What came of one tool call of the message before. A message with calls is followed by one of these for each."""
+    """What came of one tool call of the message before. A message with calls is followed by one of these for each.
+
+    is_untrusted: it comes from outside, and is put to a model as `heliograph.untrusted` makes it (S9).
+    """
 
     tool_call_id: str
     tool: str
     content: Json
     is_error: bool = False
+    is_untrusted: bool = False
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
@@ -61,6 +65,7 @@ class ModelRequest:
 
     output: None for text, or a type that the answer is validated into. tools: what the model may call instead.
     output_tokens_max: the longest answer that the provider may give, thinking included; None for its own limit.
+    has_untrusted: among the results there are, or may be, some from outside.
     """
 
     messages: tuple[Message, ...]
@@ -68,6 +73,7 @@ class ModelRequest:
     output: Any = None
     tools: tuple[ToolSpec, ...] = ()
     output_tokens_max: int | None = None
+    has_untrusted: bool = False
 
     @property
     def prompt(self) -> str:
@@ -126,13 +132,17 @@ class Harness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A memory that was found. agent: whose it is; None: the project's. rank: how well it fits; larger is better."""
+    """A memory that was found. agent: whose it is; None: the project's. rank: how well it fits; larger is better.
+
+    trust: what others wrote is data, and no instruction; see `heliograph.untrusted`.
+    """
 
     memory_id: str
     text: str
     agent: str | None = None
     metadata: JsonObject = field(default_factory=dict)
     rank: float = 0.0
+    trust: str = "untrusted"
 
 
 class Memory(Protocol):

@@ -65,7 +65,7 @@ def script(request: ModelRequest) -> Any:
 async def main() -> None:
     app = Heliograph("kill9-tools")
     app.prompt_agent("worker", "Go.", model=ScriptedModel(script), activate_on=["workflow:start"], updates="told",
-                     tools=[mark, book, MCPServer([sys.executable, SERVER], name="own", tools=["pid"], effect="pure")])  # fmt: skip
+                     tools=[mark, book, MCPServer([sys.executable, SERVER], name="own", tools=["pid"], effect="pure", trusted=True)])  # fmt: skip
     result = await app.run({}, run_id=sys.argv[1], lease_seconds=2.0)
     print(result.state["told"])
 

@@ -375,7 +375,7 @@ async def test_turns_share_one_program_of_an_mcp_server_and_only_what_it_was_all
 
 
 async def test_a_server_that_dies_in_the_middle_is_an_error_for_the_model_and_serves_again(rig: Rig) -> None:
-    server = MCPServer([sys.executable, OWN], name="own", timeout_seconds=20)
+    server = MCPServer([sys.executable, OWN], name="own", timeout_seconds=20, trusted=True)
     script = Script([called("die")], [called("add", a=1, b=2)])
     result = await rig.run(app_of(script, server))
     assert result.outcome == "success"

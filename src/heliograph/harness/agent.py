@@ -24,6 +24,7 @@ from heliograph.harness.pydantic import (
     settings_of,
 )
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
+from heliograph.turn.untrusted import system_of
 from heliograph.types import Json
 
 
@@ -57,7 +58,7 @@ class AgentHarness:
         text, thinking, result = "", "", None
         try:
             async with self._agent.run_stream_events(
-                message_history=messages_of(request, has_system=False), instructions=request.system, deps=self._deps,
+                message_history=messages_of(request, has_system=False), instructions=system_of(request), deps=self._deps,
                 output_type=[output, DeferredToolRequests] if request.tools else output,
                 toolsets=[ExternalToolset(definitions(request))] if request.tools else None,
                 model_settings=settings_of(request, self._agent.model),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -44,6 +43,7 @@ from heliograph.ports import (
     ToolMessage,
     UserMessage,
 )
+from heliograph.turn.untrusted import system_of, told_text
 from heliograph.types import Json, JsonObject
 
 _OUTPUT_TOOL = "final_result"
@@ -130,24 +130,22 @@ def _without_hidden_retries(model: Model) -> Model:
 def messages_of(request: ModelRequest, *, has_system: bool = True) -> list[ModelMessage]:
     """The conversation as pydantic-ai has it: neighbouring messages to the model are parts of one."""
     found: list[ModelMessage] = []
-    parts: list[Any] = [SystemPromptPart(request.system)] if request.system and has_system else []
+    system = system_of(request) if has_system else None
+    parts: list[Any] = [SystemPromptPart(system)] if system else []
     for message in request.messages:
         match message:
             case UserMessage(content):
                 parts.append(UserPromptPart(content))
-            case ToolMessage(call_id, tool, content, is_error):
-                parts.append(ToolReturnPart(tool, _told(content), call_id, outcome="failed" if is_error else "success"))
+            case ToolMessage(call_id, tool, _, is_error):
+                # as text: pydantic-ai reads more into lists and objects, such as links to pictures to be fetched
+                told = told_text(message)
+                parts.append(ToolReturnPart(tool, told, call_id, outcome="failed" if is_error else "success"))
             case AssistantMessage():
                 if parts:
                     found.append(ModelMessageRequest(parts=parts))
                 found += _answered(message)
                 parts = _untaken(found[-1])
     return [*found, ModelMessageRequest(parts=parts)] if parts else found
-
-
-def _told(content: Json) -> str:
-    """A result as text: pydantic-ai reads more into lists and objects, such as links to pictures to be fetched."""
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
 def _answered(message: AssistantMessage) -> list[ModelMessage]:

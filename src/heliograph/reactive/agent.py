@@ -35,6 +35,7 @@ Effect = Literal["idempotent", "once"]
 PRIORITIES = ("low", "normal", "high", "critical")
 EFFECTS = ("idempotent", "once")
 OUTPUT_TOKENS_MAX = 10_000_000
+AFTER_UNTRUSTED = ("confirm", "allow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class AgentSpec:
     input and of output, where the harness does not know it.
 
     `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
+    `after_untrusted`: once it has read what strangers wrote (see Tool.trusted), a call that has an effect has to be granted
+    by a person ("confirm"), or is made ("allow").
     """
 
     name: str
@@ -86,6 +89,7 @@ class AgentSpec:
     max_output_tokens: int | None = None
     price: tuple[float, float] | None = None
     budget: Mapping[str, int | float] | None = None
+    after_untrusted: str = "confirm"
     version: str = "1"
     when_arity: int = field(default=1)
 
@@ -134,6 +138,7 @@ def define_agent(
     max_output_tokens: int | None = None,
     price: Mapping[str, float] | None = None,
     budget: Mapping[str, int | float] | None = None,
+    after_untrusted: str = "confirm",
     version: str = "1",
     **unknown: Any,
 ) -> AgentSpec:
@@ -156,6 +161,7 @@ def define_agent(
     check_work(name, run, prompt, model, system)
     check_one_of(name, "priority", priority, PRIORITIES)
     check_one_of(name, "effect", effect, EFFECTS)
+    check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
     check_seconds_of(name, timeout_seconds=timeout_seconds, ttl_seconds=ttl_seconds)
     check_number(name, "max_attempts", max_attempts, 1, 1000, whole=True)
     check_number(name, "retries", retries, 0, 1000, whole=True)
@@ -183,7 +189,8 @@ def define_agent(
         tools=has_tools, agents=asked, max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
         model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
-        budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), version=version,
+        budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
+        version=version,
     )  # fmt: skip
 
 

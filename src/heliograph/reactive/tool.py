@@ -47,6 +47,9 @@ class Tool:
     approval: True, or a rule on the arguments: somebody has to grant the call first. may_edit: who grants may change the
         arguments. approval_seconds: how long that may take.
     result_schema: what its result has to be, a type or a JSON Schema; one that is not counts as failed.
+    trusted: False where its results hold what strangers wrote, as web pages and mails do: they reach a model in a frame,
+        and what has an effect after that follows the agent's `after_untrusted`. Tools that work elsewhere and MCP servers are
+        not trusted unless that is said.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Tool:
     approval_seconds: float | None = None
     in_doubt: InDoubt = "tell"
     result_schema: Any = None
+    trusted: bool = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
@@ -79,7 +83,7 @@ def tool(
     *, name: str | None = None, description: str | None = None, effect: ToolEffect = "once",
     timeout_seconds: float | None = 60.0, retries: int = 0, concurrency: int | None = None, approval: Approval = False,
     may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "tell",
-    result_schema: Any = None,
+    result_schema: Any = None, trusted: bool = True,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: `@tool`, or `@tool(effect="idempotent", ...)`; see Tool. Raises InvalidInput."""
@@ -94,7 +98,7 @@ def external_tool(name: str, description: str, parameters: Mapping[str, Any] | N
     parameters: the JSON Schema of its arguments. The rest: see Tool. Raises InvalidInput.
     """
     schema: dict[str, Any] = {"type": "object", "properties": {}} if parameters is None else dict(parameters)
-    return check_tool(Tool(name, None, description, schema, **options))
+    return check_tool(Tool(name, None, description, schema, **{"trusted": False, **options}))
 
 
 def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
@@ -164,6 +168,7 @@ def check_tool(made: Tool) -> Tool:
            "is None or a whole number from 1 to 10000", made.concurrency)  # fmt: skip
     _check(name, "approval", isinstance(made.approval, bool) or callable(made.approval),
            "is True, False or a function of the arguments", made.approval)  # fmt: skip
+    _check(name, "trusted", isinstance(made.trusted, bool), "is True or False", made.trusted)
     if made.retries and made.effect not in ("pure", "idempotent"):
         raise InvalidInput(f"tool {name}: what may happen only {made.effect} cannot have retries; say effect='idempotent' "
                            "where it may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip

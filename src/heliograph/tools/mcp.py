@@ -31,7 +31,7 @@ class MCPServer:
         it for single tools. trusts_annotations: believe the server's own readOnlyHint (pure) and idempotentHint.
     timeout_seconds: of one call. connect_seconds: to start or reach the server.
     approval: True, a rule on the arguments, or the names of the tools that somebody has to grant. concurrency: calls of
-        one tool at a time. in_doubt: see Tool.
+        one tool at a time. in_doubt, trusted: see Tool.
     """
 
     command: Sequence[str] | None = None
@@ -50,6 +50,7 @@ class MCPServer:
     approval: Approval | Collection[str] = False
     concurrency: int | None = None
     in_doubt: Any = "tell"
+    trusted: bool = False
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
@@ -110,6 +111,7 @@ class MCPServer:
         return Tool(
             _name(self.prefix + offered.name), call, offered.description[:_DESCRIPTION_MAX], offered.parameters, effect=effect,
             timeout_seconds=self.timeout_seconds, concurrency=self.concurrency, approval=approval, in_doubt=self.in_doubt,
+            trusted=self.trusted,
         )  # fmt: skip
 
     def _hinted(self, offered: Offered) -> ToolEffect:

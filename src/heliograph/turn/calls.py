@@ -80,7 +80,8 @@ class CallResult:
 class Asked:
     """A call as the kernel will know it. `tool` is the agent's name for a child, the step's name for an inline call.
 
-    misfits: why an output is not what was declared, if it is not; the kernel knows nothing of it.
+    misfits: why an output is not what was declared, if it is not. is_untrusted: its input may follow what strangers wrote.
+    The kernel knows nothing of either.
     """
 
     call_id: str
@@ -97,6 +98,7 @@ class Asked:
     context_box_id: str | None = None
     budget: Mapping[str, int] | None = None
     misfits: Misfits | None = field(default=None, compare=False)
+    is_untrusted: bool = False
 
 
 class Journal:

@@ -84,12 +84,13 @@ def reply_of(record: Json) -> ModelReply:
                       calls, found["cost_usd"], found["raw"])  # fmt: skip
 
 
-def told_of(call: ToolCall, result: CallResult) -> ToolMessage:
+def told_of(call: ToolCall, result: CallResult, *, is_untrusted: bool = False) -> ToolMessage:
     """What a model is told of a call that was made."""
     if result.status == "success":
-        return ToolMessage(call.id, call.tool, result.output)
+        return ToolMessage(call.id, call.tool, result.output, is_untrusted=is_untrusted)
     error = result.error or {}
-    return failed(call, f"{error.get('code') or result.status}: {error.get('message') or 'it did not succeed'}")
+    why = f"{error.get('code') or result.status}: {error.get('message') or 'it did not succeed'}"
+    return ToolMessage(call.id, call.tool, why, is_error=True, is_untrusted=is_untrusted)
 
 
 def failed(call: ToolCall, why: str) -> ToolMessage:

@@ -19,12 +19,11 @@ _MESSAGE_MAX = 2000
 _Drafted = Callable[[str, Json, int | str], Draft]
 
 
-async def ask(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelReply:
+async def ask(held: Held, request: ModelRequest) -> ModelReply:
     """The answer of the agent's model; of the next one, where it has several and one fails.
 
     Raises HarnessError where all fail, each after its harness:error: one that may pass, if there is one.
     """
-    request = request_of(held, messages, tools)
     failed: list[HarnessError] = []
     for model in models_of(held):
         held.halt.check()
@@ -39,9 +38,11 @@ def models_of(held: Held) -> Sequence[Any]:
     return held.spec.model if isinstance(held.spec.model, list | tuple) else [held.spec.model]
 
 
-def request_of(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> ModelRequest:
+def request_of(
+    held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, has_untrusted: bool = False
+) -> ModelRequest:
     spec = held.spec
-    return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens)
+    return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens, has_untrusted)
 
 
 async def ask_one(held: Held, harness: Harness, request: ModelRequest) -> ModelReply:

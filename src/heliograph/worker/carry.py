@@ -29,6 +29,7 @@ from heliograph.worker.asking import Asking
 from heliograph.worker.builtin import agent_of, builtin_specs, question_of
 from heliograph.worker.doubt import check_doubt, decided_doubt, question_of_doubt
 from heliograph.worker.held import Held
+from heliograph.worker.trust import Trust, is_untrusted
 
 _INSTANCE_MAX = 160
 _TOO_LARGE = "payload_too_large"
@@ -63,6 +64,7 @@ class Carrier:
         self._tools: dict[str, BoundTool] = {}
         self._builtin: dict[str, ToolSpec] = {}
         self._results: dict[str, Json] = {}
+        self.trust = Trust(held)
 
     async def open(self) -> None:
         """Find the tools. Raises what opening a server of tools raises, InvalidInput."""
@@ -75,6 +77,7 @@ class Carrier:
                     raise InvalidInput(f"agent {spec.name} has two tools named {tool.name}; give one of them another name, "
                                        "or its server a prefix", code="duplicate_entry")  # fmt: skip
                 self._tools[tool.name] = toolbox.bound(tool)
+                self.trust.offer(tool)
 
     @property
     def specs(self) -> list[ToolSpec]:
@@ -107,7 +110,7 @@ class Carrier:
                 elif call.tool in self._tools:
                     tool = self._tools[call.tool]
                     arguments = tool.checked(call.arguments)
-                    if tool.tool.needs_approval(arguments):
+                    if tool.tool.needs_approval(arguments) or self.trust.must_ask(tool.tool):
                         approvals[n] = tool, arguments
                         waits[n] = self._approval(step, n, tool, arguments)
                     elif tool.tool.function is None:
@@ -124,8 +127,9 @@ class Carrier:
         answers |= await self._done_here(step, calls, here)
         if waits:
             results = dict(zip(waits, await self._asking.all(list(waits.values())), strict=True))
-            answers |= {n: _heard(calls[n], waits[n], results[n]) for n in waits if n not in approvals}
+            answers |= {n: self._heard(calls[n], waits[n], results[n]) for n in waits if n not in approvals}
             answers |= await self._decided(step, calls, approvals, waits, results)
+        self.trust.hear(calls, answers)
         for n, call in enumerate(calls):
             if not answers[n].is_error:
                 self._results[call.tool] = answers[n].content
@@ -152,7 +156,7 @@ class Carrier:
         answers |= await self._done_here(step, calls, here)
         if elsewhere:
             for n, result in zip(elsewhere, await self._asking.all(list(elsewhere.values())), strict=True):
-                answers[n] = told_of(calls[n], result)
+                answers[n] = self._told(calls[n], result)
         return answers
 
     async def _done_here(
@@ -164,7 +168,7 @@ class Carrier:
         results = dict(zip(here, done, strict=True))
         for n, result in results.items():
             check_doubt(here[n][0].tool, result)
-        return {n: told_of(calls[n], result) for n, result in (await self._decided_doubts(here, results)).items()}
+        return {n: self._told(calls[n], result) for n, result in (await self._decided_doubts(here, results)).items()}
 
     async def _decided_doubts(
         self, here: Mapping[int, tuple[BoundTool, dict[str, Any]]], results: dict[int, CallResult]
@@ -187,7 +191,21 @@ class Carrier:
     def _recorded(self, step: int, n: int, call: ToolCall) -> ToolMessage | None:
         """What is recorded of a call that could not be made now: its tool, or the schema of that, has changed since."""
         result = self._asking.recorded(Asked(f"m{step}-{n + 1}", "", call.tool, "inline"))
-        return None if result is None else told_of(call, result)
+        return None if result is None else self._told(call, result)
+
+    def _told(self, call: ToolCall, result: CallResult) -> ToolMessage:
+        return told_of(call, result, is_untrusted=is_untrusted(self._tools, call))
+
+    def _heard(self, call: ToolCall, asked: Asked, result: CallResult) -> ToolMessage:
+        """What a model is told of what was done elsewhere; of what people said, only what is an answer."""
+        if asked.kind != "human":
+            return self._told(call, result)
+        if result.status in ("success", "failed"):
+            try:
+                answer_of(Question.of(asked.input), "the question", result)
+            except ToolFailed as error:
+                return failed(call, error.message)
+        return told_of(call, result)
 
     def _asked(self, call_id: str, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
         made = tool.tool
@@ -238,7 +256,8 @@ class Carrier:
 
     def _approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
         made = tool.tool
-        question = Question("decision", f"May {self._held.claimed.agent} call {made.name}?", arguments, made.may_edit,
+        warning = f" It has read what strangers wrote: {self.trust.told}." if self.trust.has_read else ""
+        question = Question("decision", f"May {self._held.claimed.agent} call {made.name}?{warning}", arguments, made.may_edit,
                             form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
         return Asked(f"m{step}-{n + 1}-approval", self._journal.new_step(), made.name, "human", question.record(),
                      made.approval_seconds, needs_token=False)  # fmt: skip
@@ -250,7 +269,8 @@ class Carrier:
                          _seconds(self._held.spec.asks_human), needs_token=False)  # fmt: skip
         instance = f"{self._held.claimed.turn_id}-{call_id}"[-_INSTANCE_MAX:]
         agent, task = agent_of(call)
-        return Asked(call_id, step_id, agent, "child", task, None, "idempotent", instance=instance)
+        return Asked(call_id, step_id, agent, "child", task, None, "idempotent", instance=instance,
+                     is_untrusted=self.trust.has_read)  # fmt: skip
 
     def _submit(self, call: ToolCall, *, is_alone: bool) -> None:
         """Raises Submitted, or BadArguments for what cannot be a result."""
@@ -270,17 +290,6 @@ def _allowed(tool: BoundTool, asked: Asked, result: CallResult) -> dict[str, Any
     question = Question.of(asked.input)
     leave = granted(question, tool.tool.name, result)
     return leave.arguments if leave.arguments == question.arguments else tool.checked(leave.arguments)
-
-
-def _heard(call: ToolCall, asked: Asked, result: CallResult) -> ToolMessage:
-    """What a model is told of what was done elsewhere; of what people said, only what is an answer."""
-    if asked.kind != "human" or result.status not in ("success", "failed"):
-        return told_of(call, result)
-    try:
-        answer_of(Question.of(asked.input), "the question", result)
-    except ToolFailed as error:
-        return failed(call, error.message)
-    return told_of(call, result)
 
 
 def _seconds(asks_human: bool | float) -> float | None:

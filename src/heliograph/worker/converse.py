@@ -12,12 +12,12 @@ from typing import Any
 
 from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.errors import BudgetExceeded, HarnessError
-from heliograph.ports import ModelReply
+from heliograph.ports import ModelReply, ModelRequest
 from heliograph.reactive.template import substitute
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import Conversation, Spent, deferrals_of, is_empty, record_of, reply_of
 from heliograph.types import Json, JsonObject
-from heliograph.worker.ask import ask
+from heliograph.worker.ask import ask, request_of
 from heliograph.worker.asking import Asking
 from heliograph.worker.carry import Carrier, Submitted, submits
 from heliograph.worker.context import Context
@@ -52,7 +52,8 @@ async def _converse(held: Held, journal: Journal, talk: Conversation) -> Answer:
     spec, asking = held.spec, Asking(journal, Steps(held))
     spender = Spender(held, journal, asking) if has_budget_for_models(held) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(held)):
-        reply = await (ask(held, talk.messages) if spender is None else spender.ask(1, talk.messages))
+        request = request_of(held, talk.messages)
+        reply = await (ask(held, request) if spender is None else spender.ask(1, request))
         if is_empty(reply):
             raise HarnessError("the model answered with nothing", recoverable=True)
         talk.hear(reply)
@@ -60,10 +61,11 @@ async def _converse(held: Held, journal: Journal, talk: Conversation) -> Answer:
     carrier = Carrier(held, journal, asking)
     await carrier.open()
     for step in range(1, spec.max_steps + 1):
+        request = request_of(held, talk.messages, carrier.specs, has_untrusted=carrier.trust.may_have_read)
         if spender is None:
-            reply = await _asked(held, journal, asking, carrier, talk, step)
+            reply = await _asked(held, journal, asking, carrier, step, request)
         else:
-            reply = await spender.ask(step, talk.messages, carrier.specs)
+            reply = await spender.ask(step, request)
         talk.hear(reply)
         if reply.tool_calls:
             try:
@@ -82,7 +84,7 @@ async def _converse(held: Held, journal: Journal, talk: Conversation) -> Answer:
 
 
 async def _asked(
-    held: Held, journal: Journal, asking: Asking, carrier: Carrier, talk: Conversation, step: int
+    held: Held, journal: Journal, asking: Asking, carrier: Carrier, step: int, request: ModelRequest
 ) -> ModelReply:
     """The model's next answer: the recorded one, or a new one, recorded unless the turn ends with it."""
     asked = Asked(f"m{step}", journal.new_step(), MODEL, "inline", effect="idempotent")
@@ -90,7 +92,7 @@ async def _asked(
     if known is not None and known.status == "success":
         journal.deferrals_before = deferrals_of(known.output)
         return reply_of(known.output)
-    reply = await ask(held, talk.messages, carrier.specs)
+    reply = await ask(held, request)
     if reply.tool_calls or is_empty(reply) or carrier.must_end_with is not None:
         record = record_of(reply, held.claimed.defers)
         await asking.steps.record(asked, CallResult(asked.call_id, "success", record), [])

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError, shown
-from heliograph.ports import Harness, Message, ModelReply, ModelRequest, ToolSpec
+from heliograph.ports import Harness, ModelReply, ModelRequest
 from heliograph.reactive.budget import MICROS_PER_USD
 from heliograph.records import Lack
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import deferrals_of, record_of, reply_of
 from heliograph.turn.estimate import input_tokens_at_most
 from heliograph.types import JsonObject
-from heliograph.worker.ask import ask_one, models_of, request_of
+from heliograph.worker.ask import ask_one, models_of
 from heliograph.worker.asking import Asking
 from heliograph.worker.held import Held
 
@@ -49,12 +49,12 @@ class Spender:
         self._asking = asking
         self._kinds = [kind for kind in _KINDS if kind in (held.claimed.budget or {})]
 
-    async def ask(self, step: int, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelReply:
+    async def ask(self, step: int, request: ModelRequest) -> ModelReply:
         """The model's answer to question `step`: the recorded one, or a new one, which is recorded whatever it is.
 
         Raises BudgetExceeded where a budget has too little left, and what `ask` raises.
         """
-        request, step_id = request_of(self._held, messages, tools), self._journal.new_step()
+        step_id = self._journal.new_step()
         tries, failed = 1, list[HarnessError]()
         while (known := self._asking.recorded(asked := _asked(step, step_id, tries))) is not None:
             if known.status == "success":

@@ -13,6 +13,7 @@ from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried
 from heliograph.turn.calls import DELEGATION, Asked
 from heliograph.turn.events import Postpone, Suspend
+from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
 from heliograph.worker.held import Held
 from heliograph.worker.kit import Kit, gate_of, owned
@@ -96,6 +97,8 @@ def _announced(held: Held, asked: Asked) -> list[Draft]:
         said: JsonObject = {"id": asked.call_id, "name": asked.tool, "input": carried(asked.input)}
         return [Draft("tool:call", said, claimed.agent, claimed.activation_id, now)]
     task: JsonObject = {"id": asked.call_id, "target_agent": asked.tool, "task": asked.input}
+    if asked.is_untrusted:
+        task["trust"] = UNTRUSTED
     return [Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now),
             Draft("agent:activated", {"agent": asked.tool}, asked.tool, claimed.activation_id, now)]  # fmt: skip
 
