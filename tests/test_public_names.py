@@ -43,6 +43,7 @@ PUBLIC = [
     "RunResult",
     "Runtime",
     "ScriptedModel",
+    "Secret",
     "SetupError",
     "Signal",
     "Source",
@@ -64,6 +65,7 @@ PUBLIC = [
     "define_agent",
     "external_tool",
     "open_runtime",
+    "secret",
     "tool",
     "untrusted",
 ]

@@ -49,10 +49,12 @@ if TYPE_CHECKING:
     from heliograph.reactive.tool import Tool, external_tool, tool
     from heliograph.records import Card
     from heliograph.runtime import RunResult, Runtime, open_runtime
+    from heliograph.secrets import Secret
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
     from heliograph.tools.context import ToolContext
     from heliograph.tools.mcp import MCPServer
+    from heliograph.tools.secrets import secret
     from heliograph.turn.calls import Call, CallResult, Delegation
     from heliograph.turn.interruptions import Defer
     from heliograph.turn.people import Grant
@@ -80,10 +82,12 @@ _HOMES = {
     "heliograph.reactive.tool": ("Tool", "external_tool", "tool"),
     "heliograph.records": ("Card",),
     "heliograph.runtime": ("RunResult", "Runtime", "open_runtime"),
+    "heliograph.secrets": ("Secret",),
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),
     "heliograph.tools.context": ("ToolContext",),
     "heliograph.tools.mcp": ("MCPServer",),
+    "heliograph.tools.secrets": ("secret",),
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
     "heliograph.turn.interruptions": ("Defer",),
     "heliograph.turn.people": ("Grant",),
@@ -128,6 +132,7 @@ __all__ = [
     "RunResult",
     "Runtime",
     "ScriptedModel",
+    "Secret",
     "SetupError",
     "Signal",
     "Source",
@@ -149,6 +154,7 @@ __all__ = [
     "define_agent",
     "external_tool",
     "open_runtime",
+    "secret",
     "tool",
     "untrusted",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from heliograph.codes import USER_INTERRUPT
 from heliograph.errors import InvalidInput, NotFound, shown
 from heliograph.reactive.agent import PRIORITIES, AgentSpec, Effect, define_agent
+from heliograph.reactive.function import check_function
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from heliograph.client import StopResult
     from heliograph.ports import Memory
     from heliograph.runtime import RunResult
+    from heliograph.secrets import Resolver
     from heliograph.signals.model import Signal
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,12 +38,13 @@ class Heliograph:
     max_activations: the most turns of one run, a guard against loops (G-47).
     deps: whatever the tools need, such as clients and settings; they find it in `ToolContext.deps`.
     memory: where agents keep what outlives their runs; None for full text in the database.
+    secrets: `(name) -> value or None`, asked for `secret://name` before the environment is.
     """
 
     def __init__(
         self, name: str, *, state: Any = None, reducers: Mapping[str, Reducer] | None = None,
         end_when: Callable[[Any], bool] | None = None, max_activations: int = 1000, deps: Any = None,
-        memory: Memory | None = None,
+        memory: Memory | None = None, secrets: Resolver | None = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
             raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(repr(name))}",
@@ -55,6 +58,9 @@ class Heliograph:
         self._max_activations = max_activations
         self._deps = deps
         self._memory = _check_memory(memory)
+        if secrets is not None:
+            check_function(secrets, "secrets", "/secrets", "the name")
+        self._secrets = secrets
         self._agents: dict[str, AgentSpec] = {}
 
     def agent(
@@ -126,7 +132,7 @@ class Heliograph:
     def workflow(self) -> Workflow:
         """The application as the runtime sees it, checked as a whole."""
         return build_workflow(Workflow(self.name, dict(self._agents), self._shape, self._reducers, self._end_when,
-                                       self._max_activations, self._deps, self._memory))  # fmt: skip
+                                       self._max_activations, self._deps, self._memory, self._secrets))  # fmt: skip
 
     async def run(
         self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,

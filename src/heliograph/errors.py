@@ -38,6 +38,7 @@ from heliograph.codes import (
     TOOL_TIMEOUT,
     UNKNOWN,
 )
+from heliograph.redaction import redacted_text
 
 
 class HeliographError(Exception):
@@ -217,7 +218,7 @@ class TurnTimedOut(HeliographError):
 
 def shown(value: object, limit: int = 80) -> str:
     """`value` as an error message may carry it: one line, control characters escaped, cut at `limit`."""
-    text = value if isinstance(value, str) else repr(value)
+    text = redacted_text(value if isinstance(value, str) else repr(value))  # before it is cut: half a secret is one
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

@@ -26,6 +26,7 @@ from heliograph.ledger.reader import Reader
 from heliograph.reactive.function import check_function
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
+from heliograph.redaction import guard_logs, keep_keys_out
 from heliograph.signals.model import Signal
 from heliograph.tools.toolbox import Toolbox
 from heliograph.worker.kit import Kit
@@ -223,6 +224,8 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     Raises SetupError, StoreUnavailable, or Refused where the schema is missing or of another version.
     """
     settings = settings or read_settings(os.environ)
+    keep_keys_out(os.environ)
+    guard_logs()
     async with open_database(settings) as database:
         await _check_schema(database, installs=settings.database_url is None)
         world = RealWorld(database)

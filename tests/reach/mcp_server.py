@@ -31,6 +31,12 @@ def env() -> list[str]:
 
 
 @server.tool()
+def variable(name: str) -> str:
+    """The value of one of them."""
+    return os.environ.get(name, "")
+
+
+@server.tool()
 def die(path: str = "") -> str:
     """Die in the middle of the call; with a path, only where there is no such file yet."""
     if path and os.path.exists(path):

@@ -109,6 +109,18 @@ async def test_a_program_gets_its_own_variables_and_none_of_ours(monkeypatch: py
     assert "HELIOGRAPH_DATABASE_URL" not in names
 
 
+@pytest.mark.proves("S13")
+async def test_a_secret_reaches_the_server_by_its_name_and_nobody_sees_it_before() -> None:
+    server = own(env={"KEY": "Bearer secret://crm"}, secrets=lambda name: f"the value of {name}")
+    assert "the value" not in repr(server)
+    async with server.open_tools() as tools:
+        variable = by_name(tools)["variable"]
+        assert await variable(name="KEY") == {"result": "Bearer the value of crm"}
+    with pytest.raises(SetupError, match="there is no secret crm"):
+        async with own(env={"KEY": "secret://crm"}).open_tools():
+            pass
+
+
 async def test_an_author_lets_tools_through_names_them_and_says_what_may_happen_twice() -> None:
     server = own(
         tools=["add", "pid", "text"], prefix="own_", trusts_annotations=True, approval=["text"], in_doubt="fail"

@@ -10,6 +10,7 @@ import msgspec
 
 from heliograph.errors import HeliographError, InvalidInput, KernelRefused, NotFound, SetupError, StoreUnavailable
 from heliograph.ledger.kernel import KERNEL
+from heliograph.redaction import is_clean, redacted
 
 _JSONB_VERSION = b"\x01"
 # SQLSTATE classes after which the same call may well succeed (kernel.md section 7, rule 10)
@@ -54,9 +55,7 @@ class Database:
         """One kernel function in one transaction; see `kernel.KERNEL` for its arguments."""
         definition = KERNEL[function]
         try:
-            values = [
-                msgspec.json.encode(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)
-            ]
+            values = [encoded(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
             raw = await self._pool.fetchval(definition.statement(), *values)
         except Exception as error:
             raise explain(error, f"heliograph.{function}") from error
@@ -77,6 +76,12 @@ class Database:
 
     async def close(self) -> None:
         await self._pool.close()
+
+
+def encoded(value: object) -> bytes:
+    """JSON for the kernel, with stars where it holds what is kept out (S13): the one place by which all of it is written."""
+    data = msgspec.json.encode(value)
+    return data if is_clean(data) else msgspec.json.encode(redacted(value))
 
 
 async def _connect(url: str, size: int, settings: dict[str, str]) -> asyncpg.Pool[Any]:

@@ -16,7 +16,7 @@ import msgspec
 
 from heliograph.errors import KernelRefused, StoreUnavailable
 from heliograph.ledger.kernel import KERNEL
-from heliograph.ledger.pool import Database, explain, explain_connect
+from heliograph.ledger.pool import Database, encoded, explain, explain_connect
 
 _SIZE = 8
 _SECONDS_MAX = 10.0  # for the kernel's part, which takes milliseconds
@@ -84,10 +84,7 @@ class OpenTransaction:
         if not self._is_open:
             raise StoreUnavailable(f"heliograph.{function} was not done: its transaction has ended")
         definition = KERNEL[function]
-        values = [
-            msgspec.json.encode(a).decode() if cast == "jsonb" else a
-            for a, cast in zip(args, definition.casts, strict=True)
-        ]
+        values = [encoded(a).decode() if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         try:
             if not self.connection.is_in_transaction():
                 raise KernelRefused("the function has ended the transaction that it was given; the runtime commits it")

@@ -13,6 +13,7 @@ import pydantic_core
 
 from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.typed_dict import usable
+from heliograph.secrets import Secret
 from heliograph.signals.names import CHARACTERS, LENGTH_MAX
 from heliograph.signals.payload import check_json, copied
 from heliograph.types import Json, JsonObject
@@ -21,7 +22,7 @@ DOCUMENT_BYTES_MAX = 16 * 1024 * 1024  # of a state, and of an output: every tur
 
 KEY_MAX = LENGTH_MAX - len("state::changed")
 
-_SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret)
+_SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret, Secret)
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _ANYTHING = pydantic.TypeAdapter(Any)
 

@@ -50,6 +50,8 @@ class Tool:
     trusted: False where its results hold what strangers wrote, as web pages and mails do: they reach a model in a frame,
         and what has an effect after that follows the agent's `after_untrusted`. Tools that work elsewhere and MCP servers are
         not trusted unless that is said.
+    secrets: the names of those that its arguments may refer to, as `secret://name`: resolved where the function runs,
+        and stored nowhere.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Tool:
     in_doubt: InDoubt = "tell"
     result_schema: Any = None
     trusted: bool = True
+    secrets: Sequence[str] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
@@ -83,7 +86,7 @@ def tool(
     *, name: str | None = None, description: str | None = None, effect: ToolEffect = "once",
     timeout_seconds: float | None = 60.0, retries: int = 0, concurrency: int | None = None, approval: Approval = False,
     may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "tell",
-    result_schema: Any = None, trusted: bool = True,
+    result_schema: Any = None, trusted: bool = True, secrets: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: `@tool`, or `@tool(effect="idempotent", ...)`; see Tool. Raises InvalidInput."""
@@ -168,6 +171,8 @@ def check_tool(made: Tool) -> Tool:
            "is None or a whole number from 1 to 10000", made.concurrency)  # fmt: skip
     _check(name, "approval", isinstance(made.approval, bool) or callable(made.approval),
            "is True, False or a function of the arguments", made.approval)  # fmt: skip
+    _check(name, "secrets", not isinstance(made.secrets, str) and all(isinstance(each, str) for each in made.secrets),
+           "is a list of names", made.secrets)  # fmt: skip
     _check(name, "trusted", isinstance(made.trusted, bool), "is True or False", made.trusted)
     if made.retries and made.effect not in ("pure", "idempotent"):
         raise InvalidInput(f"tool {name}: what may happen only {made.effect} cannot have retries; say effect='idempotent' "

@@ -12,6 +12,7 @@ from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.function import check_function, naming
 from heliograph.reactive.state import StateShape, check_key
 from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
+from heliograph.secrets import Resolver
 from heliograph.signals.pattern import PatternTable, warn_unmatchable
 
 Reducer = Callable[[Any, Any], Any]
@@ -37,6 +38,7 @@ class Workflow:
     max_activations: int = 1000
     deps: Any = None  # handed to tools as it is
     memory: Any = None  # a heliograph.ports.Memory; None: the ledger
+    secrets: Resolver | None = None
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:

@@ -16,6 +16,7 @@ from heliograph.errors import HeliographError, InvalidInput, SetupError, shown
 from heliograph.ports import ToolSpec
 from heliograph.reactive.forms import problems_in, validator_of
 from heliograph.reactive.tool import Tool
+from heliograph.secrets import names_in
 from heliograph.tools.context import ToolContext
 from heliograph.turn.results import misfits_of
 from heliograph.types import Json, JsonObject
@@ -67,6 +68,8 @@ class BoundTool:
         """The arguments as JSON, as the tool takes them. Raises BadArguments, which says what is wrong with them."""
         if not isinstance(arguments, dict):
             raise BadArguments(f"the arguments of {self.tool.name} are a JSON object, not {shown(arguments)}")
+        if strange := sorted(names_in(arguments) - set(self.tool.secrets)):
+            raise self._bad([f"the secret {strange[0]} is not for this tool"])
         if self._validator is not None:
             if problems := problems_in(self._validator, arguments, "arguments"):
                 raise self._bad(problems)

@@ -6,6 +6,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from heliograph.secrets import Resolver, Secret
+from heliograph.tools.secrets import secret
+
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
@@ -28,3 +31,8 @@ class ToolContext:
     deps: Any = None
     connection: Any = None
     given_up: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    resolver: Resolver | None = field(default=None, repr=False)
+
+    def secret(self, name: str) -> Secret:
+        """A secret of the application. Raises SetupError (`no_secret`), InvalidInput."""
+        return secret(name, self.resolver)

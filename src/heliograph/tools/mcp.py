@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
+from heliograph.secrets import Resolver
 from heliograph.tools.mcp_connection import Connection, Offered
 from heliograph.types import Json
 
@@ -32,6 +33,8 @@ class MCPServer:
     timeout_seconds: of one call. connect_seconds: to start or reach the server.
     approval: True, a rule on the arguments, or the names of the tools that somebody has to grant. concurrency: calls of
         one tool at a time. in_doubt, trusted: see Tool.
+    secrets: `(name) -> value`, for each `secret://name` in env and headers; the environment where there is none. They are looked
+        up when the server is started or reached.
     """
 
     command: Sequence[str] | None = None
@@ -51,6 +54,7 @@ class MCPServer:
     concurrency: int | None = None
     in_doubt: Any = "tell"
     trusted: bool = False
+    secrets: Resolver | None = None
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
@@ -83,7 +87,14 @@ class MCPServer:
         not, or that cannot be tools here.
         """
         connection = Connection(
-            self.label, self.command, self.url, self.env, self.headers, self.cwd, self.connect_seconds
+            self.label,
+            self.command,
+            self.url,
+            self.env,
+            self.headers,
+            self.cwd,
+            self.connect_seconds,
+            secrets=self.secrets,
         )
         try:
             yield self._allowed(await connection.offered(), connection)

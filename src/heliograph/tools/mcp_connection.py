@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from heliograph.codes import MCP_UNAVAILABLE
 from heliograph.errors import HarnessError, HeliographError, SetupError, StepInDoubt, ToolFailed, shown, told
+from heliograph.secrets import Resolver
+from heliograph.tools.secrets import filled
 from heliograph.types import Json, JsonObject
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class Connection:
 
     def __init__(
         self, label: str, command: Sequence[str] | None, url: str | None, env: Mapping[str, str],
-        headers: Mapping[str, str], cwd: str | None, connect_seconds: float,
+        headers: Mapping[str, str], cwd: str | None, connect_seconds: float, *, secrets: Resolver | None = None,
     ):  # fmt: skip
         self.label = label
         self._command = command
@@ -54,6 +56,7 @@ class Connection:
         self._headers = dict(headers)
         self._cwd = cwd
         self._connect_seconds = connect_seconds
+        self._secrets = secrets
         self._opening = asyncio.Lock()
         self._link: _Link | None = None
 
@@ -136,12 +139,15 @@ class Connection:
         async with contextlib.AsyncExitStack() as stack:
             if self._command is not None:
                 program, *rest = self._command
-                server = StdioServerParameters(command=program, args=rest, env=self._env, cwd=self._cwd)
+                server = StdioServerParameters(command=program, args=rest, env=self._filled(self._env), cwd=self._cwd)
                 transport = stdio_client(server, errlog=stack.enter_context(_errors()))
             else:
-                http = await stack.enter_async_context(create_mcp_http_client(self._headers))
+                http = await stack.enter_async_context(create_mcp_http_client(self._filled(self._headers)))
                 transport = streamable_http_client(self._url or "", http_client=http)
             yield await stack.enter_async_context(Client(transport, cache=None))
+
+    def _filled(self, values: Mapping[str, str]) -> dict[str, str]:
+        return {key: filled(value, self._secrets) for key, value in values.items()}
 
     def _unavailable(self, why: object) -> HarnessError:
         reason = why if isinstance(why, str) else _reason(why)

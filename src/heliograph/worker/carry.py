@@ -20,6 +20,7 @@ from heliograph.reactive.state import to_json
 from heliograph.reactive.tool import ASK_HUMAN, SUBMIT_RESULT, Tool
 from heliograph.tools.bound import BadArguments, BoundTool
 from heliograph.tools.context import ToolContext
+from heliograph.tools.secrets import resolved
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import failed, told_of
 from heliograph.turn.people import Question, answer_of, granted
@@ -217,7 +218,8 @@ class Carrier:
     async def _step(self, asked: Asked, tool: BoundTool, arguments: dict[str, Any]) -> CallResult:
         claimed = self._held.claimed
         context = ToolContext(claimed.run_id, claimed.turn_id, claimed.agent, asked.call_id,
-                              f"{claimed.turn_id}:{asked.call_id}", self._held.workflow.deps)  # fmt: skip
+                              f"{claimed.turn_id}:{asked.call_id}", self._held.workflow.deps,
+                              resolver=self._held.workflow.secrets)  # fmt: skip
 
         async def invoke(connection: Any = None) -> Json:
             return await self._tried(tool, replace(context, connection=connection), arguments)
@@ -246,7 +248,8 @@ class Carrier:
 
     async def _once(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Json:
         world = self._held.kit.world
-        result = await world.within(tool.tool.timeout_seconds, tool.call(context, arguments, world.run_sync))
+        given = resolved(arguments, tool.tool.secrets, self._held.workflow.secrets)
+        result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, world.run_sync))
         return check_result(tool.tool.name, tool.misfits, to_json(result))
 
     def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:

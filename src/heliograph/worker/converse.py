@@ -14,6 +14,7 @@ from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.errors import BudgetExceeded, HarnessError
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.reactive.template import substitute
+from heliograph.redaction import redacted_text
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import Conversation, Spent, deferrals_of, is_empty, record_of, reply_of
 from heliograph.types import Json, JsonObject
@@ -40,7 +41,7 @@ async def converse(held: Held, context: Context, journal: Journal) -> Answer:
     """Raises what the model's harness raises, AgentFailed, Suspended."""
     spec = held.spec
     prompt = spec.prompt(context) if callable(spec.prompt) else fill(spec.prompt or "", context)
-    talk = Conversation(prompt)
+    talk = Conversation(redacted_text(prompt))
     try:
         return await _converse(held, journal, talk)
     except BudgetExceeded as error:

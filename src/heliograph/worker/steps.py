@@ -30,6 +30,7 @@ from heliograph.errors import (
 )
 from heliograph.reactive.state import check_size, to_json
 from heliograph.records import Begun, CallStatus, Wait, Written
+from heliograph.redaction import redacted, redacted_text
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried
 from heliograph.turn.calls import Asked, CallResult, result_of
@@ -185,6 +186,7 @@ class Steps:
         token = _inside.set(True)
         try:
             output = to_json(await self._kit.world.within(asked.timeout_seconds, self._invoke(function, args)))
+            output = redacted(output)  # the model is told what is recorded
             check_size(output, f"what step {asked.tool} returned", "/output")
         except TurnTimedOut as error:
             # it was given up in the middle: whether it happened is known only of what may be repeated, or is undone
@@ -275,4 +277,4 @@ def _known(asked: Asked, begun: Begun) -> CallResult:
 
 
 def _error(code: str, message: str, *, is_recoverable: bool) -> JsonObject:
-    return {"code": code, "message": message, "recoverable": is_recoverable}
+    return {"code": code, "message": redacted_text(message), "recoverable": is_recoverable}

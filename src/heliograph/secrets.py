@@ -1,0 +1,59 @@
+"""Secrets by reference: `secret://name` is what is stored, and the value is looked up where it is used (S13).
+
+Whoever resolves a secret has it kept out of all that the process writes, see `redaction`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+from heliograph.errors import InvalidInput
+from heliograph.redaction import LENGTH_MIN, STARS, keep_out
+
+Resolver: TypeAlias = Callable[[str], str | None]
+
+REFERENCE = re.compile(r"secret://([A-Za-z0-9_-]{1,64})")
+
+
+class Secret:
+    """A value that is shown as stars, and neither stored nor pickled. `reveal()` is the value."""
+
+    __slots__ = ("_value", "name")
+
+    def __init__(self, value: str, name: str = ""):
+        if not isinstance(value, str) or len(value) < LENGTH_MIN:
+            raise InvalidInput(f"the secret {name or '(without a name)'} has fewer than {LENGTH_MIN} characters: it could not be told "
+                               "from other text, and kept out of what is written", code="out_of_range")  # fmt: skip
+        keep_out(value)
+        self._value = value
+        self.name = name
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return STARS
+
+    def __format__(self, _spec: str) -> str:
+        return STARS
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not pickled")
+
+
+def names_in(value: Any) -> set[str]:
+    """The names of the secrets that JSON refers to: strings that are a reference and nothing else."""
+    if isinstance(value, str):
+        found = REFERENCE.fullmatch(value)
+        return set() if found is None else {found[1]}
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return {name for item in items for name in names_in(item)}

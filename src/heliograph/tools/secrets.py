@@ -1,0 +1,49 @@
+"""The values of secrets, looked up where they are used: by the application's own function, else in the environment (S13)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from heliograph.errors import InvalidInput, SetupError, shown
+from heliograph.secrets import REFERENCE, Resolver, Secret
+
+_PREFIX = "HELIOGRAPH_SECRET_"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def secret(name: str, resolver: Resolver | None = None) -> Secret:
+    """The secret of this name: what `resolver` answers, else the environment's HELIOGRAPH_SECRET_<NAME>.
+
+    Raises SetupError (`no_secret`), InvalidInput for what can be no name, or is too short to be kept out.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"the name of a secret is 1 to 64 ASCII letters, digits, '_' or '-', not {shown(repr(name))}",
+            code="invalid_id",
+        )
+    variable = _PREFIX + name.upper().replace("-", "_")
+    value = resolver(name) if resolver is not None else None
+    value = os.environ.get(variable) if value is None else value
+    if value is None:
+        raise SetupError(
+            f"there is no secret {name}: set {variable}, or give the application a resolver", code="no_secret"
+        )
+    return Secret(value, name)
+
+
+def filled(text: str, resolver: Resolver | None = None) -> str:
+    """`text` with each `secret://name` in it replaced, as in "Bearer secret://crm". Raises what `secret` raises."""
+    return REFERENCE.sub(lambda found: secret(found[1], resolver).reveal(), text)
+
+
+def resolved(value: Any, allowed: Collection[str], resolver: Resolver | None = None) -> Any:
+    """JSON with its references to allowed secrets replaced by their values. Raises what `secret` raises."""
+    if isinstance(value, str):
+        found = REFERENCE.fullmatch(value)
+        return value if found is None or found[1] not in allowed else secret(found[1], resolver).reveal()
+    if isinstance(value, Mapping):
+        return {key: resolved(item, allowed, resolver) for key, item in value.items()}
+    return [resolved(item, allowed, resolver) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,218 @@
+"""Secrets: stored as references, shown as stars, and found in no table, log or message, however a program spreads them (S13)."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import asyncpg
+import pytest
+
+from heliograph import (
+    Context,
+    Heliograph,
+    InvalidInput,
+    Secret,
+    SetupError,
+    ToolContext,
+    ToolFailed,
+    redaction,
+    secret,
+    tool,
+)
+from heliograph.reactive.state import to_json
+from heliograph.redaction import keep_keys_out, redacted, redacted_text
+from heliograph.secrets import names_in
+from heliograph.tools.secrets import filled, resolved
+from tests.runtime.kit import START, Rig, until
+from tests.runtime.loop_kit import Model, agent, call, results
+
+ODD = 'ab/+="é &%'
+CANARIES = [f"canary-{n:02}-{ODD[n % 10]}zq{n * 7919}x{n}" for n in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has its own."""
+    monkeypatch.setattr(redaction, "_kept", redaction._Kept())
+
+
+@pytest.fixture
+def canaries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    for n, value in enumerate(CANARIES):
+        monkeypatch.setenv(f"HELIOGRAPH_SECRET_C{n}", value)
+    return CANARIES
+
+
+def spellings(value: str) -> list[str]:
+    raw = value.encode()
+    found = [value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value), quote(value, safe=""), raw.hex()]
+    for prefix in (b"", b"a", b"ab"):  # as a part of something longer, such as user:password
+        whole = base64.b64encode(prefix + raw).decode()
+        found.append(whole[4:-4])
+    return found
+
+
+async def everything(rig: Rig) -> str:
+    """All columns of all tables, and of all that was ever notified."""
+    rows = await rig.fetch(
+        "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = 'r'"
+    )
+    found = []
+    for row in rows:
+        found += [str(each[0]) for each in await rig.fetch(f'select t::text from heliograph."{row["relname"]}" t')]
+    return "\n".join(found)
+
+
+@pytest.mark.proves("S13")
+async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: Rig, canaries: list[str]) -> None:
+    rig, heard, seen, told = lone_rig, list[str](), list[Any](), list[str]()
+    logs = io.StringIO()
+    handler = logging.StreamHandler(logs)
+    logging.getLogger("heliograph").addHandler(handler)
+    listener = await asyncpg.connect(rig.url)
+    for channel in ("heliograph_events", "heliograph_doorbell"):
+        await listener.add_listener(channel, lambda *told: heard.append(str(told[-1])))
+
+    @tool(secrets=[f"c{n}" for n in range(20)], effect="pure")
+    def use(key: str, nested: list[dict[str, str]]) -> Any:
+        seen.append((key, nested))
+        return {"used": key, "header": "Basic " + base64.b64encode(f"user:{key}".encode()).decode(), key: "as a key"}
+
+    @tool(effect="pure", retries=1)
+    def leak(n: int, ctx: ToolContext) -> None:
+        raise [ValueError, ToolFailed][n % 2]("x" * 60 + ctx.secret(f"c{n}").reveal() + " was refused")
+
+    model = Model(
+        [call("use", {"key": f"secret://c{n}", "nested": [{"a": f"secret://c{n}"}]}, f"u{n}") for n in range(20)],
+        [call("leak", {"n": n}, f"l{n}") for n in range(20)],
+        "used " + " ".join(canaries),
+    )
+    app = Heliograph("leaky")
+    app.prompt_agent(
+        "asker", lambda ctx: f"The keys are {', '.join(secret(f'c{n}').reveal() for n in range(20))}", model=model,
+        activate_on=START, updates="out", tools=[use, leak], emits=["asked:done"],
+    )  # fmt: skip
+
+    @app.agent(activate_on=["asked:done"], updates="more")
+    async def more(ctx: Context) -> Any:
+        ctx.progress(0.5, canaries[1])
+        await ctx.step("step", lambda: canaries[2])
+        await ctx.remember(f"remember {canaries[3]}", key=canaries[4])
+        try:
+            await ctx.step("raises", lambda: int(canaries[5]))
+        except ToolFailed as error:
+            told.append(error.message)
+        logging.getLogger("heliograph.worker").warning("logged %s", canaries[6])
+        try:
+            raise RuntimeError(canaries[7])
+        except RuntimeError:
+            logging.getLogger("heliograph.worker").exception("with a cause")
+        raise RuntimeError(f"the end: {canaries[8]}")
+
+    try:
+        await rig.run(app, {"at": "the start"})
+        await until(lambda: bool(heard))
+    finally:
+        logging.getLogger("heliograph").removeHandler(handler)
+        await listener.close()
+    assert seen == [(value, [{"a": value}]) for value in canaries]  # the tools had the values
+    assert "The keys are ***, ***" in model.asked[0].prompt
+    assert not any(value in str(request) for request in model.asked for value in canaries)
+    where = {"tables": await everything(rig), "log": logs.getvalue(), "messages": "\n".join(heard)}
+    assert "***" in where["tables"]
+    assert "secret://c7" in where["tables"]
+    assert "with a cause" in where["log"]
+    assert ["***" in message for message in told] == [True]
+    hits = [(place, form) for place, text in where.items() for v in canaries for form in spellings(v) if form in text]
+    assert hits == []
+
+
+@pytest.mark.proves("S13")
+async def test_a_secret_of_another_tool_or_of_nobody_is_not_resolved(rig: Rig, canaries: list[str]) -> None:
+    got: list[str] = []
+
+    @tool(secrets=["c0", "gone"], effect="pure")
+    def mine(key: str) -> str:
+        got.append(key)
+        return "ok"
+
+    @tool(effect="pure")
+    def other(key: str) -> str:
+        got.append(key)
+        return "ok"
+
+    app = agent(model := Model([
+        call("mine", {"key": "secret://c1"}, "x1"), call("other", {"key": "secret://c0"}, "x2"),
+        call("mine", {"key": "secret://gone"}, "x3"), call("mine", {"key": "see secret://c0"}, "x4"),
+    ], "done"), [mine, other])  # fmt: skip
+    await rig.run(app)
+    assert got == ["see secret://c0"]
+    first, second, third, _ = results(model.last)
+    assert "the secret c1 is not for this tool" in first[1]
+    assert "the secret c0 is not for this tool" in second[1]
+    assert "there is no secret gone" in third[1]
+
+
+def test_a_secret_shows_itself_to_nobody_who_does_not_ask() -> None:
+    made = Secret("open sesame", "door")
+    assert [str(made), repr(made), f"{made}", f"{made!r:>9}", f"{[made]}"] == [
+        "***",
+        "***",
+        "***",
+        "      ***",
+        "[***]",
+    ]
+    assert made.reveal() == "open sesame"
+    assert made == Secret("open sesame") != Secret("another one")
+    with pytest.raises(TypeError):
+        copy.deepcopy(made)
+    with pytest.raises(InvalidInput):
+        to_json({"key": made})
+    with pytest.raises(InvalidInput, match="fewer than 8"):
+        Secret("short")
+
+
+def test_a_resolver_is_asked_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIOGRAPH_SECRET_DB_KEY", "from the environment")
+    assert secret("db-key").reveal() == "from the environment"
+    assert secret("db-key", lambda name: f"resolved {name}").reveal() == "resolved db-key"
+    assert secret("db-key", lambda _: None).reveal() == "from the environment"
+    assert filled("Bearer secret://db-key", None) == "Bearer from the environment"
+    with pytest.raises(SetupError, match="set HELIOGRAPH_SECRET_NONE") as missing:
+        secret("none")
+    assert missing.value.code == "no_secret"
+    with pytest.raises(InvalidInput):
+        secret("../etc/passwd")
+
+
+def test_references_are_found_where_they_stand_alone_and_only_the_allowed_are_resolved() -> None:
+    given = {"a": "secret://one", "b": ["secret://two", {"c": "x secret://three"}]}
+    assert names_in(given) == {"one", "two"}
+    assert resolved(given, ["one"], lambda name: f"value of {name}") == {**given, "a": "value of one"}
+
+
+def test_keys_of_the_environment_are_kept_out_by_their_names() -> None:
+    keep_keys_out({"OPENAI_API_KEY": "sk-0123456789abcdef", "PGPASSWORD": "postgres-postgres", "X_TOKEN": "short"})
+    assert redacted_text("401: Incorrect API key sk-0123456789abcdef") == "401: Incorrect API key ***"
+    assert redacted({"a": ["postgres-postgres", "short"]}) == {"a": ["postgres-postgres", "short"]}
+
+
+def test_every_logger_of_ours_is_guarded() -> None:
+    import re
+
+    import heliograph
+
+    root = Path(heliograph.__file__).parent
+    used = {
+        name
+        for path in root.rglob("*.py")
+        for name in re.findall(r'getLogger\("(heliograph[^"]*)"\)', path.read_text())
+    }
+    assert used <= set(redaction.LOGGERS)
