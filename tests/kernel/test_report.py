@@ -332,3 +332,32 @@ async def test_any_language_can_report_with_one_select(kernel: Kernel) -> None:
     contents = {each["call_id"]: each["content"] for each in (await kernel.claim_one())["waits"]}
     assert (contents["c1"]["output"], contents["c2"]["error"]) == ({"answer": 42}, {"code": "NO"})
     kernel.is_corrupted = True  # the other calls of this test are made in another year
+
+
+@pytest.mark.proves("S18", "S14")
+@pytest.mark.parametrize("when", ["open", "early"])
+async def test_who_answers_for_a_person_is_recorded_from_the_login_beside_whom_it_names(
+    kernel: Kernel, when: str
+) -> None:
+    human = {**tool("c1", None), "kind": "human", "tool": "pay"}
+    claimed = await (suspended(kernel, human) if when == "open" else kernel.running())
+    said = {"decision": "grant", "by": "the chief", "session": "the owner"}
+    await kernel.connection.execute("set session authorization heliograph_api")
+    try:
+        outcome = await reported(kernel, "turn_a", "c1", said, actor="the chief")
+    finally:
+        await kernel.connection.execute("reset session authorization")
+    if outcome == "early":
+        await suspend(kernel, claimed, human)
+    (content,) = [row["content"] for row in await kernel.rows("cards", "content", "kind = 'tool.result'")]
+    assert (content["session"], content["output"]) == ("heliograph_api", said)
+
+
+@pytest.mark.proves("S14")
+async def test_a_token_is_kept_hashed_and_is_gone_when_its_call_is_answered(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"))
+    assert TOKEN in str((await kernel.everything())["outbox"])  # for whoever takes the command, as long as it is open
+    rest = {name: rows for name, rows in (await kernel.everything()).items() if name != "outbox"}
+    assert TOKEN not in str(rest)
+    assert await reported(kernel, "turn_a", "c1", token=TOKEN) == "applied"
+    assert TOKEN not in str(await kernel.everything())

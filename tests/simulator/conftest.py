@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
+from heliograph.testing import twin_reports
 from heliograph.testing.backend import PostgresBackend
 from heliograph.testing.database import TestServer
 from heliograph.testing.twin import Twin
@@ -21,6 +23,7 @@ def twin() -> Twin:
 def real(postgres: TestServer) -> Iterator[PostgresBackend]:
     """Emptied by whoever uses it."""
     url = asyncio.run(postgres.create())
+    twin_reports.LOGIN = urlsplit(url).username or twin_reports.LOGIN  # the twin is logged in as we are
     backend = PostgresBackend(url)
     yield backend
     backend.close()

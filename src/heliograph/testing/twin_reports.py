@@ -18,6 +18,7 @@ from heliograph.testing.twin_runs import inbox_row
 from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import Row, Transaction, interval, timestamp
 
+LOGIN = "heliograph"  # who is logged in, in the twin's world
 _KEPT = 8  # duplicates of one call that the inbox shows
 _AFTERS = ("suspend", "terminate")
 
@@ -34,7 +35,7 @@ def report(tx: Transaction, items: Any) -> list[Row]:
                 continue
             seen.add(call)
             told = {key: get_raw(item, key) for key in ("turn_id", "call_id", "status", "error", "actor")}
-            results.append({**told, "output": get_raw(item, "result"), "message_type": "tool_result"})
+            results.append({**told, "output": get_raw(item, "result"), "message_type": "tool_result", "session": LOGIN})
     resumed, targets = resolve(tx, results, limited, logs=True)
     for item, verdict in zip(listed, verdicts, strict=True):
         _keep_other(tx, item, verdict, limited)
@@ -135,7 +136,7 @@ def _keep_other(tx: Transaction, item: Any, verdict: Row, limited: Row) -> None:
 
 def _keep_early(tx: Transaction, item: Any, limited: Row) -> Row:
     turn_id, call_id = str(get_text(item, "turn_id")), str(get_text(item, "call_id"))
-    payload = {**{key: get_raw(item, key) for key in ("status", "result", "error")},
+    payload = {**{key: get_raw(item, key) for key in ("status", "result", "error")}, "session": LOGIN,
                "token_hash": hash_of(get_text(item, "token"))}  # fmt: skip
     kept = [row for row in tx.tables.inbox.of(turn_id) if row["payload"] is not None]
     if any(row["correlation_id"] == call_id and row["payload"]["token_hash"] == payload["token_hash"] for row in kept):
@@ -219,6 +220,7 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
     item["content"] = {
         "call_id": call_id, "tool": wait["tool"], "status": status, "trust": "untrusted",
         **({"output": output} if status == "success" else {"error": error}), **(more or {}),
+        **({"session": session} if wait["kind"] == "human" and (session := get_text(result, "session")) is not None else {}),
     }  # fmt: skip
     is_new = put_card(tx, item["card_id"], turn["output_box_id"], turn_id, head["turn_epoch"], "tool.result",
                       content=item["content"], limit=limited["card_bytes_max"])  # fmt: skip

@@ -179,7 +179,7 @@ def _apply_early(tx: Transaction, items: list[Any], limited: Row) -> None:
                 payload = row["payload"]
                 results.append({"turn_id": turn_id, "call_id": row["correlation_id"], "inbox_id": row["inbox_id"],
                                 "message_type": "tool_result", "status": payload["status"], "output": payload["result"],
-                                "error": payload["error"]})  # fmt: skip
+                                "error": payload["error"], "session": payload["session"]})  # fmt: skip
     results.sort(key=lambda result: int(result["inbox_id"]))
     resolve(tx, [] if "early_forgotten" in tx.bugs else results, limited, logs=True)
     for item in items:

@@ -69,7 +69,7 @@ class Connection:
             async with asyncio.timeout(self._connect_seconds):
                 for _ in range(_PAGES_MAX):
                     page = await client.list_tools(cursor=cursor)
-                    found += [_offered(tool) for tool in page.tools]
+                    found += [_offered(tool) for tool in page.tools if not _is_a_task(tool)]
                     cursor = page.next_cursor
                     if cursor is None:
                         return found
@@ -223,6 +223,11 @@ class _Link:
             else:
                 self._ready.set_exception(error)
                 self._ready.exception()  # seen, also when nobody waits for it any more
+
+
+def _is_a_task(tool: Any) -> bool:
+    """Whether the server refuses to be called but for a task, which it keeps: those are not ours to offer."""
+    return tool.execution is not None and tool.execution.task_support == "required"
 
 
 def _offered(tool: Any) -> Offered:

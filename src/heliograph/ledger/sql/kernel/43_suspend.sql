@@ -259,7 +259,7 @@ declare
     v_results jsonb;
 begin
     select jsonb_agg(jsonb_build_object('turn_id', e.turn_id, 'call_id', e.call_id, 'inbox_id', e.inbox_id, 'message_type', 'tool_result',
-               'status', e.payload -> 'status', 'output', e.payload -> 'result', 'error', e.payload -> 'error') order by e.inbox_id)
+               'status', e.payload -> 'status', 'output', e.payload -> 'result', 'error', e.payload -> 'error', 'session', e.payload -> 'session') order by e.inbox_id)
       into v_results
       from (select distinct on (i.item ->> 'turn_id', w.tool_call_id)
                    i.item ->> 'turn_id' as turn_id, w.tool_call_id as call_id, m.inbox_id, m.payload

@@ -62,7 +62,7 @@ begin
                      || case when outcome = 'applied' and not is_first then '{"outcome": "duplicate"}' else verdict end order by n),
            jsonb_agg(jsonb_build_object('turn_id', item -> 'turn_id', 'call_id', item -> 'call_id', 'status', item -> 'status',
                          'output', item -> 'result', 'error', item -> 'error', 'actor', item -> 'actor',
-                         'message_type', 'tool_result') order by n)
+                         'message_type', 'tool_result', 'session', session_user) order by n)
                filter (where outcome = 'applied' and is_first),
            bool_or(outcome in ('early', 'duplicate', 'late') or not is_first)
       into v_answers, v_results, v_others
@@ -147,7 +147,7 @@ end $$;
 create function heliograph._keep_early(p_project text, p_item jsonb, p_limits heliograph.project_limits, p_now timestamptz)
     returns jsonb language plpgsql as $$
 declare
-    v_payload jsonb := jsonb_build_object('status', p_item -> 'status', 'result', p_item -> 'result', 'error', p_item -> 'error',
+    v_payload jsonb := jsonb_build_object('status', p_item -> 'status', 'result', p_item -> 'result', 'error', p_item -> 'error', 'session', session_user,
                                           'token_hash', encode(sha256(convert_to(p_item ->> 'token', 'UTF8')), 'hex'));
     v_kept integer;
     v_is_known boolean;
@@ -174,7 +174,8 @@ end $$;
 -- _resolve: resolve open waits, and resume the turns that have nothing left to wait for (K4, K15). The one place that does.
 --   p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more}]; a wait that is not open
 --   is passed over. message_type: of the inbox row (L0-60, L0-75); null for an inline call, whose owner knows. inbox_id: the row
---   that an early report has already. more: what else the card says. p_logs: whether tool:result is to be logged here.
+--   that an early report has already. more: what else the card says. session: the login that has answered for a person,
+--   which the card says beside whom it names (S18). p_logs: whether tool:result is to be logged here.
 --   Per wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row, edge
 --   report/response (join/response of a child), signal, its command acknowledged (K18), and a child that runs on without
 --   its parent told to stop. A turn that sleeps on it: the open waits are counted again, suspended -> dispatched when
@@ -205,11 +206,12 @@ begin
                     else jsonb_build_object('call_id', x.call_id, 'tool', w.tool, 'status', x.status, 'trust', 'untrusted',
                                             case x.status when 'success' then 'output' else 'error' end,
                                             case x.status when 'success' then x.output else x.error end)
-                         || coalesce(x.more, '{}') end as content
+                         || coalesce(x.more, '{}') end
+               || case when w.kind = 'human' and x.session is not null then jsonb_build_object('session', x.session) else '{}' end as content
           from rows from (jsonb_to_recordset(p_results) as
                (turn_id text, call_id text, status text, output jsonb, error jsonb, message_type text, actor text,
-                inbox_id bigint, more jsonb)) with ordinality
-               x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, n)
+                inbox_id bigint, more jsonb, session text)) with ordinality
+               x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, n)
          cross join lateral (
                select y.ctid as at, y.* from heliograph.turn_waiting_tools y
                 where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id
