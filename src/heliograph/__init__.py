@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
     from heliograph.tools.context import ToolContext
+    from heliograph.tools.isolated import Limits, code_tool
     from heliograph.tools.mcp import MCPServer
     from heliograph.tools.secrets import secret
     from heliograph.turn.calls import Call, CallResult, Delegation
@@ -86,6 +87,7 @@ _HOMES = {
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),
     "heliograph.tools.context": ("ToolContext",),
+    "heliograph.tools.isolated": ("Limits", "code_tool"),
     "heliograph.tools.mcp": ("MCPServer",),
     "heliograph.tools.secrets": ("secret",),
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
@@ -122,6 +124,7 @@ __all__ = [
     "HumanTask",
     "InvalidInput",
     "KernelRefused",
+    "Limits",
     "MCPServer",
     "Memory",
     "ModelReply",
@@ -150,6 +153,7 @@ __all__ = [
     "ToolTimedOut",
     "TurnTimedOut",
     "UserMessage",
+    "code_tool",
     "compile_pattern",
     "define_agent",
     "external_tool",

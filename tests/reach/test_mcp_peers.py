@@ -6,6 +6,7 @@ and @modelcontextprotocol/server-everything and server-filesystem from npm.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -63,7 +64,7 @@ async def test_the_time_server_answers_converts_and_refuses(database_url: str) -
 
 async def test_the_git_server_reads_a_repository_and_writes_to_it(database_url: str, tmp_path: Path) -> None:
     server = MCPServer([program("mcp-server-git"), "-r", str(tmp_path)], name="git", effect="pure")
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "a.txt").write_text("text")
     repo = {"repo_path": str(tmp_path)}
     status, added, after = await told(database_url, server, *called([

@@ -52,6 +52,8 @@ class Tool:
         not trusted unless that is said.
     secrets: the names of those that its arguments may refer to, as `secret://name`: resolved where the function runs,
         and stored nowhere.
+    isolated: the function runs in a process of its own, without the environment, files, network and processes of the
+        worker. It is a function of a module, and takes and returns JSON.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Tool:
     result_schema: Any = None
     trusted: bool = True
     secrets: Sequence[str] = ()
+    isolated: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
@@ -87,6 +90,7 @@ def tool(
     timeout_seconds: float | None = 60.0, retries: int = 0, concurrency: int | None = None, approval: Approval = False,
     may_edit: bool = False, approval_seconds: float | None = None, in_doubt: InDoubt = "tell",
     result_schema: Any = None, trusted: bool = True, secrets: Sequence[str] = (),
+    isolated: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool: `@tool`, or `@tool(effect="idempotent", ...)`; see Tool. Raises InvalidInput."""

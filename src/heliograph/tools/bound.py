@@ -18,6 +18,7 @@ from heliograph.reactive.forms import problems_in, validator_of
 from heliograph.reactive.tool import Tool
 from heliograph.secrets import names_in
 from heliograph.tools.context import ToolContext
+from heliograph.tools.isolated import call_isolated, place_of
 from heliograph.turn.results import misfits_of
 from heliograph.types import Json, JsonObject
 
@@ -48,6 +49,8 @@ class BoundTool:
                 raise InvalidInput(f"tool {tool.name}: a transactional tool is an async function with a parameter that is "
                                    "annotated ToolContext: it works by that one's connection", code="wrong_type",
                                    path=f"/tools/{tool.name}")  # fmt: skip
+            if tool.isolated:
+                self._check_isolated(tool)
             self.spec  # noqa: B018  what is wrong with it is said when it is defined
 
     @cached_property
@@ -81,6 +84,8 @@ class BoundTool:
         """Call the function; a plain one in a thread, by `run_sync`. Raises whatever it raises."""
         function = self.tool.function
         assert function is not None
+        if self.tool.isolated:
+            return await call_isolated(function, arguments)
         given = dict(arguments) if self.tool.parameters is not None else self._validated(arguments)
         if self._context_parameter is not None:
             given[self._context_parameter] = context = replace(context, given_up=threading.Event())
@@ -92,6 +97,12 @@ class BoundTool:
             context.given_up.set()
             raise
         return await result if inspect.isawaitable(result) else result
+
+    def _check_isolated(self, tool: Tool) -> None:
+        place_of(tool.function)
+        if self._context_parameter is not None or tool.effect == "transactional":
+            raise InvalidInput(f"tool {tool.name}: an isolated tool has no ToolContext and no connection: it reaches nothing of "
+                               "the worker", code="wrong_type", path=f"/tools/{tool.name}/isolated")  # fmt: skip
 
     def _validated(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:

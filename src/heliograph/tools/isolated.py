@@ -1,0 +1,191 @@
+"""Code that is run shut in: in a process of its own, without credentials, files, network or unlimited resources (S17).
+
+See `jail`, which is what that process runs. Where the platform does not allow a jail to be built, nothing is run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import inspect
+import json
+import shutil
+import site
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from heliograph.errors import InvalidInput, SetupError, ToolFailed, shown
+from heliograph.reactive.tool import Tool, check_tool
+from heliograph.tools import jail
+from heliograph.types import Json, JsonObject
+
+_MIB = 1024 * 1024
+_ERROR_MAX = 2000
+_CODE_BYTES_MAX = 256 * 1024
+_OURS = str(Path(jail.__file__).resolve().parents[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What shut-in code may use: seconds of a processor, memory, files and what it prints, each in MiB; open files."""
+
+    cpu_seconds: int = 10
+    memory_mib: int = 512
+    disk_mib: int = 16
+    output_mib: int = 1
+    open_files: int = 64
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+                raise InvalidInput(f"{name} is a whole number from 1 to 1000000, not {shown(repr(value))}", code="out_of_range",
+                                   path=f"/limits/{name}")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def code_tool(
+    name: str = "run_python", *, description: str = "", limits: Limits | None = None, network: bool = False,
+    packages: bool = False, timeout_seconds: float = 30.0, **options: Any,
+) -> Tool:  # fmt: skip
+    """A tool that runs the Python that a model writes, shut in; it answers {exit_code, stdout, stderr}.
+
+    network: it may reach the network. packages: it may import what is installed, beside the standard library. options: as
+    of Tool. Each call begins with nothing: no file and no variable of the call before. Raises InvalidInput.
+    """
+    bounds = limits or Limits()
+
+    async def run(code: str) -> Json:
+        if len(code.encode("utf-8", "surrogatepass")) > _CODE_BYTES_MAX:
+            raise ToolFailed(f"the code has more than {_CODE_BYTES_MAX} bytes", code="payload_too_large")
+        ran = await shut_in({"code": code}, bounds, _packages() if packages else [], network=network)
+        return {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
+
+    says = description or (
+        "Run a Python program by itself, and get its exit code and what it prints. It has the standard library, "
+        f"{'the network' if network else 'no network'}, no files of ours, and nothing of the call before."
+    )
+    schema: JsonObject = {"type": "object", "required": ["code"], "properties": {"code": {"type": "string"}}}
+    given: dict[str, Any] = {"effect": "once" if network else "pure", "trusted": not network, **options}
+    return check_tool(Tool(name, run, says, schema, timeout_seconds=timeout_seconds, **given))
+
+
+def place_of(function: Any) -> dict[str, Any]:
+    """Where a process of its own finds a function: in its module, by name. Raises InvalidInput for one that is not there."""
+    qualname, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
+    if not inspect.isfunction(function) or "<" in qualname or module is None:
+        raise InvalidInput(
+            f"an isolated tool is a function of a module, which another process can find, not {shown(qualname or repr(function))}",
+            code="wrong_type", path="/tools",
+        )  # fmt: skip
+    top = sys.modules.get(module.__name__.partition(".")[0], module)
+    folders = [str(Path(folder).resolve()) for folder in getattr(top, "__path__", ())]
+    is_named = importlib.util.find_spec(module.__name__) is not None if module.__name__ != "__main__" else False
+    file = str(Path(inspect.getfile(function)).resolve())
+    return {
+        "module": module.__name__, "qualname": qualname, "file": None if folders and is_named else file,
+        "path": [str(Path(folder).parent) for folder in folders], "binds": folders or [file],
+    }  # fmt: skip
+
+
+async def call_isolated(
+    function: Any, arguments: Mapping[str, Any], limits: Limits | None = None, *, network: bool = False
+) -> Json:
+    """What a function of the application returns, called in a process of its own. Raises ToolFailed with what it raises."""
+    place = place_of(function)
+    binds = [*place.pop("binds"), *_packages(), _OURS]
+    paths = [*place.pop("path"), *_packages(), str(Path(_OURS).parent)]
+    spec = {**place, "path": paths, "arguments": dict(arguments)}
+    ran = await shut_in(spec, limits or Limits(), binds, network=network)
+    try:
+        answer = json.loads(ran.stdout)
+    except ValueError:
+        raise ToolFailed(
+            shown(f"it ended with {ran.exit_code} and no answer: {ran.stderr[-500:]}", _ERROR_MAX)
+        ) from None
+    if "error" in answer:
+        raise ToolFailed(shown(answer["error"], _ERROR_MAX))
+    result: Json = answer["result"]
+    return result
+
+
+async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, network: bool = False) -> Ran:
+    """Run what `spec` says, and end with it: cancelled, the process is killed. Raises SetupError (`no_sandbox`)."""
+    if sys.platform != "linux":
+        raise SetupError("isolated code needs Linux: its namespaces and its filter of system calls", code="no_sandbox")
+    root = await asyncio.to_thread(tempfile.mkdtemp, prefix="heliograph-jail-")
+    told = {
+        **spec, "root": root, "network": network, "disk_bytes": limits.disk_mib * _MIB,
+        "binds": [*_python(), *binds], "limits": {
+            "CPU": limits.cpu_seconds, "AS": limits.memory_mib * _MIB, "FSIZE": limits.disk_mib * _MIB,
+            "NOFILE": limits.open_files, "CORE": 0,
+        },
+    }  # fmt: skip
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", jail.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE, env={"LANG": "C.UTF-8", "HOME": "/jail", "OPENBLAS_NUM_THREADS": "1"}, cwd="/",
+        )  # fmt: skip
+        try:
+            out, err = await _spoken(process, json.dumps(told).encode(), limits.output_mib * _MIB)
+            code = await process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    if code == jail.REFUSED:
+        raise SetupError(
+            f"isolated code cannot be shut in here: {shown(out.strip(), 300)}; nothing was run. It needs user namespaces "
+            "(kernel.unprivileged_userns_clone, or the container's seccomp profile) and no tighter bound around it",
+            code="no_sandbox",
+        )  # fmt: skip
+    return Ran(code, out, err)
+
+
+async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -> tuple[str, str]:
+    """What it prints, each as much as it may; whoever prints more is killed."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(told)
+        await process.stdin.drain()
+    process.stdin.close()
+    out, err = await asyncio.gather(*map(partial(_read, process, most=most), (process.stdout, process.stderr)))
+    return out.decode("utf-8", "replace").replace("\0", "�"), err.decode("utf-8", "replace").replace("\0", "�")
+
+
+async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader, *, most: int) -> bytes:
+    heard = bytearray()
+    while part := await stream.read(65536):
+        heard += part
+        if len(heard) > most:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            return bytes(heard[:most])
+    return bytes(heard)
+
+
+def _python() -> list[str]:
+    """The interpreter with its standard library, and not what is installed beside it."""
+    paths = sysconfig.get_paths()
+    found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib"), jail.__file__]
+    return list(dict.fromkeys(str(Path(each).resolve()) for each in found))
+
+
+def _packages() -> list[str]:
+    return [folder for folder in [*site.getsitepackages(), sysconfig.get_paths()["purelib"]] if Path(folder).is_dir()]

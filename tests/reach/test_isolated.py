@@ -1,0 +1,186 @@
+"""Code that is shut in: no environment, no files, no database, no network, no processes, and an end (S17)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from heliograph import InvalidInput, Limits, SetupError, ToolContext, ToolFailed, code_tool, tool
+from heliograph.tools import jail
+from heliograph.tools.bound import BoundTool
+from tests.reach import isolated_tools
+
+JAIL = Path(str(jail.__file__)).read_text("utf-8")
+
+pytestmark = [pytest.mark.proves("S17"), pytest.mark.timeout(60)]
+
+
+@pytest.fixture(autouse=True)
+async def sandbox() -> None:
+    """Skips where the platform does not allow one; that it refuses there is tested below."""
+    try:
+        await code_tool()(code="pass")
+    except SetupError as error:
+        pytest.skip(error.message)
+
+
+async def run(code: str, **options: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = await code_tool(**options)(code=code)
+    return answer
+
+
+async def run_sync(function: Any, *args: Any) -> Any:
+    return await asyncio.to_thread(function, *args)
+
+
+async def test_a_program_is_run_and_says_what_it_prints() -> None:
+    assert await run("import json\nprint(json.dumps([1, 2]))") == {"exit_code": 0, "stdout": "[1, 2]\n", "stderr": ""}
+    failed = await run("import sys\nprint('half')\nsys.exit(3)")
+    assert (failed["exit_code"], failed["stdout"]) == (3, "half\n")
+    wrong = await run("1 / 0")
+    assert (wrong["exit_code"], "ZeroDivisionError" in wrong["stderr"]) == (1, True)
+
+
+async def test_it_has_no_environment_and_sees_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://secret")
+    assert (await run("import os\nprint(sorted(os.environ))"))["stdout"] == "['HOME', 'LANG', 'OPENBLAS_NUM_THREADS']\n"
+    for path in (
+        "/proc/1/environ",
+        "/proc/self/environ",
+        f"/proc/{os.getpid()}/environ",
+        "/proc",
+        "/sys",
+        "/etc/passwd",
+        "/home",
+    ):
+        reading = await run(
+            f"import os\nprint(os.listdir('{path}') if os.path.isdir('{path}') else open('{path}').read())"
+        )
+        assert "FileNotFoundError" in reading["stderr"], path
+
+
+async def test_it_reaches_no_database_whatever_way_it_tries(database_url: str, tmp_path: Path) -> None:
+    """Not the one whose address it knows, by its socket in the file system or by TCP."""
+    connection = await asyncpg.connect(database_url)
+    folder = await connection.fetchval("select current_setting('data_directory')")
+    await connection.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        tries = (
+            "socket.socket(socket.AF_UNIX)", f"socket.create_connection(('127.0.0.1', {port}), 1)",
+            "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)", "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+        )  # fmt: skip
+        for attempt in tries:
+            assert "PermissionError" in (await run(f"import socket\n{attempt}"))["stderr"], attempt
+    for each in (folder, str(tmp_path)):
+        found = await run(f"import os\nprint(os.listdir({each!r}) if os.path.exists({each!r}) else [])")
+        assert found["stdout"] == "[]\n", each
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "os.fork()", "os.kill(os.getppid(), 0)", "subprocess.run(['/bin/true'])", "os.execv(sys.executable, ['x'])",
+        "os.posix_spawn('/bin/true', [], {})", "os.chroot('..')", "libc('unshare', 0x10000000)", "libc('ptrace', 16, os.getppid())",
+        "libc('mount', b'proc', b'/tmp', b'proc', 0, None)", "open('/lib/x', 'w')", "libc('setns', 0, 0)",
+        "libc('syscall', 321, 0, None, 0)", "libc('syscall', 425, 1, None)",
+    ],
+)  # fmt: skip
+async def test_it_begins_no_process_and_leaves_its_jail_by_no_call(attempt: str) -> None:
+    libc = (
+        "def libc(name, *args):\n"
+        "    library = ctypes.CDLL(None, use_errno=True)\n"
+        "    if getattr(library, name)(*args) != 0:\n"
+        "        raise OSError(ctypes.get_errno(), name)\n"
+    )
+    ran = await run(f"import ctypes, os, subprocess, sys\n{libc}{attempt}\nprint('it could')")
+    assert (ran["exit_code"], ran["stdout"]) == (1, ""), ran
+    assert "Error" in ran["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "says"),
+    [
+        ("while True: pass", Limits(cpu_seconds=1), ""),
+        ("x = 'x' * 10**9", Limits(memory_mib=200), "MemoryError"),
+        ("open('big', 'wb').write(b'x' * 10**8)", Limits(disk_mib=1), "OSError"),
+        ("files = [open('/dev/null') for _ in range(99)]", Limits(open_files=20), "Too many open files"),
+        ("while True: print('x' * 1000)", Limits(), ""),
+    ],
+    ids=["processor", "memory", "disk", "open files", "output"],
+)
+async def test_what_it_uses_has_a_limit(code: str, limits: Limits, says: str) -> None:
+    ran = await run(code, limits=limits)
+    assert ran["exit_code"] != 0
+    assert says in ran["stderr"]
+    assert len(ran["stdout"]) <= 1024 * 1024
+
+
+async def test_it_is_killed_when_nobody_waits_for_it_any_more_and_leaves_nothing() -> None:
+    before = set(os.listdir("/proc"))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await run("import time\ntime.sleep(600)")
+    jails = [pid for pid in set(os.listdir("/proc")) - before if pid.isdigit() and b"jail.py" in _command(pid)]
+    assert jails == []
+
+
+def _command(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+async def test_a_function_of_the_application_is_called_in_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", "secret-of-the-worker")
+    (here := tmp_path / "file").write_text("mine")
+    context: Any = None
+    day = BoundTool(isolated_tools.weekday)
+    assert await day.call(context, {"day": "2026-01-01", "times": 2}, run_sync) == "ThursdayThursday"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        asked = {"paths": ["/proc/1/environ", "/etc/passwd", str(here)], "port": listener.getsockname()[1]}
+        seen = await BoundTool(isolated_tools.spy).call(context, asked, run_sync)
+    assert (seen["environment"], seen["files"], seen["sockets"]) == (["HOME", "LANG", "OPENBLAS_NUM_THREADS"], [], [])
+    with pytest.raises(ToolFailed, match="ValueError: no such thing"):
+        await BoundTool(isolated_tools.fails).call(context, {}, run_sync)
+
+
+def test_what_cannot_be_found_or_would_reach_the_worker_is_no_isolated_tool() -> None:
+    @tool(isolated=True)
+    def local() -> int:
+        return 1
+
+    for made in (local, tool(isolated=True)(_with_context)):
+        with pytest.raises(InvalidInput):
+            BoundTool(made)
+    with pytest.raises(InvalidInput, match="cpu_seconds is a whole number"):
+        Limits(cpu_seconds=0)
+
+
+def _with_context(ctx: ToolContext) -> str:
+    return ctx.call_id
+
+
+@pytest.mark.parametrize("why", ["unshare", "platform", "machine"])
+async def test_where_there_is_no_jail_nothing_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, why: str) -> None:
+    if why == "platform":
+        monkeypatch.setattr(sys, "platform", "darwin")
+    else:
+        broken = tmp_path / "jail.py"
+        broken.write_text(
+            JAIL.replace('"unshare", flags', '"unshare", -1') if why == "unshare" else JAIL.replace("x86_64", "vax")
+        )
+        monkeypatch.setattr(jail, "__file__", str(broken))
+    with pytest.raises(SetupError) as refused:
+        await run("print('ran')")
+    assert refused.value.code == "no_sandbox"

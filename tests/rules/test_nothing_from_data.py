@@ -1,0 +1,88 @@
+"""Nothing is executed from data (S16): what could do it is nowhere in the source, but where an operator's own words name it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import heliograph
+
+ROOT = Path(heliograph.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "jsonpickle", "code", "codeop"}
+CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "os.system",
+    "os.popen",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+}
+# a compile that is no execution, and the one place that loads what `helio run MODULE:APP` names
+LOADERS = {
+    "__init__.py": "our own modules, by our own table",
+    "cli/main.py": "our own commands, by our own table",
+    "cli/loading.py": "the application that the operator's command line names",
+    "tools/jail.py": "what a tool runs shut in, after it has been shut in",
+}
+LOADING = {"import_module", "spec_from_file_location", "exec_module", "run_path", "run_module", "module_from_spec"}
+
+
+def called(node: ast.Call) -> str:
+    function, names = node.func, []
+    while isinstance(function, ast.Attribute):
+        names.append(function.attr)
+        function = function.value
+    names.append(function.id if isinstance(function, ast.Name) else "")
+    return ".".join(reversed(names))
+
+
+def breaches(source: str, name: str) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+            found += [f"imports {each}" for each in modules if each.partition(".")[0] in MODULES]
+        if isinstance(node, ast.Call):
+            what = called(node)
+            is_shell = any(k.arg == "shell" and getattr(k.value, "value", True) is not False for k in node.keywords)
+            if (
+                (what in CALLS and not (what == "compile" and name in LOADERS))
+                or is_shell
+                or "create_subprocess_shell" in what
+            ):
+                found.append(f"calls {what}")
+            if what.rpartition(".")[2] in LOADING and name not in LOADERS:
+                found.append(f"loads code by {what}")
+    return found
+
+
+@pytest.mark.proves("S16")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_executes_what_it_was_given(path: Path) -> None:
+    assert breaches(path.read_text("utf-8"), str(path.relative_to(ROOT))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from yaml import load", "eval('1')", "exec('1')", "import os\nos.system('x')", "compile('1', '', 'eval')",
+        "import subprocess\nsubprocess.run('x', shell=True)", "import importlib\nimportlib.import_module(name)",
+        "import asyncio\nasyncio.create_subprocess_shell('x')", "__import__('os')",
+    ],
+)  # fmt: skip
+def test_the_gate_sees_each_of_them(source: str) -> None:
+    assert breaches(source, "any.py") != []
+
+
+@pytest.mark.proves("S16")
+def test_a_model_that_names_a_function_by_its_module_gets_no_such_tool() -> None:
+    """What a model, a report or a manifest says is looked up in the agent's own list, and nowhere else."""
+    loaders = [
+        str(path.relative_to(ROOT)) for path in FILES if any(word in path.read_text("utf-8") for word in LOADING)
+    ]
+    assert set(loaders) <= set(LOADERS) | {"testing/scenario.py", "tools/isolated.py"}
