@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from heliograph import (
     external_tool,
 )
 from heliograph.turn.estimate import input_tokens_at_most
-from tests.runtime.kit import START, Rig, names, one
+from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call, payloads, results
 
 done: list[str] = []
@@ -272,6 +273,36 @@ async def test_with_too_little_left_to_be_of_use_nobody_is_asked(rig: Rig) -> No
     result = await rig.run(agent(model, budget={"tokens": 90}))
     assert (model.asked, (await rig.turn_of("worker")).outcome) == ([], "partial")
     assert "90 of 90 tokens left" in payloads(result.signals, "terminated")[0]["limit"]["message"]
+
+
+@pytest.mark.proves("S12")
+async def test_what_others_only_hold_is_waited_for_and_then_used(rig: Rig) -> None:
+    gate, bounds = asyncio.Event(), list[int | None]()
+
+    async def answer(request: ModelRequest) -> ModelReply:
+        bounds.append(request.output_tokens_max)
+        await gate.wait()
+        return said("done")
+
+    app = Heliograph("family")
+
+    @app.agent(activate_on=START, updates="out", budget={"tokens": 350})
+    async def parent(ctx: Context) -> Any:
+        return [r.output for r in await ctx.delegates([Delegation("child", n) for n in range(3)])]
+
+    app.prompt_agent("child", "Work.", model=FunctionHarness(answer), on_request=True, max_output_tokens=200)
+
+    async def are_all_at_work() -> bool:
+        turns = await rig.runtime.reader.turns(status="running")
+        return len(turns) == 3 and bool(bounds)
+
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        await until(are_all_at_work)
+        gate.set()  # one was asked; for another one there is not enough, until it is settled
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == ["done"] * 3
+    assert bounds == [200] * 3
+    assert await budgets(rig) == {("parent", "tokens"): (45, 0, 0)}
 
 
 async def test_money_needs_a_price_and_says_where_to_write_it(rig: Rig) -> None:
