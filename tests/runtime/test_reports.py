@@ -89,6 +89,22 @@ async def test_a_report_without_the_right_to_it_changes_nothing(rig: Rig) -> Non
         assert await seen(rig, run_id) == [["c1", "success", 1]]
 
 
+@pytest.mark.proves("S14")
+async def test_each_call_has_a_token_of_its_own_of_160_random_bits_that_opens_no_other(rig: Rig) -> None:
+    app = asking(Call("a"), Call("b"))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        a, b = await rig.taken("a", "b", count=2)
+        drawn = [str(each.token).removeprefix("token_")[10:] for each in (a, b)]  # without the time
+        assert [len(each) * 5 for each in drawn] == [160, 160]
+        assert not set(zip(*drawn, strict=True)) <= {(c, c) for c in drawn[0]}
+        with pytest.raises(Refused, match="the token does not open call"):
+            await rig.client.report(a.turn_id, a.call_id, token=b.token, result=1)
+        await a.report(result=1)
+        await b.report(result=2)
+        assert [row[2] for row in await seen(rig, run_id)] == [1, 2]
+
+
 @pytest.mark.proves("S11")
 async def test_a_result_that_the_ledger_cannot_hold_is_refused_with_what_to_do(rig: Rig) -> None:
     app = Heliograph("large")

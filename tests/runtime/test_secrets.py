@@ -26,6 +26,7 @@ from heliograph import (
     secret,
     tool,
 )
+from heliograph.cli.logs import _JsonLines, _Lines
 from heliograph.reactive.state import to_json
 from heliograph.redaction import keep_keys_out, redacted, redacted_text
 from heliograph.secrets import names_in
@@ -202,6 +203,20 @@ def test_keys_of_the_environment_are_kept_out_by_their_names() -> None:
     keep_keys_out({"OPENAI_API_KEY": "sk-0123456789abcdef", "PGPASSWORD": "postgres-postgres", "X_TOKEN": "short"})
     assert redacted_text("401: Incorrect API key sk-0123456789abcdef") == "401: Incorrect API key ***"
     assert redacted({"a": ["postgres-postgres", "short"]}) == {"a": ["postgres-postgres", "short"]}
+
+
+def test_the_command_line_still_says_what_an_error_was_that_held_a_secret() -> None:
+    logs, made = io.StringIO(), Secret("open sesame")
+    record = logging.LogRecord("heliograph.worker", logging.WARNING, "", 0, "it failed", (), None)
+    try:
+        raise ValueError(f"no {made.reveal()}")
+    except ValueError as error:
+        record.exc_info = (ValueError, error, error.__traceback__)
+    assert redaction._guard(record)
+    for formatter in (_Lines(), _JsonLines()):
+        logs.write(formatter.format(record))
+    assert logs.getvalue().count("ValueError: no ***") == 2
+    assert "sesame" not in logs.getvalue()
 
 
 def test_every_logger_of_ours_is_guarded() -> None:

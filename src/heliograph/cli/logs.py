@@ -26,7 +26,7 @@ class _Lines(logging.Formatter):
 
     def _cause(self, record: logging.LogRecord) -> str:
         if not record.exc_info or record.exc_info[1] is None:
-            return ""
+            return f": {_last_line(record.exc_text)}" if record.exc_text else ""
         if os.environ.get("HELIOGRAPH_DEBUG", "") not in ("", "0"):
             return f"\n{self.formatException(record.exc_info)}"
         return f": {_named(record.exc_info[1])}"
@@ -42,6 +42,8 @@ class _JsonLines(logging.Formatter):
         }  # fmt: skip
         if record.exc_info and record.exc_info[1] is not None:
             entry["error"] = _named(record.exc_info[1])
+        elif record.exc_text:
+            entry["error"] = _last_line(record.exc_text)
         return json.dumps(entry, ensure_ascii=False)
 
 
@@ -66,6 +68,11 @@ def show_logs(level: int, json_to: TextIO | None = None) -> None:
     driver = logging.getLogger("asyncpg")  # says with a traceback what we say in a line, when the store is away
     driver.handlers, driver.propagate = [handler], False
     driver.setLevel(logging.CRITICAL)
+
+
+def _last_line(trace: str) -> str:
+    """Of a traceback that was redacted, and is there as text alone."""
+    return trace.rpartition("\n")[2]
 
 
 def _named(error: BaseException) -> str:
