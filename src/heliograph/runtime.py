@@ -131,7 +131,7 @@ class Runtime:
         [answer] = await self.ledger.start_runs([{
             "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, workflow.shape.as_given(given)),
             "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
-            "reaction": reaction.to_item(), "hears_reports": bool(workflow.wakes.match("tool:result")),
+            "reaction": reaction.to_item(), "hears_reports": workflow.hears_reports,
         }])  # fmt: skip
         if answer["outcome"] == "refused":
             raise InvalidInput(f"run {name} cannot start: {answer['message']}", code=answer["code"], path="/state")

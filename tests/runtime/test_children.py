@@ -40,13 +40,13 @@ async def test_a_delegated_turn_answers_with_its_output_and_has_its_parent_in_it
     assert result.state["seen"] == {"asked": {"n": 1}, "by": "delegation", "agent": "child"}
     parent, child = await rig.turn_of("parent"), await rig.turn_of("child")
     assert (child.parent_turn_id, child.parent_call_id, child.depth) == (parent.turn_id, "c1", 1)
-    assert one(result.signals, "delegation") == {"id": "c1", "target_agent": "child", "task": {"n": 1}}
+    assert one(result.signals, "delegation") == {
+        "id": "c1", "target_agent": "child", "task": {"n": 1}, "task_id": child.turn_id, "status": "accepted",
+        "priority": "normal",
+    }  # fmt: skip
     (asked,) = [s for s in result.signals if s.name == "delegation"]
     (woken,) = [s for s in result.signals if s.name == "agent:activated" and s.agent == "child"]
     assert woken.parent == asked.id
-    assert [s.payload["id"] for s in result.signals if s.name == "tool:result" and isinstance(s.payload, dict)] == [
-        "c1"
-    ]
     edges = await rig.fetch(
         "select turn_id, primitive, edge_phase, other_turn_id from heliograph.edge_overview where primitive = 'join'"
         " and run_id = $1 order by edge_id", result.run_id,

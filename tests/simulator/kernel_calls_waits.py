@@ -144,7 +144,7 @@ class WaitCalls(TurnCalls):
             "call_id": self.mostly(f"c{n}", self._call_id()), "step_id": "s1", "tool": self.dice.choice(["search", "fetch"]),
             "kind": kind, "effect": self.dice.choice([*_EFFECTS, None]), "timeout_seconds": self.dice.choice([0.5, 5.0, 1.0005]),
             "token": self.dice.choice([None, "t"]), "after_execution": self.dice.choice(["suspend", "terminate", None]),
-            "may_override": self.dice.random() < 0.3,
+            "may_override": self.dice.random() < 0.3, "fails_fast": self.dice.random() < 0.4,
         }  # fmt: skip
         if kind == "tool":
             body = self.dice.choice([{"arguments": {"q": 1}}, {"long": "x" * 400}, None])

@@ -189,6 +189,10 @@ def _add_turns(verbs: Any, command: Any) -> None:
     turns.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
     show = command(verbs, "show", "turn:show_turn", "show one turn: its owners, its calls, its cards, what woke it")
     show.add_argument("turn", metavar="TURN", type=identifier("TURN"))
+    children = command(
+        verbs, "children", "turn:list_children", "list the turns that a turn has delegated, and how they stand"
+    )
+    children.add_argument("turn", metavar="TURN", type=identifier("TURN"))
     stop = command(verbs, "stop", "stop:stop_turn", "end a turn as canceled", aliases=["halt"])
     stop.add_argument("turn", metavar="TURN", type=identifier("TURN"))
     _add_stopping(stop)

@@ -1,4 +1,4 @@
-"""`helio turn list` and `helio turn show`: the units of work, who owned them, what they said."""
+"""`helio turn list`, `show` and `children`: the units of work, who owned them, what they said."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heliograph.cli.output import clock, duration, fields, json_line, line, mome
 from heliograph.cli.reading import open_existing
 from heliograph.client.budgets import Budget, budget_of
 from heliograph.errors import shown
-from heliograph.ledger.reader import CardRow, LeaseRow, TurnRow, WaitRow
+from heliograph.ledger.reader import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow
 from heliograph.signals.model import Signal
 
 _CONTENT_WIDTH = 100
@@ -58,6 +58,30 @@ def show_turn(options: Namespace) -> int:
     line()
     _print_cards(turn, cards)
     return 0
+
+
+def list_children(options: Namespace) -> int:
+    rows = asyncio.run(_children(options.turn))
+    if options.json:
+        for row in rows:
+            json_line(row)
+    elif rows:
+        headers = ("CALL", "AGENT", "TURN", "STATUS", "OUTCOME", "OPENED", "TOOK")
+        table(headers, [_child_cells(row) for row in rows])
+    else:
+        note(f"{options.turn} has delegated nothing")
+    return 0
+
+
+async def _children(turn_id: str) -> list[DelegationRow]:
+    async with open_existing(f"turn {turn_id}") as reader:
+        await reader.turn(turn_id)
+        return await reader.delegations(turn_id)
+
+
+def _child_cells(row: DelegationRow) -> tuple[str, ...]:
+    took = duration((row.resolved_at or datetime.now(UTC)) - row.opened_at)
+    return row.call_id, row.agent, row.task_id, row.status, row.outcome or "-", moment(row.opened_at), took
 
 
 async def _list(options: Namespace) -> list[TurnRow]:

@@ -16,6 +16,7 @@ from heliograph.client.people import ClientPeople
 from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
 from heliograph.errors import InvalidInput, NotFound, shown
+from heliograph.ledger.reader import DelegationRow
 from heliograph.reactive.agent import PRIORITIES
 from heliograph.reactive.budget import amounts_of, check_budget
 from heliograph.reactive.fields import check_fields
@@ -219,6 +220,14 @@ class Client(ClientPeople):
         if (refusal := enqueue_refused(answer, run_id, agent, self._name)) is not None:
             raise refusal
         return chosen
+
+    async def delegations(self, turn_id: str) -> list[DelegationRow]:
+        """How the turns stand that a turn has delegated, in that order; counted in the tables, as of now.
+
+        Raises NotFound (`unknown_turn`), InvalidInput (`invalid_id`).
+        """
+        await self._open.reader.turn(check_id(turn_id, "a turn id", "/turn_id"))
+        return await self._open.reader.delegations(turn_id)
 
     @property
     def _open(self) -> Runtime:

@@ -117,6 +117,25 @@ class BudgetRow(msgspec.Struct, frozen=True):
     over: int
 
 
+class DelegationRow(msgspec.Struct, frozen=True):
+    """A turn that another one waits for: `task_id`, by call `call_id` of `turn_id`.
+
+    status: accepted, in_progress, completed or failed; outcome: of the last two, success, partial, failed, timeout or
+    canceled.
+    """
+
+    turn_id: str
+    call_id: str
+    run_id: str
+    agent: str
+    task_id: str
+    status: str
+    outcome: str | None
+    deadline: datetime | None
+    opened_at: datetime
+    resolved_at: datetime | None
+
+
 class BoxRow(msgspec.Struct, frozen=True):
     """A box; `base_box_id` is what it was forked from. A turn's own output box is one whose writer is that turn."""
 
@@ -209,6 +228,10 @@ class Reader:
     async def waits(self, turn_id: str) -> list[WaitRow]:
         """The calls of a turn, in the order in which they were opened."""
         return await self._rows(WaitRow, "wait_overview", "turn_id = $2", turn_id, order="position")
+
+    async def delegations(self, turn_id: str) -> list[DelegationRow]:
+        """The turns that a turn has delegated, in the order in which it did."""
+        return await self._rows(DelegationRow, "delegation_overview", "turn_id = $2", turn_id, order="position")
 
     async def open_calls(self, tool: str | None = None, limit: int = 50) -> list[WaitRow]:
         """Calls of tools that nobody has answered, the oldest first."""

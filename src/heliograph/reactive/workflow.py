@@ -22,7 +22,7 @@ _RUNTIME_NAMES = (
     "workflow:start", "agent:activated", "agent:skipped", "agent:completed",
     "agent:failed", "agent:progress", "harness:start", "harness:end", "harness:error", "text:delta", "text:complete",
     "thinking:delta", "thinking:complete", "tool:call", "tool:result", "ready", "plan_ready", "action_complete",
-    "reflection_complete", "terminated", "error", "delegation", "halt",
+    "reflection_complete", "terminated", "error", "delegation", "delegation_response", "halt",
 )  # fmt: skip
 
 
@@ -50,6 +50,11 @@ class Workflow:
             for n, pattern in enumerate(agent.activate_when_all):
                 table.add(pattern, (agent.name, n))
         return table
+
+    @cached_property
+    def hears_reports(self) -> bool:
+        """Whether the answers to calls, which the kernel logs by itself, may wake an agent."""
+        return bool(self.wakes.match("tool:result") or self.wakes.match("delegation_response"))
 
     @cached_property
     def warnings(self) -> list[str]:

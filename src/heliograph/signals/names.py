@@ -32,6 +32,7 @@ RESERVED_NAMES = frozenset(
         "halt",
         "heartbeat",
         "delegation",
+        "delegation_response",
     },
 )
 

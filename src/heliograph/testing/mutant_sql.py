@@ -86,6 +86,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("(w.token_hash is not null\nand w.token_hash is distinct from sha256(convert_to(i.item ->> 'token', 'UTF8')))", "false"),
     ),
     "child_not_reported": (("from ending where parent_turn_id is not null", "from ending where false"),),
+    "no_fail_fast": (("if jsonb_path_exists(p_results, '$[*].status ? (@ != \"success\")') then", "if false then"),),
     "children_run_on": (("from wait where child_turn_id is not null", "from wait where false"),),
     "no_report_sweep": (
         ("where x.project_id = p_project and x.kind = 'report' and x.published_at is null and x.due_at <= p_now", "where false"),

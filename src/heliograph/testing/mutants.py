@@ -92,6 +92,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("no_report_sweep", "K10"),
     Mutant("children_run_on", "K12"),
     Mutant("cycles_allowed", "G-74"),
+    Mutant("no_fail_fast", "L0-38"),
     # stops
     Mutant("stop_no_check", "K12"),
     Mutant("stop_lost", "K12"),

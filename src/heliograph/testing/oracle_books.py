@@ -32,6 +32,7 @@ class WaitBook:
     token: str | None = None
     deadline: int | None = None
     child: str | None = None
+    step: str | None = None  # of those that fail fast together; None: of no other's business
     state: str = "open"
     status: str | None = None
     position: int = 0  # in the order in which results came

@@ -29,8 +29,20 @@ class WaitOracle(TurnOracle):
         if wait.child is not None and status == "timeout":
             self.books.order_stop(wait.child, "force", None, now)
 
-    def check_resumed(self, function: str, answered: Iterable[str], resumed: Iterable[str]) -> None:
+    def give_up(self, turn: TurnBook, now: int) -> None:
+        """What fails fast takes what is still open of its step with it."""
+        failed = {wait.step for wait in turn.waits.values() if wait.state == "resolved" and wait.status != "success"}
+        for wait in turn.awaited():
+            if wait.step is not None and wait.step in failed:
+                self.resolve(turn, wait, "canceled", now)
+                self.count("call given up")
+                if wait.child is not None:
+                    self.books.order_stop(wait.child, "force", None, now)
+
+    def check_resumed(self, function: str, answered: Iterable[str], resumed: Iterable[str], now: int) -> None:
         """Of the turns that something was answered to, exactly those that are due go on (K15)."""
+        for turn_id in answered:
+            self.give_up(self.turn(turn_id), now)
         asleep = [self.turn(turn_id) for turn_id in dict.fromkeys(answered) if self.turn(turn_id).join is not None]
         due = {turn.turn_id for turn in asleep if turn.is_due()}
         if due != set(resumed):
@@ -90,6 +102,7 @@ class WaitOracle(TurnOracle):
         turn.waits[call["call_id"]] = WaitBook(
             call["call_id"], call["kind"], call["effect"], epoch, call.get("token"),
             None if seconds is None else now + interval(seconds), None if child is None else child["turn_id"],
+            call.get("step_id") if call.get("fails_fast") else None,
         )  # fmt: skip
         if child is not None:
             if self.books.runs[turn.run_id] != "running":
@@ -106,6 +119,7 @@ class WaitOracle(TurnOracle):
                 self.resolve(turn, wait, status, now)
                 self.count("report applied by suspend")
         turn.early = [early for early in turn.early if early[0] not in turn.waits]
+        self.give_up(turn, now)
 
     def _check_asleep(self, turn: TurnBook, item: Any, row: Any) -> None:
         """It sleeps if, and only if, there is something to wait for, and no result that its owner does not know (K16)."""
@@ -138,7 +152,7 @@ class WaitOracle(TurnOracle):
             elif turn is not None and row["outcome"] == "early":
                 turn.early.append((item["call_id"], item.get("token"), item["status"]))
         self.count("report resumed", sum(row["resumed"] for row in answer))
-        self.check_resumed("report", answered, {row["turn_id"] for row in answer if row["resumed"]})
+        self.check_resumed("report", answered, {row["turn_id"] for row in answer if row["resumed"]}, now)
 
     def _judge(self, item: Any) -> str:
         """What a report that means something has to be answered."""
@@ -239,7 +253,7 @@ class WaitOracle(TurnOracle):
                 self.blame("timed_out_early", f"{turn_id} at {now}: {turn.awaited()}")
             for wait in overdue:
                 self.resolve(turn, wait, "success" if wait.kind == "timer" else "timeout", now)
-        self.check_resumed("sweep_waits", answer["resolved"], answer["resumed"])
+        self.check_resumed("sweep_waits", answer["resolved"], answer["resumed"], now)
         self.expect_swept("sweep_waits", (f"{turn.turn_id} {wait.call_id}" for turn in self.books.open_turns()
                                           for wait in turn.awaited() if (wait.deadline or now + 1) <= now))  # fmt: skip
 
@@ -257,7 +271,7 @@ class WaitOracle(TurnOracle):
                     outcome = str(child.outcome)
                     self.resolve(turn, wait, "success" if outcome == "partial" else outcome, now)
                     answered.append(turn_id)
-        self.check_resumed("sweep_reports", answered, answer["resumed"])
+        self.check_resumed("sweep_reports", answered, answer["resumed"], now)
         self.expect_swept("sweep_reports", (f"{turn.turn_id} {wait.call_id}" for turn in self.books.open_turns()
                                             for wait in turn.awaited() if self._has_ended(wait.child)))  # fmt: skip
 

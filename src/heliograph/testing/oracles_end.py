@@ -97,13 +97,18 @@ def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:
 def _check_results(oracles: Oracles, log: list[Row]) -> None:
     """Every call that was resolved says so in the log, once; and no other."""
     run_id = log[0]["run_id"]
-    told = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if s["name"] == "tool:result")
+    told = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if _is_result(s))
     resolved = Counter(
         (turn.turn_id, wait.call_id) for turn in oracles.books.turns.values() if turn.run_id == run_id
         for wait in turn.waits.values() if wait.state == "resolved"
     )  # fmt: skip
     for call in sorted((told - resolved) + (resolved - told)):
         oracles.blame("result_in_log", f"{call} was resolved {resolved[call]} times and is told {told[call]} times")
+
+
+def _is_result(signal: Row) -> bool:
+    is_told = signal["name"] == "delegation_response" and signal["payload"]["status"] != "in_progress"
+    return bool(is_told or signal["name"] == "tool:result")
 
 
 def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:

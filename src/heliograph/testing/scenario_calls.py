@@ -25,7 +25,7 @@ TOOLS = ("search", "fetch")
 
 def count(results: Iterable[CallResult]) -> int:
     """What the results add up to: numbers as they are, anything else that went well as one."""
-    good = [result.output for result in results if result.status == "success"]
+    good = [result.output for result in results if result.is_good]
     return sum(output if isinstance(output, int) else 1 for output in good)
 
 
@@ -45,7 +45,9 @@ def foundry(cast: Cast) -> Heliograph:
     @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=4)
     async def gather(context: Context) -> int:
         await cast.work(context)
-        return count(await context.calls(calls(context, 1)))
+        return count(
+            await context.calls(calls(context, 1), fail_fast=cast.pick(context, "fail_fast", (True, False, False)))
+        )
 
     @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=4, priority="high")
     async def stream(context: Context) -> int:
@@ -151,8 +153,12 @@ def clan(cast: Cast) -> Heliograph:
 
     @app.agent(activate_on=["workflow:start"], updates="total")
     async def chief(context: Context) -> int:
-        if cast.pick(context, "join", (True, False)):
-            return count(await context.delegates(kids(context, "hand")))
+        join = cast.pick(context, "join", ("all", "each", "fail_fast", "again"))
+        if join != "each":
+            return count(await context.delegates(
+                kids(context, "hand"), fail_fast=join == "fail_fast", retries=1 if join == "again" else 0,
+                timeout=cast.pick(context, "deadline", (None, 3.0, 9.0)),
+            ))  # fmt: skip
         streamed: list[Call | Delegation] = [*kids(context, "hand"), Call("fetch", {}, timeout=4.0)]
         return count([result async for result in context.as_completed(streamed)])
 

@@ -58,7 +58,7 @@ def _start(world: SimWorld, workflow: Workflow, run_id: str, state: Any) -> dict
     reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id)
     return {
         "run_id": run_id, "target": workflow.name, "request_hash": "first", "agents": sorted(workflow.agents),
-        "hears_reports": bool(workflow.wakes.match("tool:result")), "signals": [draft_item(d) for d in reaction.drafts],
+        "hears_reports": workflow.hears_reports, "signals": [draft_item(d) for d in reaction.drafts],
         "reaction": reaction.to_item(),
     }  # fmt: skip
 

@@ -105,7 +105,7 @@ def insert_wait(tx: Transaction, head: Row, call: Any, **more: Any) -> Row:
         "agent_turn_id": turn_id, "tool_call_id": call_id, "agent_id": head["agent_id"], "run_id": head["run_id"],
         "position": tx.next("wait_position"), "step_id": get_text(call, "step_id"), "tool": get_text(call, "tool"),
         "kind": None, "effect": get_text(call, "effect") or "once", "state": "open", "epoch": None, "deadline": None,
-        "token_hash": None, "after_execution": "suspend", "may_override": False, "child_turn_id": None, "status": None,
+        "token_hash": None, "after_execution": "suspend", "may_override": False, "fails_fast": False, "child_turn_id": None, "status": None,
         "result_card_id": None, "resolved_position": None, "duplicates": 0, "opened_at": tx.now, "resolved_at": None,
         "reserved": None,
     }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_endings import get_raw
+from heliograph.testing.twin_forks import goes_on_without, response_of, with_given_up
 from heliograph.testing.twin_head import insert_signals
 from heliograph.testing.twin_ids import wrong_id
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
@@ -159,7 +160,7 @@ def resolve(
 ) -> tuple[list[str], list[str]]:  # fmt: skip
     """The turns resumed, and the targets to ring."""
     items: list[Row] = []
-    for n, result in enumerate(j.records(list(results))):
+    for n, result in enumerate(with_given_up(tx, j.records(list(results)))):
         turn_id, call_id = get_text(result, "turn_id"), get_text(result, "call_id")
         wait, turn = tx.tables.waits.get((turn_id, call_id)), tx.tables.turns.get(turn_id)
         if wait is None or turn is None or not _may_resolve(tx, wait):
@@ -179,8 +180,9 @@ def resolve(
     _number(tx, items)
     for item in items:
         _write_result(tx, item, limited, logs=logs)
-    for item in sorted((i for i in items if get_text(i["result"], "message_type") == "timeout"),
-                       key=lambda i: str(i["wait"]["child_turn_id"])):  # fmt: skip
+    for item in sorted(
+        (i for i in items if goes_on_without(i["result"])), key=lambda i: str(i["wait"]["child_turn_id"])
+    ):
         child = item["wait"]["child_turn_id"]
         if child is not None:
             order_stop(tx, child, {"reason": "the turn that waited for it went on without it", "mode": "force"})
@@ -266,7 +268,7 @@ def _log_results(tx: Transaction, items: list[Row], limited: Row) -> None:
     for places in _together([item["turn"]["agent_turn_id"] for item in items]):
         group = [items[n] for n in places]
         run, hears = group[0]["run"], group[0]["run"]["hears_reports"]
-        entries = [_entry(item, limited) for item in group]
+        entries = [_entry(tx, item, limited) for item in group]
         insert_signals(tx, run["run_id"], group[0]["seq"], group[0]["turn"]["agent_turn_id"], entries, owed=hears)
     for run_id in {item["wait"]["run_id"] for item in items}:
         run, seqs = tx.tables.runs[run_id], [i["seq"] for i in items if i["wait"]["run_id"] == run_id]
@@ -282,15 +284,22 @@ def _together(keys: list[str]) -> list[list[int]]:
     return list(found.values())
 
 
-def _entry(item: Row, limited: Row) -> Row:
+def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
     content, wait = item["content"], item["wait"]
+    if wait["child_turn_id"] is not None:
+        return _told(item, "delegation_response", response_of(tx, item, limited))
     payload = {"id": wait["tool_call_id"], "call_id": wait["tool_call_id"], "name": wait["tool"], "status": item["status"],
                "card_id": item["card_id"]}  # fmt: skip
     if not is_larger(content, limited["payload_bytes_max"] // 2):  # what is too large for a log is left to the card
         key = "output" if item["status"] == "success" else "error"
         payload[key] = get_raw(item["result"], key)
-    return {"name": "tool:result", "agent": item["head"]["agent_name"], "parent": item["head"]["parent_step_id"],
-            "owed": item["run"]["hears_reports"], "payload": payload}  # fmt: skip
+    return _told(item, "tool:result", payload)
+
+
+def _told(item: Row, name: str, payload: Row) -> Row:
+    head = item["head"]
+    return {"name": name, "agent": head["agent_name"], "parent": head["parent_step_id"], "payload": payload,
+            "owed": item["run"]["hears_reports"]}  # fmt: skip
 
 
 def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:

@@ -112,6 +112,7 @@ def _open_calls(tx: Transaction, items: list[Any], limited: Row) -> dict[str, in
         turn_id = str(get_text(item, "turn_id"))
         for call in j.records(get(item, "calls")):
             j.parse_boolean(get_text(call, "may_override"))
+            j.parse_boolean(get_text(call, "fails_fast"))
             if (turn_id, get_text(call, "call_id")) not in known:
                 _open_call(tx, item, call)
     others = [put_cards(tx, item, j.elements(get(item, "cards")), limited) for item in by_turn]
@@ -132,6 +133,7 @@ def _open_call(tx: Transaction, item: Any, call: Any) -> None:
         deadline=None if seconds is None else tx.now + interval(seconds), token_hash=hash_of(token),
         after_execution=get_text(call, "after_execution") or "suspend", child_turn_id=get_text(child, "turn_id"),
         may_override=bool(j.parse_boolean(get_text(call, "may_override"))),
+        fails_fast=bool(j.parse_boolean(get_text(call, "fails_fast"))),
     )  # fmt: skip
     edge_id = tx.next("edge_id")
     tx.insert(tx.tables.edges, (turn_id, edge_id), request_edge(tx, head, wait, edge_id))

@@ -23,10 +23,12 @@ After: TypeAlias = Literal["suspend", "terminate"]
 CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
 Join: TypeAlias = Literal["all", "each"]
 Misfits: TypeAlias = Callable[[Json], Sequence[str]]
+ResultStatus: TypeAlias = CallStatus | Literal["partial"]
 
 CALL_EFFECTS: tuple[CallEffect, ...] = ("pure", "idempotent", "transactional", "once")
 AFTERS: tuple[After, ...] = ("suspend", "terminate")
 DELEGATION = "delegation"  # the signal that wakes a child turn
+RESPONSE = "delegation_response"  # and how it gets on
 TOOL_NAME_MAX = 64
 CALL_ID_MAX = 64
 BOX_ID_MAX = 200
@@ -61,19 +63,25 @@ class Delegation:
     call_id: str | None = None
     context_box_id: str | None = None
     budget: Mapping[str, int | float] | None = None
+    priority: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """How one call ended: `output` of a success, else `error` with code and message.
+    """How one call ended: `output` of a success, and of a partial one, else `error` with code and message.
 
-    status: success, failed, timeout, unknown (nobody knows whether it happened) or canceled.
+    status: success, partial (a child that a limit cut short), failed, timeout, unknown (nobody knows whether it
+    happened) or canceled.
     """
 
     call_id: str
-    status: CallStatus
+    status: ResultStatus
     output: Json = None
     error: JsonObject | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return self.status in ("success", "partial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,8 @@ class Asked:
     budget: Mapping[str, int] | None = None
     misfits: Misfits | None = field(default=None, compare=False)
     is_untrusted: bool = False
+    priority: int | None = None
+    fails_fast: bool = False
 
 
 class Journal:
@@ -203,7 +213,7 @@ def result_of(wait: Wait) -> CallResult:
         output = content.get("output")
         if wait.kind == "child" and isinstance(output, dict):  # its deliverable
             output = read_output(output)
-        return CallResult(wait.call_id, "success", output)
+        return CallResult(wait.call_id, "partial" if content.get("outcome") == "partial" else "success", output)
     error = content.get("error")
     return CallResult(wait.call_id, wait.status, None, error if isinstance(error, dict) else {"message": str(error)})
 

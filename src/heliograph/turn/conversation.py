@@ -86,7 +86,7 @@ def reply_of(record: Json) -> ModelReply:
 
 def told_of(call: ToolCall, result: CallResult, *, is_untrusted: bool = False) -> ToolMessage:
     """What a model is told of a call that was made."""
-    if result.status == "success":
+    if result.is_good:
         return ToolMessage(call.id, call.tool, result.output, is_untrusted=is_untrusted)
     error = result.error or {}
     why = f"{error.get('code') or result.status}: {error.get('message') or 'it did not succeed'}"

@@ -119,7 +119,7 @@ def _succeed(
 
 def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:
     """The end of a turn by the result of a call that was made with after="terminate"."""
-    if answer.status == "success":
+    if answer.is_good:
         return _succeed(turn, answer.output, now)
     error = answer.error or {}
     code = str(error.get("code") or (TOOL_TIMEOUT if answer.status == "timeout" else TOOL_ERROR))

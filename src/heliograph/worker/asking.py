@@ -64,7 +64,7 @@ class Asking:
 
 def value_of(asked: Asked, result: CallResult) -> Json:
     """The output of a call that went well. Raises what an agent is told of one that did not."""
-    if result.status == "success":
+    if result.is_good:
         return result.output
     error: JsonObject = result.error or {}
     message = str(error.get("message") or result.status)

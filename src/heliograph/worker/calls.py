@@ -7,10 +7,12 @@ is the machine's and the drive's business. So nothing in here writes, but for st
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from heliograph.errors import AgentFailed, InvalidInput, shown
+from heliograph.reactive.agent import PRIORITIES
 from heliograph.reactive.budget import amounts_of, check_budget
 from heliograph.reactive.state import to_json
 from heliograph.signals.payload import check_payload
@@ -37,6 +39,7 @@ from heliograph.worker.held import Held
 from heliograph.worker.people import People
 from heliograph.worker.steps import Steps, is_inside_step
 
+RETRIES_MAX = 100
 _INSTANCE_MAX = 160  # a turn id that somebody chose may be long; its end tells it from others
 
 
@@ -68,9 +71,15 @@ class Calls(People):
         call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema)
         return self._asking.value(self._tools([call])[0])
 
-    def calls(self, calls: Sequence[Call | Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
-        """Several at once: their results in the order of `calls`, when all are there. Raises InvalidInput."""
-        return self._asking.all(self._tools(calls))
+    def calls(
+        self, calls: Sequence[Call | Delegation], *, fail_fast: bool = False, timeout: float | None = None
+    ) -> Coroutine[Any, Any, list[CallResult]]:
+        """Several at once: their results in the order of `calls`, when all are there. Raises InvalidInput.
+
+        fail_fast: the first that does not succeed ends the wait: the others are canceled, and the `error` of each says
+        in `failed_first` which call that was. timeout: seconds for all of them together, beside those of each.
+        """
+        return self._asking.all(self._fork(calls, fail_fast=fail_fast, timeout=timeout))
 
     def as_completed(self, calls: Sequence[Call | Delegation]) -> AsyncIterator[CallResult]:
         """Several at once: each result as it comes, in an order that is the same whenever the function runs again."""
@@ -108,21 +117,57 @@ class Calls(People):
 
     def delegate(
         self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
-        context_box_id: str | None = None, budget: Mapping[str, int | float] | None = None,
+        context_box_id: str | None = None, priority: str | None = None, budget: Mapping[str, int | float] | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Have another agent of the application do something, as a turn of its own, and wait for its output.
 
         The child finds `payload` in `ctx.task`. It is an instance of its own unless `instance` names one: turns of one
-        instance run one after another. context_box_id: the box that it finds in `ctx.context()`; `ctx.context_box_id`
-        hands on this turn's own. budget: what the child may use, beside what the agent's own budget and this turn's allow.
-        Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`, and what is wrong with the budget).
+        instance run one after another. timeout: seconds until it is given up and stopped. context_box_id: the box that
+        it finds in `ctx.context()`; `ctx.context_box_id` hands on this turn's own. priority: in place of the agent's:
+        low, normal, high or critical. budget: what the child may use, beside what the agent's own budget and this turn's
+        allow. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`, what is wrong with the budget).
         """
-        child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, budget=budget)
+        child = Delegation(
+            agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority, budget=budget
+        )
         return self._asking.value(self._tools([child])[0])
 
-    def delegates(self, delegations: Sequence[Delegation]) -> Coroutine[Any, Any, list[CallResult]]:
-        """Several children at once: their results in the order of `delegations`, when all have ended."""
-        return self._asking.all(self._tools(delegations))
+    def delegates(
+        self,
+        delegations: Sequence[Delegation],
+        *,
+        fail_fast: bool = False,
+        timeout: float | None = None,
+        retries: int = 0,
+    ) -> Coroutine[Any, Any, list[CallResult]]:
+        """Several children at once: their results in the order of `delegations`, when all have ended.
+
+        fail_fast, timeout: see `calls`. retries: how often those that failed are delegated again, as new turns; with
+        fail_fast also those that were canceled for it. Each round has the whole `timeout`; who ran out of it is not
+        asked again. Raises InvalidInput.
+        """
+        if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= RETRIES_MAX:
+            raise InvalidInput(f"retries is from 0 to {RETRIES_MAX}, not {shown(retries)}", code="out_of_range")
+        for delegation in delegations:
+            if not isinstance(delegation, Delegation):
+                raise InvalidInput(f"delegates takes a list of Delegation, not {shown(delegation)}", code="wrong_type")
+        asked = self._fork(delegations, fail_fast=fail_fast, timeout=timeout)
+        return self._delegates(list(delegations), asked, retries, {"fail_fast": fail_fast, "timeout": timeout})
+
+    async def _delegates(
+        self, delegations: list[Delegation], asked: list[Asked], retries: int, options: dict[str, Any]
+    ) -> list[CallResult]:
+        """What is asked again follows from what is recorded, and from nothing else: the function may run any time."""
+        results = await self._asking.all(asked)
+        for again in range(1, retries + 1):
+            places = [n for n, result in enumerate(results) if _may_retry(result, delegations[n], options["timeout"])]
+            if not places:
+                break
+            retried = [replace(delegations[n], call_id=f"{asked[n].call_id}-again-{again}") for n in places]
+            told = await self._asking.all(self._fork(retried, **options))
+            for n, result in zip(places, told, strict=True):
+                results[n] = result
+        return results
 
     def defer(self, reason: str, seconds: float) -> NoReturn:
         """Put the turn off, as `raise Defer(reason, seconds)` does: it is run again from its start after that time."""
@@ -135,6 +180,13 @@ class Calls(People):
     ) -> Asked:  # fmt: skip
         return Asked(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
                      None, timeout, effect)  # fmt: skip
+
+    def _fork(self, calls: Sequence[Call | Delegation], *, fail_fast: bool, timeout: float | None) -> list[Asked]:
+        whole = check_timeout(timeout)
+        return [
+            replace(each, fails_fast=bool(fail_fast), timeout_seconds=_shorter(each.timeout_seconds, whole))
+            for each in self._tools(calls)
+        ]
 
     def _tools(self, calls: Sequence[Call | Delegation]) -> list[Asked]:
         self._check_may_wait("call")
@@ -166,9 +218,12 @@ class Calls(People):
         own = f"{self._turn_id}-{call_id}"[-_INSTANCE_MAX:]
         instance = own if child.instance is None else check_name(child.instance, "an instance")
         context = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
+        if child.priority is not None:
+            check_one_of(child.priority, "priority", PRIORITIES)
         own_budget = check_budget(child.budget)
         return Asked(call_id, step_id, child.agent, "child", check_payload(to_json(child.payload), "/payload"),
                      check_timeout(child.timeout), "idempotent", instance=instance, context_box_id=context,
+                     priority=None if child.priority is None else PRIORITIES.index(child.priority),
                      budget=None if own_budget is None else amounts_of(own_budget))  # fmt: skip
 
     def _check_may_wait(self, what: str) -> None:
@@ -184,3 +239,14 @@ class Calls(People):
                                code="out_of_range")  # fmt: skip
         if wait is None or wait.state != "resolved":
             await self._asking.suspend([asked])
+
+
+def _shorter(own: float | None, whole: float | None) -> float | None:
+    return own if whole is None else whole if own is None else min(own, whole)
+
+
+def _may_retry(result: CallResult, delegation: Delegation, whole: float | None) -> bool:
+    """Not what somebody has stopped, and not what ran out of the time that there was for all."""
+    if result.status == "timeout":
+        return delegation.timeout is not None and (whole is None or delegation.timeout < whole)
+    return result.status == "failed" or (result.status == "canceled" and "failed_first" in (result.error or {}))

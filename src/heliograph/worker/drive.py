@@ -10,10 +10,12 @@ import msgspec
 
 from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, InvalidInput, KernelRefused, shown
+from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.fields import problems_of
 from heliograph.reactive.reaction import Ending
 from heliograph.records import Claimed, Written
-from heliograph.turn.calls import Journal, closing_answer
+from heliograph.signals.model import Draft
+from heliograph.turn.calls import DELEGATION, RESPONSE, Journal, closing_answer
 from heliograph.turn.events import (
     Act,
     Deliver,
@@ -29,7 +31,7 @@ from heliograph.turn.events import (
     Waiting,
 )
 from heliograph.turn.machine import Turn, advance
-from heliograph.types import Json
+from heliograph.types import Json, JsonObject
 from heliograph.worker.act import act
 from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
@@ -146,6 +148,7 @@ class Drive:
         await self.kit.world.point("before_act")
         if (stopped := self._stopped()) is not None:  # the bell may have rung since the turn was claimed
             return stopped
+        self._say_begun()
         self.has_begun = self._is_acting = True
         tell_step(self.kit.world, self.claimed, None, self.phase)
         try:
@@ -164,6 +167,16 @@ class Drive:
         self.emitted = tuple(context.emitted)
         return event
 
+    def _say_begun(self) -> None:
+        """Tell whoever waits for a delegation that it is being done, once: soon, or with all that the turn says."""
+        claimed, asked = self.claimed, self.claimed.cause.payload
+        is_first = not (self.has_begun or claimed.attempts or claimed.defers or claimed.waits)
+        if claimed.cause.name != DELEGATION or not isinstance(asked, dict) or not is_first:
+            return
+        payload: JsonObject = {"id": asked["id"], "target_agent": claimed.agent, "task_id": claimed.turn_id,
+                               "status": "in_progress"}  # fmt: skip
+        self.voice.say_now(Draft(RESPONSE, payload, claimed.agent, claimed.activation_id, self.kit.world.now()))
+
     async def _after(self, written: Written, effect: Suspend) -> Event | None:
         """What follows from the answer to a suspension."""
         if written.budget is not None:
@@ -171,6 +184,10 @@ class Drive:
             return Resolved()
         if written.outcome == "refused" and written.code == "run_stopping":
             return Raised("canceled", CANCELED, written.message)
+        if written.outcome == "refused" and written.code == "queue_full" and self.claimed.defers < self.spec.retries:
+            attempt = self.claimed.defers + 1  # who is asked has too much to do, which passes
+            delay = backoff_seconds(attempt, jitter_of(self.claimed.turn_id, attempt))
+            return PutOff(shown(str(written.message), 500), delay, self.spec.retries)
         if written.outcome == "refused":
             return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {written.message}")
         if written.outcome != "resolved":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from heliograph.reactive.agent import PRIORITIES
 from heliograph.reactive.budget import least_of
 from heliograph.records import Claimed, Wait, Written
 from heliograph.signals.model import Draft
@@ -62,7 +63,7 @@ async def refuse_calls(held: Held, effect: Suspend, written: Written) -> Held:
     steps, error = Steps(held), lack_of(written)
     refused = [await steps.refuse(asked, error) for asked in tools[written.budget.left :]]
     known = [
-        Wait(asked.call_id, asked.tool, "inline", "resolved", held.claimed.epoch, status=result.status, content={"error": result.error})
+        Wait(asked.call_id, asked.tool, "inline", "resolved", held.claimed.epoch, status="failed", content={"error": result.error})
         for asked, result in zip(tools[written.budget.left :], refused, strict=True)
     ]  # fmt: skip
     return replace(held, claimed=msgspec.structs.replace(held.claimed, waits=[*held.claimed.waits, *known]))
@@ -96,7 +97,8 @@ def _announced(held: Held, asked: Asked) -> list[Draft]:
     if asked.kind != "child":
         said: JsonObject = {"id": asked.call_id, "name": asked.tool, "input": carried(asked.input)}
         return [Draft("tool:call", said, claimed.agent, claimed.activation_id, now)]
-    task: JsonObject = {"id": asked.call_id, "target_agent": asked.tool, "task": asked.input}
+    task: JsonObject = {"id": asked.call_id, "target_agent": asked.tool, "task": asked.input, "status": "accepted",
+                        "priority": PRIORITIES[_priority(held, asked)]}  # fmt: skip
     if asked.is_untrusted:
         task["trust"] = UNTRUSTED
     return [Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now),
@@ -110,6 +112,7 @@ def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: 
         if drafts[place]["name"] == DELEGATION:
             child = next(children)
             child["cause"], child["activation"] = place, place + 1
+            drafts[place]["payload"] = {**cast(JsonObject, drafts[place]["payload"]), "task_id": child["turn_id"]}
             drafts[place + 1]["parent"] = place
 
 
@@ -119,7 +122,8 @@ def _call_item(held: Held, asked: Asked) -> dict[str, Any]:
     item: dict[str, Any] = {
         "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool, "kind": asked.kind,
         "effect": asked.effect, "timeout_seconds": asked.timeout_seconds, "token": None,
-        "after_execution": asked.after, "may_override": asked.may_override, "command": None, "child": None,
+        "after_execution": asked.after, "may_override": asked.may_override, "fails_fast": asked.fails_fast,
+        "command": None, "child": None,
     }  # fmt: skip
     if asked.kind == "tool":
         item["token"] = _new_token(kit) if asked.needs_token else None
@@ -133,9 +137,13 @@ def _call_item(held: Held, asked: Asked) -> dict[str, Any]:
             limits["budget"] = budget
         item["child"] = {
             "agent": asked.tool, "instance": asked.instance, "turn_id": kit.world.new_id("turn"),
-            "context_box_id": asked.context_box_id, **limits,
+            "context_box_id": asked.context_box_id, **limits, "priority": _priority(held, asked),
         }  # fmt: skip
     return item
+
+
+def _priority(held: Held, asked: Asked) -> int:
+    return held.workflow.agents[asked.tool].priority if asked.priority is None else asked.priority
 
 
 def _command(claimed: Claimed, asked: Asked) -> JsonObject:

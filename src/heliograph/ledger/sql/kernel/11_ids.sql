@@ -51,7 +51,7 @@ $$;
 create function heliograph._is_reserved(p_name text) returns boolean
     language sql immutable as $$
     select split_part(p_name, ':', 1) = any ('{workflow,kernel,agent,harness,state,text,thinking,tool}')
-        or p_name = any ('{ready,plan_ready,action_complete,reflection_complete,terminated,error,halt,heartbeat,delegation}')
+        or p_name = any ('{ready,plan_ready,action_complete,reflection_complete,terminated,error,halt,heartbeat,delegation,delegation_response}')
 $$;
 
 -- _wrong_fields: null, or why these are no result_fields [{name, required}].

@@ -175,7 +175,9 @@ end $$;
 --   p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more}]; a wait that is not open
 --   is passed over. message_type: of the inbox row (L0-60, L0-75); null for an inline call, whose owner knows. inbox_id: the row
 --   that an early report has already. more: what else the card says. session: the login that has answered for a person,
---   which the card says beside whom it names (S18). p_logs: whether tool:result is to be logged here.
+--   which the card says beside whom it names (S18). p_logs: whether tool:result, of a child delegation_response, is to be
+--   logged here. What does not succeed of a step that is to fail fast takes the other calls of the step with it, see
+--   _with_given_up.
 --   Per wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row, edge
 --   report/response (join/response of a child), signal, its command acknowledged (K18), and a child that runs on without
 --   its parent told to stop. A turn that sleeps on it: the open waits are counted again, suspended -> dispatched when
@@ -189,9 +191,14 @@ create function heliograph._resolve(
 declare
     v_answer jsonb;
 begin
+    if jsonb_path_exists(p_results, '$[*].status ? (@ != "success")') then
+        p_results := heliograph._with_given_up(p_project, p_results);
+    end if;
     -- rows are found by key and changed where they were found, see _terminal; but commands, which a relay may move meanwhile
     with item as materialized (
         select x.turn_id, x.call_id, x.status, x.output, x.error, x.message_type, x.actor, x.inbox_id, x.n,
+               x.message_type = 'timeout' or x.is_given_up as goes_on_without, coalesce(x.more ->> 'outcome', x.status) as ended,
+               greatest(0, floor(extract(epoch from p_now - w.opened_at) * 1000))::bigint as duration_ms,
                heliograph._result_id(x.turn_id, x.call_id) as card_id,
                w.at as wait_at, w.tool, w.kind, w.child_turn_id, w.agent_id, w.run_id,
                case when w.may_override and x.output #>> '{__cg_control,after_execution}' in ('suspend', 'terminate')
@@ -210,8 +217,8 @@ begin
                || case when w.kind = 'human' and x.session is not null then jsonb_build_object('session', x.session) else '{}' end as content
           from rows from (jsonb_to_recordset(p_results) as
                (turn_id text, call_id text, status text, output jsonb, error jsonb, message_type text, actor text,
-                inbox_id bigint, more jsonb, session text)) with ordinality
-               x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, n)
+                inbox_id bigint, more jsonb, session text, is_given_up boolean)) with ordinality
+               x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, is_given_up, n)
          cross join lateral (
                select y.ctid as at, y.* from heliograph.turn_waiting_tools y
                 where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id
@@ -270,16 +277,24 @@ begin
         insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
         select p_project, 'stop:' || child_turn_id, 'stop', child_turn_id,
                jsonb_build_object('reason', 'the turn that waited for it went on without it', 'mode', 'force'), p_now, p_now
-          from item where child_turn_id is not null and message_type = 'timeout' order by child_turn_id
+          from item where child_turn_id is not null and goes_on_without order by child_turn_id
         on conflict (project_id, key) do update  -- see _terminal
            set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
          where outbox.body ->> 'mode' <> 'force'
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, owed)
         select p_project, run_id, min(seq), count(*), jsonb_agg(jsonb_build_object(
-                   'name', 'tool:result', 'agent', agent_name, 'parent', parent_step_id, 'owed', hears_reports, 'payload',
-                   -- what is too large for a log is left to the card
-                   case when pg_column_size(content) > p_limits.payload_bytes_max / 2
+                   'name', case when child_turn_id is null then 'tool:result' else 'delegation_response' end,
+                   'agent', agent_name, 'parent', parent_step_id, 'owed', hears_reports, 'payload',
+                   case when child_turn_id is not null
+                        then jsonb_build_object('id', call_id, 'target_agent', tool, 'task_id', child_turn_id, 'outcome', ended, 'status',
+                                 case when ended in ('success', 'partial') then 'completed' else 'failed' end, 'duration_ms', duration_ms,
+                                 'card_id', card_id)
+                             || case when pg_column_size(content) > p_limits.payload_bytes_max / 2 then '{}'
+                                     when status = 'success' then jsonb_build_object('result', output)
+                                     else jsonb_build_object('error', error) end
+                        -- what is too large for a log is left to the card
+                        when pg_column_size(content) > p_limits.payload_bytes_max / 2
                         then jsonb_build_object('id', call_id, 'call_id', call_id, 'name', tool, 'status', status, 'card_id', card_id)
                         else jsonb_build_object('id', call_id, 'call_id', call_id, 'name', tool, 'status', status, 'card_id', card_id,
                                  case status when 'success' then 'output' else 'error' end,
@@ -312,3 +327,33 @@ begin
       into v_answer from head where status = 'dispatched';
     return v_answer;
 end $$;
+
+-- _with_given_up: results, and after them what follows from those that did not succeed, of calls that were made to fail fast: the
+--   other such calls of their step that are open are canceled, and say which was the first to fail. Each child among them is told
+--   to stop, since its parent goes on without it.
+--   raises: nothing
+--   locks:  nothing; the caller holds the heads
+create function heliograph._with_given_up(p_project text, p_results jsonb) returns jsonb
+    language sql stable as $$
+    with failed as (
+        select distinct on (w.agent_turn_id, w.step_id) w.agent_turn_id, w.step_id, w.tool_call_id, w.tool
+          from jsonb_array_elements(p_results) with ordinality r (item, n)
+         cross join lateral (
+               select x.agent_turn_id, x.step_id, x.tool_call_id, x.tool from heliograph.turn_waiting_tools x
+                where x.project_id = p_project and x.agent_turn_id = r.item ->> 'turn_id' and x.tool_call_id = r.item ->> 'call_id'
+                  and x.state = 'open' and x.fails_fast and x.step_id is not null offset 0) w
+         where r.item ->> 'status' <> 'success'
+         order by w.agent_turn_id, w.step_id, r.n
+    )
+    select p_results || coalesce(jsonb_agg(jsonb_build_object(
+               'turn_id', w.agent_turn_id, 'call_id', w.tool_call_id, 'status', 'canceled', 'message_type', 'tool_result',
+               'is_given_up', true, 'error', jsonb_build_object('code', 'CANCELED', 'recoverable', false, 'failed_first', f.tool_call_id,
+                   'message', format('call %s (%s) failed first', f.tool_call_id, f.tool))) order by w.agent_turn_id, w.position), '[]')
+      from failed f
+     cross join lateral (
+           select x.agent_turn_id, x.tool_call_id, x.position from heliograph.turn_waiting_tools x
+            where x.project_id = p_project and x.agent_turn_id = f.agent_turn_id and x.step_id = f.step_id
+              and x.state = 'open' and x.fails_fast offset 0) w
+     where not exists (select from jsonb_array_elements(p_results) r
+                        where r ->> 'turn_id' = w.agent_turn_id and r ->> 'call_id' = w.tool_call_id)
+$$;

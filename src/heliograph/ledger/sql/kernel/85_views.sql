@@ -41,6 +41,23 @@ select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.ag
        w.resolved_position, w.duplicates, w.opened_at, w.resolved_at
   from heliograph.turn_waiting_tools w;
 
+-- how the turns stand that other turns wait for (CTL-26, G-22): from the tables alone, never from what was told
+create view heliograph.delegation_overview as
+select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.run_id, w.position, w.tool as agent,
+       w.child_turn_id as task_id,
+       case when o.outcome in ('success', 'partial') then 'completed'
+            when o.outcome is not null then 'failed'
+            when exists (select from heliograph.leases l
+                          where l.project_id = t.project_id and l.agent_id = t.agent_id and l.agent_turn_id = t.agent_turn_id)
+            then 'in_progress' else 'accepted' end as status,
+       o.outcome, w.deadline, w.opened_at, w.resolved_at
+  from heliograph.turn_waiting_tools w
+  left join heliograph.agent_turns t on t.project_id = w.project_id and t.agent_turn_id = w.child_turn_id
+ cross join lateral (  -- what the parent was told; where it was told nothing, how the child has ended
+       select case when w.status = 'success' then coalesce(t.outcome, w.status)
+                   else coalesce(w.status, t.outcome) end as outcome) o
+ where w.kind = 'child';
+
 create view heliograph.inbox_overview as
 select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, i.agent_id, i.message_type, i.status, i.turn_epoch,
        i.correlation_id, i.applied, i.report_status, i.payload_box_id, i.payload_card_id, i.actor, i.next_retry_at,

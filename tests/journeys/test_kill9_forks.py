@@ -1,0 +1,76 @@
+"""`kill -9` of workers while a hundred children are forked and joined."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.journeys.kill9_forks_app import CHILDREN
+from tests.reach.embedded_kit import eventually
+
+ROOT = Path(__file__).parent.parent.parent
+KILLS = 6
+
+
+async def fetch(url: str, statement: str) -> list[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        return list(await connection.fetch(statement))
+    finally:
+        await connection.close()
+
+
+@pytest.mark.proves("L0-38", "L0-63", "L0-111", "K4", "K15")
+async def test_a_hundred_children_end_and_the_parent_goes_on_exactly_once_whoever_is_killed(
+    database_url: str, tmp_path: Path
+) -> None:
+    effects = tmp_path / "effects"
+    environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": database_url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+                   "KILL9_EFFECTS": str(effects)}  # fmt: skip
+
+    def begin(what: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen([sys.executable, "-m", "tests.journeys.kill9_forks_app", what], env=environment, cwd=ROOT,
+                                stdout=subprocess.PIPE, text=True)  # fmt: skip
+
+    def begun() -> Counter[str]:
+        return Counter(effects.read_text().split() if effects.exists() else [])
+
+    starter = begin("start")
+    workers = [begin("work"), begin("work")]
+    dice = random.Random(7)
+    try:
+        for kill in range(1, KILLS + 1):
+            eventually(lambda kill=kill: len(begun()) >= kill * CHILDREN // (KILLS + 2), 30)
+            victim = dice.randrange(2)
+            workers[victim].kill()
+            workers[victim].communicate()
+            workers[victim] = begin("work")
+        output, _ = starter.communicate(timeout=40)
+    finally:
+        for process in (starter, *workers):
+            process.kill()
+            process.communicate()
+    assert json.loads(output) == ["success", [n * n for n in range(CHILDREN)]]
+    ran = begun()
+    assert ran["joined"] == 1
+    assert all(ran[f"child-{n}"] >= 1 for n in range(CHILDREN))
+    assert sum(ran.values()) > CHILDREN + 11  # some of them were lost in the middle and begun again
+    [row] = await fetch(database_url, """
+        select (select count(*) from heliograph.turn_waiting_tools where kind = 'child' and status = 'success') as joined,
+               (select count(*) from heliograph.agent_turns where agent_id like '%/child/%') as children,
+               (select count(*) from heliograph.agent_turns where attempts > 0) as recovered,
+               (select count(distinct turn_epoch) from heliograph.leases l
+                  join heliograph.agent_turns t using (project_id, agent_turn_id) where t.depth = 0) as claims""")  # fmt: skip
+    assert (row["joined"], row["children"]) == (CHILDREN, CHILDREN)
+    assert row["recovered"] > 0
+    parents = await fetch(database_url, "select attempts from heliograph.agent_turns where depth = 0")
+    assert row["claims"] == 2 + parents[0]["attempts"]  # once to fork, once to join, and once for each worker it lost
+    [found] = await fetch(database_url, "select heliograph.doctor('default', false) as found")
+    assert json.loads(found["found"]) == []

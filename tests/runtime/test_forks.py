@@ -1,0 +1,204 @@
+"""Fork and join: many children at once, how each of them ends, and what an agent may ask of all of them together."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heliograph import CallResult, Context, Delegation, Heliograph, InvalidInput
+from tests.runtime.kit import START, Rig, names, one, until
+
+
+def forking(fork: Callable[[Context], Any], **options: Any) -> Heliograph:
+    """A parent that does `fork`, and a child that does what its task says: fail, hang, fail once, or answer with it."""
+    app = Heliograph("forking", reducers={"failed": lambda old, new: [*(old or []), new]})
+
+    @app.agent(activate_on=START, updates="seen")
+    async def parent(ctx: Context) -> Any:
+        return [_told(result) for result in await fork(ctx)]
+
+    @app.agent(on_request=True, **options)
+    async def child(ctx: Context) -> Any:
+        if ctx.task == "fail":
+            raise ValueError("no")
+        if ctx.task == "fail first" and "-again-" not in ctx.signal.payload["id"]:
+            raise ValueError("not yet")
+        if ctx.task == "hang":
+            await asyncio.Event().wait()
+        return ctx.task
+
+    return app
+
+
+def _told(result: CallResult) -> list[Any]:
+    return [result.call_id, result.status, result.output if result.is_good else (result.error or {}).get("code")]
+
+
+def children(*tasks: Any) -> list[Delegation]:
+    return [Delegation("child", task) for task in tasks]
+
+
+async def ran(rig: Rig, app: Heliograph) -> Any:
+    """What the parent has seen, by a worker whose sweeps are quick."""
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        return one(await rig.ended(run_id), "workflow:end")["state"]["seen"]
+
+
+@pytest.mark.proves("L0-38", "CTL-28")
+async def test_results_come_by_index_each_with_how_it_ended(rig: Rig) -> None:
+    delegations = [*children(1, "fail", 3), Delegation("child", "hang", timeout=0.2)]
+    assert await ran(rig, forking(lambda ctx: ctx.delegates(delegations))) == [
+        ["c1", "success", 1], ["c2", "failed", "ACTION_FAILED"], ["c3", "success", 3], ["c4", "timeout", "DELEGATION_TIMEOUT"],
+    ]  # fmt: skip
+
+
+@pytest.mark.proves("L0-38", "CTL-35")
+async def test_the_first_failure_ends_the_wait_and_stops_the_other_children(rig: Rig) -> None:
+    app = forking(lambda ctx: ctx.delegates(children("hang", "fail", "hang"), fail_fast=True))
+    seen = await ran(rig, app)
+    assert [each[:2] for each in seen] == [["c1", "canceled"], ["c2", "failed"], ["c3", "canceled"]]
+    parent = await rig.turn_of("parent")
+    waits = {wait.call_id: wait for wait in await rig.runtime.reader.waits(parent.turn_id)}
+    cards = await rig.runtime.reader.call_cards(list(waits.values()), "tool.result")
+    assert cards[parent.turn_id, "c1"]["error"]["failed_first"] == "c2"
+    outcomes = {turn.parent_call_id: turn.outcome for turn in await rig.runtime.reader.turns() if turn.agent == "child"}
+    assert outcomes == {"c1": "canceled", "c2": "failed", "c3": "canceled"}
+
+
+@pytest.mark.proves("CTL-29", "CTL-76")
+async def test_a_deadline_for_all_gives_up_who_is_not_done_and_keeps_the_rest(rig: Rig) -> None:
+    app = forking(lambda ctx: ctx.delegates(children(1, "hang", 3), timeout=0.3, retries=2))
+    assert await ran(rig, app) == [["c1", "success", 1], ["c2", "timeout", "DELEGATION_TIMEOUT"], ["c3", "success", 3]]
+    assert (
+        len([turn for turn in await rig.runtime.reader.turns() if turn.agent == "child"]) == 3
+    )  # nobody is asked again
+
+
+@pytest.mark.proves("L0-38", "CTL-72")
+async def test_what_failed_is_delegated_again_as_often_as_the_parent_says(rig: Rig) -> None:
+    app = forking(lambda ctx: ctx.delegates(children(1, "fail first", "fail"), retries=2))
+    assert await ran(rig, app) == [
+        ["c1", "success", 1], ["c2-again-1", "success", "fail first"], ["c3-again-2", "failed", "ACTION_FAILED"],
+    ]  # fmt: skip
+
+
+async def test_what_was_canceled_for_the_first_failure_is_delegated_again_with_it(rig: Rig) -> None:
+    app = forking(lambda ctx: ctx.delegates(children("fail first", "fail first"), fail_fast=True, retries=1))
+    assert [each[1:] for each in await ran(rig, app)] == [["success", "fail first"], ["success", "fail first"]]
+
+
+@pytest.mark.proves("CTL-24")
+async def test_a_delegation_has_its_own_priority_else_that_of_its_agent(rig: Rig) -> None:
+    delegations = [Delegation("child", 1, priority="critical"), Delegation("child", 2)]
+    result = await rig.run(forking(lambda ctx: ctx.delegates(delegations), priority="low"))
+    told = [s.payload["priority"] for s in result.signals if s.name == "delegation" and isinstance(s.payload, dict)]
+    assert told == ["critical", "low"]
+    query = "select parent_call_id, priority from heliograph.agent_turns where run_id = $1 and depth = 1 order by 1"
+    assert [tuple(row) for row in await rig.fetch(query, result.run_id)] == [("c1", 3), ("c2", 0)]
+
+
+@pytest.mark.proves("CTL-25", "CTL-26", "CTL-27", "G-22")
+async def test_a_follower_sees_how_a_delegation_stands_in_order(rig: Rig) -> None:
+    app = Heliograph("watched")
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @app.agent(activate_on=START, updates="seen")
+    async def parent(ctx: Context) -> Any:
+        return await ctx.delegate("child")
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> Any:
+        begun.set()
+        await may_end.wait()
+        return "done"
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await asyncio.wait_for(begun.wait(), 20)
+        assert (await rig.seen(run_id, "delegation_response")).payload["status"] == "in_progress"
+        (row,) = await rig.client.delegations((await rig.turn_of("parent")).turn_id)
+        assert (row.agent, row.status, row.outcome) == ("child", "in_progress", None)
+        may_end.set()
+        signals = await rig.ended(run_id)
+    told = [s for s in signals if s.name in ("delegation", "delegation_response")]
+    assert [s.payload["status"] for s in told] == ["accepted", "in_progress", "completed"]
+    assert {s.payload["task_id"] for s in told} == {row.task_id}
+    assert told[-1].payload["result"] == {"text": "done"}
+    (row,) = await rig.client.delegations((await rig.turn_of("parent")).turn_id)
+    assert (row.status, row.outcome) == ("completed", "success")
+
+
+async def test_a_child_that_is_short_is_told_with_its_end_and_costs_no_call_of_its_own(rig: Rig) -> None:
+    result = await rig.run(forking(lambda ctx: ctx.delegates(children(1))))
+    said = names(result.signals)
+    assert said.count("delegation_response") == 2
+    assert said.index("delegation_response") < said.index("agent:completed")
+
+
+@pytest.mark.proves("S11", "L0-64")
+async def test_children_for_whom_there_is_no_room_are_dispatched_again_later(rig: Rig) -> None:
+    app = Heliograph("crowd")
+    await rig.runtime.world.call("set_limits", rig.runtime.settings.project, {"queue_max": 3})
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def fork(ctx: Context) -> Any:
+        return [r.status for r in await ctx.delegates([Delegation("child", n, instance="desk") for n in range(3)])]
+
+    @app.agent(activate_on=START, updates="first")
+    async def first(ctx: Context) -> Any:
+        return await fork(ctx)
+
+    @app.agent(activate_on=START, updates="second")
+    async def second(ctx: Context) -> Any:
+        await has_begun.wait()  # by now two children of the other wait for the desk
+        return await fork(ctx)
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> Any:
+        has_begun.set()
+        await may_end.wait()
+
+    async def is_put_off() -> bool:
+        return (await rig.turn_of("second")).defers == 1
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await until(is_put_off)
+        may_end.set()
+        end = one(await rig.ended(run_id), "workflow:end")
+    assert end["state"] == {"first": ["success"] * 3, "second": ["success"] * 3}
+
+
+async def test_a_fork_wider_than_the_project_allows_fails_with_a_clear_message(rig: Rig) -> None:
+    await rig.runtime.world.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 2})
+    result = await rig.run(forking(lambda ctx: ctx.delegates(children(1, 2, 3))))
+    error = one(result.signals, "agent:failed")["error"]
+    assert (error["code"], error["message"]) == (
+        "RESOURCE_EXHAUSTED", "the turn may not wait: 3 children at once; at most 2 are allowed",
+    )  # fmt: skip
+    assert [turn.agent for turn in await rig.runtime.reader.turns()] == ["parent"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [({"retries": -1}, "out_of_range"), ({"retries": True}, "out_of_range"), ({"timeout": "soon"}, "out_of_range")],
+)
+async def test_nonsense_is_refused_where_it_is_written(rig: Rig, options: Any, code: str) -> None:
+    refused: list[str] = []
+
+    async def fork(ctx: Context) -> list[CallResult]:
+        try:
+            return await ctx.delegates(children(1), **options)
+        except InvalidInput as error:
+            refused.append(error.code)
+            return []
+
+    await rig.run(forking(fork))
+    assert refused == [code]
+
+
+async def test_a_priority_that_there_is_not_is_refused(rig: Rig) -> None:
+    result = await rig.run(forking(lambda ctx: ctx.delegates([Delegation("child", priority="urgent")])))
+    assert "priority is one of low, normal, high, critical" in one(result.signals, "agent:failed")["error"]["message"]
