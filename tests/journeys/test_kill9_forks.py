@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,16 @@ async def test_a_hundred_children_end_and_the_parent_goes_on_exactly_once_whoeve
     def begun() -> Counter[str]:
         return Counter(effects.read_text().split() if effects.exists() else [])
 
+    def is_begun(count: int) -> bool:
+        return len(begun()) >= count
+
     starter = begin("start")
     workers = [begin("work"), begin("work")]
     dice = random.Random(7)
     try:
         for kill in range(1, KILLS + 1):
-            eventually(lambda kill=kill: len(begun()) >= kill * CHILDREN // (KILLS + 2), 30)
+            has_gone_on = partial(is_begun, kill * CHILDREN // (KILLS + 2))
+            eventually(has_gone_on, 30)
             victim = dice.randrange(2)
             workers[victim].kill()
             workers[victim].communicate()

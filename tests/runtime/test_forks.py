@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import CallResult, Context, Delegation, Heliograph, InvalidInput
+from heliograph import CallResult, Context, Delegation, Heliograph, InvalidInput, Signal
 from tests.runtime.kit import START, Rig, names, one, until
 
 
@@ -33,6 +33,10 @@ def forking(fork: Callable[[Context], Any], **options: Any) -> Heliograph:
 
 def _told(result: CallResult) -> list[Any]:
     return [result.call_id, result.status, result.output if result.is_good else (result.error or {}).get("code")]
+
+
+def payload_of(signal: Signal) -> Any:
+    return signal.payload
 
 
 def children(*tasks: Any) -> list[Delegation]:
@@ -117,15 +121,15 @@ async def test_a_follower_sees_how_a_delegation_stands_in_order(rig: Rig) -> Non
     run_id = await rig.start(app)
     async with rig.serving(app):
         await asyncio.wait_for(begun.wait(), 20)
-        assert (await rig.seen(run_id, "delegation_response")).payload["status"] == "in_progress"
+        assert payload_of(await rig.seen(run_id, "delegation_response"))["status"] == "in_progress"
         (row,) = await rig.client.delegations((await rig.turn_of("parent")).turn_id)
         assert (row.agent, row.status, row.outcome) == ("child", "in_progress", None)
         may_end.set()
         signals = await rig.ended(run_id)
     told = [s for s in signals if s.name in ("delegation", "delegation_response")]
-    assert [s.payload["status"] for s in told] == ["accepted", "in_progress", "completed"]
-    assert {s.payload["task_id"] for s in told} == {row.task_id}
-    assert told[-1].payload["result"] == {"text": "done"}
+    assert [payload_of(s)["status"] for s in told] == ["accepted", "in_progress", "completed"]
+    assert {payload_of(s)["task_id"] for s in told} == {row.task_id}
+    assert payload_of(told[-1])["result"] == {"text": "done"}
     (row,) = await rig.client.delegations((await rig.turn_of("parent")).turn_id)
     assert (row.status, row.outcome) == ("completed", "success")
 

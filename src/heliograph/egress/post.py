@@ -1,0 +1,121 @@
+"""One POST to a place that somebody else has named: see `policy.egress` for where it may go, and why.
+
+Written on asyncio's streams, in the few lines of HTTP/1.1 that it takes: the connection goes to the address that was
+checked, under the name that was asked for (SNI, certificate, Host), follows nothing, and reads nothing but the head
+of the answer, up to a bound, in bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from heliograph.errors import HeliographError, shown
+from heliograph.policy.egress import EgressPolicy, Target
+
+SECONDS_MAX = 15.0  # from the question who the host is to the answer
+CONNECT_SECONDS_MAX = 5.0
+HEAD_BYTES_MAX = 16_384
+_ADDRESSES_MAX = 4
+_INTERIM_MAX = 8  # 100 Continue, 103 Early Hints: passed over
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [^\r\n]*)?\r\n")
+_RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+class PostFailed(HeliographError):
+    """There was no answer that could be read; it may be different the next time."""
+
+    default_code = "post_failed"
+    recoverable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """The answer: its status, and for how many seconds it asked to be left alone."""
+
+    status: int
+    retry_after_seconds: float = 0.0
+
+
+async def resolved(host: str, port: int) -> list[str]:
+    """The addresses of a host, as the machine finds them. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+async def post(
+    url: str, headers: Mapping[str, str], body: bytes, policy: EgressPolicy, *, resolve: Resolve = resolved,
+    seconds: float = SECONDS_MAX,
+) -> Posted:  # fmt: skip
+    """Send `body`. Raises EgressRefused for a place that nothing is sent to, PostFailed for one that does not answer."""
+    target = policy.target(url)
+    try:
+        async with asyncio.timeout(seconds):
+            addresses = policy.check(target, await resolve(target.host, target.port))
+            return await _exchanged(target, addresses, _request(target, headers, body))
+    except TimeoutError:
+        raise PostFailed(f"{target.origin} did not answer within {seconds:g} s") from None
+    except ssl.SSLError as error:
+        raise PostFailed(f"{target.origin}: no secure connection: {shown(error.reason or 'it broke')}") from None
+    except OSError as error:
+        raise PostFailed(
+            f"{target.origin} cannot be reached: {shown(error.strerror or type(error).__name__)}"
+        ) from None
+
+
+def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
+    fields = {"host": target.authority, "user-agent": "heliograph", "accept": "*/*", "connection": "close",
+              "content-type": "application/json", "content-length": str(len(body)), **headers}  # fmt: skip
+    lines = [f"POST {target.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    assert not any("\r" in line or "\n" in line for line in lines), "a header of a line's length"
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+
+
+async def _exchanged(target: Target, addresses: Sequence[str], request: bytes) -> Posted:
+    reader, writer = await _connected(target, addresses[:_ADDRESSES_MAX])
+    try:
+        writer.write(request)  # not waited for: who refuses answers before it has read it all
+        return await _head(target, reader)
+    finally:
+        writer.transport.abort()  # what it goes on sending is nothing to us
+
+
+async def _connected(target: Target, addresses: Sequence[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """To the first of the checked addresses that takes it, never to the name."""
+    secure = _tls() if target.scheme == "https" else None
+    for n, address in enumerate(addresses, 1):
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                return await asyncio.open_connection(address, target.port, ssl=secure, limit=HEAD_BYTES_MAX,
+                                                     server_hostname=target.host if secure else None)  # fmt: skip
+        except (OSError, TimeoutError):
+            if n == len(addresses):
+                raise
+    raise AssertionError("a target that was checked has an address")
+
+
+async def _head(target: Target, reader: asyncio.StreamReader) -> Posted:
+    try:
+        for _ in range(_INTERIM_MAX):
+            head = await reader.readuntil(b"\r\n\r\n")
+            found = _STATUS.match(head)
+            if found is None:
+                raise PostFailed(f"{target.origin} does not answer in HTTP/1.1")
+            if not 100 <= (status := int(found[1])) < 200:
+                after = _RETRY_AFTER.search(head)
+                return Posted(status, float(after[1]) if after is not None else 0.0)
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        raise PostFailed(f"{target.origin} ended its answer before its head, or the head is too large") from None
+    raise PostFailed(f"{target.origin} announces an answer again and again")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()

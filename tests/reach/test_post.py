@@ -1,0 +1,187 @@
+"""Posting to places that others have named, over real sockets: the address that was checked, and no answer that hurts."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.egress import post as posting
+from heliograph.egress.post import Posted, PostFailed, post
+from heliograph.policy.egress import EgressPolicy, EgressRefused
+from tests.reach.hook_server import Hook, hooked
+
+
+def policy(hook: Hook) -> EgressPolicy:
+    return EgressPolicy(frozenset({hook.origin}))
+
+
+async def posted(hook: Hook, body: bytes = b"{}", **options: Any) -> Posted:
+    return await post(hook.url, {"webhook-id": "msg_1"}, body, policy(hook), **options)
+
+
+def status(line: str, *headers: str) -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {line}", *headers, "", ""]).encode()
+
+
+@pytest.mark.proves("S15", "CTL-23")
+async def test_the_body_arrives_with_its_headers_and_the_answer_is_read() -> None:
+    async with hooked(status("202 Accepted", "Content-Length: 2") + b"ok") as hook:
+        assert await posted(hook, b'{"n": 1}') == Posted(202)
+        (request,) = hook.requests
+    assert (request.path, request.body, request.headers["webhook-id"]) == ("/hook", b'{"n": 1}', "msg_1")
+    assert request.headers["host"] == f"127.0.0.1:{hook.port}"
+    assert request.headers["content-type"] == "application/json"
+
+
+@pytest.mark.proves("S7", "S15")
+async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
+    async with hooked() as inside, hooked(status("307 Temporary Redirect", f"Location: {inside.url}")) as hook:
+        assert (await posted(hook)).status == 307
+        assert inside.connections == 0
+
+
+@pytest.mark.proves("S7")
+async def test_who_is_not_allowed_is_not_even_connected_to() -> None:
+    async with hooked() as hook:
+        for url in (hook.url, f"http://localhost:{hook.port}/hook", f"http://[::ffff:127.0.0.1]:{hook.port}/hook",
+                    f"http://2130706433:{hook.port}/hook", f"http://0x7f.1:{hook.port}/hook"):  # fmt: skip
+            with pytest.raises(EgressRefused):
+                await post(url, {}, b"{}", EgressPolicy())
+        assert hook.connections == 0
+
+
+@pytest.mark.proves("S7")
+async def test_a_name_that_leads_inside_is_refused_by_what_it_leads_to() -> None:
+    async def inside(host: str, port: int) -> Sequence[str]:
+        return ["93.184.215.14", "127.0.0.1"]
+
+    with pytest.raises(EgressRefused, match="not on the public internet"):
+        await post("https://rebind.example/hook", {}, b"{}", EgressPolicy(), resolve=inside)
+    with pytest.raises(EgressRefused):
+        await post("https://localhost/hook", {}, b"{}", EgressPolicy())  # by the resolver of this machine
+
+
+@pytest.mark.proves("S7")
+async def test_the_connection_goes_to_the_address_that_was_checked_and_the_name_is_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A resolver that answers with a public address first, and with one of the inside from then on."""
+    asked: list[str] = []
+    connected: list[str] = []
+
+    async def rebinding(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["93.184.215.14"] if len(asked) == 1 else ["127.0.0.1"]
+
+    async def connect(host: str, port: int, **options: Any) -> Any:
+        connected.append(host)
+        assert options["server_hostname"] == "rebind.example"
+        raise ConnectionRefusedError(111, "refused")
+
+    monkeypatch.setattr(asyncio, "open_connection", connect)
+    with pytest.raises(PostFailed):
+        await post("https://rebind.example/hook", {}, b"{}", EgressPolicy(), resolve=rebinding)
+    assert (asked, connected) == (["rebind.example"], ["93.184.215.14"])
+
+
+@pytest.mark.proves("S15")
+async def test_who_hangs_is_given_up_in_bounded_time() -> None:
+    async with hooked(None) as hook:
+        started = time.monotonic()
+        with pytest.raises(PostFailed, match=r"did not answer within 0.3 s"):
+            await posted(hook, seconds=0.3)
+        assert time.monotonic() - started < 5
+
+
+@pytest.mark.proves("S15")
+async def test_an_answer_without_an_end_is_left_after_its_head() -> None:
+    async with hooked(status("200 OK", "Content-Length: 1073741824")) as hook:
+        hook.endless = b"x" * 65536
+        assert (await posted(hook)).status == 200
+
+
+@pytest.mark.proves("S15", "S11")
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, b"no http\r\n\r\n", b"", b"HTTP/1.1 200", b"\r\n\r\n"]
+)
+async def test_an_answer_that_is_none_is_a_failure_that_may_pass(answer: bytes) -> None:
+    async with hooked(answer) as hook:
+        with pytest.raises(PostFailed) as failed:
+            await posted(hook)
+        assert failed.value.recoverable
+
+
+async def test_hints_before_the_answer_are_passed_over_and_not_without_end() -> None:
+    hint = status("103 Early Hints", "Link: </x>")
+    async with hooked(hint * 2 + status("204 No Content")) as hook:
+        assert (await posted(hook)).status == 204
+    async with hooked(hint * 50) as hook:
+        with pytest.raises(PostFailed, match="again and again"):
+            await posted(hook)
+
+
+async def test_a_receiver_may_ask_to_be_left_alone_for_a_while() -> None:
+    async with hooked(status("503 Busy", "Retry-After: 120")) as hook:
+        assert await posted(hook) == Posted(503, 120.0)
+
+
+async def test_nobody_at_home_is_a_failure_that_may_pass() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        hook = Hook(taken.getsockname()[1])
+        with pytest.raises(PostFailed, match="cannot be reached"):
+            await posted(hook)
+
+
+@pytest.mark.proves("S7")
+async def test_the_certificate_is_checked_against_the_name_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted, server = certificates(tmp_path, "hook.example")
+    monkeypatch.setattr(posting, "_tls", lambda: trusted)
+
+    async def here(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async with hooked(tls=server) as hook:
+        allowed = EgressPolicy(frozenset(f"https://{name}.example:{hook.port}" for name in ("hook", "other")))
+        assert (await post(f"https://hook.example:{hook.port}/x", {}, b"{}", allowed, resolve=here)).status == 204
+        assert hook.requests[0].headers["host"] == f"hook.example:{hook.port}"
+        with pytest.raises(PostFailed, match="no secure connection"):
+            await post(f"https://other.example:{hook.port}/x", {}, b"{}", allowed, resolve=here)
+        assert len(hook.requests) == 1
+
+
+def certificates(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A context that trusts one certificate of its own making, and one that shows it."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+        .serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True).sign(key, hashes.SHA256())
+    )  # fmt: skip
+    shown, kept = folder / "certificate.pem", folder / "key.pem"
+    shown.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    kept.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(shown, kept)
+    return ssl.create_default_context(cafile=str(shown)), server
