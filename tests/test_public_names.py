@@ -70,6 +70,7 @@ PUBLIC = [
     "secret",
     "tool",
     "untrusted",
+    "verify_webhook",
 ]
 
 HEAVY = ("asyncpg", "pydantic", "pydantic_ai", "rich", "nats", "asyncio")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from heliograph.harness.agent import AgentHarness
     from heliograph.harness.function import FunctionHarness
     from heliograph.harness.scripted import ScriptedModel
+    from heliograph.policy.webhook import verify_webhook
     from heliograph.ports import (
         AssistantMessage,
         Harness,
@@ -82,6 +83,7 @@ _HOMES = {
     "heliograph.reactive.agent": ("AgentSpec", "define_agent"),
     "heliograph.reactive.tool": ("Tool", "external_tool", "tool"),
     "heliograph.records": ("Card",),
+    "heliograph.policy.webhook": ("verify_webhook",),
     "heliograph.runtime": ("RunResult", "Runtime", "open_runtime"),
     "heliograph.secrets": ("Secret",),
     "heliograph.signals.model": ("Signal", "Source"),
@@ -161,6 +163,7 @@ __all__ = [
     "secret",
     "tool",
     "untrusted",
+    "verify_webhook",
 ]  # fmt: skip
 
 

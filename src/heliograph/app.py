@@ -136,7 +136,7 @@ class Heliograph:
 
     async def run(
         self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,
-        worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0,
+        worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0, callback_url: str | None = None,
     ) -> RunResult:  # fmt: skip
         """Run to the end and answer with the final state, the whole trace, metrics and outcome.
 
@@ -144,6 +144,7 @@ class Heliograph:
             after a crash, and a run that has ended is only read.
         on_signal: called with each signal as it is recorded, in order.
         worker: False leaves the turns to workers that run elsewhere.
+        callback_url: told of the end by a signed POST, from a worker that has HELIOGRAPH_WEBHOOK_SECRETS.
         Raises InvalidInput for a state that does not fit, Refused (`id_conflict`) for a run id that another
         state has, StoreUnavailable when the database stays away.
         """
@@ -152,11 +153,12 @@ class Heliograph:
         workflow = self.workflow  # what is wrong with it is said before a database is looked for
         async with open_runtime() as runtime:
             return await runtime.run(workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
-                                     concurrency=concurrency, lease_seconds=lease_seconds)  # fmt: skip
+                                     concurrency=concurrency, lease_seconds=lease_seconds,
+                                     callback_url=callback_url)  # fmt: skip
 
     async def enqueue(
         self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,
-        context_box_id: str | None = None, ui_action: bool = False,
+        context_box_id: str | None = None, ui_action: bool = False, callback_url: str | None = None,
     ) -> str:  # fmt: skip
         """Send an agent of a run a message: one message is one turn. Answers the turn's id.
 
@@ -174,7 +176,7 @@ class Heliograph:
             return await client.enqueue(
                 run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],
                 max_attempts=spec.max_attempts, ttl_seconds=spec.ttl_seconds, result_fields=spec.result_fields,
-                context_box_id=context_box_id, ui_action=ui_action, budget=spec.budget,
+                context_box_id=context_box_id, ui_action=ui_action, callback_url=callback_url, budget=spec.budget,
             )  # fmt: skip
 
     async def stop(

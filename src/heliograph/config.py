@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.errors import InvalidInput, shown
@@ -22,6 +22,7 @@ class Settings:
 
     prune_after_seconds: how long workers keep what has ended; None keeps it for ever, for what an agent did is its
     owner's, and nobody else can tell when it is of no more use.
+    webhook_secrets: what callbacks are signed with; none, and none are sent. egress_allow: see policy.egress.
     """
 
     database_url: str | None = None
@@ -31,10 +32,13 @@ class Settings:
     postgres_version: int = 18
     nats_url: str | None = None
     prune_after_seconds: float | None = None
+    webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
+    egress_allow: str = ""
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """From HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL and _PRUNE_AFTER; empty means not set.
+    """From HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS and
+    _EGRESS_ALLOW; empty means not set.
 
     Raises InvalidInput naming the variable and what it takes.
     """
@@ -50,7 +54,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         raise InvalidInput("HELIOGRAPH_DATABASE_URL begins with postgresql://, such as postgresql://user@host/database",
                            code="invalid_url")  # fmt: skip
     return Settings(url, Path(get("HOME") or ".heliograph"), get("PROJECT") or "default", get("MODEL"), int(version),
-                    get("NATS_URL"), _read_age(get("PRUNE_AFTER")))  # fmt: skip
+                    get("NATS_URL"), _read_age(get("PRUNE_AFTER")), tuple((get("WEBHOOK_SECRETS") or "").replace(",", " ").split()),
+                    get("EGRESS_ALLOW") or "")  # fmt: skip
 
 
 def read_span(text: str) -> float | None:

@@ -205,3 +205,21 @@ class Event(msgspec.Struct, frozen=True):
     subject: str
     body: dict[str, Any]
     wires: list[str] = []
+
+
+class Callback(msgspec.Struct, frozen=True):
+    """The end of a turn, or of a run, that is to be told by a POST. `attempt` counts from 1. content: the deliverable of the
+    turn, or the state of the run.
+    """
+
+    callback_id: str
+    url: str
+    attempt: int
+    run_id: str
+    turn_id: str | None
+    agent: str | None
+    call_id: str | None
+    outcome: str | None
+    content: Any
+    card_id: str | None
+    duration_ms: int

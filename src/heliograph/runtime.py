@@ -17,12 +17,14 @@ import msgspec
 from heliograph.config import Settings, read_settings
 from heliograph.doorbell.bell import Bell
 from heliograph.doorbell.postgres import PostgresDoorbell
+from heliograph.egress.messenger import Messenger
 from heliograph.errors import InvalidInput, Refused, StoreUnavailable, shown
 from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
 from heliograph.ledger.pool import Database, explain
 from heliograph.ledger.reader import Reader
+from heliograph.policy.egress import parse
 from heliograph.reactive.function import check_function
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
@@ -81,7 +83,7 @@ class Runtime:
 
         run_id: serve that run only. projects: serve these projects, each with its fair share of the turns at a time;
         none means the runtime's own.
-        Raises InvalidInput (`out_of_range`, `wrong_type`).
+        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Refused (`egress_refused`) for an allow list that is none.
         """
         _check_service(concurrency, lease_seconds)
         served = {w.name: w for w in workflows}
@@ -95,6 +97,7 @@ class Runtime:
                 run_id,
                 sends_commands=self.settings.nats_url is not None,
                 prune_after_seconds=self.settings.prune_after_seconds,
+                callbacks=Messenger.of(self.settings.webhook_secrets, self.settings.egress_allow, ledger.project),
                 toolbox=self.toolbox,
             )
             for ledger in ledgers
@@ -118,18 +121,22 @@ class Runtime:
             stopped.cancel()
             await _wind_down(worker, serving)
 
-    async def start(self, workflow: Workflow, state: Any = None, run_id: str | None = None) -> tuple[str, bool]:
+    async def start(
+        self, workflow: Workflow, state: Any = None, run_id: str | None = None, callback_url: str | None = None
+    ) -> tuple[str, bool]:
         """Start a run; answers its id, and whether it is new.
 
-        The same id with the same state, as the caller gives it, is the same run. Raises Refused (`id_conflict`) for
-        another state.
+        The same id with the same state, as the caller gives it, is the same run. callback_url: told of its end by a
+        signed POST. Raises Refused (`id_conflict`) for another state or callback, EgressRefused.
         """
+        target = None if callback_url is None else check_callback(callback_url)
         given = {} if state is None else state
         document = workflow.shape.dump(given)
         name = check_run_id(run_id) if run_id is not None else self.world.new_id("run")
         reaction = react_to_start(workflow, name, document, self.world.now(), self.world.new_id)
         [answer] = await self.ledger.start_runs([{
-            "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, workflow.shape.as_given(given)),
+            "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, workflow.shape.as_given(given), target),
+            "callback_url": target,
             "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
             "reaction": reaction.to_item(), "hears_reports": workflow.hears_reports,
         }])  # fmt: skip
@@ -163,13 +170,13 @@ class Runtime:
     async def run(
         self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,
         on_signal: Callable[[Signal], None] | None = None, worker: bool = True, concurrency: int = 16,
-        lease_seconds: float = 30.0,
+        lease_seconds: float = 30.0, callback_url: str | None = None,
     ) -> RunResult:  # fmt: skip
         """See `Heliograph.run`."""
         _check_service(concurrency, lease_seconds)  # before there is a run that nobody works on
         if on_signal is not None:
             check_function(on_signal, "on_signal", "/on_signal", "the signal")
-        name, _ = await self.start(workflow, state, run_id)
+        name, _ = await self.start(workflow, state, run_id, callback_url)
         served = (
             self.worker(workflow, concurrency=concurrency, lease_seconds=lease_seconds, run_id=name) if worker else None
         )
@@ -205,6 +212,11 @@ class Runtime:
             if on_signal is not None:
                 on_signal(signal)
         return signals
+
+
+def check_callback(url: str) -> str:
+    """A URL that somebody may be told at, as far as that can be seen here: the workers ask more. Raises EgressRefused."""
+    return parse(url).url
 
 
 async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
@@ -328,6 +340,7 @@ def check_run_id(run_id: str) -> str:
     return run_id
 
 
-def _hash(target: str, given: Any) -> str:
+def _hash(target: str, given: Any, callback_url: str | None) -> str:
     """Of what a caller asked for; not of the document, which has defaults that may differ from call to call."""
-    return hashlib.sha256(msgspec.json.encode([target, given], order="deterministic")).hexdigest()
+    asked = [target, given] if callback_url is None else [target, given, callback_url]
+    return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()

@@ -232,5 +232,5 @@ class Kernel:
 Connect = Callable[[], Awaitable[Kernel]]
 TABLES = (
     "runs", "agent_state_head", "agent_turns", "agent_inbox", "execution_edges", "cards", "blobs", "boxes", "leases",
-    "turn_waiting_tools", "outbox", "signals", "project_limits", "pruned", "memories", "budgets",
+    "turn_waiting_tools", "outbox", "signals", "project_limits", "pruned", "memories", "budgets", "callbacks",
 )  # fmt: skip

@@ -72,6 +72,7 @@ PARAMETERS: dict[str, Callable[[str, Known], Any]] = {
     "p_lease_seconds": lambda *_: 30.0,
     "p_older_seconds": lambda *_: 0.0,
     "p_visible_seconds": lambda *_: 0.0,
+    "p_hidden_seconds": lambda *_: 30.0,
     "p_quiescent": lambda *_: True,
     "p_now": lambda _, known: known.at,
     "p_before": lambda _, known: known.at - timedelta(seconds=1),

@@ -99,6 +99,7 @@ async def test_a_service_executes_what_is_its_own_and_nothing_private(kernel: Ke
     }
     assert {name for name, services in allowed.items() if services == {"api"}} == {
         "start_runs", "enqueue", "report", "report_result", "take_commands", "stop", "stop_runs", "put_boxes", "forget",
+        "redeliver_callbacks",
     }  # fmt: skip
     private = await kernel.connection.fetch(
         "select p.proname, p.provolatile from pg_proc p where p.pronamespace = 'heliograph'::regnamespace and p.proname ~ '^_'"

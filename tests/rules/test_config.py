@@ -12,7 +12,17 @@ def test_nothing_set_means_the_embedded_server_and_the_default_project() -> None
 
 
 def test_an_empty_variable_is_a_variable_that_is_not_set() -> None:
-    names = ("DATABASE_URL", "HOME", "PROJECT", "MODEL", "POSTGRES_VERSION", "NATS_URL", "PRUNE_AFTER")
+    names = (
+        "DATABASE_URL",
+        "HOME",
+        "PROJECT",
+        "MODEL",
+        "POSTGRES_VERSION",
+        "NATS_URL",
+        "PRUNE_AFTER",
+        "WEBHOOK_SECRETS",
+        "EGRESS_ALLOW",
+    )
     assert read_settings({f"HELIOGRAPH_{name}": "" for name in names}) == read_settings({})
 
 
@@ -20,9 +30,12 @@ def test_every_variable_reaches_its_setting() -> None:
     settings = read_settings({
         "HELIOGRAPH_DATABASE_URL": "postgres://u@h/d", "HELIOGRAPH_HOME": "/data", "HELIOGRAPH_PROJECT": "p",
         "HELIOGRAPH_MODEL": "test", "HELIOGRAPH_POSTGRES_VERSION": "16", "HELIOGRAPH_NATS_URL": "nats://h",
-        "HELIOGRAPH_PRUNE_AFTER": "12h", "HOME": "/elsewhere",
+        "HELIOGRAPH_PRUNE_AFTER": "12h", "HELIOGRAPH_WEBHOOK_SECRETS": " whsec_a, whsec_b ",
+        "HELIOGRAPH_EGRESS_ALLOW": "http://127.0.0.1:9000", "HOME": "/elsewhere",
     })  # fmt: skip
-    assert settings == Settings("postgres://u@h/d", Path("/data"), "p", "test", 16, "nats://h", 43_200.0)
+    assert settings == Settings("postgres://u@h/d", Path("/data"), "p", "test", 16, "nats://h", 43_200.0, ("whsec_a", "whsec_b"),
+                                "http://127.0.0.1:9000")  # fmt: skip
+    assert "whsec" not in repr(settings)
 
 
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "1 d", "1w", "ever", "9" * 9 + "d", "9" * 10 + "s"])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heliograph import InvalidInput, Refused
-from heliograph.policy.webhook import read_secrets, sign_webhook, verify_webhook
+from heliograph.policy.webhook import sign_webhook, verify_webhook
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 OLD, NEW = (f"whsec_{b64encode(bytes([n]) * 32).decode()}" for n in (1, 2))
@@ -80,9 +80,3 @@ def test_a_secret_that_is_missing_or_none_refuses_everything(secrets: list[str])
             act()
         assert refused.value.code == "invalid_secret"
         assert "short" not in refused.value.message
-
-
-def test_secrets_are_read_from_one_line_of_the_environment() -> None:
-    assert read_secrets(f" {OLD}, {NEW} ") == (OLD, NEW)
-    with pytest.raises(InvalidInput):
-        read_secrets("hunter2")

@@ -23,6 +23,7 @@ class Talk:
         self.held: list[dict[str, Any]] = []  # claimed turns, kept after their end too
         self.versions: dict[str, int] = {}
         self.outbox: list[str] = []
+        self.callbacks: list[dict[str, Any]] = []
 
     def pass_time(self) -> None:
         step = self.dice.choice([0, 0, 0, 0, 1e-6, 0.1, 0.3, 1.0, 1.0, 7.0])
@@ -38,6 +39,8 @@ class Talk:
         elif function in ("finish", "sweep_owed"):
             views = [row["run"] for row in answer or () if row.get("run")]
             self.versions.update({view["run_id"]: view["version"] for view in views})
+        elif function == "take_callbacks":
+            self.callbacks += answer
         elif function == "read_outbox":
             self.outbox += [row["key"] for row in answer]
 
@@ -93,7 +96,7 @@ class TurnCalls(Talk):
             }
             items.append({
                 "run_id": run_id, "target": self.dice.choice("ab"), "request_hash": self.dice.choice("hh."),
-                "agents": AGENTS, "hears_reports": self.dice.random() < 0.5, "signals": signals, "reaction": reaction,
+                "agents": AGENTS, "hears_reports": self.dice.random() < 0.5, "callback_url": self._url(), "signals": signals, "reaction": reaction,
             })  # fmt: skip
         return (items,)
 
@@ -107,7 +110,7 @@ class TurnCalls(Talk):
             }  # fmt: skip
             if self.dice.random() < 0.3:
                 message |= self.dice.choice([
-                    {"message_type": "ui_action"}, {"budget": self._amounts(20)}, {"parent_turn_id": self.token().get("turn_id")}, {"instance": "i"},
+                    {"message_type": "ui_action"}, {"callback_url": self._url()}, {"callback_url": self._url()}, {"budget": self._amounts(20)}, {"parent_turn_id": self.token().get("turn_id")}, {"instance": "i"},
                     {"context_box_id": f"b{self.dice.randrange(5)}", "actor": "me"}, {"result_fields": [{"name": "f"}]},
                     {"payload": {"long": "x" * 300}}, {"cause": "sig_z_1"}, {"cause": f"sig_{self.run()}_{self.dice.randrange(4)}"},
                     {"name": self.dice.choice(["workflow:end", "A b", None, "halt"])}, {"turn_id": self.dice.choice(["a:b", "", "\x85"])},
@@ -116,6 +119,25 @@ class TurnCalls(Talk):
             self.messages.append(message)
             items.append(self.mostly(message, self.dice.choice(self.messages), 0.8))
         return (items,)
+
+    def take_callbacks(self) -> tuple[Any, ...]:
+        return self.dice.choice([1, 10, 10, 0]), self.dice.choice([0.5, 30.0, -1.0])
+
+    def record_callbacks(self) -> tuple[Any, ...]:
+        items = []
+        for _ in range(self.dice.choice([1, 1, 2])):
+            known = self.dice.choice(self.callbacks) if self.callbacks else {"callback_id": "none", "attempt": 1}
+            outcome = self.mostly(self.dice.choice(["delivered", "failed"]), "lost", 0.98)
+            items.append({"callback_id": known["callback_id"], "attempt": known["attempt"], "outcome": outcome,
+                          "error": self.dice.choice([None, "é" * 600]), "again_seconds": self.dice.choice([None, 0.5, 7])})  # fmt: skip
+        return (items,)
+
+    def redeliver_callbacks(self) -> tuple[Any, ...]:
+        known = [row["callback_id"] for row in self.callbacks[-3:]]
+        return ([*self.dice.sample(known, self.dice.randrange(len(known) + 1)), *self.mostly([], ["none"], 0.8)],)
+
+    def _url(self) -> Any:
+        return self.dice.choice([None, None, "https://a.example/x", self.mostly("http://b.example", "gopher://c", 0.9)])
 
     def claim(self) -> tuple[Any, ...]:
         narrow = {"target": "a", "agents": ["one", "two"], "run_id": self.mostly(None, self.run(), 0.6)}

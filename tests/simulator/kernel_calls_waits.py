@@ -154,7 +154,7 @@ class WaitCalls(TurnCalls):
                 "agent": self.dice.choice([*AGENTS, "nobody"]), "instance": self.dice.choice([None, f"i{self.dice.randrange(9)}"]),
                 "turn_id": self.new_turn(), "activation": self.dice.randrange(drafts), "max_attempts": 3, "ttl_seconds": 60.0,
                 "cause": self.dice.choice([None, 0, {"seq": 1}]), "priority": self.dice.randrange(4),
-                "result_fields": self.dice.choice([None, [{"name": "f"}]]), "budget": self._amounts(30),
+                "result_fields": self.dice.choice([None, [{"name": "f"}]]), "budget": self._amounts(30), "callback_url": self._url(),
             }  # fmt: skip
         if kind != "timer" and self.dice.random() < 0.3:
             call["timeout_seconds"] = None

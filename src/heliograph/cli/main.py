@@ -22,6 +22,7 @@ from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
 from heliograph.errors import InvalidInput, shown
 
+CALLBACK_STATES = ("due", "delivered", "dead")
 TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
 _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 _ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted"
@@ -122,6 +123,7 @@ def _parser() -> Parser:
     _add_calls(command(nouns, "calls", "calls:list_calls", "list the calls that turns wait for, or take some"))
     _add_report(command(nouns, "report", "calls:report", "report the result of a call"))
     _add_approvals(noun("approval", "what waits for a person: list it, grant it, deny it, answer it"), command)
+    _add_callbacks(noun("callback", "whom the ends of runs and turns are told to: list it, send it again"), command)
     _add_signals(noun("signal", "look at the log of signals"), command)
     add_database(noun("db", "install, print or examine the database"), command)
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults; helio sim --help", add_help=False)
@@ -144,6 +146,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--state", metavar="JSON|@FILE", help="the state to begin with, an object")
     run.add_argument("--run-id", metavar="ID", type=run_id,
                      help="names the run; one that exists goes on, one that has ended is shown")  # fmt: skip
+    run.add_argument("--callback", metavar="URL", help="told of the end by a signed POST")
     run.add_argument("--no-worker", action="store_true", help="start and watch; leave the turns to other workers")
     _add_serving(run)
 
@@ -234,6 +237,16 @@ def _add_approvals(verbs: Any, command: Any) -> None:
     what = answer.add_mutually_exclusive_group(required=True)
     what.add_argument("text", metavar="TEXT", nargs="?", help="the answer, a text")
     what.add_argument("--value", metavar="JSON|@FILE", help="the answer as JSON, for a form")
+
+
+def _add_callbacks(verbs: Any, command: Any) -> None:
+    listed = command(verbs, "list", "callback:list_callbacks", "list callbacks, the newest first")
+    listed.add_argument("--state", metavar="STATE", choices=CALLBACK_STATES, help=", ".join(CALLBACK_STATES))
+    listed.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
+    again = command(verbs, "redeliver", "callback:redeliver", "send callbacks again, under the same ids")
+    what = again.add_mutually_exclusive_group(required=True)
+    what.add_argument("callback", metavar="CALLBACK", type=identifier("CALLBACK"), nargs="?")
+    what.add_argument("--dead", action="store_true", help="all that were given up, up to a thousand")
 
 
 def _decision(verbs: Any, command: Any, name: str, text: str) -> argparse.ArgumentParser:

@@ -54,7 +54,7 @@ def _prepared(options: Namespace, own: TextIO | None) -> int:
 async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None, own: TextIO | None) -> int:
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(open_runtime())
-        run_id, is_over, words = await _begin(runtime, workflow, state, options.run_id)
+        run_id, is_over, words = await _begin(runtime, workflow, state, options)
         view = _open_view(workflow, run_id, own, [
             f"run {run_id} of {workflow.name} {words}" + ("" if is_over else f"; {_again(options, run_id)}"),
             *(f"warning: {warning}" for warning in workflow.warnings),
@@ -88,9 +88,10 @@ def _open_view(workflow: Workflow, run_id: str, own: TextIO | None, notes: list[
 
 
 async def _begin(
-    runtime: Runtime, workflow: Workflow, state: JsonObject | None, run_id: str | None
+    runtime: Runtime, workflow: Workflow, state: JsonObject | None, options: Namespace
 ) -> tuple[str, bool, str]:
     """The run's id, whether it is over, and in words what happened to it. Raises Refused (`id_conflict`)."""
+    run_id: str | None = options.run_id
     if run_id is not None and state is None:  # what it began with is known: nobody has to say it again
         with suppress(NotFound):
             row = await runtime.reader.run(run_id)
@@ -98,7 +99,7 @@ async def _begin(
                 raise Refused(f"run {run_id} belongs to application {row.target}, not to {workflow.name}",
                               code="id_conflict")  # fmt: skip
             return _stand(row)
-    run_id, is_new = await runtime.start(workflow, state, run_id)
+    run_id, is_new = await runtime.start(workflow, state, run_id, options.callback)
     if is_new:
         return run_id, False, "has started"
     return _stand(await runtime.reader.run(run_id))

@@ -16,12 +16,12 @@ from heliograph.client.people import ClientPeople
 from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
 from heliograph.errors import InvalidInput, NotFound, shown
-from heliograph.ledger.reader import DelegationRow
+from heliograph.ledger.reader import CALLBACK_STATES, CallbackRow, DelegationRow
 from heliograph.reactive.agent import PRIORITIES
 from heliograph.reactive.budget import amounts_of, check_budget
 from heliograph.reactive.fields import check_fields
 from heliograph.reactive.state import check_size, to_json
-from heliograph.runtime import Runtime, open_runtime
+from heliograph.runtime import Runtime, check_callback, open_runtime
 from heliograph.signals.model import Signal
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_payload
@@ -187,15 +187,16 @@ class Client(ClientPeople):
         self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,
         priority: str = "normal", max_attempts: int = 5, ttl_seconds: float = 3600.0,
         result_fields: Sequence[Mapping[str, Any]] = (), context_box_id: str | None = None, ui_action: bool = False,
-        actor: str | None = None, budget: Mapping[str, int | float] | None = None,
+        actor: str | None = None, callback_url: str | None = None, budget: Mapping[str, int | float] | None = None,
     ) -> str:  # fmt: skip
         """Send an agent of a run a message, as signal `name` with `payload`: one message is one turn. Answers its id.
 
         The same turn_id with the same message is the same turn. result_fields: what the deliverable must have.
         context_box_id: the box that the agent finds in `ctx.context()`, see `boxes`. ui_action: the agent takes it at
-        once or not at all. budget: what the turn may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
+        once or not at all. callback_url: told of the turn's end by a signed POST, see `callbacks`. budget: what the turn
+        may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
         Raises NotFound (`unknown_agent`), Refused (`run_ended`, `id_conflict`, `agent_busy`, `queue_full`,
-        `unknown_box`, `box_in_use`, `recursion_depth_exceeded`), InvalidInput (`payload_too_large` and others).
+        `unknown_box`, `box_in_use`, `recursion_depth_exceeded`, `egress_refused`), InvalidInput (`payload_too_large` and others).
         """
         check_id(run_id, "a run id", "/run_id")
         check_id(agent, "the name of an agent", "/agent")
@@ -215,6 +216,7 @@ class Client(ClientPeople):
             "result_fields": check_fields(result_fields) or None,
             "context_box_id": None if context_box_id is None else check_id(context_box_id, "a box id", "/context_box_id"),
             "message_type": "ui_action" if ui_action else "turn", "actor": check_text(actor, "an actor", "/actor"),
+            "callback_url": None if callback_url is None else check_callback(callback_url),
             **({} if allowed is None else {"budget": amounts_of(allowed)}),
         }])  # fmt: skip
         if (refusal := enqueue_refused(answer, run_id, agent, self._name)) is not None:
@@ -228,6 +230,27 @@ class Client(ClientPeople):
         """
         await self._open.reader.turn(check_id(turn_id, "a turn id", "/turn_id"))
         return await self._open.reader.delegations(turn_id)
+
+    async def callbacks(self, state: str | None = None, limit: int = 50) -> list[CallbackRow]:
+        """What is told by POSTs, the newest first. state: `due`, `delivered` or `dead`, given up after many tries.
+
+        Raises InvalidInput (`invalid_enum`, `out_of_range`).
+        """
+        if state is not None and state not in CALLBACK_STATES:
+            raise InvalidInput(f"the state of a callback is one of {', '.join(CALLBACK_STATES)}, not {shown(state)}",
+                               code="invalid_enum", path="/state")  # fmt: skip
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LIMIT_MAX:
+            raise InvalidInput(
+                f"limit is from 1 to {_LIMIT_MAX}, not {shown(limit)}", code="out_of_range", path="/limit"
+            )
+        return await self._open.reader.callbacks(state, limit)
+
+    async def redeliver(self, callback_id: str) -> None:
+        """Send a callback again, from its first try on, under the same id. Raises NotFound (`unknown_callback`)."""
+        [answer] = await self._open.ledger.redeliver_callbacks([check_id(callback_id, "a callback id", "/callback_id")])
+        if answer["outcome"] == "unknown_callback":
+            raise NotFound(f"no callback {shown(callback_id)} in project {self._name}; helio callback list shows them",
+                           code="unknown_callback")  # fmt: skip
 
     @property
     def _open(self) -> Runtime:

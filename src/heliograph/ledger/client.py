@@ -21,7 +21,7 @@ import msgspec
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.coalesce import Coalescer
 from heliograph.ledger.hints import woken_by
-from heliograph.records import Begun, Card, Claimed, Event, OwedRun, Reported, Written
+from heliograph.records import Begun, Callback, Card, Claimed, Event, OwedRun, Reported, Written
 from heliograph.world import Transaction, World
 
 T = TypeVar("T")
@@ -172,6 +172,17 @@ class Ledger:
 
     async def mark_published(self, keys: Sequence[str]) -> None:
         await self.world.call("mark_published", self.project, list(keys))
+
+    async def take_callbacks(self, limit: int, hidden_seconds: float) -> list[Callback]:
+        rows = await self.world.call("take_callbacks", self.project, limit, hidden_seconds)
+        return msgspec.convert(rows, list[Callback])
+
+    async def record_callbacks(self, items: Sequence[dict[str, Any]]) -> None:
+        await self._retried("record_callbacks", list(items))
+
+    async def redeliver_callbacks(self, callback_ids: Sequence[str]) -> list[dict[str, Any]]:
+        answer: list[dict[str, Any]] = await self._retried("redeliver_callbacks", list(callback_ids))
+        return answer
 
     async def _page(self, box_id: str, after: int) -> list[Card]:
         rows = await self._retried("read_box", box_id, after, CARDS_PER_PAGE)

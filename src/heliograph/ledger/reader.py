@@ -136,6 +136,24 @@ class DelegationRow(msgspec.Struct, frozen=True):
     resolved_at: datetime | None
 
 
+CALLBACK_STATES = ("due", "delivered", "dead")
+
+
+class CallbackRow(msgspec.Struct, frozen=True):
+    """Whom the end of a turn is told to, or, where `turn_id` is None, that of a run. due_at: of the next try."""
+
+    callback_id: str
+    run_id: str
+    turn_id: str | None
+    url: str
+    state: str
+    attempts: int
+    due_at: datetime | None
+    last_error: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
 class BoxRow(msgspec.Struct, frozen=True):
     """A box; `base_box_id` is what it was forked from. A turn's own output box is one whose writer is that turn."""
 
@@ -232,6 +250,11 @@ class Reader:
     async def delegations(self, turn_id: str) -> list[DelegationRow]:
         """The turns that a turn has delegated, in the order in which it did."""
         return await self._rows(DelegationRow, "delegation_overview", "turn_id = $2", turn_id, order="position")
+
+    async def callbacks(self, state: str | None = None, limit: int = 50) -> list[CallbackRow]:
+        """The newest first."""
+        return await self._rows(CallbackRow, "callback_overview", "($2::text is null or state = $2)", state,
+                                order="created_at desc, callback_id", limit=limit)  # fmt: skip
 
     async def open_calls(self, tool: str | None = None, limit: int = 50) -> list[WaitRow]:
         """Calls of tools that nobody has answered, the oldest first."""

@@ -48,6 +48,10 @@ class Target:
     path: str
 
     @property
+    def url(self) -> str:
+        return self.origin + self.path
+
+    @property
     def origin(self) -> str:
         return f"{self.scheme}://{self.authority}"
 

@@ -23,14 +23,6 @@ _ID_CHARACTERS_MAX = 200
 _SIGNATURES_MAX = 20
 
 
-def read_secrets(text: str) -> tuple[str, ...]:
-    """Secrets that are divided by spaces or commas, as the environment has them. Raises InvalidInput (`invalid_secret`)."""
-    secrets = tuple(text.replace(",", " ").split())
-    for secret in secrets:
-        _key(secret)
-    return secrets
-
-
 def sign_webhook(webhook_id: str, at: datetime, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
     """The three headers of one try. Raises InvalidInput where there is no secret, or one that is none."""
     timestamp = str(int(at.timestamp()))

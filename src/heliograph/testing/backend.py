@@ -32,6 +32,7 @@ TABLES = {  # and the order of their rows in a dump: by primary key
     "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
     "project_limits": "project_id", "project_wires": "wire", "pruned": "id", "memories": "memory_id",
     "budgets": "turn_id, kind",
+    "callbacks": "callback_id",
 }  # fmt: skip
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 _FORGET_EVENT = "delete from heliograph.outbox o using jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint) where o.key = 'evt:' || e.turn_id and {when};"
 _TERMINAL_ENDS = (
-    "select array_agg(turn_id order by turn_id) filter (where budgets is not null) into v_budgeted from ending;"
+    "select array_agg(turn_id order by turn_id) filter (where budgets is not null), "
+    "array_agg(turn_id order by turn_id) filter (where callback_url is not null) into v_budgeted, v_called_back from ending;"
 )
 
 REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {

@@ -15,6 +15,7 @@ from heliograph.errors import KernelRefused
 from heliograph.ledger.kernel import KERNEL
 from heliograph.testing import (
     twin_boxes,
+    twin_callbacks,
     twin_calls,
     twin_doctor,
     twin_endings,
@@ -37,7 +38,7 @@ from heliograph.testing.twin_tables import Project, Row, Transaction, microsecon
 
 _MODULES = (
     twin_runs, twin_enqueue, twin_turns, twin_calls, twin_suspend, twin_endings, twin_reports, twin_stops, twin_sweeps, twin_outbox, twin_limits,
-    twin_boxes, twin_prune, twin_doctor, twin_liveness, twin_wires, twin_memories,
+    twin_boxes, twin_prune, twin_doctor, twin_liveness, twin_wires, twin_memories, twin_callbacks,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(module, name) for name in KERNEL for module in _MODULES if hasattr(module, name)
@@ -66,7 +67,7 @@ class Twin:
         definition = KERNEL[function]
         values = [_read(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         tables = self._tables(values[0])
-        tx = Transaction(tables, microseconds(now or _BEGINNING), self.bugs, self._counters)
+        tx = Transaction(tables, microseconds(now or _BEGINNING), self.bugs, self._counters, str(values[0]))
         try:
             # encoded and read again: nothing that the caller holds is shared with the tables
             return decode(encode(_FUNCTIONS[function](tx, *values[1:])))

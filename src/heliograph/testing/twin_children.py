@@ -6,6 +6,7 @@ from typing import Any
 
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_budgets import wrong_amounts
+from heliograph.testing.twin_callbacks import wrong_url
 from heliograph.testing.twin_contexts import refuse_context
 from heliograph.testing.twin_head import run_of
 from heliograph.testing.twin_ids import wrong_id
@@ -30,6 +31,8 @@ def wrong_child(child: Any, drafts: int) -> str | None:
     if "/" in (instance or ""):
         return "the instance of a child has no slash"
     if wrong := wrong_id("the turn id of a child", turn_id):
+        return wrong
+    if wrong := wrong_url(child):
         return wrong
     if wrong := wrong_amounts("the budget of a child", get(child, "budget")):
         return wrong

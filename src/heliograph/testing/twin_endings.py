@@ -7,6 +7,7 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_budgets import settle_ended
+from heliograph.testing.twin_callbacks import call_back_turns
 from heliograph.testing.twin_head import dispatch_next, distinct, is_owner, log, owns, rounds, run_of
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
 from heliograph.testing.twin_limits import (
@@ -38,6 +39,7 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
                  DELIVERABLE, content=content_as_recorded(item, "content"), limit=limited["card_bytes_max"])  # fmt: skip
     children = [child for item, turn in ending for child in _close(tx, item, turn)]
     settle_ended(tx, [str(turn["agent_turn_id"]) for _, turn in ending if turn["budgets"] is not None])
+    call_back_turns(tx, [turn for _, turn in ending])
     for item, turn in ending:
         bug = "kernel_end_without_event" if get(item, "epoch") is ABSENT else "finish_splits_event"
         tx.next("outbox_id")

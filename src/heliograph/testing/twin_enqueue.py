@@ -87,6 +87,7 @@ def _same_message(tx: Transaction, message: Any) -> str | None:
         and j.text(cause["name"]) == get_text(message, "name") is not None
         and cause["payload"] == payload_of(message)
         and turn["message_type"] == (get_text(message, "message_type") or "turn")
+        and turn["callback_url"] == get_text(message, "callback_url")
         and turn["result_fields"] == (None if (fields := get(message, "result_fields")) is ABSENT else fields)
         and (budget_of(tx, turn["agent_turn_id"]) or None) == (None if (own := get(message, "budget")) is ABSENT else own)
         and any(i["message_type"] == turn["message_type"] and i["payload_box_id"] == get_text(message, "context_box_id")

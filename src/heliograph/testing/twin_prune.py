@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from heliograph.testing.twin_callbacks import is_called_back
 from heliograph.testing.twin_json import Refusal, get_text
 from heliograph.testing.twin_memories import prune_memories
 from heliograph.testing.twin_sweeping import first
@@ -66,6 +67,7 @@ def _prune_turns(tx: Transaction, turns: list[Row]) -> Row:
     cards = _delete(tx, tables.cards, lambda row: row["box_id"] in boxes)
     _delete(tx, tables.boxes, lambda row: row["writer_turn_id"] in ids)
     _delete(tx, tables.budgets, lambda row: row["turn_id"] in ids)
+    _delete(tx, tables.callbacks, lambda row: row["turn_id"] in ids)
     for table in (tables.waits, tables.inbox, tables.edges, tables.turns):
         _delete(tx, table, lambda row: row["agent_turn_id"] in ids)
     agents = {t["agent_id"] for t in turns if _is_own_instance(t)}
@@ -104,6 +106,8 @@ def _is_needed(tx: Transaction, turn_id: str) -> bool:
     keys = [f"evt:{turn_id}", f"report:{turn_id}", f"stop:{turn_id}"]
     keys += [f"cmd:{turn_id}:{w['tool_call_id']}" for w in tables.waits.of(turn_id)]
     if any(key in tables.outbox and tables.outbox[key]["published_at"] is None for key in keys):
+        return True
+    if is_called_back(tx, f"turn:{turn_id}"):
         return True
     mine = set(_boxes_of(tx, turn_id))
     return any(b["base_box_id"] in mine and b["writer_turn_id"] != turn_id for b in tables.boxes.values()) or any(
@@ -157,8 +161,9 @@ def _shorten_log(tx: Transaction, run: Row, before: int, limit: int) -> int:
 def _forget_run(tx: Transaction, run: Row) -> int:
     run_id = run["run_id"]
     has_turns = any(t["run_id"] == run_id for t in tx.tables.turns.values())
-    if run["status"] != "ended" or has_turns or tx.tables.signals.of(run_id):
+    if run["status"] != "ended" or has_turns or tx.tables.signals.of(run_id) or is_called_back(tx, f"run:{run_id}"):
         return 0
+    _delete(tx, tx.tables.callbacks, lambda row: row["run_id"] == run_id and row["turn_id"] is None)
     _delete(tx, tx.tables.heads, lambda h: h["agent_id"].startswith(f"{run_id}/"))
     tx.offer(tx.tables.pruned, f"run:{run_id}", {
         "id": f"run:{run_id}", "hash": run["request_hash"], "outcome": run["outcome"], "pruned_at": tx.now})  # fmt: skip

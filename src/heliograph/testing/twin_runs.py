@@ -8,6 +8,7 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_budgets import open_budgets, wrong_amounts
+from heliograph.testing.twin_callbacks import call_back_runs, wrong_url
 from heliograph.testing.twin_contexts import check_contexts
 from heliograph.testing.twin_head import (
     activate,
@@ -71,6 +72,7 @@ def check_limits(item: Any) -> None:
     if fields is not ABSENT:
         check(wrong_fields(fields))
     check(wrong_amounts("a budget", get(item, "budget")))
+    check(wrong_url(item))
     for key in ("context_box_id", "actor"):
         if len((get_text(item, key) or "").encode()) > 200:
             raise Refusal("22023", f"{key} has at most 200 bytes")
@@ -129,7 +131,7 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
         "context_box_id": told["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
         "result_fields": None if fields is ABSENT else fields, "actor": told["actor"], "deliverable_card_id": None,
         "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None,
-        "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners,
+        "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners, "callback_url": get_text(item, "callback_url"),
     })  # fmt: skip
     if is_next:
         activate(tx, turn)
@@ -221,6 +223,7 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
         )  # fmt: skip
         if count:
             activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
+    call_back_runs(tx, [run for run, _ in reacting])
     if len(reacting) < len(listed):
         raise Refusal("23514", "the run has ended, and ends only once")
     activations.sort(key=lambda a: str(get(a, "run_id")))
@@ -284,6 +287,7 @@ def start_runs(tx: Transaction, runs: Any) -> list[Row]:
     for places in rounds(ids):
         begun = [n for n in sorted(places, key=lambda n: str(ids[n])) if _begin(tx, items[n], answers[n], limited)]
         targets += _populate(tx, [items[n] for n in begun])
+        call_back_runs(tx, [tx.tables.runs[ids[n]] for n in begun])
     for item, row in zip(items, answers, strict=True):
         if row.get("outcome") is None:
             known = tx.tables.runs[row["run_id"]]["request_hash"]
@@ -294,6 +298,7 @@ def start_runs(tx: Transaction, runs: Any) -> list[Row]:
 
 def _check_run(item: Any) -> None:
     run_id = get_text(item, "run_id")
+    check(wrong_url(item))
     check(wrong_id("a run id", run_id))
     if "/" in str(run_id) or len((get_text(item, "target") or "").encode()) > 200:
         raise Refusal("22023", "a run id has no slash, and target at most 200 bytes")
@@ -322,6 +327,7 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
         "open_turns": woken, "activations": woken, "owed": 0, "refusals": 0,
         "hears_reports": bool(j.parse_boolean(get_text(item, "hears_reports"))), "stop_reason": None,
         "created_at": tx.now, "updated_at": tx.now, "ended_at": tx.now if status == "ended" else None,
+        "callback_url": get_text(item, "callback_url"),
     })  # fmt: skip
     if is_new:
         answer["outcome"] = "started"

@@ -189,6 +189,7 @@ class Project:
     wires: Table = field(default_factory=lambda: Table("project_wires", "wire"))
     memories: Table = field(default_factory=lambda: Table("memories", "memory_id text"))
     budgets: Table = field(default_factory=lambda: Table("budgets", "turn_id kind most", _budget_holds, "turn_id"))
+    callbacks: Table = field(default_factory=lambda: Table("callbacks", "callback_id run_id url state created_at"))
     pruned: Table = field(default_factory=lambda: Table("pruned", "id"))
 
     def __iter__(self) -> Iterator[Table]:
@@ -207,8 +208,9 @@ class Project:
 class Transaction:
     """One kernel call: the project's tables, the time in microseconds, the rules that are broken on purpose."""
 
-    def __init__(self, tables: Project, now: int, bugs: frozenset[str], counters: dict[str, int]):
+    def __init__(self, tables: Project, now: int, bugs: frozenset[str], counters: dict[str, int], project: str = ""):
         self.tables = tables
+        self.project = project
         self.now = now
         self.bugs = bugs
         self._counters = counters

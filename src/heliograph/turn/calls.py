@@ -64,6 +64,7 @@ class Delegation:
     context_box_id: str | None = None
     budget: Mapping[str, int | float] | None = None
     priority: str | None = None
+    callback_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Asked:
     is_untrusted: bool = False
     priority: int | None = None
     fails_fast: bool = False
+    callback_url: str | None = None
 
 
 class Journal:

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from heliograph.errors import AgentFailed, InvalidInput, shown
+from heliograph.policy.egress import parse
 from heliograph.reactive.agent import PRIORITIES
 from heliograph.reactive.budget import amounts_of, check_budget
 from heliograph.reactive.state import to_json
@@ -117,19 +118,20 @@ class Calls(People):
 
     def delegate(
         self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
-        context_box_id: str | None = None, priority: str | None = None, budget: Mapping[str, int | float] | None = None,
+        context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
+        budget: Mapping[str, int | float] | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Have another agent of the application do something, as a turn of its own, and wait for its output.
 
         The child finds `payload` in `ctx.task`. It is an instance of its own unless `instance` names one: turns of one
         instance run one after another. timeout: seconds until it is given up and stopped. context_box_id: the box that
         it finds in `ctx.context()`; `ctx.context_box_id` hands on this turn's own. priority: in place of the agent's:
-        low, normal, high or critical. budget: what the child may use, beside what the agent's own budget and this turn's
-        allow. Raises DelegationFailed, InvalidInput (`unknown_agent`, `payload_too_large`, what is wrong with the budget).
+        low, normal, high or critical. callback_url: told of its end, too, by a signed POST. budget: what the child may
+        use, beside what the agent's own budget and this turn's allow. Raises DelegationFailed, InvalidInput
+        (`unknown_agent`, `payload_too_large`, what is wrong with the budget or the URL).
         """
-        child = Delegation(
-            agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority, budget=budget
-        )
+        child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
+                           callback_url=callback_url, budget=budget)  # fmt: skip
         return self._asking.value(self._tools([child])[0])
 
     def delegates(
@@ -224,7 +226,8 @@ class Calls(People):
         return Asked(call_id, step_id, child.agent, "child", check_payload(to_json(child.payload), "/payload"),
                      check_timeout(child.timeout), "idempotent", instance=instance, context_box_id=context,
                      priority=None if child.priority is None else PRIORITIES.index(child.priority),
-                     budget=None if own_budget is None else amounts_of(own_budget))  # fmt: skip
+                     budget=None if own_budget is None else amounts_of(own_budget),
+                     callback_url=None if child.callback_url is None else parse(child.callback_url).url)  # fmt: skip
 
     def _check_may_wait(self, what: str) -> None:
         why = "inside a step nothing can wait: a step is done in one go" if is_inside_step() else self._journal.why_not

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from heliograph.egress.messenger import Messenger
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Harness
 from heliograph.reactive.workflow import Workflow
@@ -47,6 +48,7 @@ class Kit:
     sends_commands: this worker has the wire NATS, which tells commands to tools (L0-51); without it tools come and take
         them, and in a project that has the wire the outbox is left to the workers that have it, too.
     prune_after_seconds: what ended longer ago is forgotten; None keeps all.
+    callbacks: sends the callbacks of the project; None leaves them to workers that have the secrets to sign them.
     """
 
     world: World
@@ -56,6 +58,7 @@ class Kit:
     run_id: str | None = None
     sends_commands: bool = False
     prune_after_seconds: float | None = None
+    callbacks: Messenger | None = None
     gates: RunGates = field(default_factory=RunGates)
     toolbox: Toolbox = field(default_factory=Toolbox)
 

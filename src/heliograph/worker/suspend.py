@@ -138,6 +138,7 @@ def _call_item(held: Held, asked: Asked) -> dict[str, Any]:
         item["child"] = {
             "agent": asked.tool, "instance": asked.instance, "turn_id": kit.world.new_id("turn"),
             "context_box_id": asked.context_box_id, **limits, "priority": _priority(held, asked),
+            "callback_url": asked.callback_url,
         }  # fmt: skip
     return item
 

@@ -1,4 +1,4 @@
-"""The watchdog of every worker: sweeps on a timer, the relay of the outbox, and the reactions that runs owe.
+"""The watchdog of every worker: sweeps on a timer, the relay of the outbox, callbacks, and the reactions that runs owe.
 
 Any number of workers may sweep at once (kernel.md section 1); each of these
 loops survives a database that is away, and needs no cleanup when it dies. What a
@@ -8,6 +8,7 @@ commands that are to go out.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
@@ -17,6 +18,7 @@ from typing import Any
 from heliograph.errors import KernelRefused, SetupError, StoreUnavailable
 from heliograph.reactive.reaction import react_to_owed
 from heliograph.records import OwedRun
+from heliograph.worker.callbacks import call_back
 from heliograph.worker.kit import Kit
 from heliograph.worker.suspend import RELAY
 from heliograph.worker.voice import draft_item
@@ -45,6 +47,7 @@ class Watchdog:
         self._after: dict[str, str] = {}  # by project: where sweep_stuck goes on
         self._told: set[tuple[str, ...]] = set()
         self._prunes_at: dict[str, float] = {}  # by project
+        self._calling = asyncio.Lock()
         self._declared: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
@@ -54,6 +57,7 @@ class Watchdog:
             world.spawn("watchdog owed", self._answer([f"owed:{target}" for target in targets], "react", self._pay)),
             world.spawn("watchdog report", self._answer([f"report:{target}" for target in targets], "report", self._cascade)),
             world.spawn("watchdog relay", self._answer([RELAY], "relay", self._relay)),
+            *(world.spawn("watchdog callbacks", self._call_back(kit)) for kit in self.kits if kit.callbacks is not None),
         ]  # fmt: skip
         try:
             while True:
@@ -74,6 +78,9 @@ class Watchdog:
         for kit in self.kits:
             await self._cascade(kit)
             await self._relay(kit)
+            if kit.callbacks is not None:
+                async with self._calling:  # a try that was cancelled is given back first
+                    await call_back(kit, rounds=1)
 
     async def relay(self) -> None:
         """Publish what is in the outbox, oldest first, then mark it: at least once, known by its key (G-61)."""
@@ -92,6 +99,13 @@ class Watchdog:
                     await _survive(what, partial(work, kit))
         finally:
             ear.close()
+
+    async def _call_back(self, kit: Kit) -> None:
+        """Beside the sweeps, for who is called may take its time."""
+        while True:
+            async with self._calling:
+                await _survive("callbacks", partial(call_back, kit))
+            await kit.world.sleep(self.interval_seconds)
 
     async def _sweep(self, kit: Kit) -> None:
         for name in SWEEPS:

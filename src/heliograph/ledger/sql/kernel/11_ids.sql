@@ -74,3 +74,21 @@ create function heliograph._invalid(p_message text) returns jsonb
 begin
     raise exception using errcode = '22023', message = p_message;
 end $$;
+
+-- _callback_id: the id that every try of one callback carries; p_what: turn:<id> or run:<id>.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._callback_id(p_project text, p_what text) returns text
+    language sql immutable as $$
+    select 'callback_' || encode(substr(sha256(convert_to(p_project || '/' || p_what, 'UTF8')), 1, 16), 'hex')
+$$;
+
+-- _wrong_url: null, or why this is no callback_url. Whether anything is sent there is for the workers to say.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_url(p_url jsonb) returns text
+    language sql immutable as $$
+    select case when coalesce(jsonb_typeof(p_url), 'null') <> 'null'
+                 and (jsonb_typeof(p_url) <> 'string' or octet_length(p_url #>> '{}') > 2000 or p_url #>> '{}' !~ '^https?://[\x21-\x7e]+$')
+                then 'callback_url begins with https:// and has at most 2000 printable ASCII characters' end
+$$;

@@ -12,7 +12,7 @@ $$;
 
 -- _enqueue: one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
 --   max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor,
---   budget, budgets}. budget: its own, by kind; budgets: the owners of those that hold for its parent. Each has a
+--   budget, budgets, callback_url}. budget: its own, by kind; budgets: the owners of those that hold for its parent. Each has a
 --   turn row, inbox row and edge (L0-30, L0-31, L0-33). cause and activation are indexes into the drafts that were logged
 --   after position base, or cause is {"seq": n} for a signal that was in the log before.
 --   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
@@ -43,9 +43,10 @@ begin
           from rows from (jsonb_to_recordset(p_activations) as
                (run_id text, base bigint, agent text, instance text, turn_id text, cause jsonb, activation bigint,
                 priority smallint, max_attempts integer, ttl_seconds float8, context_box_id text, result_fields jsonb,
-                message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text, budgets text[]))
+                message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text, budgets text[],
+                callback_url text))
                with ordinality a (run_id, base, agent, instance, turn_id, cause, activation, priority, max_attempts,
-                ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor, target, budgets, n)
+                ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor, target, budgets, callback_url, n)
     ), placed as materialized (
         select a.*, h.at, coalesce(h.turn_epoch, 0) + 1 as epoch, h.at is null as is_new,
                coalesce(h.status, 'idle') = 'idle' and row_number() over (partition by a.agent_id order by a.n) = 1
@@ -60,11 +61,11 @@ begin
         insert into heliograph.agent_turns
             (project_id, agent_turn_id, agent_id, run_id, state, message_type, priority, max_attempts, depth,
              parent_turn_id, parent_call_id, cause_seq, activation_seq, context_box_id, output_box_id, result_fields,
-             actor, created_at, expires_at, budgets)
+             actor, created_at, expires_at, budgets, callback_url)
         select p_project, p.turn_id, p.agent_id, p.run_id, case when p.is_next then 'active' else 'queued' end,
                coalesce(p.message_type, 'turn'), coalesce(p.priority, 1), p.max_attempts, coalesce(p.depth, 0),
                p.parent_turn_id, p.parent_call_id, p.cause_seq, p.activation_seq, p.context_box_id,
-               'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds), p.budgets
+               'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds), p.budgets, p.callback_url
           from placed p order by p.n
     ), message as (
         insert into heliograph.agent_inbox
@@ -130,6 +131,7 @@ begin
         case when p_item ->> 'instance' is not null then heliograph._wrong_id('an instance', p_item ->> 'instance') end,
         case when p_item -> 'result_fields' is not null then heliograph._wrong_fields(p_item -> 'result_fields') end,
         case when p_item -> 'budget' is not null then heliograph._wrong_amounts('a budget', p_item -> 'budget') end,
+        case when p_item -> 'callback_url' is not null then heliograph._wrong_url(p_item -> 'callback_url') end,
         case when octet_length(p_item ->> 'context_box_id') > 200 then 'context_box_id has at most 200 bytes'
              when octet_length(p_item ->> 'actor') > 200 then 'actor has at most 200 bytes'
              when strpos(p_item ->> 'instance', '/') > 0 then 'an instance has no slash'
@@ -148,6 +150,7 @@ create function heliograph._commit_reactions(p_project text, p_items jsonb, p_cl
     returns text[] language plpgsql as $$
 declare
     v_activations jsonb;
+    v_called_back text[];
     v_count integer;
 begin
     with reaction as materialized (
@@ -172,16 +175,19 @@ begin
                ended_at = case when n.reaction ->> 'status' = 'ended' then p_now end, updated_at = p_now
           from reaction n
          where r.ctid = n.at
-        returning r.run_id
+        returning r.run_id, r.status = 'ended' and r.callback_url is not null as calls_back
     )
-    select (select count(*) from changed),
+    select (select count(*) from changed), (select array_agg(c.run_id) from changed c where c.calls_back),
            (select jsonb_agg(a.item || jsonb_build_object('run_id', n.run_id, 'base', n.base) order by n.run_id, a.n)
               from reaction n
              cross join lateral jsonb_array_elements(n.reaction -> 'activations') with ordinality a (item, n)
              where n.more > 0)
-      into v_count, v_activations;
+      into v_count, v_called_back, v_activations;
     if v_count < jsonb_array_length(p_items) then
         raise exception using errcode = '23514', message = 'the run has ended, and ends only once';
+    end if;
+    if v_called_back is not null then
+        perform heliograph._call_back_runs(p_project, v_called_back, p_now);
     end if;
     return case when v_activations is null then '{}' else heliograph._enqueue(p_project, v_activations, p_now) end;
 end $$;

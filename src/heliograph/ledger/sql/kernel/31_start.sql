@@ -1,5 +1,5 @@
 -- start_runs: begin runs. Run, heads of all its agents, workflow:start and what it wakes: one transaction.
---   p_runs: [{run_id, target, request_hash, agents: [name], hears_reports, signals: [draft], reaction}], see _commit_reactions.
+--   p_runs: [{run_id, target, request_hash, agents: [name], hears_reports, callback_url, signals: [draft], reaction}], see _commit_reactions.
 --   Answers [{run_id, outcome, targets}] in the order of p_runs: 'started'; 'duplicate' for the same request again, which
 --   changes nothing, also when the run is pruned by now; 'conflict' for a run id that another request has taken;
 --   'refused' with code and message: payload_too_large, fan_out. targets: what to ring, of the whole call.
@@ -23,6 +23,7 @@ begin
         select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
                when strpos(r ->> 'run_id', '/') > 0 then 'a run id has no slash'
                when octet_length(r ->> 'target') > 200 then 'target has at most 200 bytes'
+               when heliograph._wrong_url(r -> 'callback_url') is not null then heliograph._wrong_url(r -> 'callback_url')
                when exists (select from jsonb_array_elements_text(r -> 'agents') a
                              where not coalesce(octet_length(a) between 1 and 200 and strpos(a, '/') = 0, false))
                then 'agents: a name has 1 to 200 bytes and no slash' end))
@@ -46,11 +47,11 @@ begin
         ), begun as (
             insert into heliograph.runs
                 (project_id, run_id, target, status, request_hash, state, memory, version, signal_seq, open_turns,
-                 activations, hears_reports, outcome, ended_at, created_at, updated_at)
+                 activations, hears_reports, outcome, ended_at, created_at, updated_at, callback_url)
             select p_project, run_id, item ->> 'target', coalesce(reaction ->> 'status', 'running'), hash,
                    coalesce(reaction -> 'state', '{}'), coalesce(reaction -> 'memory', '{}'), 1, written, more, more,
                    coalesce((item ->> 'hears_reports')::boolean, false), reaction ->> 'outcome',
-                   case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now
+                   case when reaction ->> 'status' = 'ended' then p_now end, p_now, p_now, item ->> 'callback_url'
               from judged where pruned_hash is null and refusal is null order by run_id
             on conflict do nothing
             returning run_id
@@ -64,6 +65,10 @@ begin
           from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;
         if v_new is not null then
             v_targets := v_targets || heliograph._populate(p_project, heliograph._picked(p_runs, v_new), p_now);
+            perform heliograph._call_back_runs(p_project, e.runs, p_now)  -- of those that end as they begin
+               from (select array_agg(v_runs[n]) as runs from unnest(v_new) n
+                      where p_runs -> (n - 1) #>> '{reaction,status}' = 'ended' and p_runs -> (n - 1) ->> 'callback_url' is not null) e
+              where e.runs is not null;
         end if;
         v_answers := v_answers || v_part;
     end loop;

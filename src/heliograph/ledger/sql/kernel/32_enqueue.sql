@@ -1,12 +1,12 @@
 -- enqueue: wake agents of runs from outside (L0-30 to L0-35, L0-48).
 --   p_messages: [{run_id, agent, instance, turn_id, cause, priority, max_attempts, ttl_seconds, name, payload, message_type,
---   context_box_id, result_fields, parent_turn_id, actor, budget}]. The message enters the log as signal `name` (parent: signal
+--   context_box_id, result_fields, parent_turn_id, actor, budget, callback_url}]. The message enters the log as signal `name` (parent: signal
 --   id `cause`, or the root), agent:activated follows it, and the turn waits its turn: one enqueue is one turn (L0-06).
 --   message_type 'ui_action' does not wait: it leases an idle agent directly (L0-35), and a busy one answers 'busy'.
 --   parent_turn_id: the turn that asks; its depth counts (G-74), and in a run of its own its budgets. budget: {tokens, micros,
 --   model_calls, tool_calls}, what the turn and all that it delegates may use; see begin_call.
 --   Answers [{turn_id, outcome, targets}] in the order of p_messages: 'queued'; 'duplicate' for a turn id that exists or
---   is pruned, 'conflict' if it was another message's (of another agent, name, payload, type, context, result_fields or budget);
+--   is pruned, 'conflict' if it was another message's (of another agent, name, payload, type, context, result_fields, budget or callback);
 --   'busy'; 'unknown_agent'; 'ended' for a run that is over;
 --   'refused' with code and message: queue_full, recursion_depth_exceeded, payload_too_large, reserved_name, unknown_box,
 --   box_in_use; unknown_cause, unknown_turn for a signal that the run, or a parent that the project does not have.
@@ -139,6 +139,7 @@ create function heliograph._same_message(p_project text, p_message jsonb) return
                  and s.signal -> 'payload' = coalesce(p_message -> 'payload', '{}')
                  and t.message_type = coalesce(p_message ->> 'message_type', 'turn')
                  and t.result_fields is not distinct from nullif(p_message -> 'result_fields', 'null')
+                 and t.callback_url is not distinct from p_message ->> 'callback_url'
                  and case when t.agent_turn_id = any (t.budgets) then heliograph._budget_of(p_project, t.agent_turn_id) end
                      is not distinct from nullif(p_message -> 'budget', 'null')
                  and exists (select from heliograph.agent_inbox i  -- the box that came with it: the turn may have another by now

@@ -3,7 +3,7 @@
 
 -- suspend: p_items: [{agent_id, turn_id, epoch, phase, said, cards, signals, join, seen, calls: [{call_id, step_id, tool, kind,
 --   effect, timeout_seconds, token, after_execution, may_override, fails_fast, command: {subject, body}, child: {agent, instance,
---   turn_id, activation, cause, priority, max_attempts, ttl_seconds, context_box_id, result_fields, budget}}]}].
+--   turn_id, activation, cause, priority, max_attempts, ttl_seconds, context_box_id, result_fields, budget, callback_url}}]}].
 --   said, cards, signals: as in append. join: 'all' resumes when no call of the turn is open (also none that was opened
 --   before), 'each' as soon as one is resolved. seen: the highest resolved_position that the owner was told, by claim or
 --   by 'resolved'; where it is not given, the inbox says what the owner was told.

@@ -94,6 +94,7 @@ create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns
         then heliograph._wrong_id('the turn id of a child', p_child ->> 'turn_id')
         when p_child -> 'budget' is not null and heliograph._wrong_amounts('the budget of a child', p_child -> 'budget') is not null
         then heliograph._wrong_amounts('the budget of a child', p_child -> 'budget')
+        when heliograph._wrong_url(p_child -> 'callback_url') is not null then heliograph._wrong_url(p_child -> 'callback_url')
         when octet_length(p_child ->> 'context_box_id') > 200 then 'the context_box_id of a child has at most 200 bytes'
         when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
         then 'the activation of a child is the index of one of the signals that come with it'

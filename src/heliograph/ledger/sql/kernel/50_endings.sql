@@ -7,7 +7,8 @@
 --   The deliverable card goes to the output box (L0-82); open inbox rows are consumed (canceled, if the turn never ran);
 --   open waits are closed, their commands acknowledged, their children told to stop; the task event goes to the outbox
 --   (L0-81, L0-107), and for a turn that another one waits for, a report; an active turn's head becomes idle under
---   the next epoch, its lease is closed (L0-72, K7); what its calls have reserved is settled (_settle_ended).
+--   the next epoch, its lease is closed (L0-72, K7); what its calls have reserved is settled (_settle_ended), and who wanted
+--   to be told by a POST is going to be (_call_back_turns).
 --   raises: 23505 if a turn had a deliverable already
 --   locks:  the commands that are acknowledged, ascending by key, and stops of children that are there already; blobs, see
 --           _stored. The caller holds the heads and the runs
@@ -16,16 +17,17 @@ create function heliograph._terminal(p_project text, p_endings jsonb, p_now time
 declare
     v_card_bytes integer := (heliograph._limits(p_project)).card_bytes_max;
     v_budgeted text[];
+    v_called_back text[];
 begin
     -- Rows are found once, each by its whole key, and changed where they were found: no plan can do it another way,
     -- whatever it believes about the tables. They cannot move meanwhile: the caller holds the heads.
     with ending as materialized (
         select e.turn_id, e.outcome, e.content, coalesce(e.epoch, h.turn_epoch + 1) as writer_epoch, t.at as turn_at,
-               t.output_box_id, t.parent_turn_id, t.parent_call_id, t.budgets, h.at as head_at, h.agent_id, h.turn_epoch, h.moved_at,
+               t.output_box_id, t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at as head_at, h.agent_id, h.turn_epoch, h.moved_at,
                coalesce(h.active_agent_turn_id = e.turn_id, false) as is_active
           from jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint, outcome text, content jsonb)
          cross join lateral (
-               select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets from heliograph.agent_turns x
+               select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets, x.callback_url from heliograph.agent_turns x
                 where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
          cross join lateral (
                select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id from heliograph.agent_state_head x
@@ -94,7 +96,11 @@ begin
           from ending e
          where h.ctid = e.head_at and e.is_active
     )
-    select array_agg(turn_id order by turn_id) filter (where budgets is not null) into v_budgeted from ending;
+    select array_agg(turn_id order by turn_id) filter (where budgets is not null),
+           array_agg(turn_id order by turn_id) filter (where callback_url is not null) into v_budgeted, v_called_back from ending;
+    if v_called_back is not null then
+        perform heliograph._call_back_turns(p_project, v_called_back, p_now);
+    end if;
     if v_budgeted is not null then
         perform heliograph._settle_ended(p_project, v_budgeted);
     end if;

@@ -2,7 +2,7 @@
 
 -- prune: delete finished turns and ended runs that are older than p_before, with all that belongs to them; in runs that go
 --   on, the front of the log that nobody needs; contexts, blobs and tombstones that nobody uses; memories whose time to live is over. A turn stays while a row of
---   its outbox is on its way, or a fork or another turn reads a box of it; of a log, the causes of the turns that are left
+--   its outbox is on its way, or its callback is, or a fork or another turn reads a box of it; of a log, the causes of the turns that are left
 --   and what is owed stay. Each turn and run leaves a tombstone, so that a late duplicate is still told from something new.
 --   A tombstone is older than it looks: it was made when its turn was as old as p_before then. It goes once it is 30 days
 --   older than p_before itself.
@@ -79,7 +79,7 @@ create function heliograph._boxes_of(p_project text, p_turn_id text) returns tex
         select b.box_id from heliograph.boxes b where b.project_id = p_project and b.writer_turn_id = p_turn_id order by b.box_id)
 $$;
 
--- _is_needed: true when a finished turn has to stay: an event, a report or a stop of it is not delivered, or somebody
+-- _is_needed: true when a finished turn has to stay: an event, a report, a stop or a callback of it is not delivered, or somebody
 --   else's fork or context stands on a box that it wrote.
 --   raises: nothing
 --   locks:  nothing
@@ -93,6 +93,9 @@ create function heliograph._is_needed(p_project text, p_turn_id text) returns bo
                       and o.key = any (array(
                           select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from heliograph.turn_waiting_tools w
                            where w.project_id = p_project and w.agent_turn_id = p_turn_id)))
+        or exists (select from heliograph.callbacks c
+                    where c.project_id = p_project and c.callback_id = heliograph._callback_id(p_project, 'turn:' || p_turn_id)
+                      and c.state = 'due')
         or exists (select from unnest(heliograph._boxes_of(p_project, p_turn_id)) mine (box_id)
                     where exists (select from heliograph.boxes f
                                    where f.project_id = p_project and f.base_box_id = mine.box_id
@@ -133,6 +136,8 @@ begin
     get diagnostics v_cards = row_count;
     delete from heliograph.boxes where project_id = p_project and writer_turn_id = any (p_turn_ids);
     delete from heliograph.budgets where project_id = p_project and turn_id = any (p_turn_ids);
+    delete from heliograph.callbacks where project_id = p_project and callback_id = any (array(
+           select heliograph._callback_id(p_project, 'turn:' || id) from unnest(p_turn_ids) id));
     delete from heliograph.turn_waiting_tools where project_id = p_project and agent_turn_id = any (p_turn_ids);
     delete from heliograph.agent_inbox where project_id = p_project and agent_turn_id = any (p_turn_ids);
     delete from heliograph.execution_edges where project_id = p_project and agent_turn_id = any (p_turn_ids);

@@ -75,7 +75,9 @@ declare
 begin
     if p_run.status <> 'ended'
        or exists (select from heliograph.agent_turns where project_id = p_project and run_id = p_run.run_id)
-       or exists (select from heliograph.signals where project_id = p_project and run_id = p_run.run_id) then
+       or exists (select from heliograph.signals where project_id = p_project and run_id = p_run.run_id)
+       or exists (select from heliograph.callbacks where project_id = p_project and state = 'due'
+                     and callback_id = heliograph._callback_id(p_project, 'run:' || p_run.run_id)) then
         return 0;
     end if;
     select count(*) into v_heads from heliograph.agent_state_head h
@@ -91,6 +93,8 @@ begin
      where h.project_id = p_project and h.agent_id >= p_run.run_id || '/' and h.agent_id < p_run.run_id || '0';
     insert into heliograph.pruned (project_id, id, hash, outcome, pruned_at)
     values (p_project, 'run:' || p_run.run_id, p_run.request_hash, p_run.outcome, p_now) on conflict do nothing;
+    delete from heliograph.callbacks
+     where project_id = p_project and callback_id = heliograph._callback_id(p_project, 'run:' || p_run.run_id);
     delete from heliograph.runs where project_id = p_project and run_id = p_run.run_id;
     return 1;
 end $$;

@@ -1,0 +1,35 @@
+"""Sends signed messages to where callbacks say, as far as the policy lets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from heliograph.egress.post import Posted, post
+from heliograph.errors import InvalidInput
+from heliograph.policy.egress import EgressPolicy, read_allowed
+from heliograph.policy.webhook import sign_webhook
+
+
+class Messenger:
+    """The secrets of a deployment, and where one project may send."""
+
+    def __init__(self, secrets: Sequence[str], policy: EgressPolicy):
+        """Raises InvalidInput (`invalid_secret`)."""
+        if not secrets:
+            raise InvalidInput("a messenger signs with at least one secret", code="invalid_secret")
+        sign_webhook("", datetime.fromtimestamp(0, UTC), b"", secrets)  # what is none is said before there is a run
+        self._secrets = tuple(secrets)
+        self.policy = policy
+
+    def __repr__(self) -> str:
+        return f"Messenger({len(self._secrets)} secrets)"
+
+    @classmethod
+    def of(cls, secrets: Sequence[str], allow: str, project: str) -> Messenger | None:
+        """As the settings say; None where there is nothing to sign with. Raises InvalidInput, Refused."""
+        return cls(secrets, EgressPolicy(read_allowed(allow, project))) if secrets else None
+
+    async def send(self, url: str, message_id: str, body: bytes, at: datetime) -> Posted:
+        """Raises EgressRefused, PostFailed."""
+        return await post(url, sign_webhook(message_id, at, body, self._secrets), body, self.policy)

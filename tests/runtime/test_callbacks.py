@@ -1,0 +1,189 @@
+"""Callbacks from end to end, over real sockets: signed, tried again, given up, sent again, and nowhere that is not allowed."""
+
+import asyncio
+import json
+from base64 import b64encode
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph, NotFound, verify_webhook
+from heliograph.policy import callbacks as policy
+from tests.reach.hook_server import OK, Hook, hooked
+from tests.runtime.kit import START, Rig, until
+
+SECRETS = tuple(f"whsec_{b64encode(bytes([n]) * 32).decode()}" for n in (1, 2))
+
+
+def status(code: int) -> bytes:
+    return f"HTTP/1.1 {code} X\r\n\r\n".encode()
+
+
+def told(hook: Hook, place: int = 0) -> Any:
+    request = hook.requests[place]
+    verify_webhook(request.headers, request.body, SECRETS[:1], datetime.now(UTC))
+    return json.loads(request.body)
+
+
+def application(url: str | None = None) -> Heliograph:
+    app = Heliograph("calls-back")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def parent(ctx: Context) -> Any:
+        return await ctx.delegate("child", {"n": 2}, callback_url=url)
+
+    @app.agent(on_request=True)
+    def child(ctx: Context) -> Any:
+        if ctx.task == "fail":
+            raise ValueError("no")
+        return {"doubled": 2 * ctx.task["n"]}
+
+    return app
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "heliograph.worker.callbacks.again_seconds", lambda i, n, _=0.0: 0.0 if n < policy.ATTEMPTS_MAX else None
+    )
+
+
+def allow(rig: Rig, *hooks: Hook, secrets: tuple[str, ...] = SECRETS) -> None:
+    allowed = " ".join(hook.origin for hook in hooks)
+    rig.runtime.settings = replace(rig.runtime.settings, webhook_secrets=secrets, egress_allow=allowed)
+
+
+@pytest.mark.proves("CTL-23", "CTL-25", "G-23", "S15")
+async def test_the_end_of_a_delegation_and_of_its_run_are_told_once_each_and_signed(rig: Rig) -> None:
+    async with hooked() as hook:
+        allow(rig, hook)
+        app = application(hook.url)
+        run_id, _ = await rig.runtime.start(app.workflow, {}, callback_url=f"{hook.url}?run")
+        async with rig.serving(app):
+            await rig.ended(run_id)
+            await hook.until(lambda: len(hook.requests) == 2)
+        child = await rig.turn_of("child")
+        by_path = {request.path: told(hook, place) for place, request in enumerate(hook.requests)}
+        assert by_path["/hook"] == {
+            "type": "delegation_response", "target_agent": "child", "task_id": child.turn_id, "id": "c1", "run_id": run_id,
+            "status": "completed", "outcome": "success", "duration_ms": by_path["/hook"]["duration_ms"],
+            "deliverable_card_id": f"card:{child.turn_id}:end", "result": {"doubled": 4},
+        }  # fmt: skip
+        assert by_path["/hook?run"]["state"] == {"seen": {"doubled": 4}}
+        assert by_path["/hook?run"]["type"] == "run_response"
+        ids = [request.headers["webhook-id"] for request in hook.requests]
+        assert sorted(ids) == sorted(row.callback_id for row in await rig.client.callbacks("delivered"))
+
+
+@pytest.mark.proves("S14")
+async def test_it_is_signed_with_every_active_secret(rig: Rig) -> None:
+    async with hooked() as hook:
+        allow(rig, hook)
+        await rig.run(application(), {}, callback_url=hook.url)
+        await hook.until(lambda: bool(hook.requests))
+        request = hook.requests[0]
+        for secret in SECRETS:
+            assert verify_webhook(request.headers, request.body, [secret], datetime.now(UTC))
+
+
+async def test_a_message_from_outside_has_a_callback_of_its_own_and_failures_are_told(rig: Rig) -> None:
+    async with hooked() as hook:
+        allow(rig, hook)
+        app = application()
+        app.agent(name="waits", activate_on=START)(_hang)
+        run_id = await rig.start(app)
+        async with rig.serving(app):
+            await rig.client.enqueue(run_id, "child", "fail", callback_url=hook.url)
+            await hook.until(lambda: bool(hook.requests))
+            await rig.client.stop_run(run_id, now=True)
+            await rig.ended(run_id)
+    assert (told(hook)["status"], told(hook)["error"]["code"]) == ("failed", "ACTION_FAILED")
+
+
+async def _hang(ctx: Context) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.proves("S15")
+async def test_a_receiver_that_fails_is_asked_again_with_the_same_id_and_body(rig: Rig, quick: None) -> None:
+    async with hooked(status(500), status(302), status(429), OK) as hook:
+        allow(rig, hook)
+        app = application()
+        await rig.runtime.start(app.workflow, {}, "again", hook.url)
+        async with rig.serving(app):
+            await hook.until(lambda: len(hook.requests) == 4)
+            await until(lambda: _is(rig, "delivered"))
+    assert len({(r.headers["webhook-id"], r.body) for r in hook.requests}) == 1
+
+
+async def _is(rig: Rig, state: str) -> bool:
+    return [row.state for row in await rig.client.callbacks()] == [state]
+
+
+@pytest.mark.proves("S15", "G-23")
+async def test_after_so_many_tries_it_is_a_dead_letter_until_somebody_sends_it_again(rig: Rig, quick: None) -> None:
+    async with hooked(*[status(503)] * policy.ATTEMPTS_MAX, OK) as hook:
+        allow(rig, hook)
+        app = application()
+        await rig.runtime.start(app.workflow, {}, "dead", hook.url)
+        async with rig.serving(app):
+            await until(lambda: _is(rig, "dead"))
+            (row,) = await rig.client.callbacks("dead")
+            assert (row.attempts, row.last_error, row.run_id) == (policy.ATTEMPTS_MAX, "answered 503", "dead")
+            await rig.client.redeliver(row.callback_id)
+            await until(lambda: _is(rig, "delivered"))
+        with pytest.raises(NotFound):
+            await rig.client.redeliver("callback_none")
+
+
+async def test_a_receiver_that_is_gone_for_good_is_not_asked_again(rig: Rig) -> None:
+    async with hooked(status(410)) as hook:
+        allow(rig, hook)
+        app = application()
+        await rig.runtime.start(app.workflow, {}, "gone", hook.url)
+        async with rig.serving(app):
+            await until(lambda: _is(rig, "dead"))
+        assert len(hook.requests) == 1
+
+
+@pytest.mark.proves("S7")
+async def test_what_is_not_allowed_is_never_connected_to_and_says_so(rig: Rig) -> None:
+    async with hooked() as hook:
+        allow(rig)
+        app = application()
+        await rig.runtime.start(app.workflow, {}, "inside", hook.url)
+        async with rig.serving(app):
+            await until(lambda: _has_failed(rig))
+        (row,) = await rig.client.callbacks("due")
+        assert "only https is sent to" in str(row.last_error)
+        assert hook.connections == 0
+
+
+async def _has_failed(rig: Rig) -> bool:
+    return any(row.last_error for row in await rig.client.callbacks())
+
+
+@pytest.mark.proves("S14")
+async def test_without_a_secret_nothing_is_sent_and_it_stays_for_whoever_has_one(rig: Rig) -> None:
+    async with hooked() as hook:
+        allow(rig, hook, secrets=())
+        await rig.run(application(), {}, callback_url=hook.url)
+        assert (await _is(rig, "due"), hook.connections) == (True, 0)
+        allow(rig, hook)
+        async with rig.serving(application()):
+            await until(lambda: _is(rig, "delivered"))
+
+
+@pytest.mark.proves("S13")
+async def test_no_secret_reaches_a_table(rig: Rig) -> None:
+    async with hooked(status(500)) as hook:
+        allow(rig, hook)
+        await rig.run(application(), {}, callback_url=hook.url)
+        await until(lambda: _has_failed(rig))
+    for (table,) in await rig.fetch(
+        "select format('%I', table_name) from information_schema.tables where table_schema = 'heliograph'"
+    ):
+        rows = await rig.fetch(f"select t::text from heliograph.{table} t where t::text like '%whsec_%'")
+        assert rows == []
