@@ -137,5 +137,5 @@ def _item(turn: Item, token: str, number: int) -> Item:
         "calls": [{"call_id": turn["call_id"], "tool": "search", "kind": "tool", "timeout_seconds": 60.0, "token": token}],
         "message_type": "turn", "result_fields": None, "parent_turn_id": turn["turn_id"], "writer_turn_id": turn["turn_id"],
         "memory_id": f"memory_{number}", "text": "the stranger's", "metadata": {}, "budget": {"tokens": 1}, "budgets": ["turn_c"], "reserve": {"tokens": 1},
-        "used": {"tokens": 1},
+        "used": {"tokens": 1}, "callback_id": f"callback_{number}", "attempt": 1, "state": "delivered", "again_seconds": None,
     }  # fmt: skip

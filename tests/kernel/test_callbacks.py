@@ -21,7 +21,7 @@ async def due(kernel: Kernel, limit: int = 10, hidden: float = 30.0) -> list[Ite
 async def record(
     kernel: Kernel, taken: Item, outcome: str, again: float | None = None, error: str | None = None
 ) -> str:
-    item = {"callback_id": taken["callback_id"], "attempt": taken["attempt"], "outcome": outcome, "again_seconds": again,
+    item = {"callback_id": taken["callback_id"], "attempt": taken["attempt"], "state": outcome, "again_seconds": again,
             "error": error}  # fmt: skip
     (answer,) = await kernel.call("record_callbacks", [item])
     return str(answer["outcome"])
@@ -161,7 +161,7 @@ async def test_the_same_message_with_another_callback_is_another_message(kernel:
 
 
 async def test_two_projects_have_two_ids_for_callbacks_of_the_same_turn(kernel: Kernel) -> None:
-    ids = await kernel.connection.fetchrow(
+    ids: Any = await kernel.connection.fetchrow(
         "select heliograph._callback_id('a', 'turn:t') as a, heliograph._callback_id('b', 'turn:t') as b"
     )
     assert ids["a"] != ids["b"]

@@ -128,7 +128,7 @@ class TurnCalls(Talk):
         for _ in range(self.dice.choice([1, 1, 2])):
             known = self.dice.choice(self.callbacks) if self.callbacks else {"callback_id": "none", "attempt": 1}
             outcome = self.mostly(self.dice.choice(["delivered", "failed"]), "lost", 0.98)
-            items.append({"callback_id": known["callback_id"], "attempt": known["attempt"], "outcome": outcome,
+            items.append({"callback_id": known["callback_id"], "attempt": known["attempt"], "state": outcome,
                           "error": self.dice.choice([None, "é" * 600]), "again_seconds": self.dice.choice([None, 0.5, 7])})  # fmt: skip
         return (items,)
 

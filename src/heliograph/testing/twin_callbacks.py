@@ -87,14 +87,14 @@ def record_callbacks(tx: Transaction, items: Any) -> list[Row]:
         for item in j.elements(items)
     ]
     for item, again, _ in tries:
-        if get_text(item, "outcome") not in ("delivered", "failed") or not (again is None or 0 <= again <= 31_622_400):
+        if get_text(item, "state") not in ("delivered", "failed") or not (again is None or 0 <= again <= 31_622_400):
             raise Refusal("22023", "a try was delivered, or failed with again_seconds from 0 to 366 days, or null")
     answer, seen = [], set[str | None]()
     for item, again, attempt in tries:
         identifier, error = get_text(item, "callback_id"), get_text(item, "error")
         row = tx.tables.callbacks.get(identifier)
         is_own = row is not None and row["state"] == "due" and row["attempts"] == attempt
-        is_first, has_failed = identifier not in seen, get_text(item, "outcome") == "failed"
+        is_first, has_failed = identifier not in seen, get_text(item, "state") == "failed"
         seen.add(identifier)
         if row is not None and is_own and is_first:
             is_over = not has_failed or again is None

@@ -44,7 +44,7 @@ async def call_back(kit: Kit, rounds: int = 100) -> None:
 
 
 def _given_back(callback: Callback) -> dict[str, Any]:
-    return {"callback_id": callback.callback_id, "attempt": callback.attempt, "outcome": "failed",
+    return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "failed",
             "error": "its worker was stopped", "again_seconds": 0}  # fmt: skip
 
 
@@ -55,7 +55,7 @@ async def _tried(kit: Kit, callback: Callback) -> dict[str, Any]:
     try:
         posted = await kit.callbacks.send(callback.url, callback.callback_id, body_of(callback), kit.world.now())
         if is_taken(posted.status):
-            return {"callback_id": callback.callback_id, "attempt": callback.attempt, "outcome": "delivered"}
+            return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "delivered"}
         error, asked_to_wait, is_hopeless = (
             f"answered {posted.status}",
             posted.retry_after_seconds,
@@ -69,7 +69,7 @@ async def _tried(kit: Kit, callback: Callback) -> dict[str, Any]:
     again = None if is_hopeless else again_seconds(callback.callback_id, callback.attempt, asked_to_wait)
     log.info("callback %s, try %d: %s%s", callback.callback_id, callback.attempt, error,
              "; given up" if again is None else f"; again in {again:.0f} s")  # fmt: skip
-    return {"callback_id": callback.callback_id, "attempt": callback.attempt, "outcome": "failed", "error": error,
+    return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "failed", "error": error,
             "again_seconds": again}  # fmt: skip
 
 

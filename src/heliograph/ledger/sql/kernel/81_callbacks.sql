@@ -73,10 +73,10 @@ begin
     return coalesce(v_taken, '[]');
 end $$;
 
--- record_callbacks: what came of tries. p_items: [{callback_id, attempt, outcome, error, again_seconds}]. outcome: 'delivered';
+-- record_callbacks: what came of tries. p_items: [{callback_id, attempt, state, error, again_seconds}]. state: 'delivered';
 --   'failed', to be tried again after again_seconds, or, where that is null, never: it is dead until somebody redelivers it.
 --   Answers [{callback_id, outcome}] in the order of p_items: 'ok'; 'stale' when it is another try's by now.
---   raises: see _enter; 22023 for another outcome, or seconds that are not between 0 and 366 days
+--   raises: see _enter; 22023 for another state, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, ascending
 create function heliograph.record_callbacks(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -85,7 +85,7 @@ declare
     v_answers jsonb;
 begin
     if exists (select from jsonb_array_elements(p_items) i
-                where not coalesce(i ->> 'outcome' in ('delivered', 'failed'), false)
+                where not coalesce(i ->> 'state' in ('delivered', 'failed'), false)
                    or not coalesce((i ->> 'again_seconds')::float8 between 0 and 31622400, true)) then
         raise exception using errcode = '22023', message = 'a try was delivered, or failed with again_seconds from 0 to 366 days, or null';
     end if;
@@ -95,15 +95,15 @@ begin
     with item as materialized (
         select i.*, row_number() over (partition by i.callback_id order by i.n) = 1 as is_first
           from rows from (jsonb_to_recordset(p_items) as
-               (callback_id text, attempt integer, outcome text, error text, again_seconds float8)) with ordinality
-               i (callback_id, attempt, outcome, error, again_seconds, n)
+               (callback_id text, attempt integer, state text, error text, again_seconds float8)) with ordinality
+               i (callback_id, attempt, state, error, again_seconds, n)
     ), written as (
         update heliograph.callbacks c
-           set state = case when i.outcome = 'delivered' then 'delivered' when i.again_seconds is null then 'dead' else 'due' end,
-               due_at = case when i.outcome = 'failed' and i.again_seconds is not null
+           set state = case when i.state = 'delivered' then 'delivered' when i.again_seconds is null then 'dead' else 'due' end,
+               due_at = case when i.state = 'failed' and i.again_seconds is not null
                              then p_now + make_interval(secs => i.again_seconds) end,
-               last_error = case when i.outcome = 'failed' then left(i.error, 500) end,
-               finished_at = case when i.outcome = 'delivered' or i.again_seconds is null then p_now end
+               last_error = case when i.state = 'failed' then left(i.error, 500) end,
+               finished_at = case when i.state = 'delivered' or i.again_seconds is null then p_now end
           from item i
          where c.project_id = p_project and c.callback_id = i.callback_id and c.state = 'due' and c.attempts = i.attempt and i.is_first
         returning c.callback_id
