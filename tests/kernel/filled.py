@@ -9,7 +9,7 @@ from tests.kernel.waits import TOKEN, activated, child, command, report, suspend
 
 
 async def fill(kernel: Kernel) -> None:
-    """Something of everything: run_0 is pruned; run_b has ended, with a child and a callback; in run_a the writer has done turn_a and turn_2, runs turn_3,
+    """Something of everything: run_0 is pruned; run_b has ended, and run_d, with a child and a callback; in run_a the writer has done turn_a and turn_2, runs turn_3,
     with turn_4 queued behind it, and each of the three that it took has a note in its box; in run_c the writer is
     suspended in turn_c, which has a budget, on c2, with c1 resolved; context_1 holds a large card, and fork_1 is its fork. It has a wire, and memories:
     memory_0 of the writer, and memory_1 of the project."""
@@ -23,11 +23,12 @@ async def fill(kernel: Kernel) -> None:
     await kernel.publish()
     kernel.wait(1)
     assert (await kernel.call("prune", kernel.now - timedelta(seconds=0.5), 10))["runs"] == 1
-    await suspended(kernel, child("c1", "critic", "turn_b1"), run_id="run_b", turn_id="turn_b", signals=activated("critic"),
+    await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
+    await suspended(kernel, child("d1", "critic", "turn_d1"), run_id="run_d", turn_id="turn_d", signals=activated("critic"),
                     limits={"callback_url": "https://hooks.example"})  # fmt: skip
     for ends in (None, "success"):
         claimed = await kernel.claim_one()
-        await kernel.finish(claimed, version=(await kernel.run("run_b"))["version"], ends=ends)
+        await kernel.finish(claimed, version=(await kernel.run("run_d"))["version"], ends=ends)
         await kernel.sweep("reports")
     await suspended(
         kernel, command("c1"), command("c2"), run_id="run_c", turn_id="turn_c", limits={"budget": {"tokens": 100}}

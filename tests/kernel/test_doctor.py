@@ -111,7 +111,7 @@ HARM = [
     ("an agent lost", [LOST.format("agent_state_head", "agent_id = 'run_b/writer'")], {"O2"}),
     ("a turn lost", [LOST.format("agent_turns", "agent_turn_id = 'turn_a'")], {"O4", "O5", "O7", "O8", "O9"}),
     ("calls without a turn", ["update turn_waiting_tools set agent_turn_id = 'turn_x' where project_id = $1"],
-     {"W1", "W3", "W4", "W7", "W8", "W9", "O6"}),
+     {"W1", "W3", "W4", "W5", "W7", "W8", "W9", "O6"}),
     ("a context box lost", [LOST.format("boxes", "box_id = 'context_1'")], {"O9", "O10"}),
     ("a box of a turn that never was", [BOX.format("kind = 'output', writer_turn_id = 'turn_x'", "fork_1")], {"O11"}),
     ("a blob lost", ["delete from blobs where project_id = $1"], {"O12"}),
@@ -152,7 +152,7 @@ async def test_no_check_is_without_a_test(kernel: Kernel) -> None:
 async def test_what_is_under_way_is_harm_only_once_all_should_be_done(kernel: Kernel) -> None:
     await fill(kernel)
     assert await kernel.checks() == []
-    assert sorted(await kernel.checks(quiescent=True)) == ["I8"] * 4 + ["I9"] * 5 + ["R7"] * 2
+    assert sorted(await kernel.checks(quiescent=True)) == ["I8"] * 6 + ["I9"] * 5 + ["R7"] * 2
 
 
 async def test_a_project_that_is_done_and_published_is_well(kernel: Kernel) -> None:
