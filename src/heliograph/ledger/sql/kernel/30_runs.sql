@@ -177,7 +177,7 @@ begin
          where r.ctid = n.at
         returning r.run_id, r.status = 'ended' and r.callback_url is not null as calls_back
     )
-    select (select count(*) from changed), (select array_agg(c.run_id) from changed c where c.calls_back),
+    select (select count(*) from changed), (select array_agg(c.run_id order by c.run_id) from changed c where c.calls_back),
            (select jsonb_agg(a.item || jsonb_build_object('run_id', n.run_id, 'base', n.base) order by n.run_id, a.n)
               from reaction n
              cross join lateral jsonb_array_elements(n.reaction -> 'activations') with ordinality a (item, n)
