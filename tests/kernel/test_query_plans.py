@@ -54,6 +54,8 @@ insert into pruned (project_id, id, pruned_at)
   select 'filled', 'turn:pruned_' || n, now() from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into memories (project_id, memory_id, agent, text, metadata, created_at)
   select 'filled', 'memory_old_' || n, 'agent_' || n, 'a memory', '{{}}', now() from generate_series(1, {FINISHED_TURNS} / 5) n;
+insert into callbacks (project_id, callback_id, run_id, turn_id, url, state, created_at, finished_at)
+  select 'filled', 'callback_old_' || n, 'run_' || n, 'done_' || n, 'https://x', 'delivered', now(), now() from generate_series(1, {FINISHED_TURNS} / 5) n;
 insert into budgets (project_id, turn_id, kind, most, used)
   select 'filled', 'done_' || n, 'tokens', 100, 50 from generate_series(1, {FINISHED_TURNS} / 5) n;
 update agent_turns set budgets = array[agent_turn_id] where agent_turn_id in (select turn_id from budgets where used > 0);
@@ -126,6 +128,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("sweep of reports", "select heliograph.sweep_reports('filled', 100, '2040-01-01')", [], {"outbox_unpublished"}),
     ("sweep of stuck turns", "select heliograph.sweep_stuck('filled', 100, '', '2040-01-01')", [], {"turn_one_active"}),
     ("sweep of stops", "select heliograph.sweep_stops('filled', 100, '2040-01-01')", [], {"head_stop", "outbox_unpublished"}),
+    ("callbacks", "select heliograph.take_callbacks('filled', 100, 1, '2040-01-01')", [], {"callback_due"}),
     ("bells", "select heliograph.sweep_bells('filled', 0, '2040-01-01')", [], {"head_ready", "head_due"}),
     ("owed", f"select heliograph.sweep_owed('filled', '[\"{TARGET}\"]', 100)", [], {"runs_owed"}),
     ("outbox", "select heliograph.read_outbox('filled', 100, '2040-01-01')", [], {"outbox_unpublished"}),

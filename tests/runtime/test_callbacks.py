@@ -64,6 +64,7 @@ async def test_the_end_of_a_delegation_and_of_its_run_are_told_once_each_and_sig
         async with rig.serving(app):
             await rig.ended(run_id)
             await hook.until(lambda: len(hook.requests) == 2)
+            await until(lambda: _are_delivered(rig, 2))
         child = await rig.turn_of("child")
         by_path = {request.path: told(hook, place) for place, request in enumerate(hook.requests)}
         assert by_path["/hook"] == {
@@ -116,6 +117,10 @@ async def test_a_receiver_that_fails_is_asked_again_with_the_same_id_and_body(ri
             await hook.until(lambda: len(hook.requests) == 4)
             await until(lambda: _is(rig, "delivered"))
     assert len({(r.headers["webhook-id"], r.body) for r in hook.requests}) == 1
+
+
+async def _are_delivered(rig: Rig, count: int) -> bool:
+    return len(await rig.client.callbacks("delivered")) == count
 
 
 async def _is(rig: Rig, state: str) -> bool:
