@@ -236,7 +236,7 @@ async def test_indexes_of_what_is_open_hold_nothing_that_is_finished(filled_url:
     # of what was, only those that must find it again: who read a box, who stands on it, who wrote it, what needs a blob
     assert held.pop("box_old") >= FINISHED_TURNS / 5
     assert set(held) == {
-        "runs_owed", "head_ready", "head_due", "head_lease", "head_stop", "turn_one_active", "turn_queued", "turn_expiry",
+        "runs_owed", "callback_due", "head_ready", "head_due", "head_lease", "head_stop", "turn_one_active", "turn_queued", "turn_expiry",
         "inbox_one_applied", "wait_due", "outbox_unpublished", "outbox_commands", "signals_owed", "turn_context", "box_base",
         "box_writer", "card_of_blob", "memory_expiry",
     }  # fmt: skip
