@@ -80,7 +80,7 @@ async def test_a_deadline_for_all_gives_up_who_is_not_done_and_keeps_the_rest(ri
     )  # nobody is asked again
 
 
-@pytest.mark.proves("L0-38", "CTL-72")
+@pytest.mark.proves("L0-38")
 async def test_what_failed_is_delegated_again_as_often_as_the_parent_says(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children(1, "fail first", "fail"), retries=2))
     assert await ran(rig, app) == [

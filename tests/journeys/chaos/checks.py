@@ -36,10 +36,10 @@ TURN_CHECKS = {
           select count(*) from heliograph.outbox o
            where o.agent_turn_id = agent_turns.agent_turn_id and o.kind = 'task_event') <> 1""",
     "a turn ended twice in the log, or not at all": """
-        select agent_turn_id from heliograph.agent_turns where (
-          select count(*) from heliograph.signal_log s where s.run_id = agent_turns.run_id
-             and s.turn_id = agent_turns.agent_turn_id
-             and s.name in ('agent:completed', 'agent:failed')) <> 1""",
+        select agent_turn_id from heliograph.agent_turns t left join (
+          select turn_id as agent_turn_id, count(*) as ends from heliograph.signal_log
+           where name in ('agent:completed', 'agent:failed') group by turn_id) s using (agent_turn_id)
+         where coalesce(s.ends, 0) <> 1""",
     "a deliverable was written by a former owner": """
         select agent_turn_id from heliograph.agent_turns t join heliograph.cards c using (agent_turn_id)
          where t.outcome = 'success' and c.kind = 'task.deliverable' and c.turn_epoch <> (
