@@ -186,6 +186,7 @@ async def _examine(site: Site, report: Report) -> None:
     report.injected = {**timeline.counts, "panic": logs.count_panics(site.server.files.log)}
     report.lasted = {kind: s for kind, took in timeline.seconds.items() if (s := spread_of(took)) is not None}
     async with open_runtime(Settings(database_url=site.server.url)) as runtime:
+        await runtime.database.fetch("analyze")  # autovacuum may not have come to it in between two crashes
         evidence = Evidence(site.folder / ACKNOWLEDGED, site.folder / "effects", fleet.reported, site.listeners)
         report.verdicts += await judge(runtime, evidence)
         report.latencies = await measure(runtime, fleet.deaths, timeline.ends.get("pg_stop", []))
