@@ -65,10 +65,12 @@ begin
           from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;
         if v_new is not null then
             v_targets := v_targets || heliograph._populate(p_project, heliograph._picked(p_runs, v_new), p_now);
-            perform heliograph._call_back_runs(p_project, e.runs, p_now)  -- of those that end as they begin
-               from (select array_agg(v_runs[n]) as runs from unnest(v_new) n
-                      where p_runs -> (n - 1) #>> '{reaction,status}' = 'ended' and p_runs -> (n - 1) ->> 'callback_url' is not null) e
-              where e.runs is not null;
+            if jsonb_path_exists(p_runs, '$[*].callback_url ? (@ != null)') then
+                perform heliograph._call_back_runs(p_project, e.runs, p_now)  -- of those that end as they begin
+                   from (select array_agg(v_runs[n] order by n) as runs from unnest(v_new) n
+                          where p_runs -> (n - 1) #>> '{reaction,status}' = 'ended' and p_runs -> (n - 1) ->> 'callback_url' is not null) e
+                  where e.runs is not null;
+            end if;
         end if;
         v_answers := v_answers || v_part;
     end loop;
