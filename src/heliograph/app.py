@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.codes import USER_INTERRUPT
@@ -13,6 +14,7 @@ from heliograph.errors import InvalidInput, NotFound, shown
 from heliograph.reactive.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.reactive.function import check_function
 from heliograph.reactive.state import StateShape
+from heliograph.reactive.tool import Tool
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
 
 if TYPE_CHECKING:
@@ -117,13 +119,14 @@ class Heliograph:
         return self.add(define_agent(name, prompt=prompt, model=model, output=output, system=system, **options))
 
     def add(self, spec: AgentSpec) -> AgentSpec:
-        """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`, `wrong_type`)."""
+        """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`, `wrong_type`, `invalid_schema`)."""
         if not isinstance(spec, AgentSpec):
             raise InvalidInput(f"add takes what define_agent returns, not {shown(repr(spec))}", code="wrong_type",
                                path="/agents")  # fmt: skip
         if spec.name in self._agents:
             raise InvalidInput(f"application {self.name} has two agents named {spec.name}", code="duplicate_agent",
                                path=f"/agents/{spec.name}")  # fmt: skip
+        _check_tools(spec)
         self._agents[spec.name] = spec
         self.__dict__.pop("workflow", None)
         return spec
@@ -208,6 +211,16 @@ def _name_of(function: Any) -> str:
         raise InvalidInput(f"{_shown(function)} has no name of its own; write @app.agent(name='...', "
                            "activate_on=[...])", code="required_field", path="/agents")  # fmt: skip
     return str(name)
+
+
+def _check_tools(spec: AgentSpec) -> None:
+    """Raises InvalidInput for a function that no model can call: here, and not when a model first wants to."""
+    functions = [each for each in spec.tools if isinstance(each, Tool)]
+    if functions and find_spec("pydantic_ai") is not None:
+        from heliograph.tools.bound import BoundTool
+
+        for each in functions:
+            BoundTool(each)
 
 
 def _check_memory(memory: Any) -> Any:

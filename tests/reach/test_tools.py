@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import AfterValidator, BaseModel, StringConstraints
 
-from heliograph import InvalidInput, Tool, ToolContext, external_tool, tool
+from heliograph import Heliograph, InvalidInput, ScriptedModel, Tool, ToolContext, external_tool, tool
 from heliograph.reactive.tool import as_tools
 from heliograph.tools.bound import BadArguments, BoundTool
 
@@ -37,6 +39,21 @@ def plain(a: int, b: int = 1) -> int:
 async def waiting(a: int, ctx: ToolContext) -> list[Any]:
     """Wait."""
     return [a * ctx.deps["rate"], ctx.idempotency_key]
+
+
+class Trip(BaseModel):
+    to: str
+    days: int = 1
+
+
+def travel(trip: Trip) -> str:
+    return f"{trip.days} in {trip.to}"
+
+
+def deploy(
+    env: Literal["test", "prod"] = "prod", amount: float = 0, path: Annotated[str, StringConstraints(strip_whitespace=True)] = "",
+) -> str:  # fmt: skip
+    return f"{env} {amount} {path}"
 
 
 class Adder:
@@ -158,3 +175,189 @@ def test_what_makes_no_tool_is_refused_where_it_is_written(options: dict[str, An
     with pytest.raises(InvalidInput) as refused:
         tool(**options)(plain)
     assert says in refused.value.message
+
+
+# ── One form of the arguments, for the rule, the person, the record and the function ──
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "form", "result"),
+    [
+        (deploy, {}, {"env": "prod", "amount": 0.0, "path": ""}, "prod 0.0 "),
+        (
+            deploy,
+            {"amount": "500", "path": " /etc/passwd\n"},
+            {"env": "prod", "amount": 500.0, "path": "/etc/passwd"},
+            "prod 500.0 /etc/passwd",
+        ),
+        (travel, {"to": "Oslo"}, {"to": "Oslo", "days": 1}, "1 in Oslo"),
+        (travel, {"trip": {"to": "Oslo", "days": "2"}}, {"to": "Oslo", "days": 2}, "2 in Oslo"),
+    ],
+)
+async def test_a_rule_gets_the_arguments_as_the_function_does_however_a_model_writes_them(
+    function: Any, given: Any, form: Any, result: str
+) -> None:
+    seen: list[Any] = []
+    made = tool(approval=lambda arguments: len(seen.__iadd__([arguments])) > 1)(function)
+    bound = BoundTool(made)
+    arguments = bound.checked(given)
+    assert arguments == form
+    assert made.needs_approval(arguments) is False
+    assert seen == [form]
+    assert bound.checked(arguments) == arguments
+    assert await bound.call(CONTEXT, arguments, run_sync) == result
+
+
+def test_what_a_json_schema_says_of_a_missing_argument_is_filled_in_where_it_fits() -> None:
+    schema = {"type": "object", "properties": {"env": {"type": "string", "default": "prod"}}}
+    assert BoundTool(external_tool("deploy", "", schema)).checked({}) == {"env": "prod"}
+    schema["properties"]["env"]["default"] = None  # type: ignore[index]
+    assert BoundTool(external_tool("deploy", "", schema)).checked({}) == {}
+
+
+def test_a_rule_that_raises_asks_and_one_that_changes_the_arguments_changes_a_copy() -> None:
+    arguments = {"amount": [500]}
+    assert tool(approval=lambda a: a["sum"] > 100)(plain).needs_approval(arguments)
+    assert tool(approval=lambda a: a["amount"].pop() < 100)(plain).needs_approval(arguments) is False
+    assert arguments == {"amount": [500]}
+
+
+async def _async_rule(arguments: Any) -> bool:
+    return False
+
+
+def test_a_rule_that_would_have_to_be_awaited_is_refused_where_it_is_written() -> None:
+    with pytest.raises(InvalidInput, match="approval is a plain function"):
+        tool(approval=_async_rule)(plain)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"s": "a\0b"}, "U+0000"),
+        ({"s": "a\ud800b"}, "surrogate"),
+        ({"s": float("nan")}, "no nan"),
+        ({"s": [float("inf")]}, "no inf"),
+        ({"s\0": 1}, "U+0000"),
+    ],
+)
+def test_what_no_record_can_hold_is_told_as_arguments_that_do_not_fit(given: Any, says: str) -> None:
+    def echo(s: Any = "") -> None: ...
+
+    for bound in (BoundTool(Tool("echo", echo)), BoundTool(external_tool("echo", ""))):
+        with pytest.raises(BadArguments) as refused:
+            bound.checked(given)
+        assert says in refused.value.message
+        refused.value.message.encode()
+
+
+def _nan(value: Any) -> float:
+    return float("nan")
+
+
+def _raise(value: Any) -> Any:
+    raise KeyError("no such thing")
+
+
+def _one_more(value: int) -> int:
+    return value + 1
+
+
+@pytest.mark.parametrize(
+    ("validator", "says"), [(_nan, "no nan"), (_raise, "KeyError"), (_one_more, "take what they give")]
+)
+def test_whatever_a_validator_does_is_told_as_arguments_that_do_not_fit(validator: Any, says: str) -> None:
+    def echo(n: Any) -> None: ...
+
+    echo.__annotations__["n"] = Annotated[int, AfterValidator(validator)]
+    with pytest.raises(BadArguments, match=says):
+        BoundTool(Tool("echo", echo)).checked({"n": 1})
+
+
+async def test_what_a_function_does_to_its_arguments_changes_nothing_for_the_next_try() -> None:
+    def take(items: list[Any], more: Any = None) -> int:
+        more.clear()
+        return len(items)
+
+    bound = BoundTool(Tool("take", take))
+    arguments = bound.checked({"items": [1], "more": [2]})
+    await bound.call(CONTEXT, arguments, run_sync)
+    assert arguments == {"items": [1], "more": [2]}
+
+
+async def test_a_generator_gives_its_results_as_a_list() -> None:
+    def count(a: int) -> Iterator[int]:
+        yield from range(a)
+
+    assert await call(count, a=3) == [0, 1, 2]
+
+
+# ── Which parameters are the model's ──
+
+
+def _optional(a: int, ctx: ToolContext | None = None) -> Any:
+    return ctx and ctx.deps
+
+
+def _annotated(a: int, ctx: Annotated[ToolContext, "the call"]) -> Any:
+    return ctx.deps
+
+
+def _both(a: int, ctx: Annotated[ToolContext, "the call"] | None = None) -> Any:
+    return ctx and ctx.deps
+
+
+@pytest.mark.parametrize("function", [_optional, _annotated, _both])
+async def test_the_context_is_not_the_models_however_it_is_annotated(function: Any) -> None:
+    bound = BoundTool(Tool("t", function))
+    assert list(bound.spec.parameters["properties"]) == ["a"]  # type: ignore[arg-type]
+    assert await bound.call(CONTEXT, bound.checked({"a": 1}), run_sync) == {"rate": 2}
+    with pytest.raises(BadArguments, match="ctx"):
+        bound.checked({"a": 1, "ctx": {"run_id": "r", "idempotency_key": "FAKE"}})
+
+
+@dataclass
+class Holds:
+    ctx: ToolContext
+
+
+def _in_a_list(ctx: list[ToolContext]) -> None: ...
+def _or_a_number(ctx: ToolContext | int) -> None: ...
+def _in_a_model(held: Holds) -> None: ...
+def _twice(one: ToolContext, two: ToolContext) -> None: ...
+def _as_keywords(**ctx: ToolContext) -> None: ...
+def _by_place(a: int, /) -> None: ...
+def _any_number(*a: int) -> None: ...
+def _nobody_knows(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def _no_schema(a: Callable[[], int]) -> None: ...
+async def _one_by_one(a: int) -> AsyncIterator[int]:
+    yield a
+
+
+class Shop:
+    def price(self, item: str) -> int:
+        """Price."""
+        return 3
+
+
+REFUSED = [
+    (_in_a_list, "part of an argument"), (_or_a_number, "part of an argument"), (_in_a_model, "part of an argument"),
+    (_twice, "takes the ToolContext twice"), (_as_keywords, "as one parameter"),
+    (_by_place, "by its place alone"), (_any_number, "by its place alone"), (_nobody_knows, "mean nothing"),
+    (_no_schema, "cannot be described"), (_one_by_one, "as a list"), (Shop.price, "a method of a class"),
+    (tool(effect="transactional")(_not_async), "transactional tool is an async function"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "says"), REFUSED)
+def test_a_function_that_no_model_can_call_is_refused_where_the_agent_is_defined(made: Any, says: str) -> None:
+    app = Heliograph("refuses")
+    with pytest.raises(InvalidInput, match=says):
+        app.prompt_agent("a", "x", model=ScriptedModel([]), tools=[made], activate_on=["workflow:start"])
+
+
+def test_an_agent_whose_name_makes_too_long_a_tool_cannot_be_delegated_to() -> None:
+    app = Heliograph("refuses")
+    with pytest.raises(InvalidInput, match="at most 52 characters"):
+        app.prompt_agent("a", "x", model=ScriptedModel([]), agents=["k" * 53], activate_on=["workflow:start"])
+    app.prompt_agent("a", "x", model=ScriptedModel([]), agents=["k" * 52], activate_on=["workflow:start"])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from heliograph.reactive.agent_checks import (
     arity,
+    check_delegate,
     check_for_models,
     check_must,
     check_name,
@@ -173,7 +174,7 @@ def define_agent(
     if max_output_tokens is not None:
         check_number(name, "max_output_tokens", max_output_tokens, 1, OUTPUT_TOKENS_MAX, whole=True)
     has_tools = as_tools(name, tools)
-    asked = each_of(name, "agents", agents, str)
+    asked = each_of(name, "agents", agents, check_delegate)
     check_for_models(name, run is not None, [has_tools, asked, must_end_with, asks_human, max_output_tokens, price])
     if must_end_with is not None:
         check_must(name, must_end_with, has_tools, asked, output, asks_human=bool(asks_human))

@@ -83,6 +83,14 @@ def check_once(name: str, argument: str, values: Sequence[str]) -> None:
         refuse(name, argument, f"has {shown(repr(twice))} twice; take one of them out", "duplicate_entry")
 
 
+def check_delegate(agent: str) -> str:
+    if not isinstance(agent, str) or len(agent) > _NAME_MAX - len(DELEGATE):
+        raise InvalidInput(f"the name of an agent that a model delegates to has at most {_NAME_MAX - len(DELEGATE)} "
+                           f"characters: its tool is {DELEGATE} and that name, and providers take {_NAME_MAX}; not "
+                           f"{shown(repr(agent))}", code="invalid_identifier")  # fmt: skip
+    return agent
+
+
 def _check_run(name: str, run: object) -> None:
     if isinstance(run, type):
         refuse(name, "run", f"is the class {run.__name__}; give a function, or an object with __call__", "wrong_type")

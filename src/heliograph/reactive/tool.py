@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, shown, told
 from heliograph.types import JsonObject
+
+log = logging.getLogger("heliograph.tools")
 
 ToolEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
 Approval: TypeAlias = bool | Callable[[Mapping[str, Any]], bool]
@@ -44,8 +48,9 @@ class Tool:
         turn, or "ask" somebody, who may have it made again (grant), leave it (deny), or say its result (answer).
     timeout_seconds: of one call; None waits as long as the turn lives. retries: how often a call that failed is made
         again at once, where its effect may be repeated. concurrency: how many calls of it one process makes at a time.
-    approval: True, or a rule on the arguments: somebody has to grant the call first. may_edit: who grants may change the
-        arguments. approval_seconds: how long that may take.
+    approval: True, or a rule on the arguments: somebody has to grant the call first. The rule gets them as the function
+        does, as JSON; where it raises, somebody is asked. may_edit: who grants may change the arguments.
+        approval_seconds: how long that may take.
     result_schema: what its result has to be, a type or a JSON Schema; one that is not counts as failed.
     trusted: False where its results hold what strangers wrote, as web pages and mails do: they reach a model in a frame,
         and what has an effect after that follows the agent's `after_untrusted`. Tools that work elsewhere and MCP servers are
@@ -79,7 +84,14 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
-        return bool(self.approval(arguments)) if callable(self.approval) else self.approval
+        """What its approval says of checked arguments. A rule that raises has not said that nobody is to be asked."""
+        if not callable(self.approval):
+            return self.approval
+        try:
+            return bool(self.approval(copy.deepcopy(arguments)))
+        except Exception as error:
+            log.warning("the approval rule of tool %s raised, so somebody is asked: %s", self.name, told(error))
+            return True
 
 
 @overload
@@ -178,6 +190,10 @@ def check_tool(made: Tool) -> Tool:
     _check(name, "secrets", not isinstance(made.secrets, str) and all(isinstance(each, str) for each in made.secrets),
            "is a list of names", made.secrets)  # fmt: skip
     _check(name, "trusted", isinstance(made.trusted, bool), "is True or False", made.trusted)
+    is_waiting = inspect.iscoroutinefunction(made.approval) or inspect.iscoroutinefunction(
+        getattr(made.approval, "__call__", None)  # noqa: B004  not whether it can be called, but how
+    )
+    _check(name, "approval", not is_waiting, "is a plain function: the answer is wanted at once", made.approval)
     if made.retries and made.effect not in ("pure", "idempotent"):
         raise InvalidInput(f"tool {name}: what may happen only {made.effect} cannot have retries; say effect='idempotent' "
                            "where it may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip

@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic.errors import PydanticSchemaGenerationError
+
 from heliograph.secrets import Resolver, Secret
 from heliograph.tools.secrets import secret
 
@@ -36,3 +38,8 @@ class ToolContext:
     def secret(self, name: str) -> Secret:
         """A secret of the application. Raises SetupError (`no_secret`), InvalidInput."""
         return secret(name, self.resolver)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        # inside of another type it would be an argument, which a model makes up
+        raise PydanticSchemaGenerationError("ToolContext is a parameter by itself, not a part of an argument")

@@ -138,17 +138,21 @@ class Carrier:
 
     async def _decided(
         self, step: int, calls: Sequence[ToolCall], approvals: Mapping[int, tuple[BoundTool, dict[str, Any]]],
-        waits: Mapping[int, Asked], results: Mapping[int, CallResult],
+        waits: Mapping[int, Asked], results: Mapping[int, CallResult], time: int = 1,
     ) -> dict[int, ToolMessage]:  # fmt: skip
-        """Do what was granted; say of the rest why not."""
+        """Do what was granted; say of the rest why not. Edits that do not fit the tool have its question asked again."""
         answers: dict[int, ToolMessage] = {}
         here: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
         elsewhere: dict[int, Asked] = {}
-        for n, (tool, _) in approvals.items():
+        again: dict[int, Asked] = {}
+        for n, (tool, arguments) in approvals.items():
             try:
                 allowed = _allowed(tool, waits[n], results[n])
-            except (BadArguments, Denied) as error:
+            except Denied as error:
                 answers[n] = failed(calls[n], f"{error.message}; it was not called")
+                continue
+            except BadArguments as error:
+                again[n] = self._approval(step, n, tool, arguments, time + 1, error.message)
                 continue
             if tool.tool.function is None:
                 elsewhere[n] = self._external(step, n, tool, allowed)
@@ -158,6 +162,9 @@ class Carrier:
         if elsewhere:
             for n, result in zip(elsewhere, await self._asking.all(list(elsewhere.values())), strict=True):
                 answers[n] = self._told(calls[n], result)
+        if again:
+            decided = dict(zip(again, await self._asking.all(list(again.values())), strict=True))
+            answers |= await self._decided(step, calls, {n: approvals[n] for n in again}, again, decided, time + 1)
         return answers
 
     async def _done_here(
@@ -257,12 +264,18 @@ class Carrier:
         return Asked(f"m{step}-{n + 1}", self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
                      made.effect, misfits=tool.misfits)  # fmt: skip
 
-    def _approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
+    def _approval(
+        self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any], time: int = 1, misfit: str = ""
+    ) -> Asked:  # fmt: skip
+        """time: how often it is asked now; misfit: why the arguments that it was granted for the time before cannot be."""
         made = tool.tool
-        warning = f" It has read what strangers wrote: {self.trust.told}." if self.trust.has_read else ""
-        question = Question("decision", f"May {self._held.claimed.agent} call {made.name}?{warning}", arguments, made.may_edit,
+        asks = f"May {self._held.claimed.agent} call {made.name}?"
+        asks += f" It was granted for other arguments, and was not called: {misfit}" if misfit else ""
+        asks += f" It has read what strangers wrote: {self.trust.told}." if self.trust.has_read else ""
+        question = Question("decision", asks, arguments, made.may_edit,
                             form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
-        return Asked(f"m{step}-{n + 1}-approval", self._journal.new_step(), made.name, "human", question.record(),
+        call_id = f"m{step}-{n + 1}-approval{'' if time == 1 else f'-{time}'}"
+        return Asked(call_id, self._journal.new_step(), made.name, "human", question.record(),
                      made.approval_seconds, needs_token=False)  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> Asked:

@@ -1,0 +1,98 @@
+"""What a tool's function takes, as far as its signature says it: which parameter is not the model's, and what cannot be one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from heliograph.errors import InvalidInput
+from heliograph.tools.context import ToolContext
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_annotated(function))
+
+
+def context_parameter(name: str, function: Callable[..., Any]) -> str | None:
+    """The parameter that is given the call. Raises InvalidInput for a function that no model can call: `name` is its tool."""
+    if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(_annotated(function)):
+        raise _refused(name, "yields its results one by one; return them as a list")
+    hints = _hints(name, function)
+    found: list[str] = []
+    for n, (parameter, taken) in enumerate(_signature(name, function).parameters.items()):
+        if taken.kind is taken.POSITIONAL_ONLY or taken.kind is taken.VAR_POSITIONAL:
+            raise _refused(name, f"takes {parameter} by its place alone, and a model gives arguments by name; take out the "
+                                 "'/' or the '*'")  # fmt: skip
+        if n == 0 and parameter in ("self", "cls") and parameter not in hints:
+            raise _refused(name, "is a method of a class; make a tool of an object's own: tool(shop.price)")
+        if _is_context(hints.get(parameter)):
+            if taken.kind is taken.VAR_KEYWORD:
+                raise _refused(name, f"takes ToolContext as **{parameter}; take it as one parameter")
+            found.append(parameter)
+    if len(found) > 1:
+        raise _refused(name, f"takes the ToolContext twice, as {' and '.join(found)}; take it once")
+    return found[0] if found else None
+
+
+def without(name: str, function: Callable[..., Any], parameter: str | None) -> Callable[..., Any]:
+    """The same signature and docstring without one parameter. It is only read, never called."""
+    signature = _signature(name, function)
+    taken = {parameter, *_given(function), "return"}  # what it returns, no model is told beforehand
+    kept = [p for p in signature.parameters.values() if p.name not in taken]
+
+    def described(*args: Any, **kwargs: Any) -> None: ...
+
+    annotated = _annotated(function)
+    described.__name__ = getattr(annotated, "__name__", "tool")
+    described.__doc__ = inspect.getdoc(annotated)
+    described.__module__ = annotated.__module__
+    described.__annotations__ = {key: hint for key, hint in _hints(name, function).items() if key not in taken}
+    described.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return described
+
+
+def _is_context(hint: Any) -> bool:
+    """Whether it is ToolContext, perhaps annotated with more, perhaps or None. Elsewhere in a type it has no schema."""
+    if get_origin(hint) is Annotated:
+        return _is_context(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        return len(kinds) == 1 and _is_context(kinds[0])
+    return hint is ToolContext
+
+
+def _annotated(function: Any) -> Any:
+    """Where a callable has its annotations and its docstring: a partial's function, an object's __call__."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _given(function: Any) -> set[str]:
+    """The keywords that partials have filled in: what the author has decided, a model neither sees nor changes."""
+    names: set[str] = set()
+    while isinstance(function, partial):
+        names |= function.keywords.keys()
+        function = function.func
+    return names
+
+
+def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except (ValueError, TypeError) as error:
+        raise _refused(name, f"has no signature that can be read: {error}") from error
+
+
+def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(_annotated(function), include_extras=True)
+    except (NameError, TypeError) as error:
+        raise _refused(name, f"has annotations that mean nothing where it is defined: {error}") from error
+
+
+def _refused(name: str, why: str) -> InvalidInput:
+    return InvalidInput(f"tool {name} {why}", code="invalid_schema", path=f"/tools/{name}")

@@ -1,0 +1,76 @@
+"""What a person grants is what is done: the arguments of an approval, as the rule and the function get them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import AfterValidator
+
+from heliograph import ToolCall, tool
+from tests.runtime.kit import Rig, until
+from tests.runtime.loop_kit import Model, agent, results
+from tests.runtime.people_kit import asked
+
+did: list[Any] = []
+
+
+def even(value: int) -> int:
+    if value % 2:
+        raise ValueError("it is an even number")
+    return value
+
+
+@tool(approval=True, may_edit=True)
+def pay(amount: Annotated[int, AfterValidator(even)]) -> str:
+    did.append(amount)
+    return "paid"
+
+
+@tool(approval=lambda arguments: arguments["env"] == "prod")
+def deploy(env: Literal["test", "prod"] = "prod") -> str:
+    did.append(env)
+    return f"deployed {env}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_done() -> None:
+    did.clear()
+
+
+async def test_a_model_that_leaves_out_what_the_rule_looks_at_is_asked_for_all_the_same(rig: Rig) -> None:
+    model = Model([ToolCall("1", "deploy", {}), ToolCall("2", "deploy", {"env": "test"})], "done")
+    app = agent(model, [deploy])
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (task,) = await asked(rig)
+        assert task.arguments == {"env": "prod"}
+        assert did == ["test"]
+        await rig.client.deny(task.turn_id, task.call_id)
+        await rig.ended(run_id)
+    assert did == ["test"]
+    assert results(model.last)[1] == "deployed test"
+
+
+async def test_edits_that_only_the_function_can_refuse_open_the_question_again_with_the_reason(rig: Rig) -> None:
+    model = Model([ToolCall("1", "pay", {"amount": 4})], "done")
+    app = agent(model, [pay])
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (first,) = await asked(rig)
+        await rig.client.grant(first.turn_id, first.call_id, arguments={"amount": 5})
+        for time in (2, 3):
+
+            async def is_again(time: int = time) -> bool:
+                return [t.call_id for t in await rig.client.approvals()] == [f"m1-1-approval-{time}"]
+
+            await until(is_again)
+            (again,) = await asked(rig)
+            assert "it is an even number" in again.question
+            assert (again.arguments, again.may_edit) == ({"amount": 4}, True)
+            assert did == []
+            await rig.client.grant(again.turn_id, again.call_id, arguments={"amount": 7 if time == 2 else 6})
+        await rig.ended(run_id)
+    assert did == [6]
+    assert results(model.last) == ["paid"]
+    assert len(model.asked) == 2
