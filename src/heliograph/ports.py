@@ -65,6 +65,7 @@ class ModelRequest:
 
     output: None for text, or a type that the answer is validated into. tools: what the model may call instead.
     output_tokens_max: the longest answer that the provider may give, thinking included; None for its own limit.
+    is_metered: what it may use is reserved, of a budget: the model is asked once.
     has_untrusted: among the results there are, or may be, some from outside.
     """
 
@@ -73,6 +74,7 @@ class ModelRequest:
     output: Any = None
     tools: tuple[ToolSpec, ...] = ()
     output_tokens_max: int | None = None
+    is_metered: bool = False
     has_untrusted: bool = False
 
     @property

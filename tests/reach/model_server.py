@@ -26,9 +26,10 @@ PATIENCE_SECONDS = 20
 class Answer:
     """One answer: what the model thinks, says and calls, and what goes wrong with it.
 
-    calls: (id, name, arguments as text). is_cut: it says that it stopped at the longest answer it may give. cut_after: so
-    many events, and the connection breaks. garble_after: so many events, and what follows is no JSON. gate: waited for
-    before the last event. between_seconds: before each event but the first. refusal: sent with status 400 and above.
+    calls: (id, name, arguments as text). cut_after: so many events, and the connection breaks. garble_after: so many
+    events, and what follows is no JSON. ends_after: so many events, and the stream ends as if that were all. finish: the
+    provider's word for how it ended; is_cut: the word for that it stopped at the longest answer it may give. gate: waited
+    for before the last event. between_seconds: before each event but the first. refusal: sent with status 400 and above.
     """
 
     words: Sequence[str] = ()
@@ -41,6 +42,8 @@ class Answer:
     retry_after: str | None = None
     cut_after: int | None = None
     garble_after: int | None = None
+    ends_after: int | None = None
+    finish: str | None = None
     gate: threading.Event | None = None
     between_seconds: float = 0.0
 
@@ -88,7 +91,10 @@ def serve(provider: Provider) -> Iterator[Provider]:
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            self._stream(answer, list((openai_events if is_openai else anthropic_events)(answer, body["model"])))
+            self._stream(
+                answer,
+                list((openai_events if is_openai else anthropic_events)(answer, body["model"]))[: answer.ends_after],
+            )
 
         def _stream(self, answer: Answer, events: list[str]) -> None:
             for n, event in enumerate(events):

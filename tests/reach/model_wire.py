@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ class Said(Protocol):
     calls: Sequence[tuple[str, str, str]]
     usage: tuple[int, int]
     is_cut: bool
+    finish: str | None
 
 
 def openai_events(answer: Said, model: str) -> Iterator[str]:
@@ -32,7 +34,7 @@ def openai_events(answer: Said, model: str) -> Iterator[str]:
         yield chunk({"tool_calls": [call]})
         for piece in _pieces(arguments):
             yield chunk({"tool_calls": [{"index": n, "function": {"arguments": piece}}]})
-    yield chunk({}, "length" if answer.is_cut else "tool_calls" if answer.calls else "stop")
+    yield chunk({}, answer.finish or ("length" if answer.is_cut else "tool_calls" if answer.calls else "stop"))
     told, said = answer.usage
     usage = {"prompt_tokens": told, "completion_tokens": said, "total_tokens": told + said}
     yield _data({**base, "choices": [], "usage": usage})
@@ -59,7 +61,7 @@ def anthropic_events(answer: Said, model: str) -> Iterator[str]:
         for delta in deltas:
             yield _event("content_block_delta", index=n, delta=delta)
         yield _event("content_block_stop", index=n)
-    reason = "max_tokens" if answer.is_cut else "tool_use" if answer.calls else "end_turn"
+    reason = answer.finish or ("max_tokens" if answer.is_cut else "tool_use" if answer.calls else "end_turn")
     yield _event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": said})
     yield _event("message_stop")
 
@@ -80,7 +82,9 @@ def openai_problem(body: dict[str, Any]) -> str | None:
             if not open_calls and not message.get("content"):
                 return "an assistant message needs content or tool_calls"
             for call in message.get("tool_calls") or []:
-                json.loads(call["function"]["arguments"])
+                json.loads(call["function"]["arguments"], parse_constant=_refuse)
+                if problem := _name_problem(call["function"]["name"]):
+                    return problem
     return f"tool_call_ids did not have response messages: {open_calls}" if open_calls else None
 
 
@@ -103,11 +107,22 @@ def anthropic_problem(body: dict[str, Any]) -> str | None:
         if sorted(answered) != sorted(open_calls):
             return f"tool_use ids {open_calls} were found without tool_result blocks immediately after: {answered}"
         open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        for block in blocks:
+            if block["type"] == "tool_use" and (problem := _name_problem(block["name"])):
+                return problem
         if any(block["type"] == "thinking" and not block.get("signature") for block in blocks):
             return "thinking needs its signature"
         if any(block["type"] == "tool_use" and not isinstance(block["input"], dict) for block in blocks):
             return "tool_use.input is an object"
     return f"tool_use ids {open_calls} were found without tool_result blocks" if open_calls else None
+
+
+def _name_problem(name: str) -> str | None:
+    return None if re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) else f"{name} does not match '^[a-zA-Z0-9_-]{{1,64}}$'"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _pieces(text: str) -> list[str]:

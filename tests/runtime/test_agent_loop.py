@@ -5,7 +5,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from heliograph import HarnessError, Heliograph, InvalidInput, ModelReply, ScriptedModel, ToolContext, UserMessage, tool
+from heliograph import (
+    HarnessError,
+    Heliograph,
+    InvalidInput,
+    ModelReply,
+    ScriptedModel,
+    TextDelta,
+    ToolContext,
+    UserMessage,
+    tool,
+)
 from tests.runtime.kit import START, Rig, names, one
 from tests.runtime.loop_kit import Model, agent, call, results
 
@@ -231,7 +241,7 @@ class Odd:
     [
         (("text",), "the harness for odd yielded text, which is none of TextDelta, ThinkingDelta and ModelReply"),
         ((), "the harness for odd ended without a reply"),
-        ((ModelReply("", tool_calls=(call("a"), call("b"))),), "odd called two tools under one id, x1"),
+        ((TextDelta("a"), ModelReply("b")), "the harness for odd streamed another text than its reply has"),
     ],
 )
 async def test_a_harness_that_breaks_its_word_fails_the_turn_and_the_message_says_how(

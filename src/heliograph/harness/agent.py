@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pydantic
@@ -12,17 +12,8 @@ from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 
 from heliograph.errors import HarnessError, InvalidInput, shown
-from heliograph.harness.pydantic import (
-    call_of,
-    chunk_of,
-    cost_at_most,
-    cost_of,
-    definitions,
-    harness_error,
-    messages_of,
-    raw_of,
-    settings_of,
-)
+from heliograph.harness.messages import call_of, definitions, messages_of, raw_of
+from heliograph.harness.pydantic import check_whole, chunk_of, cost_at_most, cost_of, harness_error, is_cut, settings_of
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.turn.untrusted import system_of
 from heliograph.types import Json
@@ -74,16 +65,23 @@ class AgentHarness:
             raise harness_error(self.model, error) from error
         if result is None:
             raise HarnessError(f"agent {self.model} ended without a result", recoverable=True)
-        yield _reply(result, text, thinking, is_going_on=bool(request.tools))
+        answers = [message for message in result.new_messages() if isinstance(message, ModelResponse)]
+        for last in answers[-1:]:
+            check_whole(self.model, last, request)
+        yield _reply(result, answers, request, text, thinking)
 
 
-def _reply(result: AgentRunResult[Any], text: str, thinking: str, *, is_going_on: bool) -> ModelReply:
+def _reply(
+    result: AgentRunResult[Any], answers: Sequence[ModelResponse], request: ModelRequest, text: str, thinking: str
+) -> ModelReply:
     """All that the agent said on the way is the text of the one answer that its run is."""
-    answers = [message for message in result.new_messages() if isinstance(message, ModelResponse)]
     costs = [cost for cost in map(cost_of, answers) if cost is not None]
+    if answers and is_cut(answers[-1], request):
+        return ModelReply(text, None, thinking, result.usage.input_tokens, result.usage.output_tokens, (),
+                          sum(costs) if costs else None, is_cut=True)  # fmt: skip
     calls = tuple(map(call_of, result.output.calls)) if isinstance(result.output, DeferredToolRequests) else ()
     output: Json = None if calls else pydantic.TypeAdapter(Any).dump_python(result.output, mode="json")
     return ModelReply(
         text, None if output == text else output, thinking, result.usage.input_tokens, result.usage.output_tokens, calls,
-        sum(costs) if costs else None, raw_of(result.new_messages()) if is_going_on else None,
+        sum(costs) if costs else None, raw_of(result.new_messages()) if request.tools else None,
     )  # fmt: skip

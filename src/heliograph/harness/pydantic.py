@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pydantic
 from pydantic_ai import direct
 from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import (
-    ModelMessage,
-    ModelMessagesTypeAdapter,
+    ModelRequest as ModelMessageRequest,
+)
+from pydantic_ai.messages import (
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
-    SystemPromptPart,
     TextPart,
     TextPartDelta,
     ThinkingPart,
@@ -23,31 +23,19 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.messages import (
-    ModelRequest as ModelMessageRequest,
-)
 from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from heliograph.errors import HarnessError, SetupError
-from heliograph.ports import (
-    AssistantMessage,
-    Chunk,
-    ModelReply,
-    ModelRequest,
-    TextDelta,
-    ThinkingDelta,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
-from heliograph.turn.untrusted import system_of, told_text
-from heliograph.types import Json, JsonObject
+from heliograph.errors import HarnessError, SetupError, shown
+from heliograph.harness.messages import OUTPUT_TOOL, call_of, definitions, messages_of, raw_of, sent
+from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
+from heliograph.signals.payload import check_json
 
-_OUTPUT_TOOL = "final_result"
-_RAW = "pydantic_ai"  # of an answer's `raw`: the messages of pydantic-ai, as JSON
+_WRAPPED = "response"  # the one field of an answer that is no object
+_TRIES = 3
+_MISFIT_MAX = 2000
 _PASSING = (408, 409, 425, 429)
 
 
@@ -77,25 +65,110 @@ class PydanticHarness:
             await client.close()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        try:
-            async with direct.model_request_stream(
-                self._model,
-                messages_of(request),
-                model_request_parameters=_parameters(request),
-                model_settings=settings_of(request, self._model),
-            ) as events:
-                async for event in events:
-                    chunk = chunk_of(event)
-                    if chunk is not None:
-                        yield chunk
-                response = events.get()
-        except (AgentRunError, UserError) as error:
-            raise harness_error(self.model, error) from error
-        yield _reply(response, request)
+        """A structured answer that does not fit is given back with what is wrong with it, `_TRIES` times in all.
+
+        Not so where what it may use is metered: each further question would have to be reserved.
+        """
+        messages, said = messages_of(request), Said()
+        for is_last in (*[False] * (_TRIES - 1), True):
+            try:
+                async with direct.model_request_stream(
+                    self._model,
+                    messages,
+                    model_request_parameters=_parameters(request),
+                    model_settings=settings_of(request, self._model),
+                ) as events:
+                    async for event in events:
+                        chunk = chunk_of(event)
+                        if chunk is not None:
+                            yield said.hear(chunk)
+                    response = events.get()
+            except (AgentRunError, UserError) as error:
+                raise harness_error(self.model, error) from error
+            said.take(response)
+            check_whole(self.model, response, request)
+            try:
+                reply = _reply(response, request, said)
+            except Misfit as misfit:
+                answered = sent(response)
+                misfit.tokens = said.input_tokens + said.output_tokens or None
+                if (
+                    is_last
+                    or request.is_metered
+                    or not any(isinstance(part, TextPart | ToolCallPart) for part in answered.parts)
+                ):
+                    raise  # a message without content, providers do not take back
+                messages += [answered, misfit.told]
+            else:
+                yield reply
+                return
 
     def cost_at_most(self, input_tokens: int, output_tokens: int) -> float | None:
         """See Harness."""
         return cost_at_most(self._model, input_tokens, output_tokens)
+
+
+class Said:
+    """What was said and used in the answers to one question so far: of the last, and of those that did not fit before."""
+
+    def __init__(self) -> None:
+        self.text, self.thinking, self.costs = "", "", list[float]()
+        self.input_tokens = self.output_tokens = 0
+
+    def hear(self, chunk: Chunk) -> Chunk:
+        self.text += chunk.content if isinstance(chunk, TextDelta) else ""
+        self.thinking += chunk.content if isinstance(chunk, ThinkingDelta) else ""
+        return chunk
+
+    def take(self, response: ModelResponse) -> None:
+        self.input_tokens += response.usage.input_tokens
+        self.output_tokens += response.usage.output_tokens
+        if (cost := cost_of(response)) is not None:
+            self.costs.append(cost)
+
+
+class Misfit(HarnessError):
+    """A structured answer that does not fit; `told` says so to the model."""
+
+    def __init__(self, message: str, told: Sequence[ToolReturnPart | UserPromptPart]):
+        super().__init__(message, recoverable=True)
+        self.told = ModelMessageRequest(parts=told)
+
+
+def is_cut(response: ModelResponse, request: ModelRequest) -> bool:
+    """Whether it ended at the bound that its question had, and says all the same what it had to say until then."""
+    return response.finish_reason == "length" and request.output_tokens_max is not None
+
+
+def check_whole(model: str, response: ModelResponse, request: ModelRequest) -> None:
+    """Raises HarnessError for an answer that is not the whole: half a text is no answer, and half a call another call."""
+    try:
+        _check_whole(model, response, request)
+    except HarnessError as error:
+        error.tokens = response.usage.total_tokens or None
+        raise
+
+
+def _check_whole(model: str, response: ModelResponse, request: ModelRequest) -> None:
+    why = (response.provider_details or {}).get("finish_reason") or response.finish_reason
+    if response.finish_reason == "length" and not is_cut(response, request):
+        raise HarnessError(f"{model} was cut off at its limit of tokens ({why}); give it a larger one, in the settings of a "
+                           "pydantic-ai model, or less to do")  # fmt: skip
+    if response.finish_reason == "content_filter":
+        raise HarnessError(f"{model} refused, or was cut off by its provider's filter ({why})")
+    if response.finish_reason == "error" or response.state != "complete" or not _is_ended(response):
+        told = f"it says {why}" if _is_ended(response) else "it does not say that this is all"
+        raise HarnessError(f"{model} broke off in the middle of its answer: {told}", recoverable=True)
+
+
+def _is_ended(response: ModelResponse) -> bool:
+    """Whether the provider said that this is all: a connection that just ends looks like the end of an answer."""
+    if response.provider_url is None:
+        return True  # no provider, but a model of the application's own
+    if response.finish_reason == "stop" and response.provider_name != "xai":  # the one that keeps no word of its own
+        # pydantic-ai itself puts "stop" where a stream of OpenAI's chat protocol ended without a word
+        return "finish_reason" in (response.provider_details or {})
+    return bool(response.finish_reason or (response.provider_details or {}).get("finish_reason"))
 
 
 def harness_error(model: str, error: AgentRunError | UserError) -> HarnessError:
@@ -127,74 +200,24 @@ def _without_hidden_retries(model: Model) -> Model:
     return model
 
 
-def messages_of(request: ModelRequest, *, has_system: bool = True) -> list[ModelMessage]:
-    """The conversation as pydantic-ai has it: neighbouring messages to the model are parts of one."""
-    found: list[ModelMessage] = []
-    system = system_of(request) if has_system else None
-    parts: list[Any] = [SystemPromptPart(system)] if system else []
-    for message in request.messages:
-        match message:
-            case UserMessage(content):
-                parts.append(UserPromptPart(content))
-            case ToolMessage(call_id, tool, _, is_error):
-                # as text: pydantic-ai reads more into lists and objects, such as links to pictures to be fetched
-                told = told_text(message)
-                parts.append(ToolReturnPart(tool, told, call_id, outcome="failed" if is_error else "success"))
-            case AssistantMessage():
-                if parts:
-                    found.append(ModelMessageRequest(parts=parts))
-                found += _answered(message)
-                parts = _untaken(found[-1])
-    return [*found, ModelMessageRequest(parts=parts)] if parts else found
-
-
-def _answered(message: AssistantMessage) -> list[ModelMessage]:
-    """An answer as the provider gave it, where that is known: some want to see their thinking again, signed."""
-    if isinstance(message.raw, dict) and _RAW in message.raw:
-        return ModelMessagesTypeAdapter.validate_python(message.raw[_RAW])
-    text: list[Any] = [TextPart(message.text)] if message.text else []
-    calls: list[Any] = list(message.tool_calls)  # with arguments that are an object, or the text that was none
-    return [ModelResponse(parts=[*text, *(ToolCallPart(call.tool, call.arguments, call.id) for call in calls)])]
-
-
-def _untaken(answer: ModelMessage) -> list[Any]:
-    """The results of structured answers that came together with calls: the model has to give it again, after them."""
-    calls = answer.parts if isinstance(answer, ModelResponse) else ()
-    return [
-        ToolReturnPart(part.tool_name, "Not taken: other calls were not answered yet. Give it again.", part.tool_call_id)
-        for part in calls if isinstance(part, ToolCallPart) and part.tool_name == _OUTPUT_TOOL
-    ]  # fmt: skip
-
-
-def raw_of(messages: list[ModelMessage]) -> JsonObject:
-    """Messages as an AssistantMessage carries them, for a harness of pydantic-ai alone."""
-    return {_RAW: ModelMessagesTypeAdapter.dump_python(messages, mode="json")}
-
-
-def definitions(request: ModelRequest) -> list[ToolDefinition]:
-    return [
-        ToolDefinition(name=t.name, description=t.description, parameters_json_schema=t.parameters)
-        for t in request.tools
-    ]
-
-
-def settings_of(request: ModelRequest, model: object) -> ModelSettings | None:
-    """How long the answer may be, where the request says so; a model's own setting holds where it is smaller."""
-    if request.output_tokens_max is None:
-        return None
-    own = getattr(model, "settings", None) or {}
-    return ModelSettings(max_tokens=min(request.output_tokens_max, own.get("max_tokens") or request.output_tokens_max))
-
-
 def _parameters(request: ModelRequest) -> ModelRequestParameters:
     tools = definitions(request)
     if request.output is None:
         return ModelRequestParameters(function_tools=tools)
-    schema = pydantic.TypeAdapter(request.output).json_schema()
-    tool = ToolDefinition(name=_OUTPUT_TOOL, description="Give the answer in this form.", parameters_json_schema=schema)
+    schema = _form_of(request.output)
+    tool = ToolDefinition(name=OUTPUT_TOOL, description="Give the answer in this form.", parameters_json_schema=schema)
     return ModelRequestParameters(
         function_tools=tools, output_mode="tool", output_tools=[tool], allow_text_output=False
     )
+
+
+def _form_of(kind: Any) -> dict[str, Any]:
+    """Its JSON Schema, as the arguments of a tool: what is no object is put into one."""
+    schema = pydantic.TypeAdapter(kind).json_schema()
+    if schema.get("type") == "object":
+        return schema
+    definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+    return {"type": "object", "properties": {_WRAPPED: schema}, "required": [_WRAPPED], **definitions}
 
 
 def chunk_of(event: object) -> Chunk | None:
@@ -209,30 +232,18 @@ def chunk_of(event: object) -> Chunk | None:
     return None
 
 
-def _reply(response: ModelResponse, request: ModelRequest) -> ModelReply:
-    thinking = "".join(part.content for part in response.parts if isinstance(part, ThinkingPart))
-    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+def _reply(response: ModelResponse, request: ModelRequest, said: Said) -> ModelReply:
+    """Raises Misfit. Its text is all that was streamed of it, and what was not; of one that was cut, that is all there is."""
+    cost = sum(said.costs) if said.costs else None
+    if is_cut(response, request):
+        return ModelReply(said.text, None, said.thinking, said.input_tokens, said.output_tokens, (), cost, is_cut=True)
     calls = tuple(
         call_of(part)
-        for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name != _OUTPUT_TOOL
+        for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name != OUTPUT_TOOL
     )  # fmt: skip
-    try:
-        output = None if request.output is None or calls else _validated(response, request.output)
-    except HarnessError as error:
-        error.tokens = response.usage.total_tokens or None
-        raise
+    output = None if request.output is None or calls else _validated(response, request.output)
     raw = raw_of([response]) if request.tools else None  # only a conversation with tools goes on
-    return ModelReply(text, output, thinking, response.usage.input_tokens, response.usage.output_tokens, calls,
-                      cost_of(response), raw, response.finish_reason == "length")  # fmt: skip
-
-
-def call_of(part: ToolCallPart) -> ToolCall:
-    """Its arguments are an object, or the text that is none: whoever carries the call out tells the model so."""
-    try:
-        arguments: Json = part.args_as_dict(raise_if_invalid=True)
-    except (ValueError, AssertionError):
-        arguments = part.args
-    return ToolCall(part.tool_call_id, part.tool_name, arguments)
+    return ModelReply(said.text, output, said.thinking, said.input_tokens, said.output_tokens, calls, cost, raw)
 
 
 def cost_of(response: ModelResponse) -> float | None:
@@ -248,14 +259,29 @@ def cost_at_most(model: Model, input_tokens: int, output_tokens: int) -> float |
                                  provider_url=model.base_url))  # fmt: skip
 
 
+def settings_of(request: ModelRequest, model: object) -> ModelSettings | None:
+    """How long the answer may be, where the request says so; a model's own setting holds where it is smaller."""
+    if request.output_tokens_max is None:
+        return None
+    own = getattr(model, "settings", None) or {}
+    return ModelSettings(max_tokens=min(request.output_tokens_max, own.get("max_tokens") or request.output_tokens_max))
+
+
 def _validated(response: ModelResponse, kind: Any) -> Any:
-    """Raises HarnessError, recoverable: asked again, a model may well answer in form."""
-    for part in response.parts:
-        if isinstance(part, ToolCallPart) and part.tool_name == _OUTPUT_TOOL:
-            adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
-            try:
-                return adapter.dump_python(adapter.validate_python(part.args_as_dict()), mode="json")
-            except (pydantic.ValidationError, ValueError) as error:
-                raise HarnessError(f"the model's answer does not fit {getattr(kind, '__name__', kind)}: {error}",
-                                   recoverable=True) from error  # fmt: skip
-    raise HarnessError("the model answered with text where a structured answer was asked for", recoverable=True)
+    """Raises Misfit: told what is wrong, a model may well answer in form."""
+    name = getattr(kind, "__name__", kind)
+    given = [part for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name == OUTPUT_TOOL]
+    if not given:
+        ask = UserPromptPart(f"Give the answer by calling {OUTPUT_TOOL}, and not as text.")
+        raise Misfit("the model answered with text where a structured answer was asked for", [ask])
+    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
+    try:
+        value: Any = given[0].args_as_dict()
+        if _WRAPPED in value and adapter.json_schema().get("type") != "object":
+            value = value[_WRAPPED]
+        return check_json(adapter.dump_python(adapter.validate_python(value), mode="json"))
+    except Exception as error:  # whatever its validators raise
+        why = shown(str(error), _MISFIT_MAX)
+        told = f"It does not fit: {why}\nGive it again."
+        parts = [ToolReturnPart(OUTPUT_TOOL, told, part.tool_call_id, outcome="failed") for part in given]
+        raise Misfit(f"the model's answer does not fit {name}: {why}", parts) from error

@@ -38,6 +38,8 @@ EFFECTS = ("idempotent", "once")
 OUTPUT_TOKENS_MAX = 10_000_000
 AFTER_UNTRUSTED = ("confirm", "allow")
 
+_ANSWERS_SHARE = 0.8  # of timeout_seconds, for all models of an agent together
+
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
@@ -54,7 +56,8 @@ class AgentSpec:
     `agents` whom it may delegate to. `max_steps` is how often it asks in one turn; then the turn ends as partial, with what
     there is. `must_end_with` names the tool that has to be its last call. `asks_human` lets it ask people: True, or how
     many seconds an answer may take.
-    `model_timeout_seconds` and `max_output_tokens` bound one answer. `price` is what a million tokens cost in dollars, of
+    `model_timeout_seconds` and `max_output_tokens` bound one answer; without the former each of several models has its share
+    of most of `timeout_seconds`. `price` is what a million tokens cost in dollars, of
     input and of output, where the harness does not know it.
 
     `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
@@ -103,6 +106,18 @@ class AgentSpec:
         if self.budget is not None:
             told["budget"] = amounts_of(self.budget)
         return {**told, "result_fields": list(self.result_fields)} if self.result_fields else told
+
+    @property
+    def models(self) -> list[Any]:
+        """What it asks, in that order."""
+        return list(self.model) if isinstance(self.model, list | tuple) else [self.model]
+
+    @property
+    def answer_seconds(self) -> float | None:
+        """How long one answer may take. A model that is silent leaves time for those that are to be asked after it."""
+        if self.model_timeout_seconds is None and len(self.models) > 1:
+            return _ANSWERS_SHARE * self.timeout_seconds / len(self.models)
+        return self.model_timeout_seconds
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:

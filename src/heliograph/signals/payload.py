@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from collections import Counter
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ _CONTAINERS = frozenset({dict, list})
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 T = TypeVar("T")
+_UNHOLDABLE = re.compile("[\0\ud800-\udfff]")
 
 # Where a value lies: the place of its container, and its key there; None is the top. Rendered only for an error.
 _Place: TypeAlias = "tuple[_Place | None, str | int]"
@@ -100,6 +102,11 @@ def check_payload(value: object, path: str = "") -> Json:
 def carried(value: Json) -> Json:
     """`value` as a signal carries it beside a few short fields: itself, or None where it is too large for a log."""
     return None if value is not None and len(msgspec.json.encode(value)) > CARRIED_BYTES_MAX else value
+
+
+def cleaned(text: str) -> str:
+    """`text` with U+FFFD for what no record can hold: U+0000, and halves of surrogate pairs. It is as long as before."""
+    return _UNHOLDABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _check_containers(top: Any, path: str) -> None:

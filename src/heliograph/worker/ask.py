@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -10,10 +11,13 @@ from heliograph.codes import MODEL_TIMEOUT
 from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, shown, told
 from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import carried, check_json
-from heliograph.types import Json
+from heliograph.signals.payload import carried, check_json, cleaned
+from heliograph.types import Json, JsonObject
 from heliograph.worker.held import Held
+from heliograph.worker.replies import checked_reply
 from heliograph.worker.voice import Voice
+
+log = logging.getLogger("heliograph.worker")
 
 _MESSAGE_MAX = 2000
 _Drafted = Callable[[str, Json, int | str], Draft]
@@ -25,49 +29,61 @@ async def ask(held: Held, request: ModelRequest) -> ModelReply:
     Raises HarnessError where all fail, each after its harness:error: one that may pass, if there is one.
     """
     failed: list[HarnessError] = []
-    for model in models_of(held):
+    for model in held.spec.models:
         held.halt.check()
         try:
-            return await ask_one(held, held.kit.harness_of(model), request)
+            return await ask_one(held, model, request)
         except HarnessError as error:
             failed.append(error)
     raise next((error for error in failed if error.recoverable), failed[-1])
-
-
-def models_of(held: Held) -> Sequence[Any]:
-    return held.spec.model if isinstance(held.spec.model, list | tuple) else [held.spec.model]
 
 
 def request_of(
     held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, has_untrusted: bool = False
 ) -> ModelRequest:
     spec = held.spec
-    return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens, has_untrusted)
+    return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens,
+                        has_untrusted=has_untrusted)  # fmt: skip
 
 
-async def ask_one(held: Held, harness: Harness, request: ModelRequest) -> ModelReply:
-    """The answer of one model. Raises what it raises, after its harness:error."""
-    voice, world, seconds = held.voice, held.kit.world, held.spec.model_timeout_seconds
+async def ask_one(held: Held, model: Any, request: ModelRequest) -> ModelReply:
+    """The answer of one model.
+
+    Raises HarnessError after its harness:error, whatever it was that the model, its harness, or what they are made from
+    did wrong.
+    """
+    voice, world, seconds = held.voice, held.kit.world, held.spec.answer_seconds
     started = world.monotonic()
 
     def draft(name: str, payload: Json, parent: int | str) -> Draft:
         # checked here, where it ends this turn with a reason: a store that refuses it later ends it with none
         return Draft(name, check_json(payload), held.spec.name, parent, world.now())
 
-    said: Json = {"model": harness.model, "input": carried(request.prompt)}
+    try:
+        found = held.kit.harness_of(model)
+        harness: Harness | HarnessError = found
+        name = cleaned(str(found.model))
+    except Exception as error:  # it is told below, as of a model that was asked
+        harness, name = _failure(error), shown(model)
+    said: Json = {"model": name, "input": carried(request.prompt)}
     start = voice.say(draft("harness:start", said, held.claimed.activation_id))
     try:
+        if isinstance(harness, HarnessError):
+            raise harness
         try:
             reply = await world.within(seconds, _streamed(harness, request, voice, start, draft))
         except TurnTimedOut as error:
-            raise HarnessError(f"{harness.model} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
+            raise HarnessError(f"{name} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
                                recoverable=True) from error  # fmt: skip
     except Exception as error:
-        failure = error if isinstance(error, HeliographError) else HarnessError(told(error, _MESSAGE_MAX))
+        failure = _failure(error)
         message = shown(failure.message, _MESSAGE_MAX)
-        payload: Json = {"error": message, "code": failure.code, "message": message, "recoverable": failure.recoverable}
+        payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
+        payload["recoverable"] = failure.recoverable
         voice.say(draft("harness:error", payload, start))
-        raise
+        if failure is error:
+            raise
+        raise failure from error
     _finish_reply(reply, voice, start, draft, round((world.monotonic() - started) * 1000))
     return reply
 
@@ -87,28 +103,32 @@ async def _streamed(harness: Harness, request: ModelRequest, voice: Voice, start
         async for chunk in chunks:
             match chunk:
                 case TextDelta(content):
-                    say("text", content)
+                    say("text", cleaned(content))
                 case ThinkingDelta(content):
-                    say("thinking", content)
+                    say("thinking", cleaned(content))
                 case ModelReply():
-                    _check_reply(harness.model, chunk, heard)
-                    say("text", chunk.text[len(heard["text"]) :])  # what a harness that does not stream has not said
-                    say("thinking", chunk.thinking[len(heard["thinking"]) :])
-                    return chunk
+                    reply = checked_reply(harness.model, chunk)
+                    for kind, whole in (("text", reply.text), ("thinking", reply.thinking)):
+                        if not whole.startswith(heard[kind]):
+                            raise HarnessError(
+                                f"the harness for {harness.model} streamed another {kind} than its reply has"
+                            )
+                        say(kind, whole[len(heard[kind]) :])  # what a harness that does not stream has not said
+                    return reply
                 case _:
                     raise HarnessError(f"the harness for {harness.model} yielded {shown(chunk)}, which is none of "
                                        "TextDelta, ThinkingDelta and ModelReply")  # fmt: skip
     raise HarnessError(f"the harness for {harness.model} ended without a reply")
 
 
-def _check_reply(model: str, reply: ModelReply, heard: Mapping[str, str]) -> None:
-    """Raises HarnessError for an answer that cannot be gone on with, or is not the one that was streamed."""
-    for kind, whole in (("text", reply.text), ("thinking", reply.thinking)):
-        if not whole.startswith(heard[kind]):
-            raise HarnessError(f"the harness for {model} streamed another {kind} than its reply has")
-    ids = [call.id for call in reply.tool_calls]
-    if twice := next((each for n, each in enumerate(ids) if each in ids[:n]), None):
-        raise HarnessError(f"{model} called two tools under one id, {shown(twice)}", recoverable=True)
+def _failure(error: Exception) -> HarnessError:
+    """What went wrong with one model, for the next one to be asked, or the turn to be put off."""
+    if isinstance(error, HarnessError):
+        return error
+    if isinstance(error, HeliographError):
+        return HarnessError(error.message, code=error.code, hint=error.hint, recoverable=error.recoverable)
+    log.warning("a model's harness raised", exc_info=error)
+    return HarnessError(told(error, _MESSAGE_MAX), recoverable=isinstance(error, OSError))
 
 
 def _finish_reply(reply: ModelReply, voice: Voice, start: int, draft: _Drafted, duration_ms: int) -> None:

@@ -11,6 +11,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError, shown
 from heliograph.ports import Harness, ModelReply, ModelRequest
@@ -20,7 +21,7 @@ from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import deferrals_of, record_of, reply_of
 from heliograph.turn.estimate import input_tokens_at_most
 from heliograph.types import JsonObject
-from heliograph.worker.ask import ask_one, models_of
+from heliograph.worker.ask import ask_one
 from heliograph.worker.asking import Asking
 from heliograph.worker.held import Held
 
@@ -60,8 +61,8 @@ class Spender:
             if known.status == "success":
                 return self._recorded(known)
             tries += 1
-        for model in models_of(self._held):
-            reply = await self._try(asked, self._held.kit.harness_of(model), request)
+        for model in self._held.spec.models:
+            reply = await self._try(asked, model, request)
             if isinstance(reply, ModelReply):
                 return reply
             failed.append(reply)
@@ -69,25 +70,23 @@ class Spender:
             asked = _asked(step, step_id, tries)
         raise next((error for error in failed if error.recoverable), failed[-1])
 
-    async def _try(self, asked: Asked, harness: Harness, request: ModelRequest) -> ModelReply | HarnessError:
+    async def _try(self, asked: Asked, model: Any, request: ModelRequest) -> ModelReply | HarnessError:
         """The answer of one model, or how it failed, settled either way."""
+        try:
+            harness = self._held.kit.harness_of(model)
+        except Exception:  # there is nothing to ask, and so nothing to reserve; this tells why
+            return await self._ask(model, request)
         price = self._price(harness)
         granted = await self._reserve(asked, request, price)
         if isinstance(granted, CallResult):  # recorded in the meantime, by a run of the agent that was left since
             return self._recorded(granted) if granted.status == "success" else HarnessError(_told(granted))
-        try:
-            reply = await ask_one(self._held, harness, granted)
-        except HarnessError as error:
-            told: JsonObject = {
-                "code": error.code,
-                "message": shown(error.message, _MESSAGE_MAX),
-                "recoverable": error.recoverable,
-            }
-            result = CallResult(asked.call_id, "failed", None, told)
-            await self._asking.steps.record(
-                asked, result, [], self._used(error.tokens, 0.0 if error.tokens == 0 else None)
-            )
-            return error
+        reply = await self._ask(model, granted)
+        if isinstance(reply, HarnessError):
+            told: JsonObject = {"code": reply.code, "message": shown(reply.message, _MESSAGE_MAX),
+                                "recoverable": reply.recoverable}  # fmt: skip
+            used = self._used(reply.tokens, 0.0 if reply.tokens == 0 else None)
+            await self._asking.steps.record(asked, CallResult(asked.call_id, "failed", None, told), [], used)
+            return reply
         tokens = reply.input_tokens + reply.output_tokens
         cost = reply.cost_usd
         if cost is None and tokens:
@@ -97,6 +96,12 @@ class Spender:
         await self._asking.steps.record(asked, result, [], self._used(tokens or None, cost))
         self._journal.deferrals_before = self._held.claimed.defers
         return reply
+
+    async def _ask(self, model: Any, request: ModelRequest) -> ModelReply | HarnessError:
+        try:
+            return await ask_one(self._held, model, request)
+        except HarnessError as error:
+            return error
 
     async def _reserve(
         self, asked: Asked, request: ModelRequest, price: Callable[[int, int], float]
@@ -129,7 +134,7 @@ class Spender:
                 if output < least:
                     raise
             else:
-                return replace(request, output_tokens_max=output) if known is None else known
+                return replace(request, output_tokens_max=output, is_metered=True) if known is None else known
 
     def _price(self, harness: Harness) -> Callable[[int, int], float]:
         """Dollars for so many tokens of input and output, the dearer of what is declared and what is known.

@@ -32,7 +32,7 @@ from heliograph.reactive.state import check_size, to_json
 from heliograph.records import Begun, CallStatus, Wait, Written
 from heliograph.redaction import redacted, redacted_text
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import carried
+from heliograph.signals.payload import carried, cleaned
 from heliograph.turn.calls import Asked, CallResult, result_of
 from heliograph.types import JsonObject
 from heliograph.worker.held import Held
@@ -277,4 +277,5 @@ def _known(asked: Asked, begun: Begun) -> CallResult:
 
 
 def _error(code: str, message: str, *, is_recoverable: bool) -> JsonObject:
-    return {"code": code, "message": redacted_text(message), "recoverable": is_recoverable}
+    told = cleaned(redacted_text(message))
+    return {"code": cleaned(code), "message": told, "recoverable": is_recoverable}  # whoever wrote them

@@ -1,0 +1,169 @@
+"""Whatever a model or its harness answers: the turn goes on with it, asks the next model, or says what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import ModelReply, ScriptedModel, TextDelta, ThinkingDelta, ToolCall, ToolFailed
+from heliograph.reactive.agent import define_agent
+from tests.reach.model_server import Answer, Provider
+from tests.runtime.kit import START, Rig, names, one
+from tests.runtime.loop_kit import Model, agent, payloads, results
+
+BAD = "a\0b\ud800c"
+GOOD = "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
+
+
+class Says:
+    """A harness of somebody's own, that yields these."""
+
+    model = "says"
+
+    def __init__(self, *chunks: Any):
+        self._chunks = chunks
+
+    async def stream(self, _request: Any) -> Any:
+        for chunk in self._chunks:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+
+
+def echo(s: Any = "") -> str:
+    return f"echo {s}"
+
+
+# ── What no record can hold ──
+
+
+async def test_text_that_no_record_can_hold_is_kept_with_a_mark_in_its_place(rig: Rig) -> None:
+    said = Says(ThinkingDelta(BAD), TextDelta(BAD), TextDelta("\0"), ModelReply(BAD + "\0!", thinking=BAD))
+    result = await rig.run(agent(said))
+    assert result.state == {"out": GOOD + "\N{REPLACEMENT CHARACTER}!"}
+    deltas = payloads(result.signals, "text:delta")
+    assert "".join(delta["content"] for delta in deltas) == payloads(result.signals, "text:complete")[0]["content"]
+    assert payloads(result.signals, "thinking:complete") == [{"content": GOOD}]
+
+
+@pytest.mark.parametrize("arguments", [{"s": BAD}, {"s": float("nan")}, BAD, {"s": {1: ()}}], ids=str)
+async def test_arguments_that_no_record_can_hold_are_told_to_the_model_and_the_turn_goes_on(
+    rig: Rig, arguments: Any
+) -> None:
+    model = Model([ToolCall("x", "echo", arguments), ToolCall("y", BAD, {})], "done")
+    result = await rig.run(agent(model, [echo]))
+    assert result.state == {"out": "done"}
+    (kind, why), (_, unknown) = results(model.last)
+    assert kind == "error"
+    assert "JSON object" in why
+    assert unknown.startswith(f"there is no tool {GOOD}")
+
+
+@pytest.mark.parametrize("error", [ToolFailed(BAD, code="A\0B"), ValueError(BAD)], ids=["ours", "foreign"])
+async def test_what_a_tool_raises_is_told_whatever_its_text_is(rig: Rig, error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    model = Model([ToolCall("x", "fail", {})], "done")
+    result = await rig.run(agent(model, [fail]))
+    assert result.state == {"out": "done"}
+    assert results(model.last)[0][0] == "error"
+
+
+# ── Calls that cannot be told apart ──
+
+
+@pytest.mark.parametrize("ids", [("c1", "c1"), ("", ""), ("a", "\0"), (None, None)], ids=str)
+async def test_calls_under_one_id_get_others_and_each_is_answered(rig: Rig, ids: Any) -> None:
+    calls = [ToolCall(ids[0], "echo", {"s": 1}), ToolCall(ids[1], "echo", {"s": 2})]
+    model = Model(calls, calls, "done")
+    result = await rig.run(agent(model, [echo], retries=0))
+    assert result.state == {"out": "done"}
+    assert results(model.last) == ["echo 1", "echo 2"] * 2
+    assert "defer" not in str(names(result.signals))
+
+
+# ── Harnesses that are wrong ──
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (ModelReply("x", input_tokens=None), "input_tokens None; it is a whole number"),  # type: ignore[arg-type]
+        (ModelReply("x", output_tokens=-1), "output_tokens -1"),
+        (ModelReply("x", output_tokens=True), "output_tokens True"),
+        (ModelReply("x", cost_usd=float("nan")), "cost_usd nan"),
+        (ModelReply(None), "text None"),  # type: ignore[arg-type]
+        (ModelReply("x", tool_calls=({"name": "echo"},)), "a tuple of ToolCall"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_reply_that_is_none_says_which_part_of_it_is_wrong(rig: Rig, reply: Any, says: str) -> None:
+    result = await rig.run(agent(Says(reply)))
+    assert result.outcome == "failed"
+    assert says in one(result.signals, "agent:failed")["error"]["message"]
+
+
+# ── The next model is asked, whatever the reason ──
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "openai-chat:no-key", "nonsense:model", Says(ValueError("x")), Says(ConnectionError("x")), Says(AssertionError()),
+        Says(), Says("no chunk"), Says(ModelReply("x", input_tokens=None)), Says(ModelReply("x", output=float("nan"))),  # type: ignore[arg-type]
+    ],
+    ids=["no key", "no such model", "ValueError", "ConnectionError", "AssertionError", "nothing", "nonsense", "no reply", "no output"],
+)  # fmt: skip
+async def test_the_next_model_is_asked_whatever_was_wrong_with_the_one_before(
+    rig: Rig, first: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    result = await rig.run(agent([first, ScriptedModel(["here"])]))
+    assert result.state == {"out": "here"}
+    assert [name for name in names(result.signals) if name.startswith("harness:")] == [
+        "harness:start", "harness:error", "harness:start", "harness:end",
+    ]  # fmt: skip
+
+
+async def test_a_silent_model_leaves_time_for_the_next_one_without_a_word_of_its_author(rig: Rig) -> None:
+    class Silent:
+        model = "silent"
+
+        async def stream(self, _request: Any) -> Any:
+            await asyncio.Event().wait()
+            yield
+
+    result = await rig.run(agent([Silent(), ScriptedModel(["here"])], timeout_seconds=1.0))
+    assert result.state == {"out": "here"}
+    assert one(result.signals, "harness:error")["code"] == "MODEL_TIMEOUT"
+
+
+def test_one_model_alone_has_all_the_time_of_its_turn() -> None:
+    def seconds(model: Any, **options: Any) -> float | None:
+        return define_agent("a", prompt="x", model=model, activate_on=START, **options).answer_seconds
+
+    assert seconds("a:b") is None
+    assert seconds(["a:b", "c:d"]) == 120.0
+    assert seconds(["a:b", "c:d"], model_timeout_seconds=7) == 7
+
+
+# ── Providers, over a socket ──
+
+
+@pytest.mark.parametrize("name", ["openai-chat:test", "anthropic:claude-test"])
+async def test_a_call_that_was_cut_off_is_never_made_with_what_had_come_of_it(
+    rig: Rig, provider: Provider, soon: None, name: str
+) -> None:
+    did: list[str] = []
+
+    def wipe(path: str = "/") -> str:
+        did.append(path)
+        return "wiped"
+
+    call = (("t1", "wipe", '{"path": "/here"}'),)
+    provider.answers = [Answer(calls=call, ends_after=2), Answer(calls=call), Answer(("done",))]
+    result = await rig.run(agent(name, [wipe]))
+    assert result.state == {"out": "done"}
+    assert did == ["/here"]
