@@ -8,19 +8,25 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heliograph import HarnessError, InvalidInput, MCPServer, SetupError, StepInDoubt, Tool, ToolFailed
+from heliograph.tools.toolbox import Toolbox
 
 OWN = str(Path(__file__).with_name("mcp_server.py"))
+ODD = str(Path(__file__).with_name("mcp_odd.py"))
 
 
 def own(**options: Any) -> MCPServer:
     return MCPServer([sys.executable, OWN], name="own", **options)
+
+
+def odd(*arguments: str, **options: Any) -> MCPServer:
+    return MCPServer([sys.executable, ODD, *arguments], name="odd", **options)
 
 
 class HttpServer:
@@ -65,7 +71,7 @@ def http() -> Iterator[HttpServer]:
     server.kill()
 
 
-def by_name(tools: list[Tool]) -> dict[str, Tool]:
+def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
     return {tool.name: tool for tool in tools}
 
 
@@ -201,6 +207,78 @@ async def test_a_server_that_is_not_there_is_told_apart_from_a_program_that_is_n
     with pytest.raises(HarnessError, match="did not answer in time"):
         async with MCPServer([sys.executable, "-c", "import signal; signal.pause()"], connect_seconds=0.5).open_tools():
             pass
+
+
+async def test_an_error_that_the_server_answers_is_no_lost_connection_under_whatever_code() -> None:
+    async with odd().open_tools() as tools:
+        found = by_name(tools)
+        first = await found["pid"]()
+        slow = asyncio.create_task(found["transfer"]())
+        with pytest.raises(Exception, match="rate limit exceeded") as limited:
+            await found["limited"]()
+        assert not isinstance(limited.value, StepInDoubt | HarnessError)
+        assert await found["echo"]() == "echo"
+        assert await slow == "transferred"  # and the call beside it is none the worse
+        assert await found["pid"]() == first
+
+
+async def test_tools_that_cannot_be_tools_are_left_out_and_the_others_are_there(caplog: Any) -> None:
+    async with odd().open_tools() as tools:
+        assert set(by_name(tools)) == {"echo", "transfer", "limited", "pid", "change", "a_b"}
+        assert by_name(tools)["echo"].parameters == {"type": "object", "properties": {}}
+        assert await by_name(tools)["a_b"]() == "a.b"
+    for name in ("a/b", "xxx", "final_result", "pattern", "reference"):
+        assert f"tool {name}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "named", [["a.b", "a/b"], ["x" * 65], ["final_result"], ["pattern"], ["reference"]], ids=lambda names: names[0][:9]
+)
+async def test_a_tool_that_is_asked_for_by_name_and_cannot_be_one_is_refused(named: list[str]) -> None:
+    with pytest.raises(InvalidInput):
+        async with odd(tools=named).open_tools():
+            pass
+
+
+async def test_the_list_of_tools_is_read_again_when_the_server_says_so_or_was_lost(tmp_path: Path) -> None:
+    toolbox = Toolbox()
+    for is_told in (True, False):
+        server = odd(str(tmp_path / f"changed-{is_told}"))
+        before = by_name(await toolbox.tools_of(server))
+        assert {*by_name(await toolbox.tools_of(server)).values()} == {*before.values()}  # the same, not only alike
+        if is_told:
+            await before["change"]()
+        else:
+            pid = int(await before["pid"]())
+            (tmp_path / f"changed-{is_told}").touch()
+            os.kill(pid, signal.SIGKILL)
+            await gone(pid)
+        async with asyncio.timeout(20):
+            while True:
+                if [tool.name for tool in await toolbox.tools_of(server)] == ["newer"]:
+                    break
+                await asyncio.sleep(0.02)
+    await toolbox.close()
+
+
+async def test_a_list_that_cannot_be_read_again_stays_as_it_was(tmp_path: Path, caplog: Any) -> None:
+    away = tmp_path / "away"
+    start = ["/bin/sh", "-c", f'test -e "{away}" && exit 1; exec "{sys.executable}" "{ODD}"']
+    toolbox = Toolbox()
+    server = MCPServer(start, name="odd", connect_seconds=5)
+    before = list(await toolbox.tools_of(server))
+    pid = int(await by_name(before)["pid"]())
+    away.touch()
+    os.kill(pid, signal.SIGKILL)
+    await gone(pid)
+    async with asyncio.timeout(20):
+        while "stay as they were" not in caplog.text:  # as soon as the loss is noticed
+            assert list(await toolbox.tools_of(server)) == before
+            await asyncio.sleep(0.02)
+    assert list(await toolbox.tools_of(server)) == before
+    away.unlink()
+    assert await by_name(before)["echo"]() == "echo"
+    await toolbox.close()
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import HeliographError, InvalidInput, shown
 from heliograph.reactive.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
 from heliograph.secrets import Resolver
+from heliograph.signals.payload import check_json
+from heliograph.tools.bound import BoundTool
 from heliograph.tools.mcp_connection import Connection, Offered
 from heliograph.types import Json
+
+log = logging.getLogger("heliograph.tools")
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _DESCRIPTION_MAX = 4000
@@ -80,11 +86,11 @@ class MCPServer:
         return self.command[0] if self.command else str(urlsplit(self.url or "").hostname)
 
     @asynccontextmanager
-    async def open_tools(self) -> AsyncIterator[list[Tool]]:
+    async def open_tools(self) -> AsyncIterator[MCPTools]:
         """The server's tools, on a connection that is opened again whenever it was lost, until this is left.
 
-        Raises HarnessError (MCP_UNAVAILABLE, recoverable) while it cannot be reached, InvalidInput for tools that it has
-        not, or that cannot be tools here.
+        The list is read again by its `refresh`. Raises HarnessError (MCP_UNAVAILABLE, recoverable) while it cannot be
+        reached, InvalidInput for tools that are named and it has not, or that cannot be tools here.
         """
         connection = Connection(
             self.label,
@@ -97,11 +103,14 @@ class MCPServer:
             secrets=self.secrets,
         )
         try:
-            yield self._allowed(await connection.offered(), connection)
+            tools = MCPTools(self, connection)
+            await tools.read()
+            yield tools
         finally:
             await connection.close()
 
-    def _allowed(self, offered: Sequence[Offered], connection: Connection) -> list[Tool]:
+    def allowed(self, offered: Sequence[Offered], connection: Connection) -> list[Tool]:
+        """Those of the server's tools that agents may use. One that cannot be a tool is left out, unless it is named."""
         has = {each.name: each for each in offered}
         wanted = has if self.tools is None else self.tools
         named = {*wanted, *self.effects, *(self.approval if isinstance(self.approval, Collection) else ())}
@@ -109,7 +118,25 @@ class MCPServer:
             raise self._bad(
                 f"has no tool {', '.join(missing)}; it has {', '.join(has) or 'none'}", "unknown_tool", "tools"
             )
-        return [check_tool(self._tool(has[name], connection)) for name in has if name in wanted]
+        found: dict[str, Tool] = {}
+        for each in (has[name] for name in has if name in wanted):
+            try:
+                made = self._checked(each, connection)
+                if made.name in found:
+                    raise self._bad(f"has two tools that are named {made.name} here", "duplicate_entry", "tools")
+                found[made.name] = made
+            except InvalidInput as error:
+                if self.tools is not None:
+                    raise
+                log.warning("tool %s of MCP server %s is left out: %s", shown(each.name), self.label, error.message)
+        return list(found.values())
+
+    def _checked(self, offered: Offered, connection: Connection) -> Tool:
+        """Raises InvalidInput for what cannot be a tool here."""
+        check_json(offered.parameters)
+        made = check_tool(self._tool(offered, connection))
+        BoundTool(made)  # its schema is checked here
+        return made
 
     def _tool(self, offered: Offered, connection: Connection | None = None) -> Tool:
         effect = self.effects.get(offered.name, self._hinted(offered))
@@ -134,6 +161,39 @@ class MCPServer:
         return InvalidInput(
             f"MCP server {self.name or self.command or self.url} {why}", code=code, path=f"/tools/{option}"
         )
+
+
+class MCPTools(Sequence[Tool]):
+    """The tools of a server that is connected, as they were when they were read last."""
+
+    def __init__(self, server: MCPServer, connection: Connection):
+        self._server = server
+        self._connection = connection
+        self._offered: list[Offered] = []
+        self._tools: list[Tool] = []
+        self._reading = asyncio.Lock()
+
+    async def read(self) -> None:
+        """Raises what `open_tools` raises."""
+        offered = await self._connection.offered()
+        if offered != self._offered:  # else they stay the same objects, with what limits them
+            self._tools = self._server.allowed(offered, self._connection)
+            self._offered = offered
+
+    async def refresh(self) -> None:
+        """Read the list again where it may have changed; while it cannot be read, or not be used, it stays as it was."""
+        async with self._reading:
+            if self._connection.has_changed:
+                try:
+                    await self.read()
+                except HeliographError as error:
+                    log.warning("the tools of MCP server %s stay as they were: %s", self._server.label, error.message)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tools[index]
+
+    def __len__(self) -> int:
+        return len(self._tools)
 
 
 def _name(name: str) -> str:

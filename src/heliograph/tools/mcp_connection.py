@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from heliograph.codes import MCP_UNAVAILABLE
 from heliograph.errors import HarnessError, HeliographError, SetupError, StepInDoubt, ToolFailed, shown, told
 from heliograph.secrets import Resolver
+from heliograph.signals.payload import cleaned
 from heliograph.tools.secrets import filled
 from heliograph.types import Json, JsonObject
 
@@ -28,7 +29,9 @@ log = logging.getLogger("heliograph.tools")
 
 _CLOSE_SECONDS = 10.0  # a program that does not end when its input does is killed by then
 _PAGES_MAX = 100
-_CLOSED = -32000  # JSON-RPC code of the SDK for a connection that ended
+_LIST_CHANGED = "notifications/tools/list_changed"
+_CLOSED = -32000  # JSON-RPC code of the SDK for a connection that ended, and of servers for whatever they like
+_STREAM_LOST = "SSE stream "  # how the SDK begins what it says of an answer over HTTP that can never come
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,23 @@ class Connection:
         self._secrets = secrets
         self._opening = asyncio.Lock()
         self._link: _Link | None = None
+        self._listed: _Link | None = None  # of which the list of tools was read, and has not changed since
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the list of tools may be another one than was read: the server says so, or was lost since."""
+        return self._listed is None or self._listed is not self._link or self._listed.is_lost
 
     async def offered(self) -> list[Offered]:
         """What the server has, all pages of it. Raises HarnessError (MCP_UNAVAILABLE)."""
-        client = (await self._opened()).client
+        link = self._listed = await self._opened()
+        try:
+            return await self._pages(link.client)
+        except BaseException:
+            self._listed = None
+            raise
+
+    async def _pages(self, client: Client) -> list[Offered]:
         found: list[Offered] = []
         cursor: str | None = None
         try:
@@ -144,7 +160,11 @@ class Connection:
             else:
                 http = await stack.enter_async_context(create_mcp_http_client(self._filled(self._headers)))
                 transport = streamable_http_client(self._url or "", http_client=http)
-            yield await stack.enter_async_context(Client(transport, cache=None))
+            yield await stack.enter_async_context(Client(transport, cache=None, message_handler=self._hear))
+
+    async def _hear(self, message: object) -> None:
+        if getattr(message, "method", None) == _LIST_CHANGED:
+            self._listed = None
 
     def _filled(self, values: Mapping[str, str]) -> dict[str, str]:
         return {key: filled(value, self._secrets) for key, value in values.items()}
@@ -196,7 +216,7 @@ class _Link:
                 raise _Lost("the connection ended")
             return asking.result()
         except Exception as error:
-            if _is_loss(error):
+            if self._is_loss(error):
                 raise _Lost(_reason(error)) from error
             raise
         finally:
@@ -204,6 +224,16 @@ class _Link:
 
     def leave(self) -> None:
         self._is_left = True
+
+    def _is_loss(self, error: BaseException) -> bool:
+        """Whether the connection broke. What the server itself answered is no loss, under whatever code."""
+        from mcp import MCPError
+
+        if isinstance(error, MCPError):
+            return error.code == _CLOSED and (self.is_lost or str(error).startswith(_STREAM_LOST))
+        import anyio
+
+        return isinstance(error, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream)
 
     async def close(self) -> None:
         """Close the connection and end the program; what does not end in time is left to its own."""
@@ -231,9 +261,11 @@ def _is_a_task(tool: Any) -> bool:
 
 
 def _offered(tool: Any) -> Offered:
-    hints = tool.annotations
+    hints, schema = tool.annotations, dict(tool.input_schema)
+    if schema.get("properties") is None:
+        schema["properties"] = {}  # which providers want to be told
     return Offered(
-        tool.name, tool.description or "", dict(tool.input_schema),
+        tool.name, cleaned(tool.description or ""), schema,
         bool(hints and hints.read_only_hint), bool(hints and hints.idempotent_hint),
     )  # fmt: skip
 
@@ -248,17 +280,6 @@ def _json_of(label: str, tool: str, answer: Any) -> Json:
         structured: Json = answer.structured_content
         return structured
     return "\n".join(texts) if len(texts) == len(parts) else {"content": parts}
-
-
-def _is_loss(error: BaseException) -> bool:
-    """Whether the connection broke. What the server itself answered is no loss."""
-    from mcp import MCPError
-
-    if isinstance(error, MCPError):
-        return error.code == _CLOSED
-    import anyio
-
-    return isinstance(error, OSError | anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream)
 
 
 def _reason(error: object) -> str:

@@ -25,14 +25,20 @@ class Toolbox:
         return self._bound[id(tool)]
 
     async def tools_of(self, given: Any) -> Sequence[Tool]:
-        """The tools of a toolset (anything with `open_tools`), opened by whoever comes first. Raises what it raises."""
-        if id(given) not in self._open:
+        """The tools of a toolset (anything with `open_tools`), opened by whoever comes first. Raises what it raises.
+
+        A list that knows how is made fresh (`refresh`) for those who come later.
+        """
+        is_new = id(given) not in self._open
+        if is_new:
             opened = self._open[id(given)] = _Open(given)
             opened.task = asyncio.create_task(self._hold(opened), name="tools of a server")
         opened = self._open[id(given)]
         await opened.is_settled.wait()
         if opened.error is not None:
             raise opened.error
+        if not is_new and hasattr(opened.tools, "refresh"):
+            await opened.tools.refresh()
         return opened.tools
 
     async def close(self) -> None:
