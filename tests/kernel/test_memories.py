@@ -59,6 +59,18 @@ async def test_a_memory_is_found_by_its_words(kernel: Kernel, query: str, found:
         assert await recall(kernel, query) == found
 
 
+@pytest.mark.parametrize(("query", "found"), [
+    ("日本語", ["m1"]), ("テスト", ["m1", "m2"]), ("日本語 テスト", ["m1"]), ("日本語\u3000テスト", ["m1"]), ('"日本語"', ["m1"]),
+    ("中国", []), ("ündig", ["m3"]), ("undig", []),
+], ids=ascii)  # fmt: skip
+async def test_a_part_of_a_text_is_found_where_a_language_has_no_spaces(
+    kernel: Kernel, query: str, found: list[str]
+) -> None:
+    for n, text in enumerate(("日本語テスト", "英語のテスト", "die Kündigung"), 1):
+        await remember(kernel, f"m{n}", text)
+    assert sorted(await recall(kernel, query)) == found
+
+
 async def test_what_says_it_more_often_comes_first_and_among_equals_what_is_newer(kernel: Kernel) -> None:
     for n, text in enumerate(("sun", "sun sun sun", "sun"), 1):
         await remember(kernel, f"m{n}", text)

@@ -18,6 +18,8 @@ from heliograph.signals.payload import (
     VALUES_MAX,
     check_json,
     check_payload,
+    cleaned,
+    is_longer,
     parse_json,
 )
 
@@ -171,3 +173,16 @@ def test_a_payload_may_have_its_limit_in_bytes_and_not_one_more() -> None:
     assert (caught.value.code, caught.value.path) == ("payload_too_large", "/payload")
     assert str(PAYLOAD_BYTES_MAX + 1) in caught.value.message
     assert str(PAYLOAD_BYTES_MAX) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "value", [None, 5, "x" * 50, [[]] * 20, {"a": ["b"] * 10}, {"a": {"b": {"c": list(range(8))}}}], ids=str
+)
+def test_what_is_said_to_be_longer_is_longer(value: Any) -> None:
+    size = len(json.dumps(value, separators=(",", ":"))) + 1  # and what would be between it and the next
+    assert not is_longer(value, size)
+    assert is_longer([value] * 2000, 3900)
+
+
+def test_what_no_text_can_hold_is_marked_and_every_other_character_stays_in_its_place() -> None:
+    assert cleaned("a\0b\ud800\udfffc\ue000\ud7ff") == "a\ufffdb\ufffd\ufffdc\ue000\ud7ff"

@@ -56,7 +56,9 @@ async def test_what_is_refused_or_malformed_is_told_to_the_agent(rig: Rig) -> No
     async def clerk(ctx: Context) -> Any:
         told = []
         for wrong in (lambda: ctx.remember(" "), lambda: ctx.recall("x", 0), lambda: ctx.recall(5),  # type: ignore[arg-type]
-                      lambda: ctx.recall("x" * 9000), lambda: ctx.remember("x" * 17_000)):  # fmt: skip
+                      lambda: ctx.recall("x" * 9000), lambda: ctx.recall("\0"), lambda: ctx.recall("\ud800"),
+                      lambda: ctx.remember("\0"), lambda: ctx.remember("x", k="\ud800"),
+                      lambda: ctx.remember("x" * 17_000)):  # fmt: skip
             try:
                 await wrong()
             except InvalidInput as error:
@@ -67,7 +69,8 @@ async def test_what_is_refused_or_malformed_is_told_to_the_agent(rig: Rig) -> No
 
     seen = (await rig.run(app)).state["seen"]
     assert seen[:4] == ["required_field", "out_of_range", "wrong_type", "too_large"]
-    assert "17002 bytes; at most 16384 are allowed" in seen[4]
+    assert seen[4:8] == ["nul_character", "invalid_unicode", "nul_character", "invalid_unicode"]
+    assert "17002 bytes; at most 16384 are allowed" in seen[8]
 
 
 class Vectors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -412,3 +413,30 @@ async def test_two_tools_of_one_name_are_refused_before_the_model_is_asked(rig: 
     result = await rig.run(app)
     failure = one(result.signals, "agent:failed")["error"]
     assert "two tools named add" in failure["message"]
+
+
+async def test_a_huge_result_is_refused_and_nothing_else_of_the_process_waits_for_it(rig: Rig) -> None:
+    rows = [{"a": n, "b": str(n)} for n in range(1_500_000)]
+
+    @tool(effect="pure")
+    async def huge() -> Any:
+        """Huge."""
+        return rows
+
+    gaps: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            gaps.append(time.monotonic() - before)
+
+    script = Script([called("huge")])
+    ticking = asyncio.create_task(tick())
+    result = await rig.run(app_of(script, huge))
+    ticking.cancel()
+    assert result.outcome == "success"
+    [(said, is_error)] = script.heard
+    assert is_error
+    assert "bytes, which is the limit" in said
+    assert max(gaps) < 1.5  # written as JSON it takes several seconds

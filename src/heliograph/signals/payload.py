@@ -104,6 +104,21 @@ def carried(value: Json) -> Json:
     return None if value is not None and len(msgspec.json.encode(value)) > CARRIED_BYTES_MAX else value
 
 
+def is_longer(value: object, limit: int) -> bool:
+    """Whether `value` as JSON has certainly more than `limit` bytes, found without writing it or seeing all of it."""
+    size, todo = 0, [value]
+    while todo and size <= limit:
+        item = todo.pop()
+        size += 2  # the least that a value takes: itself, and what is between it and the next
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, dict | list | tuple | set | frozenset) and size + 2 * len(item) <= limit:
+            todo += item.values() if isinstance(item, dict) else item
+        elif isinstance(item, dict | list | tuple | set | frozenset):
+            size = limit + 1
+    return size > limit
+
+
 def cleaned(text: str) -> str:
     """`text` with U+FFFD for what no record can hold: U+0000, and halves of surrogate pairs. It is as long as before."""
     return _UNHOLDABLE.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -12,6 +12,7 @@ from heliograph.testing.twin_limits import limits, refused
 from heliograph.testing.twin_tables import Row, Transaction, interval, timestamp
 
 _WORD = re.compile(r"\w+")
+_BETWEEN = re.compile('[ "\t\n\r\f\v\u3000]+')
 _TTL_SECONDS_MAX = 3_162_240_000
 
 
@@ -90,14 +91,17 @@ def recall(tx: Transaction, query: str | None, agent: str | None, limit: int | N
         raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
     if len((query or "").encode()) > 8192:
         raise Refusal("22023", "a query has at most 8192 bytes")
-    wanted = set(_words(query or ""))
+    wanted, parts = set(_words(query or "")), _parts(query or "")
     newest = sorted(tx.tables.memories.values(), key=lambda row: (-row["created_at"], row["memory_id"].encode()))
     if agent is None:
         newest = newest[: limits(tx)["memories_max"]]
     found = [
         {**row, "rank": _rank(_words(row["text"]), wanted)} for row in newest
         if (agent is None or row["agent"] in (agent, None)) and (row["expires_at"] is None or row["expires_at"] > tx.now)
-        and wanted <= set(_words(row["text"])) and (wanted or not (query or "").strip())
+        and (
+            (wanted <= set(_words(row["text"])) and (wanted or not (query or "").strip()))
+            or (parts and all(part in row["text"] for part in parts))
+        )
     ]  # fmt: skip
     found.sort(key=lambda row: -row["rank"])
     return [
@@ -111,6 +115,11 @@ def _rank(words: list[str], wanted: set[str]) -> float:
     """ts_rank of a disjunction: each word twice, as it is and as English has it."""
     weights = [sum(0.1 / n**2 for n in range(1, 2 * words.count(word) + 1)) for word in wanted]
     return round(sum(weights) / 1.64493406685 / len(weights), 4) if weights else 0
+
+
+def _parts(query: str) -> list[str]:
+    """What is looked for as it is: full text has one word for a sentence of a language without spaces."""
+    return [] if query.isascii() else [part for part in _BETWEEN.split(query) if part]
 
 
 def _words(text: str) -> list[str]:

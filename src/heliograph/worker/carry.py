@@ -228,7 +228,7 @@ class Carrier:
                               f"{claimed.turn_id}:{asked.call_id}", self._held.workflow.deps,
                               resolver=self._held.workflow.secrets)  # fmt: skip
 
-        async def invoke(connection: Any = None) -> Json:
+        async def invoke(connection: Any = None) -> Any:
             return await self._tried(tool, replace(context, connection=connection), arguments)
 
         async with tool.slots or nullcontext():  # before it is begun: what waits has not happened, and is not late
@@ -240,7 +240,7 @@ class Carrier:
                 did = "was undone" if asked.effect == "transactional" else "was done"
                 return await self._asking.steps.fail(asked, "RESULT_TOO_LARGE", f"it {did}; {error.message}")
 
-    async def _tried(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Json:
+    async def _tried(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Any:
         world = self._held.kit.world
         for attempt in range(1, tool.tool.retries + 1):
             try:
@@ -253,11 +253,11 @@ class Carrier:
             await world.sleep(backoff_seconds(attempt, jitter_of(context.idempotency_key, attempt)))
         return await self._once(tool, context, arguments)
 
-    async def _once(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Json:
+    async def _once(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Any:
         world = self._held.kit.world
         given = resolved(arguments, tool.tool.secrets, self._held.workflow.secrets)
         result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, world.run_sync))
-        return check_result(tool.tool.name, tool.misfits, to_json(result))
+        return result if tool.misfits is None else check_result(tool.tool.name, tool.misfits, to_json(result))
 
     def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
         made = tool.tool

@@ -21,6 +21,7 @@ from heliograph.errors import (
     AgentFailed,
     BudgetExceeded,
     HeliographError,
+    InvalidInput,
     KernelRefused,
     StepInDoubt,
     StoreUnavailable,
@@ -28,13 +29,13 @@ from heliograph.errors import (
     TurnTimedOut,
     told,
 )
-from heliograph.reactive.state import check_size, to_json
+from heliograph.reactive.state import DOCUMENT_BYTES_MAX, check_size, to_json
 from heliograph.records import Begun, CallStatus, Wait, Written
 from heliograph.redaction import redacted, redacted_text
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import carried, cleaned
+from heliograph.signals.payload import carried, cleaned, is_longer
 from heliograph.turn.calls import Asked, CallResult, result_of
-from heliograph.types import JsonObject
+from heliograph.types import Json, JsonObject
 from heliograph.worker.held import Held
 from heliograph.worker.kit import TurnLost, gate_of, lost
 from heliograph.worker.telling import tell_step
@@ -42,6 +43,7 @@ from heliograph.world import Transaction
 
 _CERTAIN = ("pure", "idempotent", "transactional")  # nothing is in doubt when one of these is given up
 _TRIES = 3
+_AT_ONCE_MAX = 65_536  # bytes of a result that is written here and now
 _LOST = "connection_lost"
 _TOOL_CALLS = "tool_calls"
 _inside: ContextVar[bool] = ContextVar("heliograph_inside_step", default=False)
@@ -185,9 +187,8 @@ class Steps:
         """The effect itself, as a result. What the function raises is a result, too."""
         token = _inside.set(True)
         try:
-            output = to_json(await self._kit.world.within(asked.timeout_seconds, self._invoke(function, args)))
-            output = redacted(output)  # the model is told what is recorded
-            check_size(output, f"what step {asked.tool} returned", "/output")
+            made = await self._kit.world.within(asked.timeout_seconds, self._invoke(function, args))
+            output = await self._written(made, f"what step {asked.tool} returned")
         except TurnTimedOut as error:
             # it was given up in the middle: whether it happened is known only of what may be repeated, or is undone
             status: CallStatus = "timeout" if asked.effect in _CERTAIN else "unknown"
@@ -210,6 +211,19 @@ class Steps:
             return await function(*args)
         result = await self._kit.world.run_sync(function, *args)
         return await result if inspect.isawaitable(result) else result
+
+    async def _written(self, made: Any, what: str) -> Json:
+        """A result as JSON. A large one in a thread: nothing else of this process would go on meanwhile."""
+
+        def write() -> Json:
+            if is_longer(made, DOCUMENT_BYTES_MAX):
+                raise InvalidInput(f"{what} has over {DOCUMENT_BYTES_MAX} bytes, which is the limit; keep large things "
+                                   "elsewhere and their names here", code="too_large", path="/output")  # fmt: skip
+            output: Json = redacted(to_json(made))  # the model is told what is recorded
+            check_size(output, what, "/output")
+            return output
+
+        return await self._kit.world.run_sync(write) if is_longer(made, _AT_ONCE_MAX) else write()
 
     async def _record(
         self,

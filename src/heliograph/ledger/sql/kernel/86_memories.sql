@@ -88,7 +88,8 @@ $$;
 
 -- recall: the memories that fit a query best, of p_agent and of the project; p_agent null: of everybody.
 --   p_query: words, all of which have to be there; "quoted" ones side by side; or between alternatives; - before what must
---   not be there (websearch_to_tsquery). An empty one fits all: the newest come first then, as among equals.
+--   not be there (websearch_to_tsquery). An empty one fits all: the newest come first then, as among equals. Full text takes
+--   a sentence of a language without spaces for one word, so parts of a query that is not all ASCII are looked for as they are, too.
 --   Of everybody the newest memories_max are looked at.
 --   Answers [{memory_id, agent, text, metadata, created_at, rank}], at most p_limit.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, and for a query of more than 8192 bytes
@@ -100,6 +101,7 @@ declare
     v_most integer := (heliograph._limits(p_project)).memories_max;
     v_is_open boolean := coalesce(p_query, '') !~ '\S';
     v_words tsquery;
+    v_parts text[];
 begin
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
@@ -107,6 +109,9 @@ begin
         raise exception using errcode = '22023', message = 'a query has at most 8192 bytes';
     end if;
     v_words := websearch_to_tsquery('simple', coalesce(p_query, '')) || websearch_to_tsquery('english', coalesce(p_query, ''));
+    if octet_length(p_query) <> length(p_query) then
+        v_parts := array(select x from regexp_split_to_table(p_query, '[ "\t\n\r\f\v\u3000]+') x where x <> '');
+    end if;
     return (
         select coalesce(jsonb_agg(to_jsonb(f) order by f.rank desc, f.created_at desc, f.memory_id), '[]')
           from (select m.memory_id, m.agent, m.text, m.metadata, m.created_at,
@@ -122,7 +127,9 @@ begin
                         select * from (select * from heliograph.memories x
                                         where x.project_id = p_project and p_agent is null
                                         order by x.created_at desc, x.memory_id limit v_most) everybody) m
-                 where coalesce(m.expires_at, 'infinity') > p_now and (v_is_open or m.words @@ v_words)
+                 where coalesce(m.expires_at, 'infinity') > p_now 
+                   and (v_is_open or m.words @@ v_words
+                        or (cardinality(v_parts) > 0 and not exists (select from unnest(v_parts) x where position(x in m.text) = 0)))
                  order by rank desc, m.created_at desc, m.memory_id limit p_limit) f);
 end $$;
 
