@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 from pydantic import AfterValidator, BaseModel, StringConstraints
@@ -44,6 +44,14 @@ async def waiting(a: int, ctx: ToolContext) -> list[Any]:
 class Trip(BaseModel):
     to: str
     days: int = 1
+
+
+class Stay(TypedDict):
+    nights: int
+
+
+def stay(stay: Stay) -> str:
+    return str(stay)
 
 
 def travel(trip: Trip) -> str:
@@ -190,6 +198,7 @@ def test_what_makes_no_tool_is_refused_where_it_is_written(options: dict[str, An
             {"env": "prod", "amount": 500.0, "path": "/etc/passwd"},
             "prod 500.0 /etc/passwd",
         ),
+        (stay, {"nights": "2"}, {"nights": 2}, "{'nights': 2}"),
         (travel, {"to": "Oslo"}, {"to": "Oslo", "days": 1}, "1 in Oslo"),
         (travel, {"trip": {"to": "Oslo", "days": "2"}}, {"to": "Oslo", "days": 2}, "2 in Oslo"),
     ],

@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from heliograph.errors import InvalidInput
+from heliograph.reactive.typed_dict import usable
 from heliograph.tools.context import ToolContext
 
 
@@ -49,7 +50,8 @@ def without(name: str, function: Callable[..., Any], parameter: str | None) -> C
     described.__name__ = getattr(annotated, "__name__", "tool")
     described.__doc__ = inspect.getdoc(annotated)
     described.__module__ = annotated.__module__
-    described.__annotations__ = {key: hint for key, hint in _hints(name, function).items() if key not in taken}
+    hints = _hints(name, function).items()
+    described.__annotations__ = {key: usable(hint) for key, hint in hints if key not in taken}
     described.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     return described
 
