@@ -126,3 +126,23 @@ async def test_a_misfit_is_told_to_the_model_with_what_is_wrong_and_it_is_asked_
     assert (reply.input_tokens, reply.output_tokens) == (21, 9)
     assert "unable to parse string" in json.dumps(provider.requests[1]["messages"])
     assert "final_result" in json.dumps(provider.requests[2]["messages"][-1])
+
+
+@BOTH
+async def test_a_misfit_that_was_given_twice_is_told_twice_and_the_next_question_is_valid(
+    provider: Provider, name: str
+) -> None:
+    wrong = (("t1", "final_result", '{"score": "high"}'), ("t2", "final_result", '{"score": 1}'))
+    provider.answers = [Answer(calls=wrong), Answer(calls=(("t3", "final_result", '{"score": 0.5}'),))]
+    assert (await reply_to(name, output=Verdict)).output == {"score": 0.5}
+
+
+@BOTH
+async def test_an_answer_of_nothing_where_one_in_form_was_wanted_may_be_asked_for_again(
+    provider: Provider, name: str
+) -> None:
+    provider.answers = [Answer()]
+    with pytest.raises(HarnessError) as raised:
+        await ask(name, output=Verdict)
+    assert raised.value.recoverable
+    assert len(provider.requests) == 1

@@ -92,11 +92,8 @@ class PydanticHarness:
             except Misfit as misfit:
                 answered = sent(response)
                 misfit.tokens = said.input_tokens + said.output_tokens or None
-                if (
-                    is_last
-                    or request.is_metered
-                    or not any(isinstance(part, TextPart | ToolCallPart) for part in answered.parts)
-                ):
+                is_empty = not any(isinstance(part, TextPart | ToolCallPart) for part in answered.parts)
+                if is_last or is_empty or request.is_metered:
                     raise  # a message without content, providers do not take back
                 messages += [answered, misfit.told]
             else:
