@@ -1,9 +1,9 @@
-"""`python -m tests.journeys.chaos [--gate commit|nightly|release] [--mutant NAME] [--seed 1] [--kill-worker-every 0.5]`.
+"""`python -m tests.journeys.chaos [--gate commit|nightly|release] [--mutant NAME | --mutants [NAME ...]] [--seed 1] ..`.
 
 Real processes are killed, frozen, cut off and lied to about the time while they work on a PostgreSQL that is stopped,
 crashed, filled up and slowed down; then everything that must be true is looked at from inside and from outside. Prints
 one table; exits 1 when a claim fails, and keeps everything for inspection. With --mutant a rule is taken out of the
-kernel first, and it exits 1 when that goes unseen.
+kernel first, and it exits 1 when that goes unseen; --mutants takes out one after another, all of them or those named.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.journeys.chaos.checks import Verdict
 from tests.journeys.chaos.faults import TITLES
+from tests.journeys.chaos.hunt import hunt, told_mutant
 from tests.journeys.chaos.mutants import MUTANTS
 from tests.journeys.chaos.options import GATES, Gate, Options
 from tests.journeys.chaos.report import lines
 from tests.journeys.chaos.run import Report, run_chaos
+from tests.journeys.chaos.verdict import Verdict
 
 
 def main() -> int:
@@ -31,11 +32,14 @@ def main() -> int:
     signal.signal(
         signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT)
     )  # asyncio takes everything down for it
-    gate = GATES[arguments.gate or ("mutant" if arguments.mutant else "commit")]
+    is_hunt = arguments.mutant is not None or arguments.mutants is not None
+    gate = GATES[arguments.gate or ("mutant" if is_hunt else "commit")]
     changed = {
         name: value for name, value in vars(arguments).items() if name in vars(gate.options) and value is not None
     }
     options = replace(gate.options, **changed)
+    if arguments.mutants is not None:
+        return hunt(arguments.mutants or list(MUTANTS), options)
     folder = Path(tempfile.mkdtemp(prefix="heliograph-chaos-"))
     mutant = MUTANTS[arguments.mutant] if arguments.mutant else None
     try:
@@ -48,7 +52,7 @@ def main() -> int:
     print("\n".join(lines(report)))
     if mutant is not None:
         shutil.rmtree(folder)
-        return _told_mutant(arguments.mutant, report)
+        return told_mutant(mutant, report)
     if not report.violations:
         shutil.rmtree(folder)
         return 0
@@ -67,25 +71,24 @@ def _is_enough(report: Report, gate: Gate) -> Verdict:
     return Verdict("the gate's least counts were reached", problems)
 
 
-def _told_mutant(name: str, report: Report) -> int:
-    mutant = MUTANTS[name]
-    if not report.violations:
-        print(f"mutant {name} ({mutant.rule}) was NOT caught")
-        return 1
-    is_named = any(mutant.caught_by in violation for violation in report.violations)
-    print(f"mutant {name} ({mutant.rule}) was caught{'' if is_named else f', but not by {mutant.caught_by!r}'}")
-    return 0
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.journeys.chaos", description=(__doc__ or "").split("\n\n")[1]
     )
     parser.add_argument("--gate", choices=GATES, help="load and faults by name (commit; mutant, where there is one)")
-    parser.add_argument("--mutant", choices=MUTANTS, help="take this rule out of the kernel first")
+    parser.add_argument("--mutant", choices=MUTANTS, metavar="NAME", help="take this rule out of the kernel first")
+    parser.add_argument(
+        "--mutants", type=_mutant, nargs="*", metavar="NAME", help="one after another; all, unless named"
+    )
     for name, default in vars(Options()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), metavar="N", help=f"({default})")
     return parser
+
+
+def _mutant(name: str) -> str:
+    if name not in MUTANTS:
+        raise argparse.ArgumentTypeError(f"there is no mutant {name}; there are {', '.join(MUTANTS)}")
+    return name
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ ask the database, by the product's doctor and by queries of our own, so that one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ import msgspec
 
 from heliograph.runtime import Runtime
 from heliograph.signals.trace import check_trace
+from tests.journeys.chaos.checks_trials import judge_trials
 from tests.journeys.chaos.marks import read_lines
+from tests.journeys.chaos.trials import ORACLE
+from tests.journeys.chaos.verdict import Verdict, told, told_each
 from tests.journeys.chaos.waiting import COURIER
 from tests.journeys.chaos.wire import Listener
 from tests.journeys.chaos.workload import expected_state, number_of
 
-SHOWN_MAX = 5
 # What a tool may be answered. late: after the timeout; turn_done: after the turn has ended
 _KNOWN = ("duplicate", "late", "turn_done")
 ANSWERS = {"true": ("applied", *_KNOWN), "again": _KNOWN, "forged": ("bad_token", "bad_signature", *_KNOWN)}
@@ -50,19 +52,12 @@ TURN_CHECKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """problems: none when the claim holds. note: what else is to be known of it."""
-
-    claim: str
-    problems: Sequence[str]
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
-    """What lies outside the database. Three files: a line per start answered, per effect done, per report answered."""
+    """What lies outside the database. Four files: a line per start answered, per message answered, per effect done, per
+    report answered."""
 
     acknowledged: Path
+    greeted: Path
     effects: Path
     reported: Path
     listeners: Sequence[Listener]
@@ -76,25 +71,28 @@ async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
         "join heliograph.agent_state_head h using (project_id, agent_id) "
         "left join heliograph.outbox o on o.agent_turn_id = t.agent_turn_id and o.kind = 'task_event'"
     )
-    waits = await runtime.database.fetch("select * from heliograph.turn_waiting_tools")
+    waits = await runtime.database.fetch(f"select * from heliograph.turn_waiting_tools where tool <> '{ORACLE}'")
     found = await runtime.database.fetch("select * from heliograph.runs")
+    peaceful = [run for run in found if run["target"] == "chaos"]
     doctor = await runtime.world.call("doctor", "default", True)
     return [
         _acknowledged(evidence.acknowledged, found),
         *(_heard(listener, turns) for listener in evidence.listeners),
         *_effects(evidence.effects, turns, waits),
         _reports(evidence.reported),
-        Verdict("the doctor finds nothing", _told_each(f"{p['check']}: {p['subject']}" for p in doctor)),
+        Verdict("the doctor finds nothing", told_each(f"{p['check']}: {p['subject']}" for p in doctor)),
         await _turns(runtime),
-        await _runs(runtime, found, turns, waits),
+        await _runs(runtime, peaceful, turns, waits),
+        await _logs(runtime, found),
+        *await judge_trials(runtime, evidence.greeted),
         await _deadlocks(runtime),
     ]
 
 
 def _acknowledged(path: Path, runs: list[Any]) -> Verdict:
-    told, found = set(read_lines(path)), {row["run_id"] for row in runs}
-    problems = _told("an acknowledged run is gone", told - found)
-    return Verdict("E1 every acknowledged start is in the database", problems, f"{len(told)} starts")
+    started, found = set(read_lines(path)), {row["run_id"] for row in runs}
+    problems = told("an acknowledged run is gone", started - found)
+    return Verdict("E1 every acknowledged start is in the database", problems, f"{len(started)} starts")
 
 
 def _heard(listener: Listener, turns: list[Any]) -> Verdict:
@@ -104,8 +102,8 @@ def _heard(listener: Listener, turns: list[Any]) -> Verdict:
     excused = [t for t in missing if t["published"] is not None and listener.was_deaf(t["ended"], t["published"])]
     lost = {turn["agent_turn_id"] for turn in missing} - {turn["agent_turn_id"] for turn in excused}
     twice = sum(times > 1 for times in listener.heard.values())
-    problems = _told("a task event was never heard", lost)
-    problems += _told("a task event of no turn was heard", listener.heard.keys() - keys.keys())
+    problems = told("a task event was never heard", lost)
+    problems += told("a task event of no turn was heard", listener.heard.keys() - keys.keys())
     return Verdict(f"E2 every ended turn was told on {listener.name}", problems,
                    f"{len(listener.heard)} heard, {twice} more than once, {len(excused)} told while the ear was away")  # fmt: skip
 
@@ -121,11 +119,11 @@ def _effects(path: Path, turns: list[Any], waits: list[Any]) -> list[Verdict]:
     in_doubt = sum(turn["agent_name"] == "payer" and turn["outcome"] != "success" for turn in turns)
     in_doubt += sum(wait["status"] == "unknown" for wait in waits)
     return [
-        Verdict("E3 nothing that may happen once happened twice", _told("an effect happened twice", {k for k in once if times[k] > 1}),
+        Verdict("E3 nothing that may happen once happened twice", told("an effect happened twice", {k for k in once if times[k] > 1}),
                 f"{len(once)} once, {in_doubt} in doubt, {times.total()} effects in all"),
         Verdict("E4 an effect has its intent, and a success its effect",
-                _told("an effect without a durable intent", set(times) - meant)
-                + _told("a success whose effect never happened", done - set(times))),
+                told("an effect without a durable intent", set(times) - meant)
+                + told("a success whose effect never happened", done - set(times))),
     ]  # fmt: skip
 
 
@@ -151,17 +149,18 @@ def _reports(path: Path) -> Verdict:
 async def _turns(runtime: Runtime) -> Verdict:
     problems = []
     for what, query in TURN_CHECKS.items():
-        problems += _told(what, [row[0] for row in await runtime.database.fetch(query)])
+        problems += told(what, [row[0] for row in await runtime.database.fetch(query)])
     return Verdict("every turn ended once, by its last owner", problems)
 
 
 async def _runs(runtime: Runtime, runs: list[Any], turns: list[Any], waits: list[Any]) -> Verdict:
     """Each run ended with the state that it would have ended with in peace."""
-    failed = {turn["run_id"] for turn in turns if turn["outcome"] not in (None, "success")}
+    of = {run["run_id"] for run in runs}
+    failed = {turn["run_id"] for turn in turns if turn["outcome"] not in (None, "success")} & of
     unpaid = {turn["run_id"] for turn in turns if turn["agent_name"] == "medic"}
     uncharged = {wait["run_id"] for wait in waits if wait["status"] == "unknown"}
     late = {wait["run_id"] for wait in waits if wait["status"] == "timeout" and wait["tool"] == COURIER}
-    problems = _told("a turn failed that may run again", failed - unpaid)
+    problems = told("a turn failed that may run again", failed - unpaid)
     for row in runs:
         run_id = row["run_id"]
         if row["status"] != "ended" or row["outcome"] != ("failed" if run_id in failed else "success"):
@@ -175,8 +174,16 @@ async def _runs(runtime: Runtime, runs: list[Any], turns: list[Any], waits: list
             is_courier_late=run_id in late,
         ):
             problems.append(f"{run_id} ended with the state {state}")
-        problems += [f"{run_id}: {problem}" for problem in check_trace(await runtime.reader.all_signals(run_id))]
     return Verdict("every run ended as it would have in peace", problems)
+
+
+async def _logs(runtime: Runtime, runs: list[Any]) -> Verdict:
+    """The log of each run tells of what happened in an order that may be, whatever its end."""
+    problems = []
+    for row in runs:
+        run_id = row["run_id"]
+        problems += [f"{run_id}: {problem}" for problem in check_trace(await runtime.reader.all_signals(run_id))]
+    return Verdict("every run's log is a trace that may be", problems)
 
 
 async def _deadlocks(runtime: Runtime) -> Verdict:
@@ -184,13 +191,3 @@ async def _deadlocks(runtime: Runtime) -> Verdict:
         "select deadlocks from pg_stat_database where datname = current_database()"
     )
     return Verdict("pg_stat_database counts no deadlock", [f"{deadlocks} deadlocks"] if deadlocks else [])
-
-
-def _told(what: str, subjects: Iterable[str]) -> list[str]:
-    subjects = sorted(subjects)
-    return [f"{what}: {len(subjects)} times, such as {', '.join(subjects[:SHOWN_MAX])}"] if subjects else []
-
-
-def _told_each(problems: Iterable[str]) -> list[str]:
-    problems = list(problems)
-    return problems[:SHOWN_MAX] + ([f"and {len(problems) - SHOWN_MAX} more"] if len(problems) > SHOWN_MAX else [])

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.journeys.chaos.checks import Verdict
+from tests.journeys.chaos.verdict import Verdict
 
 SHOWN_MAX = 8
 STALE = ("no longer this worker's", "was taken from this worker")

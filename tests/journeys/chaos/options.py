@@ -18,6 +18,7 @@ class Options:
         smaller load and not a longer queue.
     chaos_seconds: the faults stop after that long, or earlier when the last run has been started.
     limit_seconds: the whole is given up after that long.
+    running_max: so many turns at a time in all, fewer than the workers could take.
     """
 
     runs: int = 200
@@ -33,6 +34,7 @@ class Options:
     limit_seconds: float = 600.0
     skew_minutes: float = 10.0
     disk_megabytes: int = 400
+    running_max: int = 20
 
     kill_worker_every: float = 1.3
     kill_tool_every: float = 8.0
@@ -57,9 +59,10 @@ class Gate:
 
 
 GATES: Mapping[str, Gate] = {
-    "mutant": Gate(  # zombies: slow steps, frozen workers; a mutant of the kernel shows where two owners overlap
-        Options(runs=200, lease_seconds=1.0, slow_percent=30, chaos_seconds=60, limit_seconds=120,
-                kill_worker_every=1.0, kill_tool_every=2.0, freeze_every=1.0, pg_stop_every=0, disk_full_every=0, slow_fsync_every=0),
+    "mutant": Gate(  # short and dense; zombies: slow steps, frozen workers; a mutant shows where two owners overlap
+        Options(runs=200, workers=3, lease_seconds=0.7, slow_percent=20, open_max=14, running_max=14, chaos_seconds=10, limit_seconds=30,
+                kill_worker_every=1.5, kill_tool_every=3.0, freeze_every=1.0, cut_every=0.8, hole_every=3.0, nats_down_every=8.0,
+                pg_stop_every=0, disk_full_every=0, slow_fsync_every=0),
     ),
     "commit": Gate(
         Options(),

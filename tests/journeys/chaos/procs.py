@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 40.0
 AT_WORK_SHARE = 0.8
 WORKER, CLIENT, TOOL = "worker", "client", "tool"
+APPLICATIONS = [f"tests.journeys.chaos.{module}:app" for module in ("workload", "trials", "doomed")]
 TOOL_WAYS = ("client", "wire")  # see tools.py
 
 
@@ -166,7 +167,7 @@ class Fleet:
 
     def _worker(self, name: str) -> list[str]:
         options = self.options
-        return ["-m", "tests.journeys.chaos.skewed", "worker", "tests.journeys.chaos.workload:app", "--json",
+        return ["-m", "tests.journeys.chaos.skewed", "worker", *APPLICATIONS, "--json",
                 "--name", name, "--lease", f"{options.lease_seconds}", "--concurrency", f"{options.concurrency}"]  # fmt: skip
 
     def _client(self, number: int) -> Callable[[str], list[str]]:

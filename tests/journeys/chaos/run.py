@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -17,11 +17,11 @@ from heliograph.config import Settings
 from heliograph.ledger.install import install
 from heliograph.runtime import open_runtime
 from tests.journeys.chaos import logs, mutants
-from tests.journeys.chaos.away import AWAY
-from tests.journeys.chaos.checks import Evidence, Verdict, judge
+from tests.journeys.chaos.checks import Evidence, judge
 from tests.journeys.chaos.client import ACKNOWLEDGED, ENOUGH
 from tests.journeys.chaos.cluster import PostgresServer
 from tests.journeys.chaos.disk import SmallDisk
+from tests.journeys.chaos.errands import GREETED
 from tests.journeys.chaos.faults import Faults
 from tests.journeys.chaos.figures import Spread, count, measure, skew_seen, spread_of
 from tests.journeys.chaos.options import Options
@@ -29,6 +29,9 @@ from tests.journeys.chaos.procs import Fleet
 from tests.journeys.chaos.proxy import Proxy
 from tests.journeys.chaos.site import Site, Timeline
 from tests.journeys.chaos.slow_fsync import SlowFsync
+from tests.journeys.chaos.trials import LIMITS
+from tests.journeys.chaos.verdict import Verdict
+from tests.journeys.chaos.watch import Watch, ask
 from tests.journeys.chaos.wire import Listener, NatsListener, PostgresListener
 from tests.reach.nats_kit import NatsServer
 
@@ -63,8 +66,10 @@ async def run_chaos(folder: Path, options: Options, mutant: mutants.Mutant | Non
         faults, began = Faults(site), time.monotonic()
         report.disk, report.left_out = site.disk.kind, dict(faults.left_out)
         site.fleet.start()
-        report.verdicts.append(await _until_ended(site, faults))
+        report.verdicts += await _until_ended(site, faults, ends_early=mutant is not None)
         report.seconds = round(time.monotonic() - began, 1)
+        if mutant is not None and report.violations:
+            return report  # it is seen: what else it did is nobody's question
         await _settle(site)
         await _examine(site, report)
         if report.violations:
@@ -82,7 +87,7 @@ async def _site(folder: Path, options: Options, mutant: mutants.Mutant | None) -
     listeners, listening = list[Listener](), list[asyncio.Task[None]]()
     try:
         await server.make()
-        await _install(server.url, mutant)
+        await _install(server.url, options, mutant)
         await asyncio.to_thread(nats.start)
         parts = urlsplit(server.url)
         through = parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{await proxy.open()}", query="")
@@ -110,37 +115,43 @@ async def _site(folder: Path, options: Options, mutant: mutants.Mutant | None) -
         disk.close()
 
 
-async def _install(url: str, mutant: mutants.Mutant | None) -> None:
+async def _install(url: str, options: Options, mutant: mutants.Mutant | None) -> None:
     connection = await asyncpg.connect(url)
     try:
         await install(connection)
+        limits = json.dumps({**LIMITS, "running_max": options.running_max})
+        await connection.execute("select heliograph.set_limits('default', $1::text::jsonb)", limits)
         if mutant is not None:
             await mutants.apply(connection, mutant)
     finally:
         await connection.close()
 
 
-async def _until_ended(site: Site, faults: Faults) -> Verdict:
-    """Let the faults loose and wait for the end of every run; on return there are none, and the site is whole."""
-    problems, ended = list[str](), asyncio.Event()
+async def _until_ended(site: Site, faults: Faults, *, ends_early: bool) -> list[Verdict]:
+    """Let the faults loose and wait for the end of every run; on return there are none, and the site is whole.
+
+    ends_early: as soon as something is seen that may not be seen at any time.
+    """
+    problems, ended, watch = list[str](), asyncio.Event(), Watch(site)
     harassing = asyncio.create_task(_harass(site, faults, ended), name="faults")
     try:
         async with asyncio.timeout(site.options.limit_seconds):
-            while not (harassing.done() and harassing.exception()):
+            while not (harassing.done() and harassing.exception()) and not watch.problems:
                 site.fleet.replace_dead()
-                if await _ask(site, "select count(*) from heliograph.runs where status = 'ended'", 0):
+                if await ask(site, "select count(*) from heliograph.runs where status = 'ended'", 0):
                     ended.set()
-                if site.fleet.started_all.is_set() and await _ask(site, UNDER_WAY, 1) == 0:
+                if site.fleet.started_all.is_set() and await ask(site, UNDER_WAY, 1) == 0:
                     break
+                await watch.look(is_thorough=ends_early)
                 await asyncio.sleep(TICK_SECONDS)
     except TimeoutError:
-        left = await _ask(site, UNDER_WAY, -1)
+        left = await ask(site, UNDER_WAY, -1)
         problems.append(f"given up after {site.options.limit_seconds:g} s: {left} runs have not ended")
     harassing.cancel()
     [failure] = await asyncio.gather(harassing, return_exceptions=True)
     if isinstance(failure, Exception):
         problems.append(f"a fault could not be injected, or not taken back: {failure!r}")
-    return Verdict("every run came to its end", problems)
+    return [*watch.verdicts(), Verdict("every run came to its end", problems)]
 
 
 async def _harass(site: Site, faults: Faults, first_ended: asyncio.Event) -> None:
@@ -158,23 +169,11 @@ async def _settle(site: Site) -> None:
     """Until the last event is published, and a late zombie has had its time to do harm."""
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until:
-        if not await _ask(site, "select count(*) from heliograph.outbox where published_at is null", 1):
+        if not await ask(site, "select count(*) from heliograph.outbox where published_at is null", 1):
             break
         site.fleet.replace_dead()
         await asyncio.sleep(TICK_SECONDS)
     await asyncio.sleep(2 * site.options.lease_seconds)
-
-
-async def _ask(site: Site, query: str, otherwise: int) -> int:
-    """One number, past the proxy; `otherwise` when the server is away."""
-    try:
-        connection: Any = await asyncpg.connect(site.server.url, timeout=2)
-        try:
-            return int(await connection.fetchval(query, timeout=5))
-        finally:
-            connection.terminate()
-    except AWAY:
-        return otherwise
 
 
 async def _examine(site: Site, report: Report) -> None:
@@ -187,7 +186,8 @@ async def _examine(site: Site, report: Report) -> None:
     report.lasted = {kind: s for kind, took in timeline.seconds.items() if (s := spread_of(took)) is not None}
     async with open_runtime(Settings(database_url=site.server.url)) as runtime:
         await runtime.database.fetch("analyze")  # autovacuum may not have come to it in between two crashes
-        evidence = Evidence(site.folder / ACKNOWLEDGED, site.folder / "effects", fleet.reported, site.listeners)
+        outside = (site.folder / ACKNOWLEDGED, site.folder / GREETED, site.folder / "effects", fleet.reported)
+        evidence = Evidence(*outside, site.listeners)
         report.verdicts += await judge(runtime, evidence)
         report.latencies = await measure(runtime, fleet.deaths, timeline.ends.get("pg_stop", []))
         report.figures = {

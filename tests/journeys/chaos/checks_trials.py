@@ -1,0 +1,117 @@
+"""What must be true of the runs that go too far (trials.py), and of those that are stopped (doomed.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heliograph.runtime import Runtime
+from tests.journeys.chaos.doomed import BY_TURN
+from tests.journeys.chaos.errands import GRACE_SECONDS
+from tests.journeys.chaos.marks import read_lines
+from tests.journeys.chaos.trials import ENDINGS, LIMITS
+from tests.journeys.chaos.verdict import Verdict, told
+
+STOP_SECONDS = 0.75 * GRACE_SECONDS  # whoever is told of a stop ends by then, however often its worker dies
+
+# What may not be seen at any time, in the middle of chaos neither: of all applications
+AT_ANY_TIME: Mapping[str, str] = {
+    "a turn was tried more often than it may be": """
+        select agent_turn_id from heliograph.agent_turns where attempts >= max_attempts""",
+    "a turn was put off more often than the project allows": f"""
+        select agent_turn_id from heliograph.agent_turns where defers > {LIMITS["defers_max"]}""",
+    "a turn was delegated deeper than the project allows": f"""
+        select agent_turn_id from heliograph.agent_turns where depth > {LIMITS["depth_max"]}""",
+    "a turn has more cards than the project allows": f"""
+        select agent_turn_id from heliograph.agent_turns where card_count > {LIMITS["cards_max"]}""",
+    "an agent has more turns waiting than the project allows": f"""
+        select agent_id from heliograph.agent_turns where state = 'queued' group by 1 having count(*) > {LIMITS["queue_max"]}""",
+    "a turn waits for one that cannot begin before it ends": """
+        select p.agent_turn_id from heliograph.agent_turns p join heliograph.agent_turns c on c.parent_turn_id = p.agent_turn_id
+         where c.agent_id = p.agent_id""",
+    "an agent's turns were not begun in the order of its queue": """
+        select agent_id from (
+          select agent_id, epoch < max(epoch) over (partition by agent_id order by queue_seq rows between unbounded preceding and 1 preceding) as is_late
+            from (select t.agent_id, t.queue_seq, min(l.turn_epoch) as epoch from heliograph.agent_turns t
+                    join heliograph.leases l using (project_id, agent_id, agent_turn_id) group by 1, 2) begun) x where is_late""",
+    "a turn was owned more often than it had reasons": """
+        select t.agent_turn_id from heliograph.agent_turns t where (
+          select count(*) from heliograph.leases l where l.agent_id = t.agent_id and l.agent_turn_id = t.agent_turn_id)
+          > 1 + t.attempts + t.defers + (select count(*) from heliograph.turn_waiting_tools w
+                                          where w.agent_turn_id = t.agent_turn_id and w.kind <> 'inline' and w.state = 'resolved')""",
+    "something was said twice": """
+        select turn_id from heliograph.signal_log where name = 'agent:progress' and agent = 'teller'
+         group by turn_id, payload ->> 'message' having count(*) > 1""",
+    "a former owner spoke": """
+        select turn_id from (
+          select turn_id, attempt < max(attempt) over (partition by turn_id order by seq rows between unbounded preceding and 1 preceding) as is_former
+            from (select turn_id, seq, split_part(payload ->> 'message', ' ', 1)::integer as attempt
+                    from heliograph.signal_log where name = 'agent:progress' and agent = 'teller') said) x where is_former""",
+    "a stopped run woke somebody": """
+        select w.run_id from heliograph.signal_log w join heliograph.signal_log s using (project_id, run_id)
+          join heliograph.runs r using (project_id, run_id)
+         where r.target = 'doomed' and s.name = 'workflow:terminating' and w.name = 'agent:activated' and w.seq > s.seq""",
+    "a turn went on after it was stopped": f"""
+        select t.agent_turn_id from heliograph.agent_turns t
+          join heliograph.signals s on s.run_id = t.run_id and s.agent_turn_id = t.agent_turn_id
+         cross join lateral jsonb_array_elements(s.entries) e
+         where e ->> 'name' = 'halt' and t.finished_at > s.at + make_interval(secs => {STOP_SECONDS})""",
+}
+AFTERWARDS: Mapping[str, str] = {
+    "a result that was there before its call did not come": """
+        select run_id from heliograph.runs where target = 'trials' and state -> 'told' is distinct from '42'""",
+    "what was said was not heard each time": """
+        select r.run_id from heliograph.runs r where r.target = 'trials' and (
+          select count(*) from heliograph.signal_log s
+           where s.run_id = r.run_id and s.name = 'agent:progress' and s.agent = 'teller') is distinct from (r.state ->> 'heard')::integer""",
+    "an end by the kernel was not reacted to": """
+        select r.run_id from heliograph.runs r
+          join heliograph.agent_turns t on t.run_id = r.run_id and t.agent_id = r.run_id || '/poison'
+         where (t.outcome = 'failed') <> (r.state ? 'mourned')""",
+    "a run that was stopped did not end as canceled": f"""
+        select run_id from heliograph.runs where target = 'doomed' and (state ->> 'way')::integer <> {BY_TURN} and outcome is distinct from 'canceled'""",
+    "a turn that was stopped ended in another way": """
+        select t.agent_turn_id from heliograph.agent_turns t join heliograph.runs r using (project_id, run_id)
+          join heliograph.agent_state_head h using (project_id, agent_id)
+         where r.target = 'doomed' and t.outcome <> 'canceled'
+           and not (h.agent_name in ('listener', 'ping', 'pong') and t.outcome = 'success')""",
+}
+
+
+async def judge_trials(runtime: Runtime, greeted: Path) -> list[Verdict]:
+    return [
+        Verdict("every bound of the project and of a turn was kept", await violations(runtime.database, AT_ANY_TIME)),
+        Verdict("every trial ended as it must, and every stop was the end", await violations(runtime.database, AFTERWARDS)
+                + told("a trial ended in another way", await _strange_ends(runtime))),
+        await _greeted(runtime, greeted),
+    ]  # fmt: skip
+
+
+async def violations(database: Any, queries: Mapping[str, str]) -> list[str]:
+    """database: anything with `fetch`."""
+    return [
+        problem
+        for what, query in queries.items()
+        for problem in told(what, {r[0] for r in await database.fetch(query)})
+    ]
+
+
+async def _strange_ends(runtime: Runtime) -> list[str]:
+    ends = await runtime.database.fetch(
+        """select t.agent_turn_id, h.agent_name, t.outcome from heliograph.agent_turns t
+             join heliograph.runs r using (project_id, run_id) join heliograph.agent_state_head h using (project_id, agent_id)
+            where r.target = 'trials'"""
+    )
+    return [f"{name} {turn_id} {outcome}" for turn_id, name, outcome in ends if outcome not in ENDINGS.get(name, ())]
+
+
+async def _greeted(runtime: Runtime, path: Path) -> Verdict:
+    """A message that was acknowledged is a turn, and the same message twice is one."""
+    sent = set(read_lines(path))
+    turns = [row[0] for row in await runtime.database.fetch(
+        """select t.agent_turn_id from heliograph.agent_turns t join heliograph.runs r using (project_id, run_id)
+            where t.agent_id = r.run_id || '/guest' and r.state ->> 'greeted' = 'hello'""")]  # fmt: skip
+    problems = told("an acknowledged message was not answered", sent - set(turns))
+    problems += told("a message became two turns", {turn for turn in turns if not turn.startswith("turn_guest_")})
+    return Verdict("every acknowledged message was answered, once", problems, f"{len(sent)} messages")

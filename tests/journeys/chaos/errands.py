@@ -1,0 +1,98 @@
+"""What clients do with a run beside starting it: send it messages, and stop it.
+
+Every fourth run is one of trials.py and gets a message twice; every fourth is one of doomed.py and is stopped, in one of
+four ways. Each errand may be broken off at any point and done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from heliograph import Client
+from heliograph.errors import Refused, StoreUnavailable
+from heliograph.reactive.workflow import Workflow
+from heliograph.runtime import Runtime
+from tests.journeys.chaos import doomed, trials, workload
+from tests.journeys.chaos.marks import append_line, chance_of
+
+RETRY_SECONDS = 0.2
+GRACE_SECONDS = 60.0  # of a stop that is not at once: longer than any fault, so that who is told ends before
+GREETED = "greeted"  # the file with the turns of messages that were acknowledged
+GREETING = "hello"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """serve: what is done with the run once it is started."""
+
+    run_id: str
+    workflow: Workflow
+    state: Mapping[str, Any]
+    serve: Callable[[Runtime, str, Path], Awaitable[None]]
+
+
+def errand_of(n: int) -> Errand:
+    if n % 4 == 1:
+        return Errand(f"run_trial_{n}", trials.app.workflow, {}, _greet)
+    if n % 4 == 3:
+        return Errand(f"run_doomed_{n}", doomed.app.workflow, {"way": n // 4 % 4}, _stop)
+    return Errand(workload.run_id_of(n), workload.app.workflow, workload.initial_state(n), _leave_alone)
+
+
+async def _leave_alone(_runtime: Runtime, _run_id: str, _folder: Path) -> None: ...
+
+
+async def _greet(runtime: Runtime, run_id: str, folder: Path) -> None:
+    """The same message twice; a run that has ended takes none."""
+    client, turn_id = Client.on(runtime), f"turn_guest_{run_id}"
+    for _ in range(2):
+        try:
+            await _until_answered(lambda: client.enqueue(run_id, "guest", {"text": GREETING}, turn_id=turn_id))
+        except Refused as refused:
+            if refused.code != "run_ended":
+                raise
+            return
+        append_line(folder / GREETED, turn_id)
+
+
+async def _stop(runtime: Runtime, run_id: str, _folder: Path) -> None:
+    """In the middle of its work, or before it has begun."""
+    client, way = Client.on(runtime), workload.number_of(run_id) // 4 % 4
+    await asyncio.sleep(0.2 + chance_of(run_id))
+    if way == doomed.BY_RUN:
+        await _until_answered(lambda: client.stop_run(run_id, grace_seconds=GRACE_SECONDS))
+    elif way == doomed.BY_RUN_NOW:
+        await _until_answered(lambda: client.stop_run(run_id, now=True))
+    elif way == doomed.BY_SQL:
+        item = json.dumps([{"run_id": run_id, "mode": "graceful", "grace_seconds": GRACE_SECONDS}])
+        statement = "select heliograph.stop_runs('default', $1::text::jsonb, clock_timestamp())"
+        await _until_answered(lambda: runtime.database.fetch(statement, item))
+    else:
+        await _stop_turns(runtime, client, run_id)
+
+
+async def _stop_turns(runtime: Runtime, client: Client, run_id: str) -> None:
+    """The boss at once, and again, which changes nothing; the deaf one soon, and later, which does not put it off."""
+    statement = """select h.agent_name, t.agent_turn_id from heliograph.agent_turns t
+                     join heliograph.agent_state_head h using (project_id, agent_id)
+                    where t.run_id = $1 and h.agent_name in ('boss', 'deaf')"""
+    turns = {row[0]: row[1] for row in await _until_answered(lambda: runtime.database.fetch(statement, run_id))}
+    for _ in range(2):
+        await _until_answered(lambda: client.stop_turn(turns["boss"], now=True))
+    for grace in (0.5, GRACE_SECONDS):
+        await _until_answered(lambda seconds=grace: client.stop_turn(turns["deaf"], grace_seconds=seconds))  # type: ignore[misc]
+
+
+async def _until_answered(ask: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await ask()
+        except StoreUnavailable:
+            await asyncio.sleep(RETRY_SECONDS)

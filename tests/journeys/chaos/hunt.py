@@ -1,0 +1,64 @@
+"""Mutants of the kernel one after another, and a table of what saw each."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.journeys.chaos.mutants import MUTANTS, UNSEEN, Mutant
+from tests.journeys.chaos.options import Options
+from tests.journeys.chaos.run import Report, run_chaos
+
+WIDTH = 110
+
+
+def hunt(names: Sequence[str], options: Options) -> int:
+    """Prints a row for each as it comes; 1 when one went unseen that can be seen, or the whole kernel did not hold."""
+    print(f"{'mutant':<25} {'rule':<14} {'s':>4}  seen by")
+    report, seconds = _run(None, options)
+    print(_row("none", "", seconds, _first(report) or "nothing: the kernel as it is holds"))
+    missed = ["none"] if report.violations else []
+    for name in names:
+        report, seconds = _run(MUTANTS[name], options)
+        seen = _first(report)
+        if seen is None and name not in UNSEEN:
+            missed.append(name)
+        seen = seen or (f"cannot be: {UNSEEN[name]}" if name in UNSEEN else "NOT SEEN")
+        print(_row(name, MUTANTS[name].rule, seconds, seen), flush=True)
+    print(
+        f"{len(names)} mutants; " + (f"wrong: {', '.join(missed)}" if missed else "each is seen, or is known not to be")
+    )
+    return 1 if missed else 0
+
+
+def told_mutant(mutant: Mutant, report: Report) -> int:
+    if report.violations:
+        print(f"mutant {mutant.name} ({mutant.rule}) was caught")
+        return 0
+    print(f"mutant {mutant.name} ({mutant.rule}) was NOT caught: {UNSEEN.get(mutant.name, 'and should be')}")
+    return 0 if mutant.name in UNSEEN else 1
+
+
+def _run(mutant: Mutant | None, options: Options) -> tuple[Report, float]:
+    folder, began = Path(tempfile.mkdtemp(prefix="heliograph-chaos-")), time.monotonic()
+    try:
+        report = asyncio.run(run_chaos(folder, options, mutant))
+    finally:
+        shutil.rmtree(folder)
+    return report, time.monotonic() - began
+
+
+def _first(report: Report) -> str | None:
+    """The first violation, and how many claims were violated."""
+    if not report.violations:
+        return None
+    more = sum(bool(verdict.problems) for verdict in report.verdicts) - 1
+    return report.violations[0] + (f" (and {more} more claims)" if more else "")
+
+
+def _row(name: str, rule: str, seconds: float, seen: str) -> str:
+    return f"{name:<25} {rule:<14} {seconds:>4.0f}  {seen[:WIDTH]}"

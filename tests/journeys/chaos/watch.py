@@ -1,0 +1,59 @@
+"""What can be seen while it lasts: that no more turns are at work than may be, and, for mutants, whether one is seen yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import asyncpg
+
+from tests.journeys.chaos.away import AWAY
+from tests.journeys.chaos.checks_trials import AT_ANY_TIME, violations
+from tests.journeys.chaos.site import Site
+from tests.journeys.chaos.verdict import Verdict
+
+THOROUGH_SECONDS = 1.5
+AT_WORK = "select count(*) from heliograph.agent_state_head where status = 'running'"
+
+T = TypeVar("T")
+
+
+class Watch:
+    """problems: what was seen by a thorough look that may not be seen at any time."""
+
+    def __init__(self, site: Site):
+        self._site = site
+        self._most = 0
+        self._next = 0.0
+        self.problems: list[str] = []
+
+    async def look(self, *, is_thorough: bool) -> None:
+        self._most = max(self._most, await ask(self._site, AT_WORK, 0))
+        if is_thorough and time.monotonic() >= self._next:
+            self.problems = await _past_proxy(self._site, lambda c: violations(c, AT_ANY_TIME), [])
+            self._next = time.monotonic() + THOROUGH_SECONDS
+
+    def verdicts(self) -> list[Verdict]:
+        limit = self._site.options.running_max
+        problems = [f"too many turns at work: {self._most} at a time"] if self._most > limit else []
+        return [
+            Verdict(f"at most {limit} turns were at work at a time", problems, f"{self._most} seen"),
+            *([Verdict("nothing was seen that may not be at any time", self.problems)] if self.problems else []),
+        ]
+
+
+async def ask(site: Site, query: str, otherwise: int) -> int:
+    """One number, past the proxy; `otherwise` when the server is away."""
+    return await _past_proxy(site, lambda connection: connection.fetchval(query, timeout=5), otherwise)
+
+
+async def _past_proxy(site: Site, read: Callable[[Any], Awaitable[T]], otherwise: T) -> T:
+    try:
+        connection: Any = await asyncpg.connect(site.server.url, timeout=2)
+        try:
+            return await read(connection)
+        finally:
+            connection.terminate()
+    except AWAY:
+        return otherwise
