@@ -7,7 +7,7 @@ ask the database, by the product's doctor and by queries of our own, so that one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import msgspec
 
 from heliograph.runtime import Runtime
 from heliograph.signals.trace import check_trace
+from tests.journeys.chaos.ageing import PROJECT
 from tests.journeys.chaos.checks_trials import judge_trials
 from tests.journeys.chaos.marks import read_lines
 from tests.journeys.chaos.trials import ORACLE
@@ -74,28 +75,32 @@ async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
     waits = await runtime.database.fetch(f"select * from heliograph.turn_waiting_tools where tool <> '{ORACLE}'")
     found = await runtime.database.fetch("select * from heliograph.runs")
     peaceful = [run for run in found if run["target"] == "chaos"]
-    doctor = await runtime.world.call("doctor", "default", True)
+    doctor = [found for project in ("default", PROJECT) for found in await runtime.world.call("doctor", project, True)]
+    gone = {row[0]: row[1] for row in await runtime.database.fetch("select id, outcome from heliograph.pruned")}
     return [
-        _acknowledged(evidence.acknowledged, found),
-        *(_heard(listener, turns) for listener in evidence.listeners),
+        _acknowledged(evidence.acknowledged, found, gone),
+        *(_heard(listener, turns, gone) for listener in evidence.listeners),
         *_effects(evidence.effects, turns, waits),
         _reports(evidence.reported),
         Verdict("the doctor finds nothing", told_each(f"{p['check']}: {p['subject']}" for p in doctor)),
         await _turns(runtime),
         await _runs(runtime, peaceful, turns, waits),
-        await _logs(runtime, found),
+        await _logs(runtime, [run for run in found if run["project_id"] != PROJECT]),
+        _forgotten(found, gone),
         *await judge_trials(runtime, evidence.greeted),
         await _deadlocks(runtime),
     ]
 
 
-def _acknowledged(path: Path, runs: list[Any]) -> Verdict:
+def _acknowledged(path: Path, runs: list[Any], gone: Mapping[str, str]) -> Verdict:
     started, found = set(read_lines(path)), {row["run_id"] for row in runs}
-    problems = told("an acknowledged run is gone", started - found)
+    problems = told(
+        "an acknowledged run is gone", {run_id for run_id in started - found if f"run:{run_id}" not in gone}
+    )
     return Verdict("E1 every acknowledged start is in the database", problems, f"{len(started)} starts")
 
 
-def _heard(listener: Listener, turns: list[Any]) -> Verdict:
+def _heard(listener: Listener, turns: list[Any], gone: Mapping[str, str]) -> Verdict:
     keys = {f"evt:{turn['agent_turn_id']}": turn for turn in turns}
     missing = [keys[key] for key in keys.keys() - listener.heard.keys()]
     # told at some moment between its end and the mark; only then may it have been told to nobody
@@ -103,7 +108,8 @@ def _heard(listener: Listener, turns: list[Any]) -> Verdict:
     lost = {turn["agent_turn_id"] for turn in missing} - {turn["agent_turn_id"] for turn in excused}
     twice = sum(times > 1 for times in listener.heard.values())
     problems = told("a task event was never heard", lost)
-    problems += told("a task event of no turn was heard", listener.heard.keys() - keys.keys())
+    known = keys.keys() | {f"evt:{each.removeprefix('turn:')}" for each in gone}
+    problems += told("a task event of no turn was heard", listener.heard.keys() - known)
     return Verdict(f"E2 every ended turn was told on {listener.name}", problems,
                    f"{len(listener.heard)} heard, {twice} more than once, {len(excused)} told while the ear was away")  # fmt: skip
 
@@ -184,6 +190,18 @@ async def _logs(runtime: Runtime, runs: list[Any]) -> Verdict:
         run_id = row["run_id"]
         problems += [f"{run_id}: {problem}" for problem in check_trace(await runtime.reader.all_signals(run_id))]
     return Verdict("every run's log is a trace that may be", problems)
+
+
+def _forgotten(runs: list[Any], gone: Mapping[str, str]) -> Verdict:
+    """Of what is pruned while it goes on, all goes well, and all goes in the end."""
+    ended = {each: outcome for each, outcome in gone.items() if each.startswith("run:")}
+    problems = told(
+        "a run is left that should be forgotten", {run["run_id"] for run in runs if run["project_id"] == PROJECT}
+    )
+    problems += told(
+        "a run that was pruned went wrong", {each for each, outcome in ended.items() if outcome != "success"}
+    )
+    return Verdict("pruning takes what is over, and nothing that is needed", problems, f"{len(ended)} runs")
 
 
 async def _deadlocks(runtime: Runtime) -> Verdict:

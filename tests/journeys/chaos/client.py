@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from heliograph.errors import StoreUnavailable
@@ -28,15 +29,13 @@ async def main(numbers: range, pause_seconds: float, open_max: int, folder: Path
     async with open_runtime() as runtime, asyncio.TaskGroup() as beside:
         for errand in map(errand_of, numbers):
             if errand.run_id not in done:
-                while not await start(runtime, errand, open_max):
+                while (folder / ENOUGH).exists() or not await start(runtime, errand, open_max):
                     if (folder / ENOUGH).exists():
-                        return
+                        return  # those beside are waited for
                     await asyncio.sleep(RETRY_SECONDS)
                 append_line(folder / ACKNOWLEDGED, errand.run_id)
             if errand.run_id not in served:
                 beside.create_task(serve(runtime, errand, folder))
-            if (folder / ENOUGH).exists():
-                return
             if errand.run_id not in done:
                 await asyncio.sleep(pause_seconds)
 
@@ -49,6 +48,8 @@ async def start(runtime: Runtime, errand: Errand, open_max: int) -> bool:
         )
         if under_way >= open_max:
             return False
+        if errand.project is not None:
+            runtime = Runtime(replace(runtime.settings, project=errand.project), runtime.database, runtime.world)
         await runtime.start(errand.workflow, errand.state, errand.run_id)
     except StoreUnavailable:
         return False

@@ -4,7 +4,7 @@ BY_RUN and BY_SQL runs are stopped whole, BY_TURN runs turn by turn, so that who
 
 stubborn:  works in its worker, which has to be told
 pacer:     works and waits in turn, so that a stop meets it at every place
-chatter:   delegates again and again: a run that is being stopped refuses that
+chatters:  delegate again and again: a run that is being stopped refuses that
 ping pong: wake each other
 boss:      waits for hand, which works in a worker
 deaf:      does not listen when it is told to stop, and is ended when its time is up
@@ -19,6 +19,7 @@ from heliograph import Context, Delegation, Heliograph
 
 BY_RUN, BY_RUN_NOW, BY_SQL, BY_TURN = range(4)  # the ways of a run, as in state["way"]
 FOR_EVER = 900.0
+CHATTERS = ("chatter", "gossip", "rumour")
 ROUNDS = 2_000  # more than the time that a stop may take
 
 app = Heliograph("doomed", max_activations=100_000)
@@ -44,10 +45,15 @@ async def pacer(ctx: Context) -> None:
         await ctx.pause(0.05)
 
 
-@app.agent(activate_on=["workflow:start"], when=is_stopped_whole, max_attempts=100)
-async def chatter(ctx: Context) -> None:
-    for _ in range(ROUNDS):
-        await ctx.delegates([Delegation("listener")])
+def add_chatter(name: str) -> None:
+    @app.agent(name=name, activate_on=["workflow:start"], when=is_stopped_whole, max_attempts=100)
+    async def chatter(ctx: Context) -> None:
+        for _ in range(ROUNDS):
+            await ctx.delegates([Delegation("listener")])
+
+
+for each in CHATTERS:
+    add_chatter(each)
 
 
 @app.agent(on_request=True, max_attempts=100)

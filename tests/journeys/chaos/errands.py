@@ -1,7 +1,8 @@
-"""What clients do with a run beside starting it: send it messages, and stop it.
+"""What clients do with a run beside starting it: send it messages, stop it, forget it.
 
-Every fourth run is one of trials.py and gets a message twice; every fourth is one of doomed.py and is stopped, in one of
-four ways. Each errand may be broken off at any point and done again.
+Of eight runs, two are of trials.py and get a message twice; two are of doomed.py and are stopped, in one of four ways;
+one is of ageing.py and is pruned, from its first turn to its last; the others are left alone. Each errand may be broken
+off at any point and done again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from heliograph import Client
 from heliograph.errors import Refused, StoreUnavailable
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime
-from tests.journeys.chaos import doomed, trials, workload
+from tests.journeys.chaos import ageing, doomed, trials, workload
 from tests.journeys.chaos.marks import append_line, chance_of
 
 RETRY_SECONDS = 0.2
@@ -30,12 +31,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """serve: what is done with the run once it is started."""
+    """serve: what is done with the run once it is started. project: None for the one that all others are in."""
 
     run_id: str
     workflow: Workflow
     state: Mapping[str, Any]
     serve: Callable[[Runtime, str, Path], Awaitable[None]]
+    project: str | None = None
 
 
 def errand_of(n: int) -> Errand:
@@ -43,6 +45,8 @@ def errand_of(n: int) -> Errand:
         return Errand(f"run_trial_{n}", trials.app.workflow, {}, _greet)
     if n % 4 == 3:
         return Errand(f"run_doomed_{n}", doomed.app.workflow, {"way": n // 4 % 4}, _stop)
+    if n % 8 == 2:
+        return Errand(f"run_aged_{n}", ageing.app.workflow, {}, _forget, ageing.PROJECT)
     return Errand(workload.run_id_of(n), workload.app.workflow, workload.initial_state(n), _leave_alone)
 
 
@@ -88,6 +92,14 @@ async def _stop_turns(runtime: Runtime, client: Client, run_id: str) -> None:
         await _until_answered(lambda: client.stop_turn(turns["boss"], now=True))
     for grace in (0.5, GRACE_SECONDS):
         await _until_answered(lambda seconds=grace: client.stop_turn(turns["deaf"], grace_seconds=seconds))  # type: ignore[misc]
+
+
+async def _forget(runtime: Runtime, run_id: str, _folder: Path) -> None:
+    """Until there is nothing left of it."""
+    is_left = "select count(*) from heliograph.runs where project_id = $1 and run_id = $2"
+    while (await _until_answered(lambda: runtime.database.fetch(is_left, ageing.PROJECT, run_id)))[0][0]:
+        await _until_answered(lambda: runtime.database.fetch(ageing.PRUNE))
+        await asyncio.sleep(0.3)
 
 
 async def _until_answered(ask: Callable[[], Awaitable[T]]) -> T:

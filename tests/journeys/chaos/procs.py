@@ -19,13 +19,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.journeys.chaos.ageing import PROJECT
 from tests.journeys.chaos.options import Options
 
 ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 40.0
 AT_WORK_SHARE = 0.8
 WORKER, CLIENT, TOOL = "worker", "client", "tool"
-APPLICATIONS = [f"tests.journeys.chaos.{module}:app" for module in ("workload", "trials", "doomed")]
+APPLICATIONS = [f"tests.journeys.chaos.{module}:app" for module in ("workload", "trials", "doomed", "ageing")]
 TOOL_WAYS = ("client", "wire")  # see tools.py
 
 
@@ -167,7 +168,7 @@ class Fleet:
 
     def _worker(self, name: str) -> list[str]:
         options = self.options
-        return ["-m", "tests.journeys.chaos.skewed", "worker", *APPLICATIONS, "--json",
+        return ["-m", "tests.journeys.chaos.skewed", "worker", *APPLICATIONS, "--project", "default", "--project", PROJECT, "--json",
                 "--name", name, "--lease", f"{options.lease_seconds}", "--concurrency", f"{options.concurrency}"]  # fmt: skip
 
     def _client(self, number: int) -> Callable[[str], list[str]]:

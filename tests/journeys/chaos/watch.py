@@ -14,7 +14,7 @@ from tests.journeys.chaos.site import Site
 from tests.journeys.chaos.verdict import Verdict
 
 THOROUGH_SECONDS = 1.5
-AT_WORK = "select count(*) from heliograph.agent_state_head where status = 'running'"
+AT_WORK = "select count(*) from heliograph.agent_state_head where status = 'running' and project_id = 'default'"
 
 T = TypeVar("T")
 
