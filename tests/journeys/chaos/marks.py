@@ -1,4 +1,7 @@
-"""Marks in files: what really happened, whatever any table says of it, and dice that fall the same way each time."""
+"""Marks in files: what really happened, whatever any table says of it, and dice that fall the same way each time.
+
+How many are slow (CHAOS_SLOW percent), and around what (CHAOS_LEASE seconds), the environment says.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ import zlib
 from pathlib import Path
 
 from heliograph import Context
+
+LEASE_SECONDS = float(os.environ.get("CHAOS_LEASE", "1"))
+SLOW_PERCENT = int(os.environ.get("CHAOS_SLOW", "6"))
 
 
 def append_line(path: Path | str, line: str) -> None:
@@ -34,3 +40,7 @@ def chance(ctx: Context, what: str) -> float:
 
 def chance_of(text: str) -> float:
     return zlib.crc32(text.encode()) % 1000 / 1000
+
+
+def is_slow(ctx: Context, what: str = "slow") -> bool:
+    return chance(ctx, what) * 100 < SLOW_PERCENT

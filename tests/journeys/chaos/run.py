@@ -136,7 +136,7 @@ async def _until_ended(site: Site, faults: Faults, *, ends_early: bool) -> list[
     harassing = asyncio.create_task(_harass(site, faults, ended), name="faults")
     try:
         async with asyncio.timeout(site.options.limit_seconds):
-            while not (harassing.done() and harassing.exception()) and not watch.problems:
+            while not (harassing.done() and harassing.exception()) and not (ends_early and watch.has_seen):
                 site.fleet.replace_dead()
                 if await ask(site, "select count(*) from heliograph.runs where status = 'ended'", 0):
                     ended.set()

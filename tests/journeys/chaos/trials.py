@@ -25,8 +25,7 @@ import asyncpg
 
 from heliograph import Call, Context, Delegation, Heliograph, HeliographError
 from tests.journeys.chaos.away import AWAY
-from tests.journeys.chaos.marks import chance
-from tests.journeys.chaos.workload import LEASE_SECONDS, SLOW_PERCENT
+from tests.journeys.chaos.marks import LEASE_SECONDS, is_slow
 
 LIMITS: Mapping[str, int] = {"depth_max": 3, "defers_max": 3, "queue_max": 20, "cards_max": 12}
 ORACLE, NOBODY = "oracle", "nobody"  # a tool that answers before it is asked, and one that never does
@@ -53,11 +52,6 @@ ENDINGS: Mapping[str, frozenset[str]] = {
 }
 
 app = Heliograph("trials", reducers={"heard": lambda old, new: (old or 0) + new})
-
-
-def is_slow(ctx: Context) -> bool:
-    """In as many runs as the agents of workload.py are slow in."""
-    return chance(ctx, "slow") * 100 < SLOW_PERCENT
 
 
 # ── Those who are ended ──

@@ -7,10 +7,11 @@ lead:  a child turn, a pause, and being put off once
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from heliograph import Call, Context, Heliograph, StepInDoubt, ToolTimedOut
-from tests.journeys.chaos.marks import append_mark, chance
+from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, chance, is_slow
 
 PRICE, STOCK, COURIER = "price", "stock", "courier"
 TOOL_SECONDS = 120.0  # longer than any fault: what a tool reports must get here
@@ -61,6 +62,8 @@ def add_waiting_agents(app: Heliograph) -> None:
 
 async def charge(ctx: Context) -> str:
     append_mark("charge", ctx.turn_id, f"{ctx.attempt}")
+    if is_slow(ctx, "charges") and ctx.attempt == 1:
+        time.sleep(1.8 * LEASE_SECONDS)  # noqa: ASYNC251  who has the turn next must not do it again
     await ctx.sleep(0.02 * chance(ctx, "charge"))
     return "charged"
 

@@ -20,26 +20,31 @@ T = TypeVar("T")
 
 
 class Watch:
-    """problems: what was seen by a thorough look that may not be seen at any time."""
+    """What was seen so far; a thorough look asks all that can be asked at any time."""
 
     def __init__(self, site: Site):
         self._site = site
+        self._limit = site.options.running_max
         self._most = 0
         self._next = 0.0
-        self.problems: list[str] = []
+        self._problems: list[str] = []
 
     async def look(self, *, is_thorough: bool) -> None:
         self._most = max(self._most, await ask(self._site, AT_WORK, 0))
         if is_thorough and time.monotonic() >= self._next:
-            self.problems = await _past_proxy(self._site, lambda c: violations(c, AT_ANY_TIME), [])
+            self._problems = await _past_proxy(self._site, lambda c: violations(c, AT_ANY_TIME), [])
             self._next = time.monotonic() + THOROUGH_SECONDS
 
+    @property
+    def has_seen(self) -> bool:
+        """Whether something is wrong already."""
+        return self._most > self._limit or bool(self._problems)
+
     def verdicts(self) -> list[Verdict]:
-        limit = self._site.options.running_max
-        problems = [f"too many turns at work: {self._most} at a time"] if self._most > limit else []
+        crowded = [f"too many turns at work: {self._most} at a time"] if self._most > self._limit else []
         return [
-            Verdict(f"at most {limit} turns were at work at a time", problems, f"{self._most} seen"),
-            *([Verdict("nothing was seen that may not be at any time", self.problems)] if self.problems else []),
+            Verdict(f"at most {self._limit} turns were at work at a time", crowded, f"{self._most} seen"),
+            *([Verdict("nothing was seen that may not be at any time", self._problems)] if self._problems else []),
         ]
 
 

@@ -8,16 +8,13 @@ lease (CHAOS_LEASE seconds) in CHAOS_SLOW percent of the cases, so that workers 
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
 from heliograph import Context, Heliograph, ModelRequest, ScriptedModel
-from tests.journeys.chaos.marks import append_mark, chance
+from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, chance, is_slow
 from tests.journeys.chaos.waiting import WAITING, add_waiting_agents, expected_of_waiting
 
-LEASE_SECONDS = float(os.environ.get("CHAOS_LEASE", "1"))
-SLOW_PERCENT = int(os.environ.get("CHAOS_SLOW", "6"))
 CRITICS = ("claims", "prose", "structure")
 
 
@@ -30,7 +27,7 @@ app = Heliograph("chaos", reducers={"found": merged})
 
 async def think(ctx: Context) -> None:
     """A few milliseconds; in some runs around one lease, with the heart beating or (a blocked loop) without."""
-    if chance(ctx, "slow") * 100 >= SLOW_PERCENT:
+    if not is_slow(ctx):
         await ctx.sleep(0.002 + 0.03 * chance(ctx, "pause"))
     elif chance(ctx, "blocks") < 0.5 and ctx.attempt <= 3:  # for ever would be for ever: it loses the turn each time
         time.sleep(LEASE_SECONDS * (0.4 + 1.2 * chance(ctx, "pause")))  # noqa: ASYNC251  the heart stops: that is the point
