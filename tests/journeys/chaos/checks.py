@@ -17,7 +17,7 @@ import msgspec
 from heliograph.runtime import Runtime
 from heliograph.signals.trace import check_trace
 from tests.journeys.chaos.ageing import PROJECT
-from tests.journeys.chaos.checks_trials import judge_trials
+from tests.journeys.chaos.checks_trials import judge_trials, violations
 from tests.journeys.chaos.marks import read_lines
 from tests.journeys.chaos.trials import ORACLE
 from tests.journeys.chaos.verdict import Verdict, told, told_each
@@ -28,21 +28,21 @@ from tests.journeys.chaos.workload import expected_state, number_of
 # What a tool may be answered. late: after the timeout; turn_done: after the turn has ended
 _KNOWN = ("duplicate", "late", "turn_done")
 ANSWERS = {"true": ("applied", *_KNOWN), "again": _KNOWN, "forged": ("bad_token", "bad_signature", *_KNOWN)}
+# What may not be seen of a turn at any time
 TURN_CHECKS = {
-    "a turn is not done": "select agent_turn_id from heliograph.agent_turns where state <> 'done'",
     "a turn has no deliverable, or two": """
-        select agent_turn_id from heliograph.agent_turns where (
+        select agent_turn_id from heliograph.agent_turns where state = 'done' and (
           select count(*) from heliograph.cards c
            where c.agent_turn_id = agent_turns.agent_turn_id and c.kind = 'task.deliverable') <> 1""",
     "a turn has no task event, or two": """
-        select agent_turn_id from heliograph.agent_turns where (
+        select agent_turn_id from heliograph.agent_turns where state = 'done' and (
           select count(*) from heliograph.outbox o
            where o.agent_turn_id = agent_turns.agent_turn_id and o.kind = 'task_event') <> 1""",
     "a turn ended twice in the log, or not at all": """
         select agent_turn_id from heliograph.agent_turns t left join (
           select turn_id as agent_turn_id, count(*) as ends from heliograph.signal_log
            where name in ('agent:completed', 'agent:failed') group by turn_id) s using (agent_turn_id)
-         where coalesce(s.ends, 0) <> 1""",
+         where t.state = 'done' and coalesce(s.ends, 0) <> 1""",
     "a deliverable was written by a former owner": """
         select agent_turn_id from heliograph.agent_turns t join heliograph.cards c using (agent_turn_id)
          where t.outcome = 'success' and c.kind = 'task.deliverable' and c.turn_epoch <> (
@@ -50,6 +50,7 @@ TURN_CHECKS = {
     "a signal woke an agent twice": """
         select min(agent_turn_id) from heliograph.agent_turns group by agent_id, cause_seq having count(*) > 1""",
 }
+NOT_DONE = "select agent_turn_id from heliograph.agent_turns where state <> 'done'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +154,7 @@ def _reports(path: Path) -> Verdict:
 
 
 async def _turns(runtime: Runtime) -> Verdict:
-    problems = []
-    for what, query in TURN_CHECKS.items():
-        problems += told(what, [row[0] for row in await runtime.database.fetch(query)])
+    problems = await violations(runtime.database, {"a turn is not done": NOT_DONE, **TURN_CHECKS})
     return Verdict("every turn ended once, by its last owner", problems)
 
 

@@ -42,5 +42,6 @@ def chance_of(text: str) -> float:
     return zlib.crc32(text.encode()) % 1000 / 1000
 
 
-def is_slow(ctx: Context, what: str = "slow") -> bool:
-    return chance(ctx, what) * 100 < SLOW_PERCENT
+def is_slow(ctx: Context, what: str = "slow", times: float = 1.0) -> bool:
+    """times: more often than others."""
+    return chance(ctx, what) * 100 < times * SLOW_PERCENT

@@ -62,7 +62,7 @@ def add_waiting_agents(app: Heliograph) -> None:
 
 async def charge(ctx: Context) -> str:
     append_mark("charge", ctx.turn_id, f"{ctx.attempt}")
-    if is_slow(ctx, "charges") and ctx.attempt == 1:
+    if is_slow(ctx, "charges", times=2) and ctx.attempt == 1:
         time.sleep(1.8 * LEASE_SECONDS)  # noqa: ASYNC251  who has the turn next must not do it again
     await ctx.sleep(0.02 * chance(ctx, "charge"))
     return "charged"

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from tests.journeys.chaos.away import AWAY
+from tests.journeys.chaos.checks import TURN_CHECKS
 from tests.journeys.chaos.checks_trials import AT_ANY_TIME, violations
 from tests.journeys.chaos.site import Site
 from tests.journeys.chaos.verdict import Verdict
@@ -32,7 +33,7 @@ class Watch:
     async def look(self, *, is_thorough: bool) -> None:
         self._most = max(self._most, await ask(self._site, AT_WORK, 0))
         if is_thorough and time.monotonic() >= self._next:
-            self._problems = await _past_proxy(self._site, lambda c: violations(c, AT_ANY_TIME), [])
+            self._problems = await _past_proxy(self._site, lambda c: violations(c, {**TURN_CHECKS, **AT_ANY_TIME}), [])
             self._next = time.monotonic() + THOROUGH_SECONDS
 
     @property
