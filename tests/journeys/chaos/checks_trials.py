@@ -41,13 +41,13 @@ AT_ANY_TIME: Mapping[str, str] = {
           > 1 + t.attempts + t.defers + (select count(*) from heliograph.turn_waiting_tools w
                                           where w.agent_turn_id = t.agent_turn_id and w.kind <> 'inline' and w.state = 'resolved')""",
     "something was said twice": """
-        select turn_id from heliograph.signal_log where name = 'agent:progress' and agent = 'teller'
+        select turn_id from heliograph.signal_log where name = 'agent:progress' and agent in ('teller', 'babbler')
          group by turn_id, payload ->> 'message' having count(*) > 1""",
     "a former owner spoke": """
         select turn_id from (
           select turn_id, attempt < max(attempt) over (partition by turn_id order by seq rows between unbounded preceding and 1 preceding) as is_former
             from (select turn_id, seq, split_part(payload ->> 'message', ' ', 1)::integer as attempt
-                    from heliograph.signal_log where name = 'agent:progress' and agent = 'teller') said) x where is_former""",
+                    from heliograph.signal_log where name = 'agent:progress' and agent in ('teller', 'babbler')) said) x where is_former""",
     "a stopped run woke somebody": """
         select w.run_id from heliograph.signal_log w join heliograph.signal_log s using (project_id, run_id)
           join heliograph.runs r using (project_id, run_id)

@@ -146,7 +146,8 @@ async def _until_ended(site: Site, faults: Faults, *, ends_early: bool) -> list[
                 await asyncio.sleep(TICK_SECONDS)
     except TimeoutError:
         left = await ask(site, UNDER_WAY, -1)
-        problems.append(f"given up after {site.options.limit_seconds:g} s: {left} runs have not ended")
+        clients = "" if site.fleet.started_all.is_set() else ", and clients are not done"
+        problems.append(f"given up after {site.options.limit_seconds:g} s: {left} runs have not ended{clients}")
     harassing.cancel()
     [failure] = await asyncio.gather(harassing, return_exceptions=True)
     if isinstance(failure, Exception):

@@ -8,6 +8,7 @@ mirror:  its child delegates to itself, and would wait for its own end
 crowd:   asks one agent for more turns at once than may wait for one
 hoarder: opens more calls, and so writes more cards, than a turn may have
 teller:  says several things, each of which wakes clerk: so clerk has a queue, and an order
+babbler: says something all the time, and so is cut short in the middle of it
 early:   has the result of a call reported before it makes the call
 guest:   gets a message from outside, which the client sends twice (errands.py)
 
@@ -47,6 +48,7 @@ ENDINGS: Mapping[str, frozenset[str]] = {
     "hoarder": frozenset({"failed"}),
     "teller": frozenset({"success"}),
     "clerk": frozenset({"success"}),
+    "babbler": frozenset({"success"}),
     "early": frozenset({"success"}),
     "guest": frozenset({"success"}),
 }
@@ -149,6 +151,13 @@ async def teller(ctx: Context) -> None:
 async def clerk(ctx: Context) -> int:
     await ctx.sleep(0.12)
     return 1
+
+
+@app.agent(activate_on=["workflow:start"], max_attempts=100)
+async def babbler(ctx: Context) -> None:
+    for n in range(40):
+        ctx.progress(n / 40, f"{ctx.attempt} {n}")
+        await ctx.sleep(0.05)
 
 
 @app.agent(activate_on=["workflow:start"], updates="told", max_attempts=100)
