@@ -18,7 +18,10 @@ SHORT = Options(
 LEAST = {"kill_worker": 6, "kill_client": 1, "freeze": 3, "cut": 2, "hole": 1, "pg_stop": 1, "nats_down": 1}
 
 
-@pytest.mark.proves("K1", "K6", "K7", "K14", "K20", "K24", "K25", "K26", "L0-01", "L0-07", "L0-111", "G-60", "G-61")
+@pytest.mark.proves(
+    "K1", "K6", "K7", "K12", "K14", "K19", "K20", "K24", "K25", "K26", "L0-01", "L0-06", "L0-07", "L0-34"
+)
+@pytest.mark.proves("L0-64", "L0-111", "L0-112", "G-60", "G-61", "G-74", "S11")
 @pytest.mark.timeout(110)
 async def test_processes_that_are_killed_frozen_cut_off_and_misled_lose_nothing_and_do_nothing_twice(
     tmp_path: Path,

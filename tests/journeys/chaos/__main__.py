@@ -29,6 +29,7 @@ from tests.journeys.chaos.verdict import Verdict
 
 def main() -> int:
     arguments = _parser().parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
     signal.signal(
         signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT)
     )  # asyncio takes everything down for it

@@ -60,7 +60,7 @@ class Gate:
 
 GATES: Mapping[str, Gate] = {
     "mutant": Gate(  # short and dense; zombies: slow steps, frozen workers; a mutant shows where two owners overlap
-        Options(runs=200, workers=3, lease_seconds=0.7, slow_percent=25, start_every=0.25, open_max=14, running_max=14, chaos_seconds=10, limit_seconds=30,
+        Options(runs=200, workers=3, clients=1, lease_seconds=0.7, slow_percent=25, start_every=0.25, open_max=14, running_max=14, chaos_seconds=10, limit_seconds=30,
                 kill_worker_every=1.5, kill_tool_every=3.0, freeze_every=1.0, cut_every=0.8, hole_every=3.0, nats_down_every=8.0,
                 pg_stop_every=0, disk_full_every=0, slow_fsync_every=0),
     ),
