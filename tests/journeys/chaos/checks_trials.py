@@ -35,11 +35,16 @@ AT_ANY_TIME: Mapping[str, str] = {
           select agent_id, epoch < max(epoch) over (partition by agent_id order by queue_seq rows between unbounded preceding and 1 preceding) as is_late
             from (select t.agent_id, t.queue_seq, min(l.turn_epoch) as epoch from heliograph.agent_turns t
                     join heliograph.leases l using (project_id, agent_id, agent_turn_id) group by 1, 2) begun) x where is_late""",
+    # it is owned again when it lost its owner, was put off, or has what it waited for: all of a step, but scout each result
     "a turn was owned more often than it had reasons": """
         select t.agent_turn_id from heliograph.agent_turns t where (
           select count(*) from heliograph.leases l where l.agent_id = t.agent_id and l.agent_turn_id = t.agent_turn_id)
-          > 1 + t.attempts + t.defers + (select count(*) from heliograph.turn_waiting_tools w
-                                          where w.agent_turn_id = t.agent_turn_id and w.kind <> 'inline' and w.state = 'resolved')""",
+          > 1 + t.attempts + t.defers + (
+          select count(distinct case when t.agent_id like '%/scout' then w.tool_call_id else w.step_id end)
+            from heliograph.turn_waiting_tools w
+           where w.agent_turn_id = t.agent_turn_id and w.kind <> 'inline' and w.state = 'resolved')""",
+    "a turn slept although nothing was left to wake it": """
+        select agent_turn_id from heliograph.agent_inbox where message_type = 'timeout' and correlation_id = agent_turn_id""",
     "something was said twice": """
         select turn_id from heliograph.signal_log where name = 'agent:progress' and agent in ('teller', 'babbler')
          group by turn_id, payload ->> 'message' having count(*) > 1""",

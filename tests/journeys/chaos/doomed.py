@@ -17,7 +17,7 @@ from typing import Any
 
 from heliograph import Context, Delegation, Heliograph
 
-BY_RUN, BY_RUN_NOW, BY_SQL, BY_TURN = range(4)  # the ways of a run, as in state["way"]
+BY_TURN, BY_SQL, BY_RUN, BY_RUN_NOW = range(4)  # the ways of a run, as in state["way"]
 FOR_EVER = 900.0
 CHATTERS = ("chatter", "gossip", "rumour")
 ROUNDS = 2_000  # more than the time that a stop may take
