@@ -43,6 +43,8 @@ AT_ANY_TIME: Mapping[str, str] = {
           select count(distinct case when t.agent_id like '%/scout' then w.tool_call_id else w.step_id end)
             from heliograph.turn_waiting_tools w
            where w.agent_turn_id = t.agent_turn_id and w.kind <> 'inline' and w.state = 'resolved')""",
+    "a turn that was told to stop waits for something": """
+        select agent_id from heliograph.agent_state_head where status in ('suspended', 'dispatched') and stop_requested_at is not null""",
     "a turn slept although nothing was left to wake it": """
         select agent_turn_id from heliograph.agent_inbox where message_type = 'timeout' and correlation_id = agent_turn_id""",
     "something was said twice": """

@@ -6,6 +6,7 @@ fidget:  puts itself off more often than the project allows
 well:    its children delegate one level deeper than the project allows
 mirror:  its child delegates to itself, and would wait for its own end
 crowd:   asks one agent for more turns at once than may wait for one
+flood:   wakes one agent more often than so many may wait for it
 hoarder: opens more calls, and so writes more cards, than a turn may have
 teller:  says several things, each of which wakes clerk: so clerk has a queue, and an order
 babbler: says something all the time, and so is cut short in the middle of it
@@ -45,6 +46,7 @@ ENDINGS: Mapping[str, frozenset[str]] = {
     "mirror": frozenset({"success"}),
     "narcissus": frozenset({"failed"}),
     "crowd": frozenset({"failed"}),
+    "flood": frozenset({"failed"}),
     "hoarder": frozenset({"failed"}),
     "teller": frozenset({"success"}),
     "clerk": frozenset({"success"}),
@@ -124,6 +126,17 @@ async def crowd(ctx: Context) -> None:
 @app.agent(on_request=True, max_attempts=100)
 def helper(_ctx: Context) -> None:
     """Nobody's: crowd is refused."""
+
+
+@app.agent(activate_on=["workflow:start"], emits=["flood:drop"], max_attempts=100)
+def flood(ctx: Context) -> None:
+    for n in range(LIMITS["queue_max"] + 2):
+        ctx.emit("flood:drop", {"n": n})
+
+
+@app.agent(activate_on=["flood:drop"], max_attempts=100)
+def bucket(_ctx: Context) -> None:
+    """Nobody's: flood is refused."""
 
 
 @app.agent(activate_on=["workflow:start"], max_attempts=100)
