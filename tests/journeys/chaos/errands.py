@@ -23,6 +23,9 @@ from tests.journeys.chaos.marks import append_line, chance_of
 
 RETRY_SECONDS = 0.2
 GRACE_SECONDS = 60.0  # of a stop that is not at once: longer than any fault, so that who is told ends before
+BEGIN_TRIES = 50  # until a run that is to be stopped is looked at no more
+AT_WORK = """select count(*) from heliograph.agent_state_head
+              where run_id = $1 and agent_name in ('stubborn', 'deaf') and status = 'running'"""
 GREETED = "greeted"  # the file with the turns of messages that were acknowledged
 GREETING = "hello"
 
@@ -67,9 +70,13 @@ async def _greet(runtime: Runtime, run_id: str, folder: Path) -> None:
 
 
 async def _stop(runtime: Runtime, run_id: str, _folder: Path) -> None:
-    """In the middle of its work, or before it has begun."""
+    """In the middle of its work; where nobody takes it up for a while, before it has begun."""
     client, way = Client.on(runtime), workload.number_of(run_id) // 4 % 4
-    await asyncio.sleep(0.2 + chance_of(run_id))
+    for _ in range(BEGIN_TRIES):
+        if (await _until_answered(lambda: runtime.database.fetch(AT_WORK, run_id)))[0][0]:
+            break
+        await asyncio.sleep(RETRY_SECONDS)
+    await asyncio.sleep(0.5 * chance_of(run_id))
     if way == doomed.BY_RUN:
         await _until_answered(lambda: client.stop_run(run_id, grace_seconds=GRACE_SECONDS))
     elif way == doomed.BY_RUN_NOW:
