@@ -36,9 +36,10 @@ from heliograph.turn.interruptions import Defer, check_seconds
 from heliograph.turn.results import misfits_of
 from heliograph.types import Json
 from heliograph.worker.asking import Asking
+from heliograph.worker.effect import is_inside_step
 from heliograph.worker.held import Held
 from heliograph.worker.people import People
-from heliograph.worker.steps import Steps, is_inside_step
+from heliograph.worker.steps import Steps
 
 RETRIES_MAX = 100
 _INSTANCE_MAX = 160  # a turn id that somebody chose may be long; its end tells it from others
