@@ -47,8 +47,8 @@ def _settle(future: concurrent.futures.Future[T], function: Callable[..., T], *a
         return
     try:
         result = function(*args)
-    except StopIteration as error:  # no future can carry one; whoever waits for it would wait for ever
-        future.set_exception(RuntimeError(f"StopIteration left the function: {error}"))
+    except (StopIteration, GeneratorExit) as error:  # no future can carry one to whoever waits for it
+        future.set_exception(RuntimeError(f"{type(error).__name__} left the function: {error}"))
     except BaseException as error:  # it belongs to whoever waits
         future.set_exception(error)
     else:
@@ -57,19 +57,29 @@ def _settle(future: concurrent.futures.Future[T], function: Callable[..., T], *a
 
 async def within(seconds: float | None, work: Awaitable[T]) -> T:
     """`World.within`, on whatever event loop runs it: real worlds and simulated ones mean the same by it."""
-    scope = asyncio.timeout(seconds)
+    scope, mine = asyncio.timeout(seconds), asyncio.current_task()
     try:
         async with scope:
             return await work
+    except GeneratorExit:
+        if _running() is mine:  # nobody closes us: a coroutine that runs cannot be closed
+            raise RuntimeError("GeneratorExit left the function") from None
+        raise
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and not task.cancelling():  # nobody cancelled us: the work let one of its own escape
+        if mine is not None and not mine.cancelling():  # nobody cancelled us: the work let one of its own escape
             raise RuntimeError("it was cancelled from within") from None
         raise
     except TimeoutError:
         if scope.expired():  # ours; one that the work itself raised stays a TimeoutError
             raise TurnTimedOut(f"it took longer than {seconds:g} s") from None
         raise
+
+
+def _running() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        return None
 
 
 class _Ear:

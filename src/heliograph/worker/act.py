@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from typing import Any
@@ -50,11 +51,9 @@ async def act(held: Held, context: Context, journal: Journal) -> tuple[Ended, tu
         return _left(_meant(left), held, journal), usage
     except TurnTimedOut:
         return Raised("timeout", TIMEOUT, f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s"), usage
-    except (
-        Exception,
-        SystemExit,
-        KeyboardInterrupt,
-    ) as error:  # what ends a program ends the agent's turn here, not the worker
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # what ends a program ends the agent's turn here, not the worker
         return _failed(error, held, journal), usage
     finally:
         journal.why_not = "its turn has gone on without this task: await what you start before the function returns"
