@@ -188,3 +188,30 @@ async def test_a_tool_that_works_elsewhere_gets_its_command_only_when_it_is_gran
         await command.report(result="sent")
         await rig.ended(run_id)
     assert till.told["x1"].content == "sent"
+
+
+async def test_a_denial_holds_although_the_rule_asks_for_no_approval_any_more(rig: Rig) -> None:
+    most = [1]
+    till = Till(PAY, approval=lambda arguments: arguments["amount"] > most[0])
+    run_id = await rig.start(till.app)
+    async with rig.serving(till.app):
+        (task,) = await asked(rig)
+        most[0] = 1000  # another version of the application is deployed
+        await rig.client.deny(task.turn_id, task.call_id, reason="never", by="ann")
+        await rig.ended(run_id)
+    assert till.paid == []
+    assert till.told["x1"].content == "pay was denied by ann: never; it was not called"
+
+
+async def test_nobody_is_asked_for_leave_of_what_is_done_when_the_rule_begins_to_ask(rig: Rig) -> None:
+    most = [1000]
+    till = Till(PAY, ToolCall("x2", "ask_human", {"question": "sure?"}), asks_human=True,
+                approval=lambda arguments: arguments["amount"] > most[0])  # fmt: skip
+    run_id = await rig.start(till.app)
+    async with rig.serving(till.app):
+        (task,) = await asked(rig)
+        most[0] = 1
+        await rig.client.answer(task.turn_id, task.call_id, "yes")
+        await rig.ended(run_id)
+    assert till.paid == [(5, "bob")]
+    assert till.told["x1"].content == "5 to bob"

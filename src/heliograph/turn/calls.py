@@ -138,6 +138,10 @@ class Journal:
         """Whether the function is still where it was before: something is recorded that it has not asked for yet."""
         return not self._recorded.keys() <= self._asked
 
+    def knows(self, call_id: str) -> bool:
+        """Whether a call of this id is recorded, done or not."""
+        return call_id in self._recorded
+
     def new_step(self) -> str:
         """The id of the next round of calls."""
         self._steps += 1

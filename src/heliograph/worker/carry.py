@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from heliograph.codes import TOOL_ERROR
 from heliograph.errors import Denied, InvalidInput, ToolFailed
 from heliograph.ports import ToolCall, ToolMessage, ToolSpec
 from heliograph.reactive.fields import problems_of
@@ -102,8 +103,8 @@ class Carrier:
                     waits[n] = self._builtin_call(step, n, call)
                 elif call.tool in self._tools:
                     tool = self._tools[call.tool]
-                    arguments = tool.checked(call.arguments)
-                    if tool.tool.needs_approval(arguments) or self.trust.must_ask(tool.tool):
+                    arguments = self._arguments(step, n, tool, call)
+                    if self._needs_approval(step, n, tool, arguments):
                         approvals[n] = tool, arguments
                         waits[n] = self._approval(step, n, tool, arguments)
                     elif tool.tool.function is None:
@@ -111,12 +112,9 @@ class Carrier:
                     else:
                         here[n] = tool, arguments
                 else:
-                    known = ", ".join(sorted([*self._tools, *self._builtin]))
-                    answers[n] = self._recorded(step, n, call) or failed(
-                        call, f"there is no tool {call.tool}; there are {known}"
-                    )
+                    answers[n] = await self._missing(step, n, call)
             except BadArguments as error:
-                answers[n] = self._recorded(step, n, call) or failed(call, error.message)
+                answers[n] = failed(call, error.message)
         answers |= await self._done_here(step, calls, here)
         if waits:
             results = dict(zip(waits, await self._asking.all(list(waits.values())), strict=True))
@@ -139,7 +137,7 @@ class Carrier:
         again: dict[int, Asked] = {}
         for n, (tool, arguments) in approvals.items():
             try:
-                allowed = _allowed(tool, waits[n], results[n])
+                allowed = self._allowed(step, n, tool, waits[n], results[n])
             except Denied as error:
                 answers[n] = failed(calls[n], f"{error.message}; it was not called")
                 continue
@@ -165,10 +163,44 @@ class Carrier:
         results = await self._here.done(step, here)
         return {n: self._told(calls[n], result) for n, result in results.items()}
 
-    def _recorded(self, step: int, n: int, call: ToolCall) -> ToolMessage | None:
-        """What is recorded of a call that could not be made now: its tool, or the schema of that, has changed since."""
-        result = self._asking.recorded(Asked(f"m{step}-{n + 1}", "", call.tool, "inline"))
-        return None if result is None else self._told(call, result)
+    def _arguments(self, step: int, n: int, tool: BoundTool, call: ToolCall) -> dict[str, Any]:
+        """Raises BadArguments. What is recorded has fitted once: it is gone on with, whatever the tool takes by now."""
+        call_id = f"m{step}-{n + 1}"
+        try:
+            return tool.checked(call.arguments)
+        except BadArguments:
+            is_recorded = self._journal.knows(call_id) or self._journal.knows(f"{call_id}-approval")
+            if is_recorded and isinstance(call.arguments, dict):
+                return call.arguments
+            raise
+
+    def _needs_approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> bool:
+        """What is recorded decides: the rule, and what it looks at, may be others than when the call began."""
+        call_id = f"m{step}-{n + 1}"
+        if self._journal.knows(f"{call_id}-approval"):
+            return True
+        return not self._journal.knows(call_id) and (
+            tool.tool.needs_approval(arguments) or self.trust.must_ask(tool.tool)
+        )
+
+    def _allowed(self, step: int, n: int, tool: BoundTool, asked: Asked, result: CallResult) -> dict[str, Any]:
+        """The arguments that the call may be made with. Raises Denied; BadArguments for those that do not fit."""
+        if result.status == "timeout":
+            raise Denied(f"nobody has decided about {tool.tool.name} in time")
+        leave = granted(Question.of(asked.input), tool.tool.name, result)
+        is_recorded = self._journal.knows(f"m{step}-{n + 1}")
+        return leave.arguments if is_recorded else tool.checked(leave.arguments)
+
+    async def _missing(self, step: int, n: int, call: ToolCall) -> ToolMessage:
+        """What the model is told of a call of a tool that there is not, or not any more."""
+        known = ", ".join(sorted([*self._tools, *self._builtin]))
+        missing = f"there is no tool {call.tool}; there are {known}"
+        asked = Asked(f"m{step}-{n + 1}", self._journal.new_step(), call.tool, "inline")
+        result = self._asking.recorded(asked)
+        if result is None and self._journal.knows(asked.call_id):  # it began, and its worker was lost
+            steps = self._asking.steps
+            result = await steps.begin(asked) or await steps.fail(asked, TOOL_ERROR, f"not made again: {missing}")
+        return failed(call, missing) if result is None else self._told(call, result)
 
     def _told(self, call: ToolCall, result: CallResult) -> ToolMessage:
         return told_of(call, result, is_untrusted=is_untrusted(self._tools, call))
@@ -222,15 +254,6 @@ class Carrier:
         if problems := problems_of(wanted_fields(self._held), call.arguments):
             raise BadArguments(f"the result does not fit: {'; '.join(problems)}")
         raise Submitted(call.arguments)
-
-
-def _allowed(tool: BoundTool, asked: Asked, result: CallResult) -> dict[str, Any]:
-    """The arguments that the call may be made with. Raises Denied; BadArguments for edits that do not fit."""
-    if result.status == "timeout":
-        raise Denied(f"nobody has decided about {tool.tool.name} in time")
-    question = Question.of(asked.input)
-    leave = granted(question, tool.tool.name, result)
-    return leave.arguments if leave.arguments == question.arguments else tool.checked(leave.arguments)
 
 
 def _seconds(asks_human: bool | float) -> float | None:
