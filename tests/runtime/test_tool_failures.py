@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Heliograph, tool
+from heliograph import AgentFailed, Heliograph, ToolFailed, tool
+from heliograph.turn.calls import Asked
+from heliograph.worker.steps import Steps
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call, results
 
@@ -72,3 +74,63 @@ async def test_an_agent_that_raises_what_passes_all_handlers_fails_by_itself(
     result = await rig.run(app)
     assert result.outcome == "failed"
     assert [turn.attempts for turn in await rig.runtime.reader.turns()] == [0]
+
+
+async def test_no_call_goes_on_when_the_turn_that_made_it_has_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = asyncio.Event(), list[str]()
+    record = Steps.record
+
+    async def refuse(self: Steps, asked: Asked, *args: Any) -> None:
+        if asked.tool == "quick":
+            raise AgentFailed("the result was not taken", code="RESOURCE_EXHAUSTED")
+        await record(self, asked, *args)
+
+    monkeypatch.setattr(Steps, "record", refuse)
+
+    async def slow() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("slow")
+
+    async def quick() -> None:
+        await begun.wait()
+
+    app = agent(Model([call("slow", call_id="x1"), call("quick", call_id="x2")]), [slow, quick])
+    result = await rig.run(app)
+    assert result.outcome == "failed"
+    assert ended == ["slow"]
+
+
+async def test_what_is_more_than_one_answer_may_call_is_not_begun_and_the_model_is_told(rig: Rig) -> None:
+    made: list[int] = []
+
+    @tool(effect="pure")
+    def count(n: int) -> None:
+        made.append(n)
+
+    model = Model([call("count", {"n": n}, f"x{n}") for n in range(129)], "done")
+    result = await rig.run(agent(model, [count]))
+    assert result.outcome == "success"
+    assert made == []
+    assert len(results(model.last)) == 129
+    assert results(model.last)[0] == (
+        "error",
+        "these are 129 calls in one answer, and at most 128 are made: none was; call fewer",
+    )
+
+
+@pytest.mark.parametrize("message", ["bad \0 byte", "half \ud800", "x" * 5_000_000], ids=["nul", "surrogate", "huge"])
+async def test_whatever_a_tool_says_when_it_fails_the_model_is_told_that_it_failed(rig: Rig, message: str) -> None:
+    def fail() -> None:
+        raise ToolFailed(message)
+
+    model = Model([call("fail")], "done")
+    result = await rig.run(agent(model, [fail]))
+    assert result.outcome == "success"
+    [(how, text)] = results(model.last)
+    assert how == "error"
+    assert text.startswith(f"TOOL_ERROR: {message[:4]}")
+    assert "was done" not in text
+    assert len(text) < 20_000

@@ -26,6 +26,7 @@ from heliograph.worker.here import Here
 from heliograph.worker.trust import Trust, is_untrusted
 
 _INSTANCE_MAX = 160
+_CALLS_MAX = 128  # in one answer; a turn may have a thousand
 
 
 class Submitted(Exception):
@@ -91,6 +92,17 @@ class Carrier:
 
     async def carry_out(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
         """A message for each call, by its place. Raises Submitted, Suspended, TurnLost."""
+        if len(calls) > _CALLS_MAX:
+            why = f"these are {len(calls)} calls in one answer, and at most {_CALLS_MAX} are made: none was; call fewer"
+            return {n: failed(call, why) for n, call in enumerate(calls)}
+        answers = await self._carried(step, calls)
+        self.trust.hear(calls, answers)
+        for n, call in enumerate(calls):
+            if not answers[n].is_error:
+                self._results[call.tool] = answers[n].content
+        return answers
+
+    async def _carried(self, step: int, calls: Sequence[ToolCall]) -> dict[int, ToolMessage]:
         answers: dict[int, ToolMessage] = {}
         here: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
         waits: dict[int, Asked] = {}
@@ -120,10 +132,6 @@ class Carrier:
             results = dict(zip(waits, await self._asking.all(list(waits.values())), strict=True))
             answers |= {n: self._heard(calls[n], waits[n], results[n]) for n in waits if n not in approvals}
             answers |= await self._decided(step, calls, approvals, waits, results)
-        self.trust.hear(calls, answers)
-        for n, call in enumerate(calls):
-            if not answers[n].is_error:
-                self._results[call.tool] = answers[n].content
         return answers
 
     async def _decided(

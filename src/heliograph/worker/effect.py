@@ -21,6 +21,7 @@ from heliograph.world import World
 
 _CERTAIN = ("pure", "idempotent", "transactional")  # nothing is in doubt when one of these is given up
 _AT_ONCE_MAX = 65_536  # bytes of a result that is written here and now
+_MESSAGE_MAX = 16_384
 _inside: ContextVar[bool] = ContextVar("heliograph_inside_step", default=False)
 
 
@@ -57,8 +58,13 @@ async def outcome_of(world: World, asked: Asked, function: Callable[..., Any], a
 
 def error_of(code: str, message: str, *, is_recoverable: bool) -> JsonObject:
     """The error of a call as it is recorded."""
-    said = cleaned(redacted_text(message))
-    return {"code": cleaned(code), "message": said, "recoverable": is_recoverable}  # whoever wrote them
+    return {"code": cleaned(code), "message": _text(message), "recoverable": is_recoverable}
+
+
+def _text(message: str) -> str:
+    """A message as the ledger can hold it: a tool may say anything, and as much as it likes."""
+    text = redacted_text(message)  # before it is cut: half a secret is one
+    return cleaned(text if len(text) <= _MESSAGE_MAX else text[: _MESSAGE_MAX - 1] + "…")
 
 
 async def _written(world: World, made: Any, what: str) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ class Here:
     async def done(self, step: int, here: Mapping[int, tuple[BoundTool, dict[str, Any]]]) -> dict[int, CallResult]:
         """What came of calls, by their places. Raises Suspended, TurnLost, AgentFailed."""
         made = {n: self._asked(f"m{step}-{n + 1}", *here[n]) for n in here}
-        done = await asyncio.gather(*(self._step(made[n], *here[n]) for n in here))
+        done = await _side_by_side(self._step(made[n], *here[n]) for n in here)
         results = dict(zip(here, done, strict=True))
         for n, result in results.items():
             check_doubt(here[n][0].tool, result)
@@ -55,7 +55,7 @@ class Here:
         again = {
             n: self._asked(f"{results[n].call_id}-again", *here[n]) for n, result in known.items() if result is None
         }
-        done = dict(zip(again, await asyncio.gather(*(self._step(again[n], *here[n]) for n in again)), strict=True))
+        done = dict(zip(again, await _side_by_side(self._step(again[n], *here[n]) for n in again), strict=True))
         return {n: known.get(n) or done.get(n) or result for n, result in results.items()}
 
     def _asked(self, call_id: str, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
@@ -101,3 +101,15 @@ class Here:
         given = resolved(arguments, tool.tool.secrets, self._held.workflow.secrets)
         result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, world.run_sync))
         return result if tool.misfits is None else check_result(tool.tool.name, tool.misfits, to_json(result))
+
+
+async def _side_by_side(calls: Iterable[Coroutine[Any, Any, CallResult]]) -> list[CallResult]:
+    """The results. Where one raises, or this is cancelled, none goes on when it is left: what they began is in doubt."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
