@@ -12,7 +12,7 @@ DESK = """
 import asyncio
 from pathlib import Path
 from pydantic import BaseModel
-from heliograph import Denied, Heliograph, ScriptedModel, ToolCall, ToolMessage, tool
+from heliograph import Denied, Heliograph, ScriptedModel, StepInDoubt, ToolCall, ToolMessage, tool
 
 app = Heliograph("desk")
 
@@ -46,6 +46,19 @@ def script(request):
     last = request.messages[-1]
     return str(last.content) if isinstance(last, ToolMessage) else ToolCall("x", "pay", {"amount": 500, "to": "bob"})
 
+
+@tool(in_doubt="ask")
+def send(amount: int) -> str:
+    raise StepInDoubt("cut off", step="send")
+
+
+def sends(request):
+    last = request.messages[-1]
+    return str(last.content) if isinstance(last, ToolMessage) else ToolCall("x", "send", {"amount": 5})
+
+
+bank = Heliograph("bank")
+bank.prompt_agent("clerk", "Send", model=ScriptedModel(sends), activate_on=["workflow:start"], updates="said", tools=[send])
 
 till = Heliograph("till")
 till.prompt_agent("clerk", "Pay", model=ScriptedModel(script), activate_on=["workflow:start"], updates="said", tools=[pay])
@@ -150,6 +163,33 @@ def test_a_denial_reaches_the_model_with_its_reason(shell: Shell, started: list[
     assert running.end() == 0
     assert "pay was denied by ann: too much; it was not called" in running.text
     assert not (shell.folder / "paid").exists()
+
+
+def test_a_call_in_doubt_is_listed_with_all_that_may_be_said_of_it_and_its_result_can_be_told(
+    shell: Shell, started: list[Running]
+) -> None:
+    running = run(shell, started, "bank", "sends", 1)
+    shown = normalised(shell.helio("approval", "list").stdout).splitlines()
+    assert shown[0].startswith(
+        "It is not known whether send happened. Grant: make it again. Deny: leave it. Answer: it happened"
+    )
+    assert shown[0].endswith('{"amount":5}')
+    assert [row.strip() for row in shown[2:]] == [
+        "helio approval grant turn_ID m1-1-doubt",
+        "helio approval deny turn_ID m1-1-doubt",
+        "helio approval answer turn_ID m1-1-doubt --value JSON",
+    ]
+    (task,) = shell.rows("approval", "list")
+    where = (task["turn_id"], task["call_id"])
+    again = shell.helio("approval", "grant", *where)
+    assert again.returncode == 0
+    (task,) = listed(shell, 1)
+    while task["call_id"] != "m1-1-doubt2":  # in doubt once more
+        (task,) = listed(shell, 1)
+    told = shell.helio("approval", "answer", task["turn_id"], task["call_id"], "--value", '{"id": 7}')
+    assert told.returncode == 0, told.stderr
+    assert running.end() == 0
+    assert "{'id': 7}" in running.text
 
 
 def test_what_cannot_be_said_is_refused_and_changes_nothing(shell: Shell, started: list[Running]) -> None:

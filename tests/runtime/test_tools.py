@@ -258,34 +258,6 @@ async def test_a_doubt_that_is_to_fail_ends_the_turn_in_doubt(rig: Rig) -> None:
     assert (failure["code"], pay.made) == ("IN_DOUBT", 1)
 
 
-@pytest.mark.proves("K14")
-@pytest.mark.parametrize(
-    ("decision", "made", "heard"),
-    [
-        ({"decision": "grant"}, 2, ("paid 5", False)),
-        ({"answer": "the bank has it"}, 1, ("the bank has it", False)),
-        ({"decision": "deny", "reason": "I cannot tell"}, 1, None),
-    ],
-)
-async def test_a_doubt_that_is_to_be_asked_waits_for_somebody_who_knows(
-    rig: Rig, decision: Any, made: int, heard: Any
-) -> None:
-    pay, script = Pay(), Script([called("pay", amount=5)])
-    app = app_of(script, pay.tool(in_doubt="ask"))
-    run_id = await lost(rig, app, pay.begun)
-    async with rig.serving(app):
-        turn = await rig.turn_of("worker", "suspended")
-        waits = await rig.runtime.reader.waits(turn.turn_id)
-        assert [w.call_id for w in waits if w.state == "open"] == ["m1-1-doubt"]
-        await rig.client.report(turn.turn_id, "m1-1-doubt", result=decision)
-        await rig.ended(run_id)
-    assert pay.made == made
-    if heard is not None:
-        assert script.heard == [heard]
-    else:
-        assert "I cannot tell" in script.heard[0][0]
-
-
 @pytest.mark.proves("K13", "K14")
 async def test_a_transactional_tool_writes_once_with_its_result_although_its_worker_is_killed(rig: Rig) -> None:
     table = f"paid_{rig.runtime.settings.project.replace('-', '_')}"

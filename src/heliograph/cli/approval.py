@@ -100,12 +100,17 @@ def _print(task: HumanTask) -> None:
     line(f"    {task.agent}, since {moment(task.since)}, {left}{edits}")
     if task.options:
         line(f"    one of: {', '.join(shown(option) for option in task.options)}")
-    if task.form is not None and task.wants == "answer":
+    if task.form is not None and (task.wants == "answer" or task.may_answer):
         line(f"    form: {_short(task.form)}")
-    verb, rest = (
-        ("grant", "") if task.wants == "decision" else ("answer", " TEXT" if task.form is None else " --value JSON")
-    )
-    line(f"    {shlex.join(['helio', 'approval', verb, task.turn_id, task.call_id])}{rest}")
+    verbs = ["grant", "deny", "answer"] if task.may_answer else ["grant" if task.wants == "decision" else "answer"]
+    for verb in verbs:
+        line(f"    {shlex.join(['helio', 'approval', verb, task.turn_id, task.call_id])}{_rest(task, verb)}")
+
+
+def _rest(task: HumanTask, verb: str) -> str:
+    if verb != "answer":
+        return ""
+    return " --value JSON" if task.may_answer or task.form is not None else " TEXT"
 
 
 def _short(value: Any) -> str:

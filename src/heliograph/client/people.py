@@ -30,7 +30,7 @@ class HumanTask:
 
     wants: `decision`, to be granted or denied, or `answer`. arguments: what leave is asked for, of a decision; may_edit:
     whether it may be granted for others. options: the answers that there are. form: the JSON Schema of the answer, or of
-    edited arguments. deadline: when it counts as timed out; None for as long as its turn lives.
+    edited arguments. may_answer: a decision in whose place the result itself may be told. deadline: when it counts as timed out; None for as long as its turn lives.
     """
 
     turn_id: str
@@ -46,6 +46,7 @@ class HumanTask:
     form: JsonObject | None
     since: datetime
     deadline: datetime | None
+    may_answer: bool = False
 
 
 class ClientPeople:
@@ -103,7 +104,7 @@ class ClientPeople:
         return await self._say(wait, {"decision": "deny", **({"reason": reason} if reason else {})}, by)
 
     async def answer(self, turn_id: str, call_id: str, value: Any, *, by: str | None = None) -> str:
-        """Answer a question. Answers and raises as `grant`; InvalidInput (`invalid_answer`) for what does not fit."""
+        """Answer a question, or say the result of a call in doubt. Answers and raises as `grant`; InvalidInput (`invalid_answer`) for what does not fit."""
         wait, asked = await self._asked(turn_id, call_id, "answer")
         given = to_json(value, "/answer")
         if problems := asked.problems(given):
@@ -123,7 +124,7 @@ class ClientPeople:
                                path="/call_id")  # fmt: skip
         cards = await self._open.reader.call_cards([wait], "tool.call")
         asked = Question.of(cards.get((turn_id, call_id), {}).get("arguments"))
-        if wants is not None and asked.wants != wants:
+        if wants is not None and asked.wants != wants and not asked.may_answer:
             what = "an answer" if asked.wants == "answer" else "to be granted or denied"
             raise InvalidInput(f"call {call_id} of {turn_id} wants {what}: {shown(asked.question)}", code="wrong_type",
                                path="/call_id")  # fmt: skip
@@ -170,7 +171,8 @@ def _task(wait: WaitRow, card: Mapping[str, Any] | None) -> HumanTask:
     asked = Question.of((card or {}).get("arguments"))
     agent = wait.agent_id.split("/")[1]
     return HumanTask(wait.turn_id, wait.call_id, wait.run_id, agent, wait.tool, asked.wants, asked.question, asked.arguments,
-                     asked.may_edit, asked.options, asked.form, wait.opened_at, wait.deadline)  # fmt: skip
+                     asked.may_edit, asked.options, asked.form, wait.opened_at, wait.deadline,
+                     asked.may_answer)  # fmt: skip
 
 
 def _object(arguments: Any) -> Json:

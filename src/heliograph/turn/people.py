@@ -26,7 +26,8 @@ class Question:
     """wants: leave for something (`decision`), or an `answer`.
 
     arguments: what leave is asked for. may_edit: it may be given for other arguments. options: the answers there are, if
-    they are given. form: the JSON Schema of the answer, or of edited arguments.
+    they are given. form: the JSON Schema of the answer, or of edited arguments. may_answer: a decision in whose place the
+    result itself may be told, as of a call that is in doubt.
     """
 
     wants: Literal["decision", "answer"]
@@ -35,12 +36,15 @@ class Question:
     may_edit: bool = False
     options: tuple[str, ...] = ()
     form: JsonObject | None = None
+    may_answer: bool = False
 
     def record(self) -> JsonObject:
         """The question as the call's input."""
         told: JsonObject = {"wants": self.wants, "question": self.question}
         if self.wants == "decision":
             told |= {"arguments": self.arguments or {}, "may_edit": self.may_edit}
+            if self.may_answer:
+                told["may_answer"] = True
         else:
             told["options"] = list(self.options)
         return told if self.form is None else {**told, "form": self.form}
@@ -52,6 +56,7 @@ class Question:
         return cls(
             "decision" if found.get("wants") == "decision" else "answer", str(found.get("question", "")),
             found.get("arguments"), found.get("may_edit") is True, tuple(found.get("options") or ()), found.get("form"),
+            found.get("may_answer") is True,
         )  # fmt: skip
 
     def problems(self, value: Json) -> list[str]:
@@ -60,6 +65,8 @@ class Question:
             return [f"it is one of {', '.join(self.options)}, not {shown(value)}"]
         if self.form is not None:
             return problems_in(validator_of("the form", self.form, "/form"), value, "it")
+        if self.may_answer:
+            return []
         is_right = isinstance(value, dict if self.wants == "decision" else str)
         return (
             [] if is_right else [f"it is {'an object' if self.wants == 'decision' else 'a text'}, not {shown(value)}"]

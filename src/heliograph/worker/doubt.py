@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from heliograph.codes import IN_DOUBT
-from heliograph.errors import AgentFailed
+from heliograph.errors import AgentFailed, Denied, ToolFailed
+from heliograph.reactive.forms import schema_of
 from heliograph.reactive.tool import Tool
+from heliograph.tools.bound import BoundTool
 from heliograph.turn.calls import Asked, CallResult
+from heliograph.turn.people import Question, granted
+from heliograph.turn.results import check_result
 from heliograph.types import JsonObject
 
 
@@ -18,26 +22,29 @@ def check_doubt(tool: Tool, result: CallResult) -> None:
 
 def question_of_doubt(tool: Tool, call_id: str, step_id: str, arguments: JsonObject) -> Asked:
     """What a person is asked about it: an approval that is granted has it made again."""
-    asked: JsonObject = {
-        "question": f"It is not known whether {tool.name} happened. Grant: make it again. Deny: leave it. "
-                    "Answer: it happened, and this is its result.",
-        "arguments": arguments, "may_edit": False, "in_doubt": True,
-    }  # fmt: skip
-    return Asked(f"{call_id}-doubt", step_id, tool.name, "human", asked, tool.approval_seconds, needs_token=False)
+    text = f"It is not known whether {tool.name} happened. Grant: make it again. Deny: leave it. Answer: it happened, and this is its result."
+    form = (
+        None
+        if tool.result_schema is None
+        else schema_of(f"the result_schema of {tool.name}", tool.result_schema, "/form")
+    )
+    question = Question("decision", text, arguments, form=form, may_answer=True)
+    return Asked(call_id, step_id, tool.name, "human", question.record(), tool.approval_seconds, needs_token=False)
 
 
-def decided_doubt(result: CallResult, decision: CallResult) -> CallResult | None:
+def decided_doubt(tool: BoundTool, asked: Asked, result: CallResult, decision: CallResult) -> CallResult | None:
     """What is known after the decision: None where the call is to be made again."""
     answer = decision.output if decision.status == "success" and isinstance(decision.output, dict) else {}
-    if answer.get("decision") == "grant":
-        return None
-    if "answer" in answer:
-        return CallResult(result.call_id, "success", answer["answer"])
-    reason = answer.get("reason")
-    if not reason:
-        return result
-    error = {
-        **(result.error or {}),
-        "message": f"it is not known whether it happened, and it was not made again: {reason}",
-    }
-    return CallResult(result.call_id, "unknown", None, error)
+    try:
+        if "answer" in answer:
+            return CallResult(result.call_id, "success", check_result(tool.tool.name, tool.misfits, answer["answer"]))
+        if decision.status == "timeout":
+            raise Denied("nobody has decided in time")
+        granted(Question.of(asked.input), "another try", decision)
+    except Denied as error:
+        message = f"it is not known whether it happened, and it was not made again: {error.message}"
+        return CallResult(result.call_id, "unknown", None, {**(result.error or {}), "message": message})
+    except ToolFailed as error:
+        told: JsonObject = {"code": error.code, "message": error.message, "recoverable": False}
+        return CallResult(result.call_id, "failed", None, told)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -33,30 +34,47 @@ class Here:
 
     async def done(self, step: int, here: Mapping[int, tuple[BoundTool, dict[str, Any]]]) -> dict[int, CallResult]:
         """What came of calls, by their places. Raises Suspended, TurnLost, AgentFailed."""
-        made = {n: self._asked(f"m{step}-{n + 1}", *here[n]) for n in here}
-        done = await _side_by_side(self._step(made[n], *here[n]) for n in here)
-        results = dict(zip(here, done, strict=True))
+        results = await self._made(step, here, "")
         for n, result in results.items():
             check_doubt(here[n][0].tool, result)
-        return await self._decided_doubts(here, results)
+        decided: set[int] = set()
+        for asks in itertools.count(1):  # what was made again may be in doubt again
+            doubts = {
+                n: here[n] for n, result in results.items()
+                if result.status == "unknown" and here[n][0].tool.in_doubt == "ask" and n not in decided
+            }  # fmt: skip
+            if not doubts:
+                break
+            suffix = "" if asks == 1 else str(asks)
+            known = await self._decided(step, doubts, results, suffix)
+            decided |= known.keys()
+            again = {n: each for n, each in doubts.items() if n not in known}
+            results |= known | await self._made(step, again, f"-again{suffix}")
+        return results
 
-    async def _decided_doubts(
-        self, here: Mapping[int, tuple[BoundTool, dict[str, Any]]], results: dict[int, CallResult]
+    async def _made(
+        self, step: int, here: Mapping[int, tuple[BoundTool, dict[str, Any]]], suffix: str
     ) -> dict[int, CallResult]:
-        """The results, with those in doubt as somebody has decided where the tool says so."""
-        doubts = {
-            n: question_of_doubt(here[n][0].tool, result.call_id, self._journal.new_step(), here[n][1])
-            for n, result in results.items() if result.status == "unknown" and here[n][0].tool.in_doubt == "ask"
-        }  # fmt: skip
-        if not doubts:
-            return results
-        decisions = dict(zip(doubts, await self._asking.all(list(doubts.values())), strict=True))
-        known = {n: decided_doubt(results[n], decisions[n]) for n in doubts}
-        again = {
-            n: self._asked(f"{results[n].call_id}-again", *here[n]) for n, result in known.items() if result is None
+        """The results of calls. One that is made again has the key of the first time: to whom it tells it, it is the same."""
+        made = {n: self._asked(f"m{step}-{n + 1}{suffix}", *here[n]) for n in here}
+        done = await _side_by_side(self._step(made[n], *here[n], f"m{step}-{n + 1}") for n in here)
+        return dict(zip(here, done, strict=True))
+
+    async def _decided(
+        self,
+        step: int,
+        doubts: Mapping[int, tuple[BoundTool, dict[str, Any]]],
+        results: Mapping[int, CallResult],
+        suffix: str,
+    ) -> dict[int, CallResult]:
+        """What people say of calls in doubt; nothing of those that are to be made again. Raises Suspended."""
+        asked = {
+            n: question_of_doubt(tool.tool, f"m{step}-{n + 1}-doubt{suffix}", self._journal.new_step(), arguments)
+            for n, (tool, arguments) in doubts.items()
         }
-        done = dict(zip(again, await _side_by_side(self._step(again[n], *here[n]) for n in again), strict=True))
-        return {n: known.get(n) or done.get(n) or result for n, result in results.items()}
+        decisions = dict(zip(asked, await self._asking.all(list(asked.values())), strict=True))
+        known = {n: decided_doubt(doubts[n][0], asked[n], results[n], decisions[n]) for n in doubts}
+        return {n: result for n, result in known.items() if result is not None}
 
     def _asked(self, call_id: str, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
         made = tool.tool
@@ -65,10 +83,10 @@ class Here:
             seconds += sum(seconds + DELAY_SECONDS_MAX for _ in range(made.retries))  # a bound: each try has its own
         return Asked(call_id, self._journal.new_step(), made.name, "inline", arguments, seconds, made.effect)
 
-    async def _step(self, asked: Asked, tool: BoundTool, arguments: dict[str, Any]) -> CallResult:
+    async def _step(self, asked: Asked, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:
         claimed = self._held.claimed
         context = ToolContext(claimed.run_id, claimed.turn_id, claimed.agent, asked.call_id,
-                              f"{claimed.turn_id}:{asked.call_id}", self._held.workflow.deps,
+                              f"{claimed.turn_id}:{key}", self._held.workflow.deps,
                               resolver=self._held.workflow.secrets)  # fmt: skip
 
         async def invoke(connection: Any = None) -> Any:
