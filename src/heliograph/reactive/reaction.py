@@ -105,10 +105,12 @@ def react_to_ending(
     if ending.outcome in ("success", "partial"):  # what a limit has cut short is still the agent's output
         agent = workflow.agents[ending.agent]
         done = builder.say(_completed(ending, now))
+        is_partial = ending.outcome == "partial"
         try:
-            builder.update(agent, ending.output, parent=done)
+            if not is_partial or ending.output not in (None, ""):  # a limit that was met before anything was said
+                builder.update(agent, ending.output, parent=done)
         except AgentFailed:
-            if ending.outcome != "partial":  # what there was at the limit changes the state only where it fits
+            if not is_partial:  # what there was at the limit changes the state only where it fits
                 raise
         for name, payload in ending.emitted or [(name, _carried(ending)) for name in agent.emits]:
             builder.say(Draft(name, payload, ending.agent, done, now))

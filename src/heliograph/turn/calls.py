@@ -118,7 +118,8 @@ class Journal:
 
     wanted: the calls without a result that the function waits for. problem: why the turn cannot go on, if it cannot.
     why_not: why the function may not wait just now, if it may not. deferrals_before: how often the turn had been put
-    off when its agent last got on; what puts it off now is counted from there.
+    off when its agent last got on; what puts it off now is counted from there. tokens: what its models have used, of
+    questions and of answers.
     """
 
     def __init__(self, agent: str, waits: Sequence[Wait]):
@@ -132,6 +133,7 @@ class Journal:
         self.problem: AgentFailed | None = None
         self.why_not: str | None = None
         self.deferrals_before = 0
+        self.tokens = (0, 0)
 
     @property
     def is_replaying(self) -> bool:

@@ -7,13 +7,17 @@ tool call is never without its result: the message that answers it is made here,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heliograph.ports import AssistantMessage, Message, ModelReply, ToolCall, ToolMessage, UserMessage
-from heliograph.turn.calls import CallResult
+from heliograph.records import Wait
+from heliograph.turn.calls import CallResult, Journal
 from heliograph.types import Json, JsonObject
+
+_ANSWER = re.compile(r"m\d+(-try\d+)?")  # the id of an answer among the turn's calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +38,18 @@ class Spent:
 
 
 class Conversation:
-    """The messages so far, oldest first, and the text that the model said last."""
+    """The messages so far, oldest first, and the text that the model said last. The journal is told what it has used."""
 
-    def __init__(self, prompt: str, context: Sequence[Message] = ()):
-        self.messages: list[Message] = [*context, UserMessage(prompt)]
+    def __init__(self, prompt: str, journal: Journal):
+        self._journal = journal
+        self.messages: list[Message] = [UserMessage(prompt)]
         self.spent = Spent()
         self.last_text = ""
 
     def hear(self, reply: ModelReply) -> None:
         self.spent = self.spent.plus(reply)
+        before = self._journal.tokens  # of a turn that goes on, also what it has not come to again
+        self._journal.tokens = max(before[0], self.spent.input_tokens), max(before[1], self.spent.output_tokens)
         self.last_text = reply.text or self.last_text
         if not is_empty(reply):  # providers refuse a message without content
             self.messages.append(AssistantMessage(reply.text, reply.tool_calls, reply.raw))
@@ -73,6 +80,14 @@ def record_of(reply: ModelReply, deferrals: int = 0) -> JsonObject:
 def deferrals_of(record: Json) -> int:
     assert isinstance(record, dict)
     return int(str(record["deferrals"]))
+
+
+def answers_in(waits: Sequence[Wait]) -> list[JsonObject]:
+    """The records of a turn's answers, of all that are there."""
+    return [
+        wait.content["output"] for wait in waits
+        if wait.kind == "inline" and wait.status == "success" and _ANSWER.fullmatch(wait.call_id)
+    ]  # fmt: skip
 
 
 def reply_of(record: Json) -> ModelReply:

@@ -14,7 +14,7 @@ from heliograph.reactive.reaction import fold_changes
 from heliograph.reactive.state import check_size, to_json
 from heliograph.turn.calls import Journal
 from heliograph.turn.events import Acted, PutOff, Raised, Waiting
-from heliograph.turn.interruptions import Defer, Interruption, Suspended
+from heliograph.turn.interruptions import DELAY_SECONDS_MAX, Defer, Interruption, Suspended
 from heliograph.types import Json, JsonObject
 from heliograph.worker.context import Context
 from heliograph.worker.converse import converse
@@ -28,16 +28,15 @@ _PLAIN = "a plain function cannot be left and run again while it waits; write as
 Ended = Acted | Raised | Waiting | PutOff
 
 
-async def act(held: Held, context: Context, journal: Journal) -> tuple[Ended, tuple[int, int]]:
-    """How one run of the agent ended, and the tokens it used. Cancellation and TurnLost pass through."""
+async def act(held: Held, context: Context, journal: Journal) -> Ended:
+    """How one run of the agent ended. Cancellation and TurnLost pass through."""
     spec, world = held.spec, held.kit.world
-    usage, is_partial = (0, 0), False
+    is_partial = False
     limit: JsonObject | None = None
     try:
         if spec.prompt is not None:
             answer = await world.within(spec.timeout_seconds, converse(held, context, journal))
             output, is_partial, limit = answer.output, answer.is_partial, answer.limit
-            usage = answer.spent.input_tokens, answer.spent.output_tokens
         elif inspect.iscoroutinefunction(spec.run):
             output = to_json(await world.within(spec.timeout_seconds, spec.run(context)))
         else:
@@ -46,15 +45,15 @@ async def act(held: Held, context: Context, journal: Journal) -> tuple[Ended, tu
         check_size(output, f"what agent {spec.name} returned", "/output")
         if not is_partial:
             _try_update(held, output)
-        return Acted(output, is_partial, limit), usage
+        return Acted(output, is_partial, limit)
     except (Interruption, BaseExceptionGroup) as left:
-        return _left(_meant(left), held, journal), usage
+        return _left(_meant(left), held, journal)
     except TurnTimedOut:
-        return Raised("timeout", TIMEOUT, f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s"), usage
+        return Raised("timeout", TIMEOUT, f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s")
     except (asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:  # what ends a program ends the agent's turn here, not the worker
-        return _failed(error, held, journal), usage
+        return _failed(error, held, journal)
     finally:
         journal.why_not = "its turn has gone on without this task: await what you start before the function returns"
 
@@ -89,7 +88,8 @@ def _failed(error: BaseException, held: Held, journal: Journal) -> Raised | PutO
     if isinstance(error, HarnessError) and error.recoverable and claimed.defers < at_most:
         attempt = claimed.defers - journal.deferrals_before + 1
         delay = backoff_seconds(attempt, jitter_of(claimed.turn_id, attempt))
-        return PutOff(shown(error.message, 500), max(delay, error.retry_after_seconds), at_most)
+        seconds = min(max(delay, error.retry_after_seconds), DELAY_SECONDS_MAX)  # a provider may say anything
+        return PutOff(shown(error.message, 500), seconds, at_most)
     if isinstance(error, HeliographError):
         code = error.code if error.code.isupper() else ACTION_FAILED
         return Raised("failed", code, shown(error.message, MESSAGE_MAX), error.recoverable)

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.codes import RESOURCE_EXHAUSTED
-from heliograph.errors import BudgetExceeded, HarnessError
+from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.reactive.template import substitute
 from heliograph.redaction import redacted_text
 from heliograph.turn.calls import Asked, CallResult, Journal
-from heliograph.turn.conversation import Conversation, Spent, deferrals_of, is_empty, record_of, reply_of
+from heliograph.turn.conversation import Conversation, answers_in, deferrals_of, is_empty, record_of, reply_of
 from heliograph.types import Json, JsonObject
 from heliograph.worker.ask import ask, request_of
 from heliograph.worker.asking import Asking
 from heliograph.worker.carry import Carrier, Submitted, submits
 from heliograph.worker.context import Context
 from heliograph.worker.held import Held
-from heliograph.worker.spend import MODEL, Spender, has_budget_for_models
+from heliograph.worker.spend import MODEL, Spender, has_budget_for_models, too_large
 from heliograph.worker.steps import Steps
 
 
@@ -32,7 +32,6 @@ class Answer:
     """What came of it. is_partial: a limit was met before the model was done. limit: which one, as an error says it."""
 
     output: Json
-    spent: Spent
     is_partial: bool = False
     limit: JsonObject | None = None
 
@@ -41,11 +40,19 @@ async def converse(held: Held, context: Context, journal: Journal) -> Answer:
     """Raises what the model's harness raises, AgentFailed, Suspended."""
     spec = held.spec
     prompt = spec.prompt(context) if callable(spec.prompt) else fill(spec.prompt or "", context)
-    talk = Conversation(redacted_text(prompt))
+    talk = Conversation(redacted_text(prompt), journal)
+    _resume(held, journal)
     try:
         return await _converse(held, journal, talk)
     except BudgetExceeded as error:
-        return Answer(talk.last_text, talk.spent, is_partial=True, limit=error.error)
+        return Answer(talk.last_text, is_partial=True, limit=error.error)
+
+
+def _resume(held: Held, journal: Journal) -> None:
+    """What the recorded answers say is so from the beginning: much may fail before the turn comes to them again."""
+    answers: list[Any] = answers_in(held.claimed.waits)
+    journal.deferrals_before = max(map(deferrals_of, answers), default=0)
+    journal.tokens = sum(each["input_tokens"] for each in answers), sum(each["output_tokens"] for each in answers)
 
 
 async def _converse(held: Held, journal: Journal, talk: Conversation) -> Answer:
@@ -72,16 +79,16 @@ async def _converse(held: Held, journal: Journal, talk: Conversation) -> Answer:
             try:
                 talk.answer(reply.tool_calls, await carrier.carry_out(step, reply.tool_calls))
             except Submitted as submitted:
-                return Answer(submitted.fields, talk.spent)
+                return Answer(submitted.fields)
             if (must := spec.must_end_with) is not None and carrier.has_done(must):
-                return Answer(carrier.output_of(must), talk.spent)
+                return Answer(carrier.output_of(must))
         elif (must := carrier.must_end_with) is not None:
             talk.remind(f"You are not done: end by calling {must}.")
         elif is_empty(reply):
             talk.remind("You have said nothing: give your answer, or call a tool.")
         else:
             return _ended(held, reply, talk)
-    return Answer(talk.last_text, talk.spent, is_partial=True)
+    return Answer(talk.last_text, is_partial=True)
 
 
 async def _asked(
@@ -91,12 +98,14 @@ async def _asked(
     asked = Asked(f"m{step}", journal.new_step(), MODEL, "inline", effect="idempotent")
     known = asking.recorded(asked) or await asking.steps.begin(asked)
     if known is not None and known.status == "success":
-        journal.deferrals_before = deferrals_of(known.output)
         return reply_of(known.output)
     reply = await ask(held, request)
     if reply.tool_calls or is_empty(reply) or carrier.must_end_with is not None:
         record = record_of(reply, held.claimed.defers)
-        await asking.steps.record(asked, CallResult(asked.call_id, "success", record), [])
+        try:
+            await asking.steps.record(asked, CallResult(asked.call_id, "success", record), [])
+        except AgentFailed as error:
+            raise too_large(error, reply, journal) from error
         journal.deferrals_before = held.claimed.defers
     return reply
 
@@ -104,10 +113,10 @@ async def _asked(
 def _ended(held: Held, reply: ModelReply, talk: Conversation) -> Answer:
     """The end of the turn by an answer; one that was cut at our bound is as far as that let it come."""
     if not reply.is_cut or not (has_budget_for_models(held) or held.spec.max_output_tokens):
-        return Answer(_output(reply), talk.spent)
+        return Answer(_output(reply))
     message = f"the answer was cut at {reply.output_tokens} tokens, by max_output_tokens or by what the budget had left"
     limit: JsonObject = {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False}
-    return Answer(_output(reply), talk.spent, is_partial=True, limit=limit)
+    return Answer(_output(reply), is_partial=True, limit=limit)
 
 
 def _output(reply: ModelReply) -> Json:

@@ -152,7 +152,7 @@ class Drive:
         self.has_begun = self._is_acting = True
         tell_step(self.kit.world, self.claimed, None, self.phase)
         try:
-            event, usage = await act(self.held, context, journal)
+            event = await act(self.held, context, journal)
         except asyncio.CancelledError:
             if (stopped := self._stopped()) is None:
                 raise
@@ -163,7 +163,7 @@ class Drive:
             return stopped
         finally:
             self._is_acting = False
-        self.usage = (self.usage[0] + usage[0], self.usage[1] + usage[1])
+            self.usage = journal.tokens  # of the whole turn: what is recorded of it is counted again
         self.emitted = tuple(context.emitted)
         return event
 

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError, shown
 from heliograph.ports import Harness, ModelReply, ModelRequest
 from heliograph.reactive.budget import MICROS_PER_USD
 from heliograph.records import Lack
 from heliograph.turn.calls import Asked, CallResult, Journal
-from heliograph.turn.conversation import deferrals_of, record_of, reply_of
+from heliograph.turn.conversation import record_of, reply_of
 from heliograph.turn.estimate import input_tokens_at_most
 from heliograph.types import JsonObject
 from heliograph.worker.ask import ask_one
@@ -59,7 +60,7 @@ class Spender:
         tries, failed = 1, list[HarnessError]()
         while (known := self._asking.recorded(asked := _asked(step, step_id, tries))) is not None:
             if known.status == "success":
-                return self._recorded(known)
+                return reply_of(known.output)
             tries += 1
         for model in self._held.spec.models:
             reply = await self._try(asked, model, request)
@@ -79,21 +80,20 @@ class Spender:
         price = self._price(harness)
         granted = await self._reserve(asked, request, price)
         if isinstance(granted, CallResult):  # recorded in the meantime, by a run of the agent that was left since
-            return self._recorded(granted) if granted.status == "success" else HarnessError(_told(granted))
+            return reply_of(granted.output) if granted.status == "success" else HarnessError(_told(granted))
         reply = await self._ask(model, granted)
         if isinstance(reply, HarnessError):
-            told: JsonObject = {"code": reply.code, "message": shown(reply.message, _MESSAGE_MAX),
-                                "recoverable": reply.recoverable}  # fmt: skip
-            used = self._used(reply.tokens, 0.0 if reply.tokens == 0 else None)
-            await self._asking.steps.record(asked, CallResult(asked.call_id, "failed", None, told), [], used)
-            return reply
+            return await self._failed(asked, reply, self._used(reply.tokens, 0.0 if reply.tokens == 0 else None))
         tokens = reply.input_tokens + reply.output_tokens
         cost = reply.cost_usd
         if cost is None and tokens:
             cost = price(reply.input_tokens, reply.output_tokens)
         result = CallResult(asked.call_id, "success", record_of(reply, self._held.claimed.defers))
-        # an answer of no tokens at all is one of which the provider said none
-        await self._asking.steps.record(asked, result, [], self._used(tokens or None, cost))
+        used = self._used(tokens or None, cost)  # an answer of no tokens at all is one of which the provider said none
+        try:
+            await self._asking.steps.record(asked, result, [], used)
+        except AgentFailed as error:
+            return await self._failed(asked, too_large(error, reply, self._journal), used)
         self._journal.deferrals_before = self._held.claimed.defers
         return reply
 
@@ -102,6 +102,15 @@ class Spender:
             return await ask_one(self._held, model, request)
         except HarnessError as error:
             return error
+
+    async def _failed(self, asked: Asked, error: HarnessError, used: Mapping[str, int] | None) -> HarnessError:
+        told: JsonObject = {
+            "code": error.code,
+            "message": shown(error.message, _MESSAGE_MAX),
+            "recoverable": error.recoverable,
+        }
+        await self._asking.steps.record(asked, CallResult(asked.call_id, "failed", None, told), [], used)
+        return error
 
     async def _reserve(
         self, asked: Asked, request: ModelRequest, price: Callable[[int, int], float]
@@ -163,9 +172,14 @@ class Spender:
         known = {"tokens": tokens, "micros": None if cost_usd is None else _micros(cost_usd)}
         return {kind: n for kind, n in known.items() if n is not None and kind in self._kinds} or None
 
-    def _recorded(self, known: CallResult) -> ModelReply:
-        self._journal.deferrals_before = deferrals_of(known.output)
-        return reply_of(known.output)
+
+def too_large(error: AgentFailed, reply: ModelReply, journal: Journal) -> HarnessError:
+    """What comes of an answer whose record was refused: another may be shorter. Raises `error` where that is no reason."""
+    if error.code != "payload_too_large":
+        raise error
+    journal.tokens = journal.tokens[0] + reply.input_tokens, journal.tokens[1] + reply.output_tokens
+    return HarnessError(f"the model's answer is too large to be kept; max_output_tokens bounds it: {error.message}",
+                        code=RESOURCE_EXHAUSTED, recoverable=True)  # fmt: skip
 
 
 def _asked(step: int, step_id: str, tries: int) -> Asked:

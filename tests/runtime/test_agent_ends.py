@@ -1,0 +1,131 @@
+"""How an agent's turn goes on and ends when its model, or what it needs, fails: what it used, and what is tried again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph import HarnessError, MCPServer, ModelReply, ToolCall, ToolFailed, tool
+from tests.runtime.kit import Rig, names, one, until
+from tests.runtime.loop_kit import Model, agent, call, payloads
+from tests.runtime.people_kit import asked
+
+MCP = str(Path(__file__).parent.parent / "reach")
+
+
+def reply(*calls: ToolCall, text: str = "") -> ModelReply:
+    return ModelReply(text, tool_calls=calls, input_tokens=7, output_tokens=5)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heliograph.worker.act.backoff_seconds", lambda _attempt, _jitter: 0.05)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_turn_that_was_put_off_before_waits_for_its_server_as_often_as_any_other(
+    rig: Rig, tmp_path: Path
+) -> None:
+    away, program = tmp_path / "away", tmp_path / "server.py"
+    program.write_text(
+        f"from pathlib import Path\nif Path({str(away)!r}).exists(): raise SystemExit(1)\nimport mcp_server"
+    )
+    server = MCPServer([sys.executable, str(program)], name="own", env={"PYTHONPATH": MCP})
+    busy = HarnessError("busy", recoverable=True)
+    model = Model((busy, busy, [call("ask_human", {"question": "sure?"})]), "done")
+    app = agent(model, [server], asks_human=True, retries=2)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (task,) = await asked(rig)
+    await rig.runtime.toolbox.close()  # as another process begins
+    away.touch()
+    await rig.client.answer(task.turn_id, task.call_id, "yes")
+
+    async def is_put_off() -> bool:
+        query = "select 1 from heliograph.agent_turns where project_id = $1 and defers = 3"
+        return bool(await rig.fetch(query, rig.runtime.settings.project))
+
+    async with rig.serving(app):
+        await until(is_put_off)
+        away.unlink()
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"out": "done"}
+
+
+async def test_a_provider_that_asks_to_be_left_alone_for_years_puts_the_turn_off_and_does_not_fail_it(rig: Rig) -> None:
+    rig.is_left_open = True
+    app = agent(Model(HarnessError("later", recoverable=True, retry_after_seconds=1e12)))
+    await rig.start(app)
+
+    async def is_put_off() -> bool:
+        query = (
+            "select 1 from heliograph.agent_inbox where project_id = $1 and next_retry_at > now() + interval '300 days'"
+        )
+        return bool(await rig.fetch(query, rig.runtime.settings.project))
+
+    async with rig.serving(app):
+        await until(is_put_off)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("options", [{}, {"budget": {"tokens": 10_000_000}}], ids=["", "budget"])
+async def test_an_answer_that_is_too_large_to_be_kept_is_asked_for_again(rig: Rig, options: Any) -> None:
+    @tool(effect="pure")
+    def write(text: str) -> int:
+        return len(text)
+
+    huge = reply(call("write", {"text": "x" * 1_100_000}))
+    model = Model((huge, reply(call("write", {"text": "short"}))), "done")
+    result = await rig.run(agent(model, [write], **options))
+    assert (result.outcome, result.state) == ("success", {"out": "done"})
+
+
+async def test_an_answer_that_stays_too_large_fails_its_turn_with_the_reason(rig: Rig) -> None:
+    @tool(effect="pure")
+    def write(text: str) -> int:
+        return len(text)
+
+    result = await rig.run(agent(Model(reply(call("write", {"text": "x" * 1_100_000}))), [write], retries=0))
+    failure = one(result.signals, "agent:failed")["error"]
+    assert (failure["code"], failure["recoverable"]) == ("RESOURCE_EXHAUSTED", True)
+    assert "max_output_tokens" in failure["message"]
+    assert one(result.signals, "workflow:end")["metrics"]["usage"] == {"inputTokens": 7, "outputTokens": 5}
+
+
+async def test_a_turn_that_fails_says_what_its_model_has_used(rig: Rig) -> None:
+    @tool(effect="pure")
+    def look() -> None:
+        pass
+
+    model = Model(reply(call("look")), reply(call("look")), HarnessError("no"))
+    result = await rig.run(agent(model, [look]))
+    assert result.outcome == "failed"
+    assert one(result.signals, "workflow:end")["metrics"]["usage"] == {"inputTokens": 14, "outputTokens": 10}
+
+
+async def test_a_turn_that_waited_counts_what_its_model_used_once(rig: Rig) -> None:
+    model = Model(reply(call("ask_human", {"question": "sure?"})), HarnessError("no"))
+    app = agent(model, asks_human=True)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (task,) = await asked(rig)
+        await rig.client.answer(task.turn_id, task.call_id, "yes")
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["metrics"]["usage"] == {"inputTokens": 7, "outputTokens": 5}
+
+
+async def test_a_limit_that_is_met_before_anything_was_said_leaves_the_state_as_it_is(rig: Rig) -> None:
+    @tool(effect="pure")
+    def look() -> None:
+        raise ToolFailed("nothing there")
+
+    app = agent(Model(reply(call("look"))), [look], max_steps=1)
+    result = await rig.run(app, {"out": "what was there"})
+    assert result.state == {"out": "what was there"}
+    assert one(result.signals, "terminated")["status"] == "partial"
+    assert result.outcome == "success"
+    assert names(result.signals).count("agent:completed") == 1
+    assert payloads(result.signals, "state:out:changed") == []
