@@ -48,8 +48,12 @@ class Transaction(Protocol):
     async def commit(self, function: str, *args: object) -> Any:
         """One kernel function for one item, as the last of it, and then the commit. Undone unless the answer is 'ok'.
 
-        Raises StoreUnavailable when it is not known whether it was committed.
+        Raises StoreUnavailable when it is not known whether it was committed, KernelRefused for one that has ended before.
         """
+        ...
+
+    async def was_committed(self) -> bool:
+        """Whether the effect has committed it by itself, which is not its to do. What is not committed yet is undone."""
         ...
 
 

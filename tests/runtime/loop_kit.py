@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from heliograph import (
@@ -82,7 +82,7 @@ def results(request: ModelRequest) -> list[Any]:
     return [("error", m.content) if m.is_error else m.content for m in told]
 
 
-def agent(model: Any, tools: Sequence[Callable[..., Any]] = (), **options: Any) -> Heliograph:
+def agent(model: Any, tools: Sequence[Any] = (), **options: Any) -> Heliograph:
     app = Heliograph("looping")
     app.prompt_agent("worker", "Work.", model=model, activate_on=START, updates="out", tools=list(tools), **options)
     return app

@@ -19,6 +19,7 @@ from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.pool import Database, encoded, explain, explain_connect
 
 _SIZE = 8
+_XID = "pg_catalog.pg_current_xact_id()::text"
 _SECONDS_MAX = 10.0  # for the kernel's part, which takes milliseconds
 _GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
@@ -43,9 +44,10 @@ class Transactions:
             begun = connection.transaction()
             try:
                 await begun.start()
+                xid = await connection.fetchval(f"select {_XID}")
             except Exception as error:
                 raise explain(error, "a transaction") from error
-            made = OpenTransaction(connection, begun)
+            made = OpenTransaction(connection, begun, xid, self._database)
             try:
                 yield made
             finally:
@@ -75,9 +77,11 @@ class Transactions:
 class OpenTransaction:
     """See `heliograph.world.Transaction`."""
 
-    def __init__(self, connection: Any, begun: Any):
+    def __init__(self, connection: Any, begun: Any, xid: str, database: Database):
         self.connection = connection
         self._begun = begun
+        self._xid = xid
+        self._database = database
         self._is_open = True
 
     async def commit(self, function: str, *args: object) -> Any:
@@ -86,7 +90,8 @@ class OpenTransaction:
         definition = KERNEL[function]
         values = [encoded(a).decode() if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         try:
-            if not self.connection.is_in_transaction():
+            # another one may be open, which the function has begun
+            if not self.connection.is_in_transaction() or await self.connection.fetchval(f"select {_XID}") != self._xid:
                 raise KernelRefused("the function has ended the transaction that it was given; the runtime commits it")
             answer = msgspec.json.decode(
                 await self.connection.fetchval(definition.statement(), *values, timeout=_SECONDS_MAX)
@@ -104,6 +109,11 @@ class OpenTransaction:
         finally:
             await self.undo()  # now: whoever asks next waits for what it locks
         return answer
+
+    async def was_committed(self) -> bool:
+        await self.undo()
+        [row] = await self._database.fetch("select pg_catalog.pg_xact_status($1::text::xid8) as status", self._xid)
+        return bool(row["status"] == "committed")
 
     async def undo(self) -> None:
         """Roll back what is not committed; of a connection that is gone the server does it."""

@@ -178,6 +178,9 @@ class SimTransaction:
         self.is_open = False
         return await self._world.call(function, *args, effects=self._effects)
 
+    async def was_committed(self) -> bool:
+        return False
+
 
 class SimWorld:
     """The world of one process. `slot` names it in the plan: a restarted worker is another process in the same slot."""

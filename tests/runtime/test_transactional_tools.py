@@ -1,0 +1,112 @@
+"""Transactional tools that do not keep to their transaction, or get none: what stays is told, and so is what was undone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from heliograph import ToolContext, tool
+from heliograph.ledger import transactions
+from tests.runtime.kit import Rig
+from tests.runtime.loop_kit import Model, agent, call, results
+
+Body = Callable[[Any], Awaitable[Any]]
+STAYS = "it has ended its transaction by itself, and what it had committed stays"
+
+
+async def commits(connection: Any) -> None:
+    await connection.execute("commit")
+
+
+async def commits_and_begins(connection: Any) -> None:
+    await connection.execute("commit")
+    await connection.execute("begin")
+
+
+async def commits_and_fails(connection: Any) -> None:
+    await connection.execute("commit")
+    raise ValueError("no")
+
+
+async def commits_and_is_late(connection: Any) -> None:
+    await connection.execute("commit")
+    await asyncio.Event().wait()
+
+
+async def commits_and_closes(connection: Any) -> None:
+    await connection.execute("commit")
+    await connection.close()
+
+
+async def rolls_back_and_begins(connection: Any) -> None:
+    await connection.execute("rollback")
+    await connection.execute("begin")
+
+
+async def becomes_another(connection: Any) -> None:
+    await connection.execute("set role pg_read_all_data")
+
+
+async def closes(connection: Any) -> None:
+    await connection.close()
+
+
+@pytest.mark.proves("K13")
+@pytest.mark.parametrize(
+    ("body", "rows", "runs", "told"),
+    [
+        (commits, 1, 1, STAYS),
+        (commits_and_begins, 1, 1, STAYS),
+        (commits_and_fails, 1, 1, STAYS),
+        (commits_and_is_late, 1, 1, STAYS),
+        (commits_and_closes, 1, 1, STAYS),
+        (rolls_back_and_begins, 0, 1, "it was undone: the function has ended the transaction that it was given"),
+        (becomes_another, 0, 1, "it was undone"),
+        (closes, 0, 3, "it was undone 3 times, since its transaction could not be committed"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+async def test_a_transaction_that_its_function_ends_is_told_as_what_it_was(
+    rig: Rig, body: Body, rows: int, runs: int, told: str
+) -> None:
+    table = f"told_{rig.runtime.settings.project.replace('-', '_')}"
+    await rig.fetch(f"create table {table} (n integer)")
+    made: list[int] = []
+
+    @tool(effect="transactional", timeout_seconds=2)
+    async def keep(ctx: ToolContext) -> str:
+        made.append(1)
+        await ctx.connection.execute(f"insert into {table} values (1)")
+        await body(ctx.connection)
+        return "kept"
+
+    model = Model([call("keep")], "done")
+    result = await rig.run(agent(model, [keep]))
+    assert result.outcome == "success"
+    [(how, text)] = results(model.last)
+    assert how == "error"
+    assert told in text
+    assert len(await rig.fetch(f"select * from {table}")) == rows
+    assert len(made) == runs
+
+
+async def test_a_call_that_gets_no_connection_in_its_time_says_so_and_its_function_is_not_called(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "_SIZE", 1)
+    made: list[int] = []
+
+    @tool(effect="transactional", timeout_seconds=0.3)
+    async def short(ctx: ToolContext) -> None:
+        made.append(1)
+
+    model = Model([call("short")], "done")
+    async with rig.runtime.world.transaction():  # the only one that there may be
+        await rig.run(agent(model, [short]))
+    assert results(model.last) == [
+        ("error", "TOOL_TIMEOUT: no connection to the database was free within 0.3 s; nothing was done")
+    ]
+    assert made == []
