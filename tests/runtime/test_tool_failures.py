@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -119,6 +120,28 @@ async def test_what_is_more_than_one_answer_may_call_is_not_begun_and_the_model_
         "error",
         "these are 129 calls in one answer, and at most 128 are made: none was; call fewer",
     )
+
+
+async def test_a_plain_function_that_is_given_up_counts_until_it_has_ended(rig: Rig) -> None:
+    lock, another = threading.Lock(), threading.Event()
+    now = most = made = 0
+
+    @tool(effect="idempotent", concurrency=1, timeout_seconds=0.2, retries=1)
+    def slow() -> str:
+        nonlocal now, most, made
+        with lock:
+            now, made = now + 1, made + 1
+            most, is_first = max(most, now), made == 1
+        if is_first:
+            another.wait(2)  # longer than its time and the delay before the next try
+        another.set()
+        with lock:
+            now -= 1
+        return "done"
+
+    model = Model([call("slow", call_id="x1"), call("slow", call_id="x2")], "done")
+    await rig.run(agent(model, [slow]))
+    assert (results(model.last), most, made) == (["done", "done"], 1, 3)
 
 
 @pytest.mark.parametrize("message", ["bad \0 byte", "half \ud800", "x" * 5_000_000], ids=["nul", "surrogate", "huge"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Coroutine, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from heliograph.turn.results import check_result
 from heliograph.worker.asking import Asking
 from heliograph.worker.doubt import check_doubt, decided_doubt, question_of_doubt
 from heliograph.worker.held import Held
+from heliograph.worker.slots import Slot, slot_of
 
 _TOO_LARGE = "payload_too_large"
 
@@ -89,10 +89,12 @@ class Here:
                               f"{claimed.turn_id}:{key}", self._held.workflow.deps,
                               resolver=self._held.workflow.secrets)  # fmt: skip
 
-        async def invoke(connection: Any = None) -> Any:
-            return await self._tried(tool, replace(context, connection=connection), arguments)
+        # before it is begun: what waits has not happened, and is not late
+        async with slot_of(tool.slots, self._held.kit.world) as slot:
 
-        async with tool.slots or nullcontext():  # before it is begun: what waits has not happened, and is not late
+            async def invoke(connection: Any = None) -> Any:
+                return await self._tried(tool, replace(context, connection=connection), arguments, slot)
+
             try:
                 return await self._asking.done(asked, invoke, ())
             except AgentFailed as error:
@@ -101,23 +103,24 @@ class Here:
                 did = "was undone" if asked.effect == "transactional" else "was done"
                 return await self._asking.steps.fail(asked, "RESULT_TOO_LARGE", f"it {did}; {error.message}")
 
-    async def _tried(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Any:
+    async def _tried(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
         world = self._held.kit.world
         for attempt in range(1, tool.tool.retries + 1):
             try:
-                return await self._once(tool, context, arguments)
+                return await self._once(tool, context, arguments, slot)
             except HeliographError as error:
                 if not error.recoverable and not isinstance(error, TurnTimedOut):
                     raise
             except Exception:  # noqa: S110  it is tried again; what the last try raises is told
                 pass
             await world.sleep(backoff_seconds(attempt, jitter_of(context.idempotency_key, attempt)))
-        return await self._once(tool, context, arguments)
+        return await self._once(tool, context, arguments, slot)
 
-    async def _once(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any]) -> Any:
+    async def _once(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
         world = self._held.kit.world
         given = resolved(arguments, tool.tool.secrets, self._held.workflow.secrets)
-        result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, world.run_sync))
+        await slot.ended()  # of a try before that was given up
+        result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, slot.run_sync))
         return result if tool.misfits is None else check_result(tool.tool.name, tool.misfits, to_json(result))
 
 
