@@ -80,8 +80,9 @@ class World(Protocol):
         """The result of `work`, or TurnTimedOut after `seconds`; None waits for ever."""
         ...
 
-    async def run_sync(self, function: Callable[..., T], *args: object) -> T:
-        """A blocking function's result, without blocking the loop."""
+    async def run_sync(self, function: Callable[..., T], *args: object, ended: Callable[[], None] | None = None) -> T:
+        """A blocking function's result, without blocking the loop. `ended` is called when it has ended, which may be long after
+        nobody waits for it any more."""
         ...
 
     async def call(self, function: str, *args: object) -> Any:

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from heliograph.errors import StoreUnavailable, TurnTimedOut
+from heliograph.errors import StoreUnavailable, TurnTimedOut, told
 from heliograph.ids import make_id
 from heliograph.ledger.pool import Database
 from heliograph.ledger.transactions import Transactions
 from heliograph.records import Event
+from heliograph.turn.interruptions import Interruption
 from heliograph.world import Task, Transaction
 
 log = logging.getLogger("heliograph.world")
@@ -73,6 +74,10 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
         if scope.expired():  # ours; one that the work itself raised stays a TimeoutError
             raise TurnTimedOut(f"it took longer than {seconds:g} s") from None
         raise
+    except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt, Interruption):
+        raise
+    except BaseException as error:  # a library's own, that no handler of the runtime knows
+        raise RuntimeError(f"{told(error)} left the function") from error
 
 
 def _running() -> asyncio.Task[Any] | None:
@@ -143,12 +148,20 @@ class RealWorld:
     async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
         return await within(seconds, work)
 
-    async def run_sync(self, function: Callable[..., T], *args: object) -> T:
+    async def run_sync(self, function: Callable[..., T], *args: object, ended: Callable[[], None] | None = None) -> T:
         """In a thread of its own: a pool would let functions that outlive their timeout starve all others, and its
         threads would keep the process from ending."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        work = partial(contextvars.copy_context().run, _settle, future, function, *args)
-        threading.Thread(target=work, name="heliograph agent", daemon=True).start()
+        context, work = contextvars.copy_context(), partial(_settle, future, function, *args)
+
+        def run() -> None:
+            try:
+                context.run(work)
+            finally:
+                if ended is not None and not self._loop.is_closed():
+                    self._loop.call_soon_threadsafe(ended)
+
+        threading.Thread(target=run, name="heliograph agent", daemon=True).start()
         return await asyncio.wrap_future(future)
 
     async def call(self, function: str, *args: object) -> Any:

@@ -214,9 +214,13 @@ class SimWorld:
     async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
         return await within(seconds, work)
 
-    async def run_sync(self, function: Callable[..., T], *args: object) -> T:
-        await self.sleep(0.001)
-        return function(*args)
+    async def run_sync(self, function: Callable[..., T], *args: object, ended: Callable[[], None] | None = None) -> T:
+        try:
+            await self.sleep(0.001)
+            return function(*args)
+        finally:
+            if ended is not None:
+                ended()
 
     async def call(self, function: str, *args: object, effects: Iterable[Callable[[], None]] = ()) -> Any:
         site = f"{self.slot}/{function}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from typing import Any
@@ -50,9 +49,11 @@ async def act(held: Held, context: Context, journal: Journal) -> Ended:
         return _left(_meant(left), held, journal)
     except TurnTimedOut:
         return Raised("timeout", TIMEOUT, f"agent {spec.name} ran longer than {spec.timeout_seconds:g} s")
-    except (asyncio.CancelledError, GeneratorExit):
-        raise
-    except BaseException as error:  # what ends a program ends the agent's turn here, not the worker
+    except (
+        Exception,
+        SystemExit,
+        KeyboardInterrupt,
+    ) as error:  # what ends a program ends the agent's turn here, not the worker
         return _failed(error, held, journal)
     finally:
         journal.why_not = "its turn has gone on without this task: await what you start before the function returns"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -15,7 +14,6 @@ from heliograph.records import CallStatus
 from heliograph.redaction import redacted, redacted_text
 from heliograph.signals.payload import cleaned, is_longer
 from heliograph.turn.calls import Asked, CallResult
-from heliograph.turn.interruptions import Interruption
 from heliograph.types import Json, JsonObject
 from heliograph.world import World
 
@@ -47,9 +45,12 @@ async def outcome_of(world: World, asked: Asked, function: Callable[..., Any], a
         return CallResult(
             asked.call_id, "failed", None, error_of(code, error.message, is_recoverable=error.recoverable)
         )
-    except (asyncio.CancelledError, GeneratorExit, Interruption):  # not the function's own: see World.within
-        raise
-    except BaseException as error:  # what ends a program ends this call, and not the worker
+    except (
+        Exception,
+        SystemExit,
+        KeyboardInterrupt,
+        BaseExceptionGroup,
+    ) as error:  # what ends a program ends this call, and not the worker
         return CallResult(asked.call_id, "failed", None, error_of(TOOL_ERROR, told(error), is_recoverable=True))
     finally:
         _inside.reset(token)

@@ -4,10 +4,10 @@ that has ended."""
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from heliograph.world import World
 
@@ -20,27 +20,24 @@ class Slot:
     def __init__(self, world: World, *, has_limit: bool):
         self._world = world
         self._has_limit = has_limit
-        self._threads: list[_Thread] = []
+        self._threads: list[asyncio.Future[None]] = []
 
     async def run_sync(self, function: Callable[..., T], *args: object) -> T:
         """See `World.run_sync`."""
         if not self._has_limit:
             return await self._world.run_sync(function, *args)
-        thread = _Thread(function)
-        self._threads.append(thread)
-        try:
-            return await self._world.run_sync(thread.run, *args)
-        finally:
-            thread.give_up()
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._threads.append(ended)
+        return await self._world.run_sync(function, *args, ended=partial(ended.set_result, None))
 
     async def ended(self) -> None:
         """Return when no thread of this call is at work."""
-        for thread in self._threads:
-            await thread.ended.wait()
+        if not self.is_free:
+            await asyncio.wait(self._threads)
 
     @property
     def is_free(self) -> bool:
-        return all(thread.ended.is_set() for thread in self._threads)
+        return all(thread.done() for thread in self._threads)
 
 
 @asynccontextmanager
@@ -65,35 +62,3 @@ async def _release(slots: asyncio.Semaphore, slot: Slot) -> None:
         await slot.ended()
     finally:
         slots.release()
-
-
-class _Thread:
-    """A function that runs in a thread, or was given up before it began."""
-
-    def __init__(self, function: Callable[..., Any]):
-        self.ended = asyncio.Event()
-        self._function = function
-        self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()
-        self._has_begun = self._is_given_up = False
-
-    def run(self, *args: object) -> Any:
-        with self._lock:
-            if self._is_given_up:
-                return None
-            self._has_begun = True
-        try:
-            return self._function(*args)
-        finally:
-            self._tell()
-
-    def give_up(self) -> None:
-        """Nobody waits for it any more; what has not begun does not begin."""
-        with self._lock:
-            self._is_given_up = True
-            if not self._has_begun:
-                self.ended.set()
-
-    def _tell(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.ended.set)
