@@ -102,11 +102,14 @@ async def test_a_refusal_says_that_nothing_was_used_and_a_broken_answer_that_nob
     assert told == [0, None]
 
 
-async def test_an_answer_that_does_not_fit_says_what_it_used(provider: Provider) -> None:
+@pytest.mark.parametrize(("is_metered", "asked"), [(False, 3), (True, 1)])
+async def test_an_answer_that_does_not_fit_says_what_it_used_and_is_asked_for_once_where_that_is_metered(
+    provider: Provider, is_metered: bool, asked: int
+) -> None:
     provider.answers = [Answer(calls=[("a", "final_result", '{"score": "high"}')])]
     with pytest.raises(HarnessError) as caught:
-        await reply_to(OPENAI, output=Verdict)
-    assert caught.value.tokens == 10
+        await reply_to(OPENAI, output=Verdict, is_metered=is_metered)
+    assert (caught.value.tokens, len(provider.requests)) == (10 * asked, asked)
 
 
 def test_what_an_answer_costs_at_most_is_known_of_known_models_alone(provider: Provider) -> None:
