@@ -37,12 +37,11 @@ AT_ANY_TIME: Mapping[str, str] = {
                     join heliograph.leases l using (project_id, agent_id, agent_turn_id) group by 1, 2) begun) x where is_late""",
     # it is owned again when it lost its owner, was put off, or has what it waited for: all of a step, but scout each result
     "a turn was owned more often than it had reasons": """
-        select t.agent_turn_id from heliograph.agent_turns t where (
-          select count(*) from heliograph.leases l where l.agent_id = t.agent_id and l.agent_turn_id = t.agent_turn_id)
-          > 1 + t.attempts + t.defers + (
-          select count(distinct case when t.agent_id like '%/scout' then w.tool_call_id else w.step_id end)
-            from heliograph.turn_waiting_tools w
-           where w.agent_turn_id = t.agent_turn_id and w.kind <> 'inline' and w.state = 'resolved')""",
+        select agent_turn_id from heliograph.agent_turns t
+          join (select agent_turn_id, count(*) as times from heliograph.leases group by 1) l using (agent_turn_id)
+          left join (select agent_turn_id, count(distinct tool_call_id) as calls, count(distinct step_id) as steps
+                       from heliograph.turn_waiting_tools where kind <> 'inline' and state = 'resolved' group by 1) w using (agent_turn_id)
+         where l.times > 1 + t.attempts + t.defers + coalesce(case when t.agent_id like '%/scout' then w.calls else w.steps end, 0)""",
     "a turn that was told to stop waits for something": """
         select agent_id from heliograph.agent_state_head where status in ('suspended', 'dispatched') and stop_requested_at is not null""",
     "a turn slept although nothing was left to wake it": """
@@ -69,9 +68,9 @@ AFTERWARDS: Mapping[str, str] = {
     "a result that was there before its call did not come": """
         select run_id from heliograph.runs where target = 'trials' and state -> 'told' is distinct from '42'""",
     "what was said was not heard each time": """
-        select r.run_id from heliograph.runs r where r.target = 'trials' and (
-          select count(*) from heliograph.signal_log s
-           where s.run_id = r.run_id and s.name = 'agent:progress' and s.agent = 'teller') is distinct from (r.state ->> 'heard')::integer""",
+        select run_id from heliograph.runs r left join (
+          select run_id, count(*) as times from heliograph.signal_log where name = 'agent:progress' and agent = 'teller' group by 1) s using (run_id)
+         where r.target = 'trials' and coalesce(s.times, 0) is distinct from (r.state ->> 'heard')::integer""",
     "an end by the kernel was not reacted to": """
         select r.run_id from heliograph.runs r
           join heliograph.agent_turns t on t.run_id = r.run_id and t.agent_id = r.run_id || '/poison'

@@ -54,10 +54,11 @@ async def measure(
         runtime,
         """select extract(epoch from n.started_at - d.at)::float8 as took
              from unnest($1::text[], $2::timestamptz[]) d (name, at)
-             join heliograph.leases l on l.owner like d.name || ':%' and l.started_at <= d.at
+             join heliograph.leases l on split_part(l.owner, ':', 1) = d.name and l.started_at <= d.at
                                      and (l.ended_at is null or l.ended_at > d.at)
              join lateral (select min(started_at) as started_at from heliograph.leases n
-                            where n.agent_turn_id = l.agent_turn_id and n.turn_epoch > l.turn_epoch) n
+                            where n.project_id = l.project_id and n.agent_id = l.agent_id
+                              and n.agent_turn_id = l.agent_turn_id and n.turn_epoch > l.turn_epoch) n
                on n.started_at is not null""",
         [death.name for death in deaths], [_moment(death.at) for death in deaths],
     )  # fmt: skip

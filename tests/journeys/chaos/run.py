@@ -71,11 +71,19 @@ async def run_chaos(folder: Path, options: Options, mutant: mutants.Mutant | Non
         if mutant is not None and report.violations:
             return report  # it is seen: what else it did is nobody's question
         await _settle(site)
-        await _examine(site, report)
+        try:
+            await _examine(site, report)
+        except BaseException:
+            await _keep(site)  # what nobody has judged may be judged by hand
+            raise
         if report.violations:
-            site.server.end()
-            await asyncio.to_thread(site.disk.close, folder / "server-data")
+            await _keep(site)
     return report
+
+
+async def _keep(site: Site) -> None:
+    site.server.end()
+    await asyncio.to_thread(site.disk.close, site.folder / "server-data")
 
 
 @asynccontextmanager
