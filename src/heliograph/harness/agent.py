@@ -62,7 +62,9 @@ class AgentHarness:
                         thinking += chunk.content if isinstance(chunk, ThinkingDelta) else ""
                         yield chunk
         except (AgentRunError, UserError) as error:
-            raise harness_error(self.model, error) from error
+            failure = harness_error(self.model, error)
+            failure.tokens = None  # its model may have answered before, on the way
+            raise failure from error
         if result is None:
             raise HarnessError(f"agent {self.model} ended without a result", recoverable=True)
         answers = [message for message in result.new_messages() if isinstance(message, ModelResponse)]

@@ -73,7 +73,7 @@ def record_of(reply: ModelReply, deferrals: int = 0) -> JsonObject:
     return {
         "text": reply.text, "thinking": reply.thinking, "tool_calls": calls, "raw": reply.raw, "output": reply.output,
         "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens, "cost_usd": reply.cost_usd,
-        "deferrals": deferrals,
+        "deferrals": deferrals, "is_cut": reply.is_cut,
     }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def reply_of(record: Json) -> ModelReply:
     found: Any = record
     calls = tuple(ToolCall(c["id"], c["tool"], c["arguments"]) for c in found["tool_calls"])
     return ModelReply(found["text"], found["output"], found["thinking"], found["input_tokens"], found["output_tokens"],
-                      calls, found["cost_usd"], found["raw"])  # fmt: skip
+                      calls, found["cost_usd"], found["raw"], found["is_cut"])  # fmt: skip
 
 
 def told_of(call: ToolCall, result: CallResult, *, is_untrusted: bool = False) -> ToolMessage:

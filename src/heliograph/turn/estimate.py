@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from heliograph.ports import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
+from heliograph.turn.untrusted import system_of, told_text
 from heliograph.types import Json
 
 _PER_REQUEST = 16
@@ -23,7 +24,9 @@ _ANY_TOOLS = 600  # providers tell the model how to call tools, in words of thei
 def input_tokens_at_most(request: ModelRequest) -> int:
     """As many tokens as the conversation, the system text, the tools and the form of the answer can be."""
     found = (
-        _PER_REQUEST + _bytes(request.system or "") + sum(_PER_MESSAGE + _message(each) for each in request.messages)
+        _PER_REQUEST
+        + _bytes(system_of(request) or "")
+        + sum(_PER_MESSAGE + _message(each) for each in request.messages)
     )
     for tool in request.tools:
         found += _PER_TOOL + _bytes(tool.name) + _bytes(tool.description) + _bytes(tool.parameters)
@@ -36,8 +39,8 @@ def _message(message: Message) -> int:
     match message:
         case UserMessage(content):
             return _bytes(content)
-        case ToolMessage(call_id, tool, content):
-            return _bytes(call_id) + _bytes(tool) + _bytes(content)
+        case ToolMessage(call_id, tool):
+            return _bytes(call_id) + _bytes(tool) + _bytes(told_text(message))
         case AssistantMessage(text, calls, raw):
             said = _bytes(text) + sum(_bytes(c.id) + _bytes(c.tool) + _bytes(c.arguments) + _PER_TOOL for c in calls)
             return max(said, _bytes(raw))  # what the harness sends again may have more in it, such as its thinking

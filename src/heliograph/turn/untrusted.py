@@ -25,8 +25,7 @@ _SOURCE_MAX = 100
 
 def untrusted(content: Json, source: str) -> str:
     """`content` as text in its frame; source: where it comes from, such as the name of a tool."""
-    # sorted: the store keeps no order of keys
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, sort_keys=True)
+    text = content if isinstance(content, str) else _written(content)
     mark = f"untrusted-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:_MARK_DIGITS]}"
     where = "".join(c for c in shown(source, _SOURCE_MAX) if c not in '<>"')
     return f'<{mark} from="{where}">\n{text}\n</{mark}>'
@@ -36,7 +35,12 @@ def told_text(message: ToolMessage) -> str:
     """A result as the text that a model reads; in its frame where it comes from outside."""
     if message.is_untrusted:
         return untrusted(message.content, message.tool)
-    return message.content if isinstance(message.content, str) else json.dumps(message.content, ensure_ascii=False)
+    return message.content if isinstance(message.content, str) else _written(message.content)
+
+
+def _written(content: Json) -> str:
+    """The same whenever it is told: the store keeps no order of keys."""
+    return json.dumps(content, ensure_ascii=False, sort_keys=True)
 
 
 def system_of(request: ModelRequest) -> str | None:

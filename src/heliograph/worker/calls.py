@@ -21,6 +21,7 @@ from heliograph.turn.calls import (
     AFTERS,
     BOX_ID_MAX,
     CALL_EFFECTS,
+    CALL_ID_MAX,
     After,
     Asked,
     Call,
@@ -155,6 +156,8 @@ class Calls(People):
             if not isinstance(delegation, Delegation):
                 raise InvalidInput(f"delegates takes a list of Delegation, not {shown(delegation)}", code="wrong_type")
         asked = self._fork(delegations, fail_fast=fail_fast, timeout=timeout)
+        for each in asked if retries else ():  # before any child has run
+            check_name(_again(each.call_id, retries), "the call id of a delegation that is asked again", CALL_ID_MAX)
         return self._delegates(list(delegations), asked, retries, {"fail_fast": fail_fast, "timeout": timeout})
 
     async def _delegates(
@@ -166,7 +169,7 @@ class Calls(People):
             places = [n for n, result in enumerate(results) if _may_retry(result, delegations[n], options["timeout"])]
             if not places:
                 break
-            retried = [replace(delegations[n], call_id=f"{asked[n].call_id}-again-{again}") for n in places]
+            retried = [replace(delegations[n], call_id=_again(asked[n].call_id, again)) for n in places]
             told = await self._asking.all(self._fork(retried, **options))
             for n, result in zip(places, told, strict=True):
                 results[n] = result
@@ -247,6 +250,10 @@ class Calls(People):
 
 def _shorter(own: float | None, whole: float | None) -> float | None:
     return own if whole is None else whole if own is None else min(own, whole)
+
+
+def _again(call_id: str, time: int) -> str:
+    return f"{call_id}-again-{time}"
 
 
 def _may_retry(result: CallResult, delegation: Delegation, whole: float | None) -> bool:

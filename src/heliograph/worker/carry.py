@@ -145,7 +145,7 @@ class Carrier:
         again: dict[int, Asked] = {}
         for n, (tool, arguments) in approvals.items():
             try:
-                allowed = self._allowed(step, n, tool, waits[n], results[n])
+                allowed = self._allowed(step, n, tool, waits[n], results[n], time)
             except Denied as error:
                 answers[n] = failed(calls[n], f"{error.message}; it was not called")
                 continue
@@ -191,12 +191,15 @@ class Carrier:
             tool.tool.needs_approval(arguments) or self.trust.must_ask(tool.tool)
         )
 
-    def _allowed(self, step: int, n: int, tool: BoundTool, asked: Asked, result: CallResult) -> dict[str, Any]:
+    def _allowed(
+        self, step: int, n: int, tool: BoundTool, asked: Asked, result: CallResult, time: int
+    ) -> dict[str, Any]:
         """The arguments that the call may be made with. Raises Denied; BadArguments for those that do not fit."""
         if result.status == "timeout":
             raise Denied(f"nobody has decided about {tool.tool.name} in time")
         leave = granted(Question.of(asked.input), tool.tool.name, result)
-        is_recorded = self._journal.knows(f"m{step}-{n + 1}")
+        call_id = f"m{step}-{n + 1}"  # begun with what this granted, unless it was asked for once more after it
+        is_recorded = self._journal.knows(call_id) and not self._journal.knows(f"{call_id}-approval-{time + 1}")
         return leave.arguments if is_recorded else tool.checked(leave.arguments)
 
     async def _missing(self, step: int, n: int, call: ToolCall) -> ToolMessage:

@@ -180,7 +180,12 @@ class Drive:
     async def _after(self, written: Written, effect: Suspend) -> Event | None:
         """What follows from the answer to a suspension."""
         if written.budget is not None:
-            self.held = await refuse_calls(self.held, effect, written)
+            try:
+                self.held = await refuse_calls(self.held, effect, written)
+            except asyncio.CancelledError:  # of a halt that came meanwhile
+                if (stopped := self._stopped()) is None:
+                    raise
+                return stopped
             return Resolved()
         if written.outcome == "refused" and written.code == "run_stopping":
             return Raised("canceled", CANCELED, written.message)

@@ -89,6 +89,8 @@ class Here:
                               f"{claimed.turn_id}:{key}", self._held.workflow.deps,
                               resolver=self._held.workflow.secrets)  # fmt: skip
 
+        if (known := self._asking.recorded(asked)) is not None:
+            return known
         # before it is begun: what waits has not happened, and is not late
         async with slot_of(tool.slots, self._held.kit.world) as slot:
 
@@ -96,7 +98,7 @@ class Here:
                 return await self._tried(tool, replace(context, connection=connection), arguments, slot)
 
             try:
-                return await self._asking.done(asked, invoke, ())
+                return await self._asking.steps.run(asked, invoke, ())
             except AgentFailed as error:
                 if error.code != _TOO_LARGE:
                     raise

@@ -47,7 +47,7 @@ class Watchdog:
         self._after: dict[str, str] = {}  # by project: where sweep_stuck goes on
         self._told: set[tuple[str, ...]] = set()
         self._prunes_at: dict[str, float] = {}  # by project
-        self._calling = asyncio.Lock()
+        self._calling = {kit.project: asyncio.Lock() for kit in self.kits}  # who is called may take its time
         self._declared: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
@@ -79,7 +79,7 @@ class Watchdog:
             await self._cascade(kit)
             await self._relay(kit)
             if kit.callbacks is not None:
-                async with self._calling:  # a try that was cancelled is given back first
+                async with self._calling[kit.project]:  # a try that was cancelled is given back first
                     await call_back(kit, rounds=1)
 
     async def relay(self) -> None:
@@ -103,7 +103,7 @@ class Watchdog:
     async def _call_back(self, kit: Kit) -> None:
         """Beside the sweeps, for who is called may take its time."""
         while True:
-            async with self._calling:
+            async with self._calling[kit.project]:
                 await _survive("callbacks", partial(call_back, kit))
             await kit.world.sleep(self.interval_seconds)
 

@@ -1,0 +1,50 @@
+"""What is recorded of a conversation reads back as it was, and is told in the same words whenever the turn resumes."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.ports import ModelReply, ModelRequest, ToolCall, ToolMessage, UserMessage
+from heliograph.turn.conversation import record_of, reply_of
+from heliograph.turn.estimate import input_tokens_at_most
+from heliograph.turn.untrusted import system_of, told_text
+
+REPLIES = st.builds(
+    ModelReply,
+    text=st.text(),
+    output=st.none() | st.integers(),
+    thinking=st.text(),
+    input_tokens=st.integers(0, 10),
+    output_tokens=st.integers(0, 10),
+    tool_calls=st.just(()) | st.just((ToolCall("a", "add", {"x": 1}),)),
+    cost_usd=st.none() | st.just(0.5),
+    raw=st.none() | st.just({"any": "thing"}),
+    is_cut=st.booleans(),
+)
+
+
+@pytest.mark.proves("L0-100")
+@given(REPLIES)
+def test_an_answer_reads_back_as_it_was_recorded(reply: ModelReply) -> None:
+    assert reply_of(json.loads(json.dumps(record_of(reply)))) == reply
+
+
+@pytest.mark.proves("L0-100")
+@pytest.mark.parametrize("is_untrusted", [False, True])
+def test_a_result_is_told_in_the_same_words_whatever_order_its_keys_come_back_in(is_untrusted: bool) -> None:
+    told = [
+        told_text(ToolMessage("a", "find", found, is_untrusted=is_untrusted))
+        for found in ({"b": 1, "a": {"y": 2, "x": 3}}, {"a": {"x": 3, "y": 2}, "b": 1})
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.proves("S12")
+@pytest.mark.parametrize("content", ["x" * 50, {"found": ["é", 1, {"a": None}]}, "ß"])
+def test_what_a_question_may_cost_counts_the_frames_around_what_strangers_wrote(content: str) -> None:
+    message = ToolMessage("a", "find", content, is_untrusted=True)
+    request = ModelRequest((UserMessage("x"), message), system="be brief", has_untrusted=True)
+    sent = [system_of(request) or "", told_text(message), "x"]
+    assert input_tokens_at_most(request) >= sum(len(text.encode()) for text in sent)
