@@ -10,6 +10,7 @@ from heliograph.ports import ModelReply, ModelRequest, ToolCall, ToolMessage, Us
 from heliograph.turn.conversation import record_of, reply_of
 from heliograph.turn.estimate import input_tokens_at_most
 from heliograph.turn.untrusted import system_of, told_text
+from heliograph.types import Json
 
 REPLIES = st.builds(
     ModelReply,
@@ -34,10 +35,9 @@ def test_an_answer_reads_back_as_it_was_recorded(reply: ModelReply) -> None:
 @pytest.mark.proves("L0-100")
 @pytest.mark.parametrize("is_untrusted", [False, True])
 def test_a_result_is_told_in_the_same_words_whatever_order_its_keys_come_back_in(is_untrusted: bool) -> None:
-    told = [
-        told_text(ToolMessage("a", "find", found, is_untrusted=is_untrusted))
-        for found in ({"b": 1, "a": {"y": 2, "x": 3}}, {"a": {"x": 3, "y": 2}, "b": 1})
-    ]
+    made: Json = {"b": 1, "a": {"y": 2, "x": 3}}
+    read_back: Json = {"a": {"x": 3, "y": 2}, "b": 1}
+    told = [told_text(ToolMessage("a", "find", found, is_untrusted=is_untrusted)) for found in (made, read_back)]
     assert told[0] == told[1]
 
 
