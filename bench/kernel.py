@@ -14,6 +14,7 @@ from heliograph.ids import signal_id
 from heliograph.ledger.pool import Database
 from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_start
 from heliograph.records import RunView
+from heliograph.turn.deliverable import deliverable_of
 from heliograph.worker.voice import draft_item
 
 PROJECT, LANES = "default", 16
@@ -34,7 +35,11 @@ async def kernel(place: Place, batch: int, seconds: float) -> Sample:
             await database.call("start_runs", PROJECT, [msgspec.Raw(run) for run in runs])
             claimed = await database.call("claim", PROJECT, [app.name], "bench", batch, 30.0)
             if claimed:
-                await database.call("finish", PROJECT, [msgspec.Raw(_filled(finishing, turn)) for turn in claimed])
+                ended = await database.call(
+                    "finish", PROJECT, [msgspec.Raw(_filled(finishing, turn)) for turn in claimed]
+                )
+                if any(turn["outcome"] != "ok" for turn in ended):
+                    raise RuntimeError(f"a turn was not finished: {ended}")
             return len(claimed)
 
         try:
@@ -53,11 +58,17 @@ def _templates() -> tuple[bytes, bytes]:
     workflow = app.workflow
     start = react_to_start(workflow, RUN, {}, AT, lambda _: TURN)
     view = RunView(RUN, "running", 1, {}, start.memory or {}, 1, 0, 1)
-    ending = Ending("noop", TURN, signal_id(RUN, 2), "success", f"card_{TURN}", {"ok": True})
+    ending = Ending("noop", TURN, signal_id(RUN, 2), "success", f"card:{TURN}:end", {"ok": True})
     end = react_to_ending(workflow, view, ending, AT, lambda _: TURN)
     starting = {"run_id": RUN, "target": workflow.name, "request_hash": "hash", "agents": ["noop"], **_committed(start)}
-    finishing = {"agent_id": f"{RUN}/noop", "turn_id": TURN, "epoch": EPOCH, "outcome": "success",
-                 "card_id": f"card_{TURN}", "content": {"ok": True}, **_committed(end)}  # fmt: skip
+    finishing = {
+        "agent_id": f"{RUN}/noop",
+        "turn_id": TURN,
+        "epoch": EPOCH,
+        "outcome": "success",
+        "content": deliverable_of({"ok": True}),
+        **_committed(end),
+    }
     return msgspec.json.encode(starting), msgspec.json.encode(finishing)
 
 

@@ -29,7 +29,7 @@ begin
       from heliograph.project_limits where project_id = p_project and running_max is not null order by project_id for update;
     if v_running_max is not null then
         v_limit := greatest(0, least(p_limit, v_running_max - (select count(*) from heliograph.agent_state_head
-                                                                where project_id = p_project and status = 'running')));
+                                                                where project_id = p_project and lease_until is not null)));
     end if;
     -- two statements: the second has a snapshot that is newer than the locks
     -- each target by itself, so that the index gives the first ones in order however many are waiting

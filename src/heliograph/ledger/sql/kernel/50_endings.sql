@@ -63,7 +63,7 @@ begin
           from (select c.key from heliograph.outbox c
                  where c.project_id = p_project
                    and c.key = any (array(select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from wait w))
-                   and coalesce(c.published_at, 'infinity') = 'infinity'  -- so said, it cannot lead by way of all that is unpublished
+                   and heliograph._is_unpublished(c.published_at)
                  order by c.key for update) found
          where o.project_id = p_project and o.key = found.key
     ), told as (

@@ -269,7 +269,7 @@ begin
     ), acknowledged as (
         update heliograph.outbox o set published_at = p_now, body = o.body - 'token'
           from (select y.key from heliograph.outbox y
-                 where y.project_id = p_project and coalesce(y.published_at, 'infinity') = 'infinity'  -- see _terminal
+                 where y.project_id = p_project and heliograph._is_unpublished(y.published_at)
                    and y.key = any (array(select 'cmd:' || turn_id || ':' || call_id from item where kind <> 'inline'))
                  order by y.key for update) held
          where o.project_id = p_project and o.key = held.key

@@ -104,7 +104,7 @@ begin
     with row as materialized (
         select x.key, exists (select from jsonb_array_elements(v_answer -> 'failed') f where f ->> 'turn_id' = x.agent_turn_id) as has_failed
           from heliograph.outbox x
-         where x.project_id = p_project and x.key = any (v_keys) and x.published_at is null
+         where x.project_id = p_project and x.key = any (v_keys) and heliograph._is_unpublished(x.published_at)
            and (x.agent_turn_id = any (v_held) or not exists (
                 select from heliograph.agent_turns t where t.project_id = p_project and t.agent_turn_id = x.agent_turn_id))
          order by x.key for update skip locked)
@@ -127,7 +127,7 @@ begin
     with told as (
         update heliograph.outbox o set published_at = p_now, deliveries = o.deliveries + 1
           from (select x.key from heliograph.outbox x
-                 where x.project_id = p_project and x.published_at is null and x.due_at <= p_now
+                 where x.project_id = p_project and heliograph._is_unpublished(x.published_at) and x.due_at <= p_now
                    and x.key = any (array(select 'report:' || w.child_turn_id from heliograph.turn_waiting_tools w
                                            where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.kind = 'child'))
                  order by x.key for update) held

@@ -34,7 +34,7 @@ begin
     -- at the very end: no lock is waited for while these are held
     update heliograph.outbox o set deliveries = o.deliveries + 1, due_at = heliograph._due_again(o.deliveries, p_now)
       from (select x.key from heliograph.outbox x
-             where x.project_id = p_project and x.published_at is null
+             where x.project_id = p_project and heliograph._is_unpublished(x.published_at)
                and x.key = any (array(select 'stop:' || (f ->> 'turn_id') from jsonb_array_elements(v_answer -> 'failed') f))
              order by x.key for update skip locked) refused
      where o.project_id = p_project and o.key = refused.key;
@@ -53,7 +53,7 @@ declare
 begin
     perform heliograph._lock_runs(p_project, array[heliograph._run_of(p_agent_id)]);
     update heliograph.outbox set published_at = p_now, deliveries = deliveries + 1
-     where project_id = p_project and key = 'stop:' || p_turn_id and published_at is null and due_at <= p_now
+     where project_id = p_project and key = 'stop:' || p_turn_id and heliograph._is_unpublished(published_at) and due_at <= p_now
     returning body || jsonb_build_object('turn_id', p_turn_id) into v_order;
     if v_order is not null then
         v_answer := heliograph._stop_turn(p_project, v_order, p_now);

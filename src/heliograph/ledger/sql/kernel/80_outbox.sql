@@ -6,26 +6,32 @@
 --   raises: see _enter
 --   locks:  nothing: two relays may publish the same row, the key tells the copies apart
 create function heliograph.read_outbox(p_project text, p_limit integer, p_now timestamptz) returns jsonb
-    language sql stable set search_path = pg_catalog, pg_temp as $$
-    select heliograph._enter(p_project);
-    select coalesce(jsonb_agg(jsonb_build_object(
-               'outbox_id', o.outbox_id, 'kind', o.kind, 'key', o.key,
-               'subject', coalesce(o.subject, 'evt.agent.' || t.agent_id || '.task'),
-               'body', coalesce(o.body, jsonb_build_object(
-                   'agent_turn_id', t.agent_turn_id, 'status', t.outcome, 'output_box_id', t.output_box_id,
-                   'deliverable_card_id', t.deliverable_card_id)),
-               -- as of the same moment as the rows: what was written once a wire was declared is never read without it
-               'wires', (select heliograph._wires(p_project))) order by o.outbox_id), '[]')
-      from ((select * from heliograph.outbox e
-              where e.project_id = p_project and e.published_at is null and e.kind = 'task_event'
-              order by e.due_at, e.outbox_id limit p_limit)
-            union all
-            (select * from heliograph.outbox c
-              where c.project_id = p_project and c.published_at is null and c.kind = 'cmd' and c.due_at <= p_now
-                and c.subject is not null and (select heliograph._wires(p_project)) <> '[]'
-              order by c.due_at, c.outbox_id limit p_limit)) o
-      left join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = o.agent_turn_id
-$$;
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+    -- as of the same moment as the rows: what was written once a wire was declared is never read without it
+    v_wires constant jsonb := heliograph._wires(p_project);
+begin
+    return (
+        select coalesce(jsonb_agg(jsonb_build_object(
+                   'outbox_id', o.outbox_id, 'kind', o.kind, 'key', o.key,
+                   'subject', coalesce(o.subject, 'evt.agent.' || t.agent_id || '.task'),
+                   'body', coalesce(o.body, jsonb_build_object(
+                       'agent_turn_id', t.agent_turn_id, 'status', t.outcome, 'output_box_id', t.output_box_id,
+                       'deliverable_card_id', t.deliverable_card_id)),
+                   'wires', v_wires) order by o.outbox_id), '[]')
+          from ((select * from heliograph.outbox e
+                  where e.project_id = p_project and e.published_at is null and e.kind = 'task_event'
+                  order by e.due_at, e.outbox_id limit p_limit)
+                union all
+                (select * from heliograph.outbox c
+                  where c.project_id = p_project and c.published_at is null and c.kind = 'cmd' and c.due_at <= p_now
+                    and c.subject is not null and v_wires <> '[]'
+                  order by c.due_at, c.outbox_id limit p_limit)) o
+          left join lateral (  -- each by its key: a join may read all turns that there are
+                select x.agent_turn_id, x.agent_id, x.outcome, x.output_box_id, x.deliverable_card_id from heliograph.agent_turns x
+                 where x.project_id = p_project and x.agent_turn_id = o.agent_turn_id offset 0) t on true);
+end $$;
 
 -- mark_published: these rows are on the wire. p_keys: [key]. A task event is done with; a command is due again later, until
 --   its wait is resolved (K18): 1, 2, 4 .. 60 seconds. A second call changes nothing for an event.
@@ -39,7 +45,7 @@ declare
 begin
     with unmarked as (
         select key from heliograph.outbox
-         where project_id = p_project and published_at is null
+         where project_id = p_project and heliograph._is_unpublished(published_at)
            and key = any (array(select jsonb_array_elements_text(p_keys)))
          -- one that is held is being marked by another relay, or its call is being resolved: and who resolves the calls
          -- of several turns holds their commands in another order than this
@@ -52,6 +58,15 @@ begin
     get diagnostics v_marked = row_count;
     return to_jsonb(v_marked);
 end $$;
+
+-- _is_unpublished: what the condition of outbox_unpublished says, in other words: who looks rows up by key is not led to them
+--   by way of all that is unpublished.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._is_unpublished(p_published_at timestamptz) returns boolean
+    language sql immutable as $$
+    select coalesce(p_published_at, 'infinity') = 'infinity'
+$$;
 
 -- _due_again: when a command that was delivered p_deliveries times before is due again.
 --   raises: nothing
