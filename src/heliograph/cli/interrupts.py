@@ -63,7 +63,8 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-_loops_at_work: list[asyncio.Runner] = []  # left open: the work in them lets its cancellation pass
+# Left open, with the tasks that let their cancellation pass: a loop holds its tasks weakly, and complains of what it lost.
+_loops_at_work: list[tuple[asyncio.Runner, set[asyncio.Task[Any]]]] = []
 
 
 def run_agents(work: Coroutine[Any, Any, int]) -> int:
@@ -74,20 +75,20 @@ def run_agents(work: Coroutine[Any, Any, int]) -> int:
     try:
         return runner.run(work)
     finally:
-        if runner.get_loop().run_until_complete(_settled()):
-            runner.close()
+        if at_work := runner.get_loop().run_until_complete(_cancelled()):
+            _loops_at_work.append((runner, at_work))
         else:
-            _loops_at_work.append(runner)
+            runner.close()
 
 
-async def _settled() -> bool:
-    """Cancel what is left; whether it has ended."""
+async def _cancelled() -> set[asyncio.Task[Any]]:
+    """Cancel what is left; the tasks that do not end."""
     import asyncio
 
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
-    return not tasks or not (await asyncio.wait(tasks, timeout=SETTLE_SECONDS))[1]
+    return (await asyncio.wait(tasks, timeout=SETTLE_SECONDS))[1] if tasks else set()
 
 
 def leave_agents_behind(code: int) -> None:

@@ -1,0 +1,42 @@
+"""What is left behind when a process ends although an agent lets its cancellation pass."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from contextlib import suppress
+
+import pytest
+
+from heliograph.cli import interrupts
+
+
+def test_work_that_lets_its_cancellation_pass_is_left_without_a_complaint(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(interrupts, "SETTLE_SECONDS", 0.05)
+    left: list[tuple[asyncio.Runner, set[asyncio.Task[int]]]] = []
+    monkeypatch.setattr(interrupts, "_loops_at_work", left)
+
+    async def deaf() -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.get_running_loop().create_future()  # nothing but the task itself knows of it
+
+    async def serve() -> int:
+        tasks = [asyncio.create_task(deaf())]
+        await asyncio.sleep(0)
+        return len(tasks)
+
+    with caplog.at_level(logging.ERROR, "asyncio"):
+        assert interrupts.run_agents(serve()) == 1
+        gc.collect()
+    assert caplog.messages == []
+    [(runner, tasks)] = left
+    assert [task.done() for task in tasks] == [False]
+    runner.get_loop().close()
+    with caplog.at_level(logging.CRITICAL, "asyncio"):  # the end of the test is no end of the process
+        left.clear()
+        del tasks
+        gc.collect()
