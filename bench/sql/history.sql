@@ -21,8 +21,9 @@ begin
         execute format(
             -- run after run, as they would have come: small rows lie beside large ones, and fill the pages as they did there
             'insert into %1$s (%2$s) select %3$s from generate_series(1, $2) n'
-            ' cross join lateral (select * from %1$s o where %4$s offset 0) o'
-            ' cross join lateral jsonb_populate_record(null::%1$s, history.renamed(to_jsonb(o)::text, n, $1, $3)::jsonb) c',
+            ' cross join lateral (select *, row_number() over (order by o.ctid) as place from %1$s o where %4$s) o'
+            ' cross join lateral jsonb_populate_record(null::%1$s, history.renamed((to_jsonb(o) - ''place'')::text, n, $1, $3)::jsonb) c'
+            ' order by n, o.place',
             v_table, v_columns, (select string_agg('c.' || quote_ident(a.attname), ', ' order by a.attnum)
                                    from pg_attribute a where a.attrelid = v_table and a.attnum > 0 and not a.attisdropped and a.attidentity = ''), v_key)
           using p_run_id, p_copies, v_turns;
