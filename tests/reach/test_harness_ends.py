@@ -146,3 +146,10 @@ async def test_an_answer_of_nothing_where_one_in_form_was_wanted_may_be_asked_fo
         await ask(name, output=Verdict)
     assert raised.value.recoverable
     assert len(provider.requests) == 1
+
+
+async def test_what_was_cut_off_after_a_misfit_says_what_both_answers_have_used(provider: Provider) -> None:
+    provider.answers = [Answer(calls=(("t1", "final_result", '{"score": "high"}'),)), Answer(("half",), is_cut=True)]
+    with pytest.raises(HarnessError, match="limit of tokens") as raised:
+        await reply_to(OPENAI, UserMessage("score"), output=Verdict)
+    assert (raised.value.tokens, len(provider.requests)) == (20, 2)

@@ -22,6 +22,7 @@ from heliograph import (
     Signal,
     TextDelta,
     ThinkingDelta,
+    UserMessage,
 )
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import Rig, names, one
@@ -178,6 +179,17 @@ async def test_a_provider_that_fails_an_agent_of_pydantic_ai_puts_the_turn_off(
     assert one(signals, "workflow:end")["state"] == {"out": "fine"}
     assert names(signals).count("harness:error") == 1  # the 429 was met by the SDK itself: that client is not ours
     assert len(provider.requests) == 3
+
+
+@BOTH
+async def test_an_agent_of_pydantic_ai_that_is_cut_off_says_what_all_of_its_answers_have_used(
+    provider: Provider, known: Any, name: str
+) -> None:
+    provider.answers = [Answer(calls=(("t1", "look_up", '{"city": "Oslo"}'),)), Answer(("it is",), is_cut=True)]
+    harness = AgentHarness(known(name), deps={"Oslo": -3})
+    with pytest.raises(HarnessError, match="limit of tokens") as caught:
+        [_ async for _ in harness.stream(ModelRequest((UserMessage("?"),)))]
+    assert (caught.value.tokens, len(provider.requests)) == (20, 2)
 
 
 # ── What a follower sees ──

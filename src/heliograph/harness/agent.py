@@ -69,7 +69,7 @@ class AgentHarness:
             raise HarnessError(f"agent {self.model} ended without a result", recoverable=True)
         answers = [message for message in result.new_messages() if isinstance(message, ModelResponse)]
         for last in answers[-1:]:
-            check_whole(self.model, last, request)
+            check_whole(self.model, last, request, sum(answer.usage.total_tokens for answer in answers))
         yield _reply(result, answers, request, text, thinking)
 
 

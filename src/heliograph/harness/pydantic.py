@@ -86,12 +86,12 @@ class PydanticHarness:
             except (AgentRunError, UserError) as error:
                 raise harness_error(self.model, error) from error
             said.take(response)
-            check_whole(self.model, response, request)
+            check_whole(self.model, response, request, said.tokens)
             try:
                 reply = _reply(response, request, said)
             except Misfit as misfit:
                 answered = sent(response)
-                misfit.tokens = said.input_tokens + said.output_tokens or None
+                misfit.tokens = said.tokens or None
                 is_empty = not any(isinstance(part, TextPart | ToolCallPart) for part in answered.parts)
                 if is_last or is_empty or request.is_metered:
                     raise  # a message without content, providers do not take back
@@ -111,6 +111,10 @@ class Said:
     def __init__(self) -> None:
         self.text, self.thinking, self.costs = "", "", list[float]()
         self.input_tokens = self.output_tokens = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
 
     def hear(self, chunk: Chunk) -> Chunk:
         self.text += chunk.content if isinstance(chunk, TextDelta) else ""
@@ -137,12 +141,15 @@ def is_cut(response: ModelResponse, request: ModelRequest) -> bool:
     return response.finish_reason == "length" and request.output_tokens_max is not None
 
 
-def check_whole(model: str, response: ModelResponse, request: ModelRequest) -> None:
-    """Raises HarnessError for an answer that is not the whole: half a text is no answer, and half a call another call."""
+def check_whole(model: str, response: ModelResponse, request: ModelRequest, tokens: int) -> None:
+    """Raises HarnessError for an answer that is not the whole: half a text is no answer, and half a call another call.
+
+    tokens: what was used for it, with the answers that came before it on the way.
+    """
     try:
         _check_whole(model, response, request)
     except HarnessError as error:
-        error.tokens = response.usage.total_tokens or None
+        error.tokens = tokens or None
         raise
 
 
