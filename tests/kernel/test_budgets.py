@@ -150,6 +150,27 @@ async def test_what_a_lost_worker_had_begun_counts_and_beginning_again_costs_aga
     assert await budget(kernel) == {"tokens": (60, 30 * (answer == "again"), 0)}
 
 
+@pytest.mark.proves("S12")
+@pytest.mark.parametrize("effect", ["idempotent", "transactional"])
+async def test_a_call_of_a_tool_is_one_however_often_it_begins(kernel: Kernel, effect: str) -> None:
+    claimed = await kernel.running(budget={"tool_calls": 1, "tokens": 100})
+    reserve = {"tool_calls": 1, "tokens": 30}
+    assert (await begin(kernel, claimed, "c1", effect, reserve=reserve))["outcome"] == "fresh"
+    for tries in (1, 2):
+        kernel.wait(31)
+        await kernel.sweep("leases")
+        claimed = await kernel.claim_one()
+        assert (await begin(kernel, claimed, "c1", effect, reserve=reserve))["outcome"] == "again"
+        assert await budget(kernel) == {
+            "tool_calls": (1, 0, 0),
+            "tokens": (30 * tries, 30, 0),
+        }  # a question costs each time
+    assert (await begin(kernel, claimed, "c2", reserve={"tool_calls": 1}))["code"] == "BUDGET_EXCEEDED"
+    assert (await record(kernel, claimed, "c1", used={"tokens": 5}))["outcome"] == "ok"
+    assert await budget(kernel) == {"tool_calls": (1, 0, 0), "tokens": (65, 0, 0)}
+    assert await kernel.checks() == []
+
+
 async def test_a_call_that_may_not_begin_again_is_refused_until_there_is_something_left(kernel: Kernel) -> None:
     first = await kernel.running(budget=TOKENS)
     await outcome(kernel, first, "c1", 60, effect="pure")

@@ -74,6 +74,7 @@ def _reserve_call(tx: Transaction, call: Any, asked: Row, *, is_again: bool) -> 
         return None
     if wait["reserved"] is not None:
         settle(tx, call, {})
+        asked = {kind: amount for kind, amount in asked.items() if kind != "tool_calls"}
     if (refusal := _lacking(tx, turn["budgets"], asked)) is not None:
         return refusal
     for row in _rows(tx, turn["budgets"]):

@@ -47,7 +47,8 @@ $$;
 -- _reserve: reserve what calls that begin may use, all of it in each budget or nothing. p_items: begin_call's; p_answers: what it
 --   would answer, with is_new where the call was opened just now. Answers these: where a budget lacks it, 'refused' with code
 --   BUDGET_EXCEEDED and the budget, and the call is not open.
---   One that begins again has perhaps been done before by another owner: what it reserved then counts as used.
+--   One that begins again has perhaps been done before by another owner: what it reserved then counts as used, but for tool
+--   calls: it is the same call of its tool, however often it begins.
 --   raises: nothing
 --   locks:  nothing; the caller holds the heads and the runs
 create function heliograph._reserve(p_project text, p_items jsonb, p_answers jsonb) returns jsonb
@@ -83,7 +84,8 @@ begin
     return v_answers;
 end $$;
 
--- _reserve_call: see _reserve; null, or the refusal. A call that has reserved already, under its owner's epoch, keeps that.
+-- _reserve_call: see _reserve; null, or the refusal. A call that has reserved already, under its owner's epoch, keeps that; one that
+--   begins again has counted its tool calls already.
 --   raises: nothing
 --   locks:  nothing; the caller holds the head and the run
 create function heliograph._reserve_call(p_project text, p_turn_id text, p_call_id text, p_asked jsonb, p_is_again boolean)
@@ -91,6 +93,7 @@ create function heliograph._reserve_call(p_project text, p_turn_id text, p_call_
 declare
     v_owners text[];
     v_reserved jsonb;
+    v_asked jsonb := p_asked;
     v_lacking jsonb;
 begin
     select t.budgets into v_owners from heliograph.agent_turns t where t.project_id = p_project and t.agent_turn_id = p_turn_id;
@@ -103,14 +106,15 @@ begin
         return null;
     elsif v_reserved is not null then
         perform heliograph._settle(p_project, p_turn_id, p_call_id, null);
+        v_asked := p_asked - 'tool_calls';
     end if;
-    v_lacking := heliograph._lacking(p_project, v_owners, p_asked);
+    v_lacking := heliograph._lacking(p_project, v_owners, v_asked);
     if v_lacking is not null then
         return v_lacking;
     end if;
-    update heliograph.budgets b set reserved = b.reserved + (p_asked -> b.kind)::bigint
-     where b.project_id = p_project and b.turn_id = any (v_owners) and p_asked ? b.kind;
-    update heliograph.turn_waiting_tools set reserved = p_asked
+    update heliograph.budgets b set reserved = b.reserved + (v_asked -> b.kind)::bigint
+     where b.project_id = p_project and b.turn_id = any (v_owners) and v_asked ? b.kind;
+    update heliograph.turn_waiting_tools set reserved = v_asked
      where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
     return null;
 end $$;
