@@ -97,7 +97,8 @@ class Claimed(msgspec.Struct, frozen=True):
     """One head taken by `claim`, with all that hydration needs. `epoch` is the fencing token.
 
     waits: the turn's calls in the order in which they were opened. defers: how often it was put off. budget: what was
-    left by kind, of the budgets that hold for it; None where none does.
+    left by kind, of the budgets that hold for it; None where none does. has_spoken: of a child, whether an owner before
+    this one has logged anything but its suspensions.
     """
 
     agent_id: str
@@ -122,6 +123,7 @@ class Claimed(msgspec.Struct, frozen=True):
     parent_turn_id: str | None = None
     message_type: Literal["turn", "ui_action"] = "turn"
     budget: dict[str, int] | None = None
+    has_spoken: bool = False
 
 
 class StopOrder(msgspec.Struct, frozen=True):

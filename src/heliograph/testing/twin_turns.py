@@ -103,6 +103,9 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         row["waits"] = waits_of(tx, turn["agent_turn_id"])
     if turn["result_fields"] is not None or turn["parent_turn_id"] is not None or turn["message_type"] != "turn":
         row |= {key: turn[key] for key in ("result_fields", "parent_turn_id", "depth", "message_type")}
+    if turn["parent_turn_id"] is not None:
+        row["has_spoken"] = any(lease["said"] > 0 for lease in tx.tables.leases.of(head["agent_id"])
+                                if lease["agent_turn_id"] == turn["agent_turn_id"])  # fmt: skip
     if turn["budgets"] is not None:
         row["budget"] = left(tx, turn["budgets"])
     return row

@@ -168,9 +168,13 @@ class Drive:
         return event
 
     def _say_begun(self) -> None:
-        """Tell whoever waits for a delegation that it is being done, once: soon, or with all that the turn says."""
+        """Tell whoever waits for a delegation that it is being done, once: soon, or with all that the turn says.
+
+        Whatever a turn logs comes after that, and an intent that was begun has logged nothing.
+        """
         claimed, asked = self.claimed, self.claimed.cause.payload
-        is_first = not (self.has_begun or claimed.attempts or claimed.defers or claimed.waits)
+        has_waited = any(wait.kind != "inline" for wait in claimed.waits)
+        is_first = not (self.has_begun or claimed.has_spoken or has_waited)
         if claimed.cause.name != DELEGATION or not isinstance(asked, dict) or not is_first:
             return
         payload: JsonObject = {"id": asked["id"], "target_agent": claimed.agent, "task_id": claimed.turn_id,

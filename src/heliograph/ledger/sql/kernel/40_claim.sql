@@ -3,7 +3,8 @@
 --   what it cannot run it does not take. dispatched -> running, epoch + 1: the epoch answered is the fencing token, given once (leases).
 --   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped, and so is a
 --   deferred one before its time.
---   Answers one object per head, with budget where any holds for its turn: what is left by kind. An empty answer may mean that others were claiming: look once more before parking.
+--   Answers one object per head, with budget where any holds for its turn: what is left by kind; of a turn that another one waits
+--   for, has_spoken: whether an owner before this one has logged anything. An empty answer may mean that others were claiming: look once more before parking.
 --   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit that is not
 --           between 1 and 1000
 --   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with running_max
@@ -92,6 +93,8 @@ begin
                || case when t.result_fields is null and t.parent_turn_id is null and t.message_type = 'turn' then '{}'
                        else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
                                                'depth', t.depth, 'message_type', t.message_type) end
+               || case when t.parent_turn_id is null then '{}'
+                       else jsonb_build_object('has_spoken', heliograph._has_spoken(p_project, m.agent_id, t.agent_turn_id)) end
                || case when t.budgets is null then '{}'
                        else jsonb_build_object('budget', heliograph._left(p_project, t.budgets)) end
                order by m.priority desc, m.ready_at, m.agent_id)
@@ -104,6 +107,20 @@ begin
       left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true;
     return coalesce(v_answer, '[]');
 end $$;
+
+-- _has_spoken: whether any owner of an agent's active turn has logged anything but its suspensions. Its leases are the agent's last
+--   ones: no other is looked at, however many turns the agent has had.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._has_spoken(p_project text, p_agent_id text, p_turn_id text) returns boolean
+    language sql stable as $$
+    select exists (
+        select from heliograph.leases l
+         where l.project_id = p_project and l.agent_id = p_agent_id and l.said > 0 and l.turn_epoch > coalesce((
+               select o.turn_epoch from heliograph.leases o
+                where o.project_id = p_project and o.agent_id = p_agent_id and o.agent_turn_id <> p_turn_id
+                order by o.turn_epoch desc limit 1), -1))
+$$;
 
 -- _waits: the calls of a turn, in the order in which they were opened, with the results that are in; null for none.
 --   raises: nothing
