@@ -250,3 +250,60 @@ async def test_an_open_effect_ends_with_its_turn(kernel: Kernel) -> None:
     await kernel.stop("turn_a")
     assert (await wait(kernel, "turn_a", "i1"))["state"] == "closed"
     assert (await record(kernel, claimed, "i1"))["outcome"] == "stale"
+
+
+# ── Calls that are not made ──
+
+
+NOT_MADE = {"step_id": "s1", "tool": "charge"}
+REFUSED: Item = {"status": "failed", "result": None, "error": {"code": "NO", "message": "no"}, "not_made": NOT_MADE}
+
+
+async def test_a_call_that_is_not_made_is_opened_and_recorded_in_one_commit(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    said = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
+    answer = await record(kernel, claimed, "i1", None, *said, **REFUSED)
+    assert answer == {"turn_id": "turn_a", "call_id": "i1", "outcome": "ok", "first_seq": 3}
+    row = await wait(kernel, "turn_a", "i1")
+    assert [row[key] for key in ("kind", "state", "status", "tool", "step_id", "epoch", "resolved_position")] == [
+        "inline", "resolved", "failed", "charge", "s1", claimed["epoch"], 1,
+    ]  # fmt: skip
+    assert (await edges(kernel, "turn_a"))[-1] == ("tool_call", "request", "i1")
+    assert (await record(kernel, claimed, "i1", None, *said, **REFUSED))["outcome"] == "duplicate"
+    again = await taken_over(kernel)
+    assert (await begin(kernel, again, "i1", "pure"))["outcome"] == "done"
+    assert (await record(kernel, claimed, "i2", None, **REFUSED))["outcome"] == "stale"
+    assert await kernel.checks() == []
+
+
+async def test_twice_in_a_batch_it_is_recorded_once_and_no_limit_is_passed(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    twice = [saying(claimed, call_id="i1", **REFUSED) for _ in range(2)]
+    assert [row["outcome"] for row in await kernel.call("record_call", twice)] == ["ok", "duplicate"]
+    await kernel.call("set_limits", {"waits_max": 1})
+    refused = await record(kernel, claimed, "i2", None, **REFUSED)
+    assert (refused["code"], refused["message"]) == ("too_many_waits", "the turn has 1 calls; at most 1 are allowed")
+    assert await kernel.checks() == []
+
+
+async def test_one_that_was_begun_is_recorded_as_it_was_begun(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i1", "idempotent", step_id="s0")
+    assert (await record(kernel, claimed, "i1", None, **REFUSED))["outcome"] == "ok"
+    row = await wait(kernel, "turn_a", "i1")
+    assert (row["effect"], row["step_id"], row["state"]) == ("idempotent", "s0", "resolved")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("charge", "not_made is an object with the step_id and the tool of the call"),
+        ([], "not_made is an object with the step_id and the tool of the call"),
+        ({"step_id": "s1"}, "the tool of a call has 1 to 200 bytes"),
+        ({"tool": "charge", "step_id": "s" * 201}, "a step id has at most 200 bytes"),
+    ],
+)
+async def test_what_is_no_call_is_not_opened_either(kernel: Kernel, said: Any, told: str) -> None:
+    claimed = await kernel.running()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=told):
+        await record(kernel, claimed, "i1", None, **{**REFUSED, "not_made": said})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import CallResult, Context, Delegation, Heliograph, InvalidInput, Signal
+from heliograph import Call, CallResult, Context, Delegation, Heliograph, InvalidInput, Signal
 from tests.runtime.kit import START, Rig, names, one, until
 
 
@@ -134,6 +134,65 @@ async def test_a_follower_sees_how_a_delegation_stands_in_order(rig: Rig) -> Non
     assert (row.status, row.outcome) == ("completed", "success")
 
 
+@pytest.mark.proves("CTL-26")
+async def test_that_a_child_is_begun_is_told_once_however_many_workers_it_has(rig: Rig) -> None:
+    app, began = Heliograph("handed"), list[int]()
+
+    @app.agent(activate_on=START, updates="seen")
+    async def parent(ctx: Context) -> Any:
+        return await ctx.delegate("child", instance="desk")
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> Any:
+        began.append(ctx.attempt)
+        if len(began) < 3:
+            await asyncio.Event().wait()
+        return "done"
+
+    async def is_told() -> bool:
+        return "delegation_response" in names(await rig.runtime.reader.all_signals(run_id))
+
+    run_id = await rig.start(app)
+    for worker in (1, 2):  # each hands back in the middle
+        async with rig.serving(app, grace_seconds=0.01, lease_seconds=3600):
+            await until(lambda: len(began) == worker)  # noqa: B023
+            await until(is_told)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    told = [s.payload for s in signals if s.name == "delegation_response" and isinstance(s.payload, dict)]
+    assert ([p["status"] for p in told], began) == (["in_progress", "completed"], [1, 1, 1])
+
+
+async def test_that_a_child_is_begun_is_told_by_the_next_worker_where_the_first_did_not_come_to_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, lost, call = Heliograph("lost"), list[Any](), rig.runtime.world.call
+
+    @app.agent(activate_on=START, updates="seen")
+    async def parent(ctx: Context) -> Any:
+        return await ctx.delegate("child")
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> Any:
+        return ctx.attempt
+
+    async def loses(name: str, *args: object) -> Any:
+        """Whoever claims the child first dies with it."""
+        answer = await call(name, *args)
+        if name == "claim" and not lost and (taken := [row for row in answer if row["agent"] == "child"]):
+            lost.extend(taken)
+            return [row for row in answer if row not in taken]
+        return answer
+
+    monkeypatch.setattr(rig.runtime.world, "call", loses)
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=0.3):
+        signals = await rig.ended(run_id)
+    assert one(signals, "workflow:end")["state"] == {"seen": 2}
+    told = [s.payload for s in signals if s.name == "delegation_response" and isinstance(s.payload, dict)]
+    assert [p["status"] for p in told] == ["in_progress", "completed"]
+
+
 async def test_a_child_that_is_short_is_told_with_its_end_and_costs_no_call_of_its_own(rig: Rig) -> None:
     result = await rig.run(forking(lambda ctx: ctx.delegates(children(1))))
     said = names(result.signals)
@@ -206,3 +265,68 @@ async def test_nonsense_is_refused_where_it_is_written(rig: Rig, options: Any, c
 async def test_a_priority_that_there_is_not_is_refused(rig: Rig) -> None:
     result = await rig.run(forking(lambda ctx: ctx.delegates([Delegation("child", priority="urgent")])))
     assert "priority is one of low, normal, high, critical" in one(result.signals, "agent:failed")["error"]["message"]
+
+
+# ── Calls for which a budget has nothing left ──
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["refused first", "refused last"])
+async def test_a_call_that_a_budget_refuses_fails_fast_as_any_other_and_nothing_else_is_begun(
+    rig: Rig, is_first: bool
+) -> None:
+    app, happened = Heliograph("dear"), list[Any]()
+    refused, other = Call("search", call_id="no"), children(1)[0]
+
+    @app.agent(activate_on=START, updates="seen", budget={"tool_calls": 1})
+    async def parent(ctx: Context) -> Any:
+        await ctx.step("pay", happened.append, "paid")
+        results = await ctx.calls([refused, other] if is_first else [other, refused], fail_fast=True)
+        try:  # a run of the function that comes later finds the same
+            await ctx.pause(0.01)
+        finally:
+            seen.append([[r.call_id, r.status, (r.error or {}).get("failed_first", r.error)] for r in results])
+        return [[r.call_id, r.status] for r in results]
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> Any:
+        happened.append(ctx.task)
+
+    seen: list[Any] = []
+    result = await rig.run(app)
+    assert result.outcome == "success"
+    assert happened == ["paid"]
+    assert seen[0] == seen[-1]
+    by_id = {call_id: told for call_id, *told in seen[0]}
+    assert by_id.pop("no")[0] == "failed"
+    assert list(by_id.values()) == [["canceled", "no"]]
+    assert not {"delegation", "delegation_response"} & set(names(result.signals))
+    assert await rig.client.take_commands(["search"]) == []
+
+
+async def test_what_could_be_paid_for_is_not_called_where_another_call_of_a_fail_fast_step_cannot(rig: Rig) -> None:
+    app = Heliograph("dear")
+
+    @app.agent(activate_on=START, updates="seen", budget={"tool_calls": 1})
+    async def parent(ctx: Context) -> Any:
+        return [_told(r) for r in await ctx.calls([Call("a"), *children(1), Call("b")], fail_fast=True)]
+
+    app.agent(name="child", on_request=True)(lambda ctx: ctx.task)
+    result = await rig.run(app)
+    assert result.state["seen"] == [
+        ["c1", "canceled", "CANCELED"], ["c2", "canceled", "CANCELED"], ["c3", "failed", "BUDGET_EXCEEDED"],
+    ]  # fmt: skip
+    assert await rig.client.take_commands(["a", "b"]) == []
+    parent_turn = await rig.turn_of("parent")
+    assert {b.kind: (b.used, b.left) for b in await rig.client.budgets(parent_turn.turn_id)} == {"tool_calls": (0, 1)}
+
+
+async def test_without_fail_fast_the_others_are_made_all_the_same(rig: Rig) -> None:
+    app = Heliograph("dear")
+
+    @app.agent(activate_on=START, updates="seen", budget={"tool_calls": 0})
+    async def parent(ctx: Context) -> Any:
+        return [_told(r) for r in await ctx.calls([Call("a"), *children(1)])]
+
+    app.agent(name="child", on_request=True)(lambda ctx: ctx.task)
+    result = await rig.run(app)
+    assert result.state["seen"] == [["c1", "failed", "BUDGET_EXCEEDED"], ["c2", "success", 1]]

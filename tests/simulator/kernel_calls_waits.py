@@ -41,6 +41,10 @@ class WaitCalls(TurnCalls):
             outcome = {"result": self._result()} if status == "success" else {"error": {"code": "E", "message": "no"}}
             items.append({**self.token(), "call_id": self._call_id(), "status": status, **outcome, **self._said(),
                           "used": self._amounts()})  # fmt: skip
+            if self.dice.random() < 0.3:
+                items[-1]["not_made"] = self.mostly(
+                    {"step_id": "s1", "tool": "think"}, self.dice.choice([None, [], {"tool": ""}])
+                )
         return (items,)
 
     def suspend(self) -> tuple[Any, ...]:

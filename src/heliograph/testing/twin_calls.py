@@ -98,6 +98,14 @@ def _open_inline(tx: Transaction, item: Any) -> None:
     tx.insert(tx.tables.edges, (wait["agent_turn_id"], edge_id), request_edge(tx, head, wait, edge_id))
 
 
+def _open_not_made(tx: Transaction, item: Any) -> None:
+    said = item["not_made"]
+    _open_inline(
+        tx,
+        {**item, "step_id": get_raw(said, "step_id"), "tool": said["tool"], "effect": "pure", "timeout_seconds": None},
+    )
+
+
 def insert_wait(tx: Transaction, head: Row, call: Any, **more: Any) -> Row:
     """A call {call_id, step_id, tool, effect} of the head's turn, open."""
     turn_id, call_id = head["active_agent_turn_id"], get_text(call, "call_id")
@@ -150,6 +158,9 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     check_amounts(listed, "used")
     for item in listed:
+        if (wrong := _wrong_not_made(item)) is not None:
+            raise Refusal("22023", wrong)
+    for item in listed:
         status = get_text(item, "status")
         if status not in REPORTED or (status != "success" and get_text(item, "error") is None):
             raise Refusal(
@@ -162,6 +173,8 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         if verdict["outcome"] == "ok" and call in seen:
             verdict = {"outcome": "duplicate"}  # noqa: PLW2901
         elif verdict["outcome"] == "ok":
+            if call not in tx.tables.waits:
+                _open_not_made(tx, item)
             verdict["first_seq"] = say(tx, item, limited)
             results.append({**item, "output": get_raw(item, "result")})
         seen.add(call)
@@ -174,6 +187,16 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
     return answers
 
 
+def _wrong_not_made(item: Any) -> str | None:
+    if (said := get_raw(item, "not_made")) is None:
+        return None
+    if not isinstance(said, dict):
+        return "not_made is an object with the step_id and the tool of the call"
+    return wrong_call(
+        {"call_id": get_raw(item, "call_id"), "tool": get_raw(said, "tool"), "step_id": get_raw(said, "step_id")}
+    )
+
+
 def _as_resolved(item: Row) -> Row:
     return {key: item.get(key) for key in ("turn_id", "call_id", "status", "output", "error")}
 
@@ -184,10 +207,14 @@ def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
     call_id = get_text(item, "call_id")
     wait = tx.tables.waits.get((get_text(item, "turn_id"), call_id))
     if wait is None:
-        return refused("not_begun", f"call {call_id or ''} was not begun: begin_call comes first")
-    if wait["kind"] != "inline":
+        if get_raw(item, "not_made") is None:
+            return refused("not_begun", f"call {call_id or ''} was not begun: begin_call comes first")
+        known, most = len(tx.tables.waits.of(get_text(item, "turn_id"))), limited["waits_max"]
+        if known >= most:
+            return refused("too_many_waits", f"the turn has {known} calls; at most {most} are allowed")
+    elif wait["kind"] != "inline":
         return refused("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
-    if wait["state"] != "open":
+    elif wait["state"] != "open":
         return {"outcome": "duplicate"}
     return refuse_result(item, limited) or refuse_said(tx, item, limited) or {"outcome": "ok"}
 

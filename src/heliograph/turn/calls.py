@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
+from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, CANCELED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, InvalidInput, shown
 from heliograph.records import CallKind, CallStatus, Wait
 from heliograph.turn.deliverable import read_output
@@ -166,7 +166,7 @@ class Journal:
             raise self._fail(RESOURCE_EXHAUSTED, f"it has asked for {ASKED_MAX} calls in one run")
         self._asked.add(asked.call_id)
         wait = self._recorded.get(asked.call_id)
-        if wait is not None and (wait.kind, wait.tool) != (asked.kind, asked.tool) and not _is_refused(wait, asked):
+        if wait is not None and (wait.kind, wait.tool) != (asked.kind, asked.tool) and not _is_not_made(wait, asked):
             raise self._fail(
                 NOT_DETERMINISTIC,
                 f"call {asked.call_id} was {_told(wait.kind, wait.tool)} when it was recorded and is now "
@@ -265,11 +265,17 @@ def _override(result: CallResult) -> str | None:
     return after if after in AFTERS else None
 
 
-def _is_refused(wait: Wait, asked: Asked) -> bool:
-    """Whether this is the record that a call of a tool was not made, for a budget had too little left."""
+def failed_first(asked: Asked) -> JsonObject:
+    """The error of a call that is not made, since `asked` of the same step did not succeed; as the kernel says it."""
+    return {"code": CANCELED, "recoverable": False, "failed_first": asked.call_id,
+            "message": f"call {asked.call_id} ({asked.tool}) failed first"}  # fmt: skip
+
+
+def _is_not_made(wait: Wait, asked: Asked) -> bool:
+    """Whether this is the record that a call was not made: a budget had too little left, or another failed before it."""
     error = wait.content.get("error") if isinstance(wait.content, dict) else None
-    is_it = isinstance(error, dict) and error.get("code") == BUDGET_EXCEEDED
-    return is_it and (wait.kind, asked.kind, wait.tool) == ("inline", "tool", asked.tool)
+    is_it = isinstance(error, dict) and (error.get("code") == BUDGET_EXCEEDED or "failed_first" in error)
+    return is_it and asked.kind in ("tool", "child") and (wait.kind, wait.tool) == ("inline", asked.tool)
 
 
 def _told(kind: str, tool: str) -> str:

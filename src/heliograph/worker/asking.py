@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from heliograph.codes import BUDGET_EXCEEDED, DELEGATION_TIMEOUT
 from heliograph.errors import BudgetExceeded, DelegationFailed, StepInDoubt, ToolFailed, ToolTimedOut
 from heliograph.records import Wait
-from heliograph.turn.calls import Asked, CallResult, Journal, result_of
+from heliograph.turn.calls import Asked, CallResult, Journal, failed_first, result_of
 from heliograph.turn.interruptions import Suspended
 from heliograph.turn.results import heard
 from heliograph.types import Json, JsonObject
@@ -29,10 +29,20 @@ class Asking:
 
     async def all(self, asked: Sequence[Asked]) -> list[CallResult]:
         waits = [self._journal.find(call) for call in asked]
-        unresolved = [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)]
-        if unresolved:
+        known = {
+            call.call_id: heard(call, wait)
+            for call, wait in zip(asked, waits, strict=True)
+            if wait and _is_resolved(wait)
+        }
+        if (
+            failed := _failed_fast(asked, waits)
+        ) is not None:  # before these were made: else the kernel has canceled them
+            for call, wait in zip(asked, waits, strict=True):
+                if wait is None:
+                    known[call.call_id] = await self.steps.refuse(call, failed_first(failed), "canceled")
+        if unresolved := [call for call in asked if call.call_id not in known]:
             await self.suspend(unresolved)
-        return [heard(call, wait) for call, wait in zip(asked, waits, strict=True) if wait is not None]
+        return [known[call.call_id] for call in asked]
 
     async def each(self, asked: Sequence[Asked]) -> AsyncIterator[CallResult]:
         waits = [self._journal.find(call) for call in asked]
@@ -85,6 +95,15 @@ def value_of(asked: Asked, result: CallResult) -> Json:
     kind = ToolTimedOut if result.status == "timeout" else ToolFailed
     raise kind(f"{asked.tool} (call {asked.call_id}): {message}", code=code, tool=asked.tool, call_id=asked.call_id,
                error=error)  # fmt: skip
+
+
+def _failed_fast(asked: Sequence[Asked], waits: Sequence[Wait | None]) -> Asked | None:
+    """Of calls that are to fail fast the first that is recorded as not having succeeded."""
+    failed = [
+        (wait.resolved_position or 0, call) for call, wait in zip(asked, waits, strict=True)
+        if call.fails_fast and wait and _is_resolved(wait) and wait.status != "success"
+    ]  # fmt: skip
+    return min(failed, key=lambda each: each[0])[1] if failed else None
 
 
 def _is_resolved(wait: Wait | None) -> bool:

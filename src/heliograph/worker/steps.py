@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -77,14 +76,17 @@ class Steps:
         await self.record(asked, result, [self.resulted(asked, result)])
         return result
 
-    async def refuse(self, asked: Asked, error: JsonObject) -> CallResult:
-        """Record that a tool is not called. Raises TurnLost, AgentFailed.
+    async def refuse(
+        self, asked: Asked, error: JsonObject, status: Literal["failed", "canceled"] = "failed"
+    ) -> CallResult:
+        """Record that a call is not made, in one commit: there is no intent of it. Raises TurnLost, AgentFailed.
 
-        What is left of tool calls never grows, so it is not called later either, should a worker be lost in between.
+        The log says nothing of a child: there is none.
         """
-        await self.begin(replace(asked, effect="pure", timeout_seconds=None))
-        result = CallResult(asked.call_id, "failed", None, error)
-        await self.record(asked, result, [self._called(asked), self.resulted(asked, result)])
+        self._halt.check()
+        result = CallResult(asked.call_id, status, None, error)
+        drafts = [] if asked.kind == "child" else [self._called(asked), self.resulted(asked, result)]
+        await self.record(asked, result, drafts, is_made=False)
         return result
 
     async def begin(self, asked: Asked, reserve: Mapping[str, int] | None = None) -> CallResult | None:
@@ -103,28 +105,27 @@ class Steps:
         return _known(asked, begun) if begun.outcome in ("done", "in_doubt") else None
 
     async def record(
-        self, asked: Asked, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None
-    ) -> None:
+        self, asked: Asked, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None, *,
+        is_made: bool = True,
+    ) -> None:  # fmt: skip
         """Commit the result, with what is said of it, and what it used of what it reserved. Raises TurnLost, AgentFailed."""
         await self.kit.world.point("before_record")
-        written = await reached(self.voice.commit(partial(self._record, result, used), drafts))
+        more: dict[str, Any] = {} if used is None else {"used": dict(used)}
+        if not is_made:
+            more["not_made"] = {"step_id": asked.step_id, "tool": asked.tool}
+        written = await reached(self.voice.commit(partial(self._record, result, more), drafts))
         if written.outcome == "refused":
-            raise AgentFailed(f"the result of step {asked.tool} was not taken: {written.message}", code=written.code)
+            code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code
+            raise AgentFailed(f"the result of step {asked.tool} was not taken: {written.message}", code=code)
 
     async def _begin(self, asked: Asked, reserve: Mapping[str, int] | None) -> Begun:
         await self.kit.world.point("before_begin")
         return await self.kit.ledger.begin_call(self.intent(asked, reserve))
 
     async def _record(
-        self,
-        result: CallResult,
-        used: Mapping[str, int] | None,
-        said: int,
-        drafts: list[dict[str, object]],
-        _first: int,
+        self, result: CallResult, more: Mapping[str, Any], said: int, drafts: list[dict[str, object]], _first: int
     ) -> Written:
-        item = self.item(result, said, drafts)
-        return await self.kit.ledger.record_call(item if used is None else {**item, "used": dict(used)})
+        return await self.kit.ledger.record_call({**self.item(result, said, drafts), **more})
 
     def intent(self, asked: Asked, reserve: Mapping[str, int] | None) -> dict[str, Any]:
         intent = {

@@ -56,17 +56,21 @@ async def suspend(held: Held, effect: Suspend) -> Written:
 async def refuse_calls(held: Held, effect: Suspend, written: Written) -> Held:
     """The turn, with those tools recorded as not called for which its budget has nothing left. Raises TurnLost, AgentFailed.
 
-    The others may be called: its agent goes on, and asks for them again.
+    The others may be called: its agent goes on, and asks for them again. Not so those of a step that fails fast: the first
+    refusal is its failure, for which the agent finds all others of the step canceled.
     """
     assert written.budget is not None
-    tools = [asked for asked in effect.calls if asked.kind == "tool"]
-    steps, error = Steps(held), lack_of(written)
-    refused = [await steps.refuse(asked, error) for asked in tools[written.budget.left :]]
-    known = [
-        Wait(asked.call_id, asked.tool, "inline", "resolved", held.claimed.epoch, status="failed", content={"error": result.error})
-        for asked, result in zip(tools[written.budget.left :], refused, strict=True)
-    ]  # fmt: skip
-    return replace(held, claimed=msgspec.structs.replace(held.claimed, waits=[*held.claimed.waits, *known]))
+    steps, error, known = Steps(held), lack_of(written), list[Wait]()
+    has_failed: set[str] = set()
+    for asked in [asked for asked in effect.calls if asked.kind == "tool"][written.budget.left :]:
+        if asked.step_id not in has_failed:
+            result = await steps.refuse(asked, error)
+            known.append(Wait(asked.call_id, asked.tool, "inline", "resolved", held.claimed.epoch, status="failed",
+                              content={"error": result.error}))  # fmt: skip
+        if asked.fails_fast:
+            has_failed.add(asked.step_id)
+    waits = [*held.claimed.waits, *known]
+    return replace(held, claimed=msgspec.structs.replace(held.claimed, waits=waits))
 
 
 async def postpone(held: Held, effect: Postpone) -> Written:

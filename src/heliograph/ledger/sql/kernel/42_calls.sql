@@ -119,12 +119,14 @@ create function heliograph._with_results(p_project text, p_answers jsonb) return
 $$;
 
 -- record_call: what came of effects that begin_call announced. p_items: [{agent_id, turn_id, epoch, call_id, status, result,
---   error, signals: [draft], said, used}]. used: what it used of the kinds that it reserved; of those that are not named all that it
+--   error, signals: [draft], said, used, not_made}]. not_made: {step_id, tool} of a call that was not begun, since it is not to be
+--   made at all: it is opened here, and recorded in the same commit. used: what it used of the kinds that it reserved; of those that are not named all that it
 --   reserved, but nothing where the status is canceled: it did not happen. status: success (with result), or failed, timeout, unknown, canceled (with error).
 --   signals and said as in append; the log says of the call what they say.
 --   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items: 'ok'; 'duplicate': it was recorded before,
---   and nothing is written; 'stale'; 'refused' with code and message (payload_too_large; not_begun; not_inline).
---   raises: see _enter; 22023 for another status, or an error that is missing
+--   and nothing is written; 'stale'; 'refused' with code and message (payload_too_large; not_begun; not_inline;
+--   too_many_waits).
+--   raises: see _enter; 22023 for another status, an error that is missing, or a call that is none
 --   locks:  the heads, then the runs
 create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -139,6 +141,9 @@ declare
 begin
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
         perform heliograph._check_amounts(p_items, 'used');
+    end if;
+    if jsonb_path_exists(p_items, '$[*].not_made.type() ? (@ != "null")') then
+        perform heliograph._check_not_made(p_items);
     end if;
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'status' in ('success', 'failed', 'timeout', 'unknown', 'canceled'), false)
@@ -159,7 +164,10 @@ begin
             if v_answer ? 'owes' then
                 v_used := coalesce(v_used, '[]') || v_item;
             end if;
-            v_answer := v_answer - 'owes' || jsonb_build_object('first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
+            if v_answer ? 'opens' then
+                perform heliograph._open_not_made(p_project, v_item, p_now);
+            end if;
+            v_answer := v_answer - '{owes,opens}'::text[] || jsonb_build_object('first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
             v_results := coalesce(v_results, '[]') || jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id',
                 v_item -> 'call_id', 'status', v_item -> 'status', 'output', v_item -> 'result', 'error', v_item -> 'error');
         end if;
@@ -177,20 +185,50 @@ begin
     return v_answers;
 end $$;
 
--- _judge_record: the outcome of one recorded call, before anything is written; see record_call. owes: it is to be settled.
+-- _open_not_made: open a call that is recorded as not made; see record_call. Nothing happened, so it could be done again.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head
+create function heliograph._open_not_made(p_project text, p_item jsonb, p_now timestamptz) returns void
+    language plpgsql as $$
+declare
+    v_head heliograph.agent_state_head;
+begin
+    select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_item ->> 'agent_id';
+    insert into heliograph.turn_waiting_tools
+        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, opened_at)
+    values (p_project, p_item ->> 'turn_id', p_item ->> 'call_id', v_head.agent_id, v_head.run_id, p_item #>> '{not_made,step_id}',
+            p_item #>> '{not_made,tool}', 'inline', 'pure', v_head.turn_epoch, p_now);
+    insert into heliograph.execution_edges
+        (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
+    values (p_project, p_item ->> 'turn_id', 'tool_call', 'request', v_head.run_id, v_head.agent_id, p_item ->> 'call_id',
+            v_head.parent_step_id, p_now);
+end $$;
+
+-- _judge_record: the outcome of one recorded call, before anything is written; see record_call. owes: it is to be settled;
+--   opens: it is to be opened first.
 --   raises: nothing
 --   locks:  nothing; the caller holds the head
 create function heliograph._judge_record(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language plpgsql stable as $$
 declare
     v_wait heliograph.turn_waiting_tools;
+    v_opens boolean := false;
+    v_known bigint;
 begin
     if not heliograph._owns(p_project, p_item ->> 'agent_id', p_item ->> 'turn_id', (p_item ->> 'epoch')::bigint) then
         return '{"outcome": "stale"}';
     end if;
     select * into v_wait from heliograph.turn_waiting_tools
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id' and tool_call_id = p_item ->> 'call_id';
-    if not found then
+    if not found and coalesce(jsonb_typeof(p_item -> 'not_made'), 'null') <> 'null' then
+        select count(*) into v_known from heliograph.turn_waiting_tools
+         where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
+        if v_known >= p_limits.waits_max then
+            return heliograph._refused('too_many_waits', format('the turn has %s calls; at most %s are allowed',
+                                                                v_known, p_limits.waits_max));
+        end if;
+        v_opens := true;
+    elsif not found then
         return heliograph._refused('not_begun', format('call %s was not begun: begin_call comes first', p_item ->> 'call_id'));
     elsif v_wait.kind <> 'inline' then
         return heliograph._refused('not_inline', format('call %s is waited for as a %s', p_item ->> 'call_id', v_wait.kind));
@@ -198,6 +236,7 @@ begin
         return '{"outcome": "duplicate"}';
     end if;
     return coalesce(heliograph._refuse_result(p_item, p_limits), heliograph._refuse_said(p_project, p_item, p_limits),
-                    case when v_wait.reserved is not null or p_item ->> 'used' is not null
-                         then jsonb '{"outcome": "ok", "owes": true}' else '{"outcome": "ok"}' end);
+                    jsonb '{"outcome": "ok"}'
+                    || case when v_wait.reserved is not null or p_item ->> 'used' is not null then jsonb '{"owes": true}' else '{}' end
+                    || case when v_opens then jsonb '{"opens": true}' else '{}' end);
 end $$;

@@ -27,6 +27,23 @@ begin
     end if;
 end $$;
 
+-- _check_not_made: refuse calls that record_call cannot open.
+--   raises: 22023 naming the field
+--   locks:  nothing
+create function heliograph._check_not_made(p_items jsonb) returns void
+    language plpgsql immutable as $$
+declare
+    v_wrong text := (
+        select min(case when jsonb_typeof(i -> 'not_made') <> 'object' then 'not_made is an object with the step_id and the tool of the call'
+                        else heliograph._wrong_call(jsonb_build_object('call_id', i -> 'call_id', 'tool', i #> '{not_made,tool}',
+                                                                       'step_id', i #> '{not_made,step_id}')) end)
+          from jsonb_array_elements(p_items) i where jsonb_typeof(i -> 'not_made') <> 'null');
+begin
+    if v_wrong is not null then
+        raise exception using errcode = '22023', message = v_wrong;
+    end if;
+end $$;
+
 -- _check_suspend: refuse items whose calls no turn may have.
 --   raises: 22023 naming the field
 --   locks:  nothing

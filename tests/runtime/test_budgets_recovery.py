@@ -1,0 +1,130 @@
+"""Budgets and workers that die: what was refused stays refused, and what is tried again is the same call."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from heliograph import Call, Context, Heliograph, StoreUnavailable, ToolContext, tool
+from heliograph.config import Settings
+from heliograph.runtime import open_runtime
+from heliograph.worker.loop import Worker
+from tests.runtime.kit import START, Rig, one, until
+from tests.runtime.loop_kit import Model, agent, call, results
+from tests.runtime.test_budgets import budgets
+
+
+@pytest.mark.proves("S12", "K7", "L0-111")
+@pytest.mark.parametrize("fail_fast", [False, True])
+async def test_a_worker_may_die_anywhere_while_calls_are_refused_and_the_next_one_finds_the_same(
+    rig: Rig, fail_fast: bool
+) -> None:
+    """At each named place of the runtime, and at each answer of the kernel, of a turn with two refused calls."""
+    canceled, refused = ["canceled", "CANCELED"], ["failed", "BUDGET_EXCEEDED"]
+    told = (
+        [canceled, canceled, refused, canceled] if fail_fast else [["success", "a"], ["success", "b"], refused, refused]
+    )
+    places = 0
+    for kill_at in itertools.count(1):
+        app, seen = Heliograph("steps"), list[Any]()
+
+        @app.agent(activate_on=START, updates="out", budget={"tool_calls": 2})
+        async def worker(ctx: Context, seen: list[Any] = seen) -> list[Any]:
+            results = await ctx.calls([Call("a"), Call("b"), Call("c"), Call("d")], fail_fast=fail_fast)
+            seen.append(["budget" in (r.error or {}) for r in results])
+            return [[r.status, (r.error or {}).get("code", r.output)] for r in results]
+
+        run_id = await rig.start(app)
+        came_to = await die_at(rig, app, kill_at, run_id)
+        async with rig.serving(app, lease_seconds=60):
+            ended = asyncio.create_task(rig.ended(run_id))
+            while not ended.done():
+                for command in await rig.client.take_commands(["a", "b"]):
+                    await command.report(result=command.tool)
+                await asyncio.wait([ended], timeout=0.02)
+        out = one(ended.result(), "workflow:end")["state"]["out"]
+        assert out == told, came_to
+        assert all(each == [result is refused for result in told] for each in seen)
+        places = kill_at
+        if came_to is None:
+            break
+    assert places > 8
+
+
+async def die_at(rig: Rig, app: Heliograph, kill_at: int, run_id: str) -> str | None:
+    """The place, counted from 1, at which a worker died as kill -9 does; None where the turn waits or ends before that."""
+    place, left, died, buried = "", kill_at, asyncio.Event(), asyncio.Event()
+
+    async def come_to(name: str) -> None:
+        nonlocal left, place
+        left -= 1
+        if left == 0:
+            place = name
+            died.set()
+        if left <= 0:
+            await buried.wait()
+            raise StoreUnavailable("the process is dead")
+
+    async def counted(name: str, *args: object) -> Any:
+        if died.is_set():
+            raise StoreUnavailable("the process is dead")
+        answer = await ask(name, *args)
+        if name in ("begin_call", "record_call", "suspend"):
+            await come_to(f"{name}:done")
+        return answer
+
+    async def is_over() -> bool:
+        [turn] = await rig.runtime.reader.turns(run_id=run_id)
+        return died.is_set() or turn.status in ("suspended", "done")
+
+    settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
+    with pytest.MonkeyPatch.context() as patch:
+        async with open_runtime(settings) as runtime:
+            ask = runtime.world.call
+            patch.setattr(runtime.world, "call", counted)
+            patch.setattr(runtime.world, "point", come_to)
+            worker = runtime.worker(app.workflow, lease_seconds=0.1)
+            working = asyncio.create_task(worker.run())
+            await until(is_over)
+            await kill(worker, working)
+            died.set()
+            buried.set()
+    return place or None
+
+
+async def kill(worker: Worker, working: asyncio.Task[None]) -> None:
+    """As kill -9 does: nothing is handed back."""
+    drives = [drive.task for drive in worker._running.values() if drive.task is not None]
+    for task in [working, *drives]:
+        task.cancel()
+    await asyncio.gather(working, *drives, return_exceptions=True)
+
+
+@pytest.mark.proves("S12")
+async def test_a_tool_whose_worker_died_is_tried_again_without_a_second_call_of_the_budget(rig: Rig) -> None:
+    begun, tries = asyncio.Event(), list[str]()
+
+    @tool(effect="idempotent")
+    async def pay(ctx: ToolContext) -> str:
+        """Pay."""
+        tries.append(ctx.idempotency_key)
+        begun.set()
+        if len(tries) == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+    model = Model([call("pay", {})], "done")
+    app = agent(model, [pay], budget={"tool_calls": 1})
+    run_id = await rig.start(app)
+    first = rig.runtime.worker(app.workflow, lease_seconds=0.1)
+    working = asyncio.create_task(first.run())
+    await asyncio.wait_for(begun.wait(), 20)
+    await kill(first, working)
+    async with rig.serving(app):
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
+    assert results(model.last) == ["paid"]
+    assert (len(tries), len(set(tries))) == (2, 1)
+    assert await budgets(rig) == {("worker", "tool_calls"): (1, 0, 0)}
