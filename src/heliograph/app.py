@@ -113,7 +113,7 @@ class Heliograph:
         model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL; of a list of these each is
             asked where the one before fails.
         output: a type that the answer is validated into; None for text.
-        options: those of `agent`, and tools, agents, max_steps, must_end_with, asks_human, model_timeout_seconds,
+        options: those of `agent`, and tools, agents, contexts, max_steps, must_end_with, asks_human, model_timeout_seconds,
             max_output_tokens, price: see AgentSpec.
         """
         return self.add(define_agent(name, prompt=prompt, model=model, output=output, system=system, **options))

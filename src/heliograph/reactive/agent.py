@@ -11,6 +11,7 @@ from heliograph.reactive.agent_checks import (
     arity,
     check_delegate,
     check_for_models,
+    check_handed_on,
     check_must,
     check_name,
     check_number,
@@ -53,7 +54,8 @@ class AgentSpec:
     to its model puts the turn off when it fails in a way that may pass. `result_fields` are what its deliverable must have (L0-85).
 
     Of those that ask a model: `model` may be several, each asked where the one before fails. `tools` are what it may call,
-    `agents` whom it may delegate to. `max_steps` is how often it asks in one turn; then the turn ends as partial, with what
+    `agents` whom it may delegate to, `contexts` the boxes that it may give them to read, by the names that it knows them by; or
+    a function of the context that answers these. `max_steps` is how often it asks in one turn; then the turn ends as partial, with what
     there is. `must_end_with` names the tool that has to be its last call. `asks_human` lets it ask people: True, or how
     many seconds an answer may take.
     `model_timeout_seconds` and `max_output_tokens` bound one answer; without the former each of several models has its share
@@ -86,6 +88,7 @@ class AgentSpec:
     result_fields: tuple[JsonObject, ...] = ()
     tools: tuple[Any, ...] = ()
     agents: tuple[str, ...] = ()
+    contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] = field(default_factory=dict)
     max_steps: int = 20
     must_end_with: str | None = None
     asks_human: bool | float = False
@@ -147,6 +150,7 @@ def define_agent(
     on_request: bool = False,
     tools: Sequence[Any] = (),
     agents: Sequence[str] = (),
+    contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] | None = None,
     max_steps: int = 20,
     must_end_with: str | None = None,
     asks_human: bool | float = False,
@@ -190,7 +194,11 @@ def define_agent(
         check_number(name, "max_output_tokens", max_output_tokens, 1, OUTPUT_TOKENS_MAX, whole=True)
     has_tools = as_tools(name, tools)
     asked = each_of(name, "agents", agents, check_delegate)
-    check_for_models(name, run is not None, [has_tools, asked, must_end_with, asks_human, max_output_tokens, price])
+    check_for_models(
+        name, run is not None, [has_tools, asked, contexts, must_end_with, asks_human, max_output_tokens, price]
+    )
+    if contexts is not None:
+        check_handed_on(name, contexts, asked)
     if must_end_with is not None:
         check_must(name, must_end_with, has_tools, asked, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
@@ -202,7 +210,7 @@ def define_agent(
         when=when, when_arity=arity(name, when), updates=changed, updates_one=isinstance(updates, str),
         priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
         ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, retries=retries, result_fields=tuple(wanted),
-        tools=has_tools, agents=asked, max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
+        tools=has_tools, agents=asked, contexts=contexts or {}, max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
         model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,

@@ -14,6 +14,7 @@ from heliograph.reactive.tool import ASK_HUMAN, DELEGATE, SUBMIT_RESULT, Tool
 SECONDS_MAX = 31_622_400
 
 _NAME_MAX = 64
+_BOX_ID_MAX = 200
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _MODELS = (("stream", "model"), ("request", "model_name"))  # what tells a Harness, and a model of pydantic-ai
 
@@ -89,6 +90,29 @@ def check_delegate(agent: str) -> str:
                            f"characters: its tool is {DELEGATE} and that name, and providers take {_NAME_MAX}; not "
                            f"{shown(repr(agent))}", code="invalid_identifier")  # fmt: skip
     return agent
+
+
+def check_handed_on(name: str, contexts: object, agents: Sequence[str]) -> None:
+    """Boxes by name, or a function of the context that answers them, for those that a model delegates to."""
+    if not agents:
+        refuse(name, "contexts", "are boxes for those that it delegates to; name these in agents", "required_field")
+    if callable(contexts):
+        check_function(contexts, f"agent {name}: contexts", f"/agents/{name}/contexts", "the context")
+    else:
+        check_contexts(name, contexts)
+
+
+def check_contexts(name: str, contexts: object) -> dict[str, str]:
+    """The boxes by name; a name without a box is none."""
+    if not isinstance(contexts, Mapping):
+        refuse(name, "contexts", f"is an object of names and box ids, not {shown(contexts)}", "wrong_type")
+    found = {key: box for key, box in contexts.items() if box is not None}
+    for key, box in found.items():
+        for what, value, most in (("a name", key, _NAME_MAX), ("a box id", box, _BOX_ID_MAX)):
+            if not isinstance(value, str) or not 0 < len(value) <= most or not _NAME_CHARACTERS.issuperset(value):
+                refuse(name, "contexts", f"has {shown(repr(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
+                       "invalid_id")  # fmt: skip
+    return found
 
 
 def _check_run(name: str, run: object) -> None:

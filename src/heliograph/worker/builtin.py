@@ -1,4 +1,4 @@
-"""The tools that every agent may have from the runtime: submit_result, ask_human, and one for each agent it delegates to."""
+"""The tools that every agent may have from the runtime: submit_result and ask_human."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ from typing import Any
 
 from heliograph.ports import ToolCall, ToolSpec
 from heliograph.reactive.agent import AgentSpec
-from heliograph.reactive.tool import ASK_HUMAN, DELEGATE, SUBMIT_RESULT
+from heliograph.reactive.tool import ASK_HUMAN, SUBMIT_RESULT
 from heliograph.tools.bound import BadArguments
 from heliograph.turn.people import Question
 from heliograph.types import Json, JsonObject
 
 
-def builtin_specs(spec: AgentSpec, result_fields: Sequence[Mapping[str, Any]]) -> dict[str, ToolSpec]:
-    found = [_delegation(agent) for agent in spec.agents]
+def builtin_specs(
+    spec: AgentSpec, result_fields: Sequence[Mapping[str, Any]], delegations: Sequence[ToolSpec]
+) -> dict[str, ToolSpec]:
+    found = list(delegations)
     if spec.asks_human:
         found.append(_ASK)
     if result_fields or spec.must_end_with == SUBMIT_RESULT:
         found.append(_submit(result_fields))
     return {each.name: each for each in found}
-
-
-def agent_of(call: ToolCall) -> tuple[str, Json]:
-    """Whom a delegation is for, and its task. Raises BadArguments."""
-    arguments = call.arguments if isinstance(call.arguments, dict) else {}
-    if "task" not in arguments:
-        raise BadArguments(f"{call.tool} takes an object with a task")
-    return call.tool.removeprefix(DELEGATE), arguments["task"]
 
 
 def question_of(call: ToolCall) -> Question:
@@ -48,13 +42,6 @@ _ASK = ToolSpec(
         "options": {"type": "array", "items": {"type": "string"}, "description": "answers to choose from, if any"},
     }},
 )  # fmt: skip
-
-
-def _delegation(agent: str) -> ToolSpec:
-    return ToolSpec(
-        f"{DELEGATE}{agent}", f"Give a task to the agent {agent}, and wait for its result.",
-        {"type": "object", "required": ["task"], "properties": {"task": {"type": "string", "description": "all it has to know"}}},
-    )  # fmt: skip
 
 
 def _submit(fields: Sequence[Mapping[str, Any]]) -> ToolSpec:

@@ -20,7 +20,8 @@ from heliograph.turn.conversation import failed, told_of
 from heliograph.turn.people import Question, answer_of, granted
 from heliograph.types import Json, JsonObject
 from heliograph.worker.asking import Asking
-from heliograph.worker.builtin import agent_of, builtin_specs, question_of
+from heliograph.worker.builtin import builtin_specs, question_of
+from heliograph.worker.errands import Errands
 from heliograph.worker.held import Held
 from heliograph.worker.here import Here
 from heliograph.worker.trust import Trust, is_untrusted
@@ -51,8 +52,10 @@ def wanted_fields(held: Held) -> Sequence[JsonObject]:
 class Carrier:
     """The tools of one turn: those of its agent, and no others."""
 
-    def __init__(self, held: Held, journal: Journal, asking: Asking):
+    def __init__(self, held: Held, journal: Journal, asking: Asking, contexts: Mapping[str, str]):
+        """contexts: the boxes that its model may hand on, by their names for it."""
         self._held = held
+        self._errands = Errands(held, contexts)
         self._journal = journal
         self._asking = asking
         self._here = Here(held, journal, asking)
@@ -64,7 +67,8 @@ class Carrier:
     async def open(self) -> None:
         """Find the tools. Raises what opening a server of tools raises, InvalidInput."""
         spec = self._held.spec
-        self._builtin = builtin_specs(spec, wanted_fields(self._held) if submits(self._held) else ())
+        wanted = wanted_fields(self._held) if submits(self._held) else ()
+        self._builtin = builtin_specs(spec, wanted, self._errands.specs)
         toolbox = self._held.kit.toolbox
         for given in spec.tools:
             for tool in [given] if isinstance(given, Tool) else await toolbox.tools_of(given):
@@ -252,8 +256,9 @@ class Carrier:
             return Asked(call_id, step_id, ASK_HUMAN, "human", question_of(call).record(),
                          _seconds(self._held.spec.asks_human), needs_token=False)  # fmt: skip
         instance = f"{self._held.claimed.turn_id}-{call_id}"[-_INSTANCE_MAX:]
-        agent, task = agent_of(call)
-        return Asked(call_id, step_id, agent, "child", task, None, "idempotent", instance=instance,
+        errand = self._errands.errand_of(call, is_recorded=self._journal.knows(call_id))
+        return Asked(call_id, step_id, errand.agent, "child", errand.task, errand.seconds, "idempotent", instance=instance,
+                     context_box_id=errand.context_box_id, priority=errand.priority,
                      is_untrusted=self.trust.has_read)  # fmt: skip
 
     def _submit(self, call: ToolCall, *, is_alone: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
 from heliograph.ports import ModelReply, ModelRequest
+from heliograph.reactive.agent_checks import check_contexts
 from heliograph.reactive.template import substitute
 from heliograph.redaction import redacted_text
 from heliograph.turn.calls import Asked, CallResult, Journal
@@ -43,7 +44,7 @@ async def converse(held: Held, context: Context, journal: Journal) -> Answer:
     talk = Conversation(redacted_text(prompt), journal)
     _resume(held, journal)
     try:
-        return await _converse(held, journal, talk)
+        return await _converse(held, context, journal, talk)
     except BudgetExceeded as error:
         return Answer(talk.last_text, is_partial=True, limit=error.error)
 
@@ -55,7 +56,7 @@ def _resume(held: Held, journal: Journal) -> None:
     journal.tokens = sum(each["input_tokens"] for each in answers), sum(each["output_tokens"] for each in answers)
 
 
-async def _converse(held: Held, journal: Journal, talk: Conversation) -> Answer:
+async def _converse(held: Held, context: Context, journal: Journal, talk: Conversation) -> Answer:
     """Raises BudgetExceeded where there is too little left to ask again."""
     spec, asking = held.spec, Asking(journal, Steps(held))
     spender = Spender(held, journal, asking) if has_budget_for_models(held) else None
@@ -66,7 +67,8 @@ async def _converse(held: Held, journal: Journal, talk: Conversation) -> Answer:
             raise HarnessError("the model answered with nothing", recoverable=True)
         talk.hear(reply)
         return _ended(held, reply, talk)
-    carrier = Carrier(held, journal, asking)
+    given = spec.contexts(context) if callable(spec.contexts) else spec.contexts
+    carrier = Carrier(held, journal, asking, check_contexts(spec.name, given))
     await carrier.open()
     for step in range(1, spec.max_steps + 1):
         request = request_of(held, talk.messages, carrier.specs, has_untrusted=carrier.trust.may_have_read)

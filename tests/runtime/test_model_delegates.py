@@ -1,0 +1,166 @@
+"""What a model may say when it delegates: a priority, a deadline, and what its child is given to read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph, InvalidInput, define_agent
+from tests.runtime.kit import START, Rig, one, until
+from tests.runtime.loop_kit import Model, call, payloads, results
+
+TOOL = "delegate_to_clerk"
+
+
+def crew(lead: Model, *, contexts: Any = None, hangs: bool = False, **options: Any) -> Heliograph:
+    """A lead that asks a model, and its clerk, which answers with all that it has read and was told."""
+    app = Heliograph("crew")
+    app.prompt_agent("lead", "Lead.", model=lead, activate_on=START, updates="out", agents=["clerk"], contexts=contexts)
+
+    @app.agent(on_request=True, **options)
+    async def clerk(ctx: Context) -> Any:
+        if hangs:
+            await asyncio.Event().wait()
+        return [ctx.task, [card.content for card in await ctx.context()]]
+
+    return app
+
+
+@pytest.mark.proves("CTL-20", "CTL-22", "CTL-24")
+async def test_a_model_says_who_comes_first_and_what_is_read_among_what_it_is_allowed(rig: Rig) -> None:
+    await rig.client.boxes.put([{"kind": "note", "content": "be kind"}], box_id="handbook-3")
+    said = {"task": "greet", "priority": "high", "deadline": 30, "context": "handbook"}
+    lead = Model([call(TOOL, said, "x1"), call(TOOL, {"task": "part", "priority": None}, "x2")], "done")
+    app = crew(lead, contexts={"handbook": "handbook-3", "prices": "prices-1"}, priority="high", ttl_seconds=600)
+    result = await rig.run(app)
+    assert result.state["out"] == "done"
+    assert results(lead.last) == [["greet", ["be kind"]], ["part", []]]
+    assert [p["priority"] for p in payloads(result.signals, "delegation")] == ["high", "high"]
+    query = "select deadline - opened_at from heliograph.turn_waiting_tools where kind = 'child' and run_id = $1 order by position"
+    deadlines = [row[0] and row[0].total_seconds() for row in await rig.fetch(query, result.run_id)]
+    assert deadlines == [30, None]
+
+
+async def test_what_it_may_say_is_in_the_schema_of_its_tool(rig: Rig) -> None:
+    lead = Model("done")
+    await rig.run(crew(lead, contexts={"handbook": "handbook-3"}, priority="low", ttl_seconds=600))
+    [tool] = lead.last.tools
+    properties: Any = tool.parameters["properties"]
+    assert tool.parameters["required"] == ["task"]
+    assert properties["priority"]["enum"] == ["low", "normal"]  # up to that of the turn that asks
+    assert (properties["deadline"]["minimum"], properties["deadline"]["maximum"]) == (1, 600)
+    assert properties["context"]["enum"] == ["handbook"]
+    bare = Model("done")
+    await rig.run(crew(bare))
+    assert set(bare.last.tools[0].parameters["properties"]) == {"task", "priority", "deadline"}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"priority": "critical"}, f"the priority of {TOOL} is one of low, normal, not critical"),
+        ({"priority": ["low"]}, f"the priority of {TOOL} is one of low, normal, not ['low']"),
+        ({"deadline": 0}, f"the deadline of {TOOL} is a number of seconds from 1 to 60, not 0"),
+        ({"deadline": 61}, f"the deadline of {TOOL} is a number of seconds from 1 to 60, not 61"),
+        ({"deadline": "soon"}, f"the deadline of {TOOL} is a number of seconds from 1 to 60, not soon"),
+        ({"deadline": True}, f"the deadline of {TOOL} is a number of seconds from 1 to 60, not True"),
+        ({"context": "handbook-3"}, f"the context of {TOOL} is one of handbook, not handbook-3"),
+        ({"timeout": 5, "instance": "x"}, f"{TOOL} takes task, priority, deadline, context; not timeout, instance"),
+    ],
+)
+async def test_what_it_may_not_say_is_told_to_it_and_nobody_is_asked(rig: Rig, said: Any, told: str) -> None:
+    lead = Model([call(TOOL, {"task": "greet", **said})], "done")
+    result = await rig.run(crew(lead, contexts={"handbook": "handbook-3"}, ttl_seconds=60))
+    assert (result.outcome, results(lead.last)) == ("success", [("error", told)])
+    assert payloads(result.signals, "delegation") == []
+
+
+@pytest.mark.proves("CTL-29")
+async def test_a_child_that_is_later_than_its_model_allows_is_given_up_and_the_model_goes_on(rig: Rig) -> None:
+    lead = Model([call(TOOL, {"task": "wait", "deadline": 1})], "without it, then")
+    app = crew(lead, hangs=True)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "without it, then"
+    [(kind, told)] = results(lead.last)
+    assert (kind, told.startswith("DELEGATION_TIMEOUT: ")) == ("error", True)
+    assert (await rig.turn_of("clerk")).outcome == "canceled"
+
+
+async def test_a_function_says_which_boxes_there_are_such_as_the_turns_own(rig: Rig) -> None:
+    box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
+    app = Heliograph("crew")
+    told = {"task": "read", "context": "own"}
+    lead = Model([call(TOOL, told)], "done")
+
+    @app.agent(activate_on=START)
+    async def opener(ctx: Context) -> None:
+        await ctx.delegate("lead", "with", context_box_id=box)
+        await ctx.delegate("lead", "without")
+
+    app.prompt_agent("lead", "Lead.", model=lead, on_request=True, agents=["clerk"],
+                     contexts=lambda ctx: {"own": ctx.context_box_id})  # fmt: skip
+
+    @app.agent(on_request=True)
+    async def clerk(ctx: Context) -> Any:
+        return [card.content for card in await ctx.context()]
+
+    await rig.run(app)
+    heard = [results(request) for request in lead.asked if results(request)]
+    assert heard == [[["mine"]], [("error", f"{TOOL} takes task, priority, deadline; not context")]]
+
+
+async def test_what_was_delegated_is_found_again_by_a_version_that_would_not_allow_it_any_more(rig: Rig) -> None:
+    may_end = asyncio.Event()
+
+    def version(lead: Model, **options: Any) -> Heliograph:
+        app = Heliograph("crew")
+        app.prompt_agent("lead", "Lead.", model=lead, activate_on=START, updates="out", agents=["clerk"])
+
+        @app.agent(on_request=True, **options)
+        async def clerk(ctx: Context) -> Any:
+            await may_end.wait()
+            return ctx.task
+
+        return app
+
+    async def is_asleep() -> bool:
+        return (await rig.turn_of("lead")).status == "suspended"
+
+    said = {"task": "greet", "priority": "critical", "deadline": 500}
+    before = version(Model([call(TOOL, said)], "never"), priority="critical")
+    run_id = await rig.start(before)
+    async with rig.serving(before, grace_seconds=0.01):
+        await until(is_asleep)
+    may_end.set()
+    lead = Model([call(TOOL, said)], "done")
+    after = version(lead, ttl_seconds=60)
+    async with rig.serving(after):
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
+    assert results(lead.last) == ["greet"]
+
+
+async def test_boxes_that_are_none_end_the_turn_with_what_is_wrong(rig: Rig) -> None:
+    result = await rig.run(crew(Model("never"), contexts=lambda _ctx: {"own": 5}))
+    assert (
+        "agent lead: contexts has 5, and a box id is 1 to 200"
+        in one(result.signals, "agent:failed")["error"]["message"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"agents": ["b"], "contexts": ["handbook"]}, "contexts is an object of names and box ids"),
+        ({"agents": ["b"], "contexts": {"a name": "box"}}, "contexts has 'a name', and a name is 1 to 64"),
+        ({"agents": ["b"], "contexts": {"name": ""}}, "contexts has '', and a box id is 1 to 200"),
+        ({"agents": ["b"], "contexts": lambda _a, _b: {}}, "contexts is called with the context"),
+        ({"contexts": {"name": "box"}}, "contexts are boxes for those that it delegates to; name these in agents"),
+    ],
+)
+def test_contexts_that_are_none_are_refused_where_they_are_written(options: Any, told: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        define_agent("a", prompt="Lead.", on_request=True, **options)
+    assert told in caught.value.message
