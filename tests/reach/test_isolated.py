@@ -48,6 +48,23 @@ async def test_a_program_is_run_and_says_what_it_prints() -> None:
     assert (wrong["exit_code"], "ZeroDivisionError" in wrong["stderr"]) == (1, True)
 
 
+@pytest.mark.parametrize("code", [0, 1, 97, 255])
+async def test_no_exit_code_of_the_code_reads_as_a_jail_that_could_not_be_built(code: int) -> None:
+    """And the pipe over which that is said is none of its open files."""
+    program = (
+        "import os\n"
+        "def _open(n):\n"
+        "    try:\n"
+        "        os.write(n, b'')\n"
+        "    except OSError:\n"
+        "        return False\n"
+        "    return True\n"
+        "print([n for n in range(64) if _open(n)], flush=True)\n"
+        f"os._exit({code})\n"
+    )
+    assert await run(program) == {"exit_code": code, "stdout": "[1, 2]\n", "stderr": ""}
+
+
 async def test_it_has_no_environment_and_sees_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://secret")
     assert (await run("import os\nprint(sorted(os.environ))"))["stdout"] == "['HOME', 'LANG', 'OPENBLAS_NUM_THREADS']\n"

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import inspect
 import json
+import os
 import shutil
 import site
 import sys
@@ -134,26 +135,41 @@ async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, 
         },
     }  # fmt: skip
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", jail.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env={"LANG": "C.UTF-8", "HOME": "/jail", "OPENBLAS_NUM_THREADS": "1"}, cwd="/",
+        ran, said = await _run(told, limits.output_mib * _MIB)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    if said != jail.BUILT:
+        why = said.decode("utf-8", "replace") or ran.stderr.strip()[-300:]
+        raise SetupError(
+            f"isolated code cannot be shut in here: {shown(why, 300)}; nothing was run. It needs user namespaces "
+            "(kernel.unprivileged_userns_clone, or the container's seccomp profile) and no tighter bound around it",
+            code="no_sandbox",
         )  # fmt: skip
+    return ran
+
+
+async def _run(told: Mapping[str, Any], most: int) -> tuple[Ran, bytes]:
+    """What came of the process, and what it said about its jail: nothing that runs in it can say that."""
+    heard, pipe = os.pipe()
+    try:
         try:
-            out, err = await _spoken(process, json.dumps(told).encode(), limits.output_mib * _MIB)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", jail.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE, pass_fds=(pipe,), cwd="/",
+                env={"LANG": "C.UTF-8", "HOME": "/jail", "OPENBLAS_NUM_THREADS": "1"},
+            )  # fmt: skip
+        finally:
+            os.close(pipe)
+        try:
+            out, err = await _spoken(process, json.dumps({**told, "pipe": pipe}).encode(), most)
             code = await process.wait()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+        return Ran(code, out, err), os.read(heard, _ERROR_MAX)  # it has ended, so this waits for nobody
     finally:
-        shutil.rmtree(root, ignore_errors=True)
-    if code == jail.REFUSED:
-        raise SetupError(
-            f"isolated code cannot be shut in here: {shown(out.strip(), 300)}; nothing was run. It needs user namespaces "
-            "(kernel.unprivileged_userns_clone, or the container's seccomp profile) and no tighter bound around it",
-            code="no_sandbox",
-        )  # fmt: skip
-    return Ran(code, out, err)
+        os.close(heard)
 
 
 async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -> tuple[str, str]:

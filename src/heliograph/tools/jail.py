@@ -2,7 +2,8 @@
 
 It is told what to do on stdin, as JSON, and answers on stdout. Before it does it, it takes itself everything that it does not
 need, in this order: namespaces of its own for users, mounts and the network, a file system with nothing but Python in it, limits
-on time, memory and files, and a filter of system calls. What cannot be taken is told, and nothing is run.
+on time, memory and files, and a filter of system calls. Whether all of it could be taken it says over a pipe of its own, which is
+closed before anything is run: nothing that is run can say it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import traceback
 from typing import Any
 
-REFUSED = 97  # the exit code of a jail that could not be built; stdout says why
+BUILT = b"built"  # all that the pipe says where there is a jail; else it says why there is none
 
 _NEW = {"user": 0x10000000, "mounts": 0x00020000, "ipc": 0x08000000, "names": 0x04000000, "network": 0x40000000}
 _BIND, _REC, _PRIVATE, _READ_ONLY, _REMOUNT = 0x1000, 0x4000, 0x40000, 0x1, 0x20
@@ -50,11 +51,13 @@ _CALLS = {
 
 def main() -> None:
     spec = json.loads(sys.stdin.buffer.read())
-    try:
-        _shut_in(spec)
-    except OSError as error:
-        sys.stdout.write(f"{error.strerror or error}")
-        sys.exit(REFUSED)
+    with open(spec["pipe"], "wb") as pipe:
+        try:
+            _shut_in(spec)
+        except (OSError, MemoryError) as error:
+            pipe.write((getattr(error, "strerror", None) or repr(error)).encode())
+            sys.exit(1)
+        pipe.write(BUILT)
     if "code" in spec:
         _run_code(spec["code"])
     else:
