@@ -142,6 +142,50 @@ async def test_what_is_to_be_told_is_not_pruned_before_it_was(kernel: Kernel) ->
     assert await kernel.rows("callbacks") == []
 
 
+@pytest.mark.proves("S11", "S15")
+async def test_what_nobody_tried_for_too_long_is_dead_and_its_turn_can_be_pruned(kernel: Kernel) -> None:
+    claimed = await asked(kernel)
+    await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"], ends="success")
+    await kernel.publish()
+    kernel.wait(99)
+    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
+    before = kernel.now
+    kernel.wait(1)
+    assert (await kernel.call("prune", before, 100))["turns"] == 0
+    answer = await kernel.call("sweep_callbacks", 10, 100.0)
+    (row,) = await kernel.rows("callback_overview")
+    assert (answer, row["state"], row["attempts"]) == ({"given_up": [row["callback_id"]]}, "dead", 0)
+    assert row["last_error"] == "no worker tried it in time: none had HELIOGRAPH_WEBHOOK_SECRETS"
+    assert (await kernel.call("sweep_callbacks", None, 0.0), await due(kernel)) == ({"given_up": []}, [])
+    assert (await kernel.call("prune", before, 100))["turns"] == 1
+
+
+async def test_what_waits_for_its_next_try_is_not_given_up_and_what_is_sent_again_has_all_its_time(
+    kernel: Kernel,
+) -> None:
+    await asked(kernel)
+    await kernel.stop("turn_a")
+    kernel.wait(1000)
+    (taken,) = await due(kernel)
+    await record(kernel, taken, "failed", 500.0, "answered 503")
+    kernel.wait(599)
+    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
+    kernel.wait(1)
+    assert (await kernel.call("sweep_callbacks", 10, 100.0))["given_up"] == [taken["callback_id"]]
+    await kernel.call("redeliver_callbacks", [taken["callback_id"]])
+    kernel.wait(99)
+    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
+    assert [again["attempt"] for again in await due(kernel)] == [1]
+
+
+@pytest.mark.parametrize(("limit", "older"), [(-1, 0.0), (1, -1.0), (1, None), (1, 4e7)])
+async def test_a_sweep_of_callbacks_with_no_number_of_its_kind_is_refused(
+    kernel: Kernel, limit: int, older: float | None
+) -> None:
+    with pytest.raises(asyncpg.DataError, match="must be"):
+        await kernel.call("sweep_callbacks", limit, older)
+
+
 @pytest.mark.parametrize("url", ["gopher://x", "", 7, "https://a b", "https://x/" + "a" * 2000, "https://x\n"])
 async def test_what_is_no_url_is_refused_by_name(kernel: Kernel, url: Any) -> None:
     await kernel.start("run_a", ["writer"], {"turn_0": "writer"})

@@ -13,7 +13,8 @@ from tests.kernel.waits import activated, child, command, defer, suspended
 
 async def found(kernel: Kernel) -> list[tuple[str, str]]:
     """The short names of the findings, and what they are about."""
-    return [(each["check"].split()[0], each["subject"]) for each in await kernel.call("liveness")]
+    told = [(each["check"].split()[0], each["subject"]) for each in await kernel.call("liveness")]
+    return [(check, "a callback" if subject.startswith("callback_") else subject) for check, subject in told]
 
 
 async def dead_worker(kernel: Kernel) -> None:
@@ -72,6 +73,13 @@ async def debt(kernel: Kernel) -> None:
     await kernel.append(critic, draft("note", claimed["activation_id"], owed=True))
 
 
+async def nobody_signs(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {})
+    await kernel.enqueue("run_a", "writer", "turn_a", callback_url="https://hooks.example/x")
+    await kernel.stop("turn_a")
+    await kernel.publish()
+
+
 # what is wrong -> after how many seconds it is told, as what
 STUCK: dict[str, tuple[Callable[[Kernel], Awaitable[None]], float, tuple[str, str]]] = {
     "L1": (dead_worker, 40, ("L1", "run_a/writer")),
@@ -85,6 +93,7 @@ STUCK: dict[str, tuple[Callable[[Kernel], Awaitable[None]], float, tuple[str, st
     "L8 report": (report_ignored, 10, ("L8", "report:turn_c")),
     "L9": (no_relay, 60, ("L9", "evt:turn_a")),
     "L10": (debt, 60, ("L10", "run_a")),
+    "L11": (nobody_signs, 60, ("L11", "a callback")),
 }
 
 
@@ -120,6 +129,7 @@ async def test_the_sweeps_bring_everything_back_to_life(kernel: Kernel) -> None:
     assert await found(kernel) != []
     for kind in ("leases", "expired", "waits", "stops", "reports", "queued"):
         await kernel.sweep(kind)
+    await kernel.call("sweep_callbacks", 100, 60.0)
     await kernel.publish()
     kernel.wait(11)
     assert {name for name, _ in await found(kernel)} <= {"L10"}  # the reactions are the workers'

@@ -181,6 +181,25 @@ async def test_without_a_secret_nothing_is_sent_and_it_stays_for_whoever_has_one
             await until(lambda: _is(rig, "delivered"))
 
 
+@pytest.mark.proves("S11")
+async def test_what_no_worker_can_sign_is_a_dead_letter_when_its_time_is_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.worker.sweeps.PRUNE_SECONDS", 0.0)
+    async with hooked() as hook:
+        allow(rig, hook, secrets=())
+        await rig.run(application(), {}, callback_url=hook.url)
+        async with rig.serving(application()):
+            assert await _is(rig, "due")
+            monkeypatch.setattr("heliograph.worker.sweeps.UNTRIED_SECONDS_MAX", 0.0)
+            await until(lambda: _is(rig, "dead"))
+        allow(rig, hook)
+        (row,) = await rig.client.callbacks("dead")
+        async with rig.serving(application()):  # and who can sign gives up nothing
+            await rig.client.redeliver(row.callback_id)
+            await until(lambda: _is(rig, "delivered"))
+
+
 @pytest.mark.proves("S13")
 async def test_no_secret_reaches_a_table(rig: Rig) -> None:
     async with hooked(status(500)) as hook:

@@ -30,7 +30,7 @@ def ask(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -
 
 def _without_words(function: str, answer: Any) -> Any:
     """Without numbers of rows, and without what each kernel says of a constraint in its own words."""
-    rows = answer["failed"] if function.startswith("sweep_") and isinstance(answer, dict) else answer
+    rows = answer.get("failed", []) if function.startswith("sweep_") and isinstance(answer, dict) else answer
     for row in rows if isinstance(rows, list) else ():
         if function == "read_outbox":
             del row["outbox_id"]

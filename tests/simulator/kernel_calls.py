@@ -132,6 +132,9 @@ class TurnCalls(Talk):
                           "error": self.dice.choice([None, "é" * 600]), "again_seconds": self.dice.choice([None, 0.5, 7])})  # fmt: skip
         return (items,)
 
+    def sweep_callbacks(self) -> tuple[Any, ...]:
+        return self.dice.choice([0, 1, 2, 100, None]), self.dice.choice([0.0, 1.0, 5.0])
+
     def redeliver_callbacks(self) -> tuple[Any, ...]:
         known = [row["callback_id"] for row in self.callbacks[-3:]]
         return ([*self.dice.sample(known, self.dice.randrange(len(known) + 1)), *self.mostly([], ["none"], 0.8)],)

@@ -57,6 +57,7 @@ _FUNCTIONS = (
     KernelFunction("mark_published", ("text", "jsonb")),
     KernelFunction("take_callbacks", ("text", "integer", "float8")),
     KernelFunction("record_callbacks", ("text", "jsonb")),
+    KernelFunction("sweep_callbacks", ("text", "integer", "float8")),
     KernelFunction("redeliver_callbacks", ("text", "jsonb")),
     KernelFunction("put_boxes", ("text", "jsonb")),
     KernelFunction("fork_boxes", ("text", "jsonb")),

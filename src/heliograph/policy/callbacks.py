@@ -27,7 +27,14 @@ def again_seconds(callback_id: str, attempt: int, retry_after_seconds: float = 0
     """
     if attempt >= ATTEMPTS_MAX:
         return None
-    jitter = 0.5 + jitter_of(callback_id, attempt) / 2
-    # four times as long each time: two steps of a delay that doubles
-    delay = backoff_seconds(2 * attempt - 1, jitter, first=_FIRST_SECONDS, at_most=_DELAY_SECONDS_MAX)
+    delay = _delay_seconds(attempt, 0.5 + jitter_of(callback_id, attempt) / 2)
     return max(delay, min(retry_after_seconds, _DELAY_SECONDS_MAX))
+
+
+def _delay_seconds(attempt: int, jitter: float) -> float:
+    # four times as long each time: two steps of a delay that doubles
+    return backoff_seconds(2 * attempt - 1, jitter, first=_FIRST_SECONDS, at_most=_DELAY_SECONDS_MAX)
+
+
+# What nobody has tried for as long as all tries take, is a dead letter too: no worker was there that could.
+UNTRIED_SECONDS_MAX = sum(_delay_seconds(attempt, 1.0) for attempt in range(1, ATTEMPTS_MAX))

@@ -1,4 +1,4 @@
-"""The twin of 81_callbacks.sql: functions of the same names, without the underscore."""
+"""The twin of 81_callbacks.sql: functions of the same names, without the underscore; its sweep is in `twin_sweeps`."""
 
 from __future__ import annotations
 
@@ -57,12 +57,16 @@ def take_callbacks(tx: Transaction, limit: int, hidden_seconds: float) -> list[R
         raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
     if hidden_seconds is None or not 0 <= hidden_seconds <= 86_400:
         raise Refusal("22023", f"hidden_seconds must be between 0 and 86400, not {hidden_seconds}")
-    due = [row for row in tx.tables.callbacks.values() if row["state"] == "due" and row["due_at"] <= tx.now]
     answer = []
-    for row in sorted(due, key=lambda row: (row["due_at"], row["callback_id"]))[:limit]:
+    for row in due_callbacks(tx, limit, tx.now):
         tx.set(row, attempts=row["attempts"] + 1, due_at=tx.now + interval(hidden_seconds))
         answer.append(_told(tx, row))
     return answer
+
+
+def due_callbacks(tx: Transaction, limit: int | None, at: int) -> list[Row]:
+    due = [row for row in tx.tables.callbacks.values() if row["state"] == "due" and row["due_at"] <= at]
+    return sorted(due, key=lambda row: (row["due_at"], row["callback_id"]))[:limit]
 
 
 def _told(tx: Transaction, row: Row) -> Row:

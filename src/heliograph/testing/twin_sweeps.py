@@ -1,10 +1,11 @@
-"""The twin of 70_sweeps and 71_sweep_waits.sql: functions of the same names."""
+"""The twin of 70_sweeps and 71_sweep_waits.sql, and of the sweep in 81_callbacks.sql: functions of the same names."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from heliograph.testing import twin_json as j
+from heliograph.testing.twin_callbacks import due_callbacks
 from heliograph.testing.twin_endings import disown, end_by_kernel, end_if_stopping
 from heliograph.testing.twin_head import dispatch_next, is_owed, payload_of
 from heliograph.testing.twin_json import Refusal, get
@@ -244,3 +245,14 @@ def _sweep_stuck(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     tx.insert(tx.tables.inbox, (turn_id, inbox_id),
               inbox_row(tx, tx.tables.turns[turn_id], inbox_id, "timeout", "pending", turn_id))  # fmt: skip
     return {"resumed": turn_id, "targets": [head["target"]]}
+
+
+def sweep_callbacks(tx: Transaction, limit: int | None, older_seconds: float) -> Row:
+    check_sweep(limit)
+    if older_seconds is None or not 0 <= older_seconds <= _YEAR_SECONDS:
+        raise Refusal("22023", f"older_seconds must be between 0 and 31622400, not {older_seconds}")
+    late = due_callbacks(tx, limit, tx.now - interval(older_seconds))
+    for row in late:
+        tx.set(row, state="dead", due_at=None, finished_at=tx.now,
+               last_error="no worker tried it in time: none had HELIOGRAPH_WEBHOOK_SECRETS")  # fmt: skip
+    return {"given_up": [row["callback_id"] for row in late]}

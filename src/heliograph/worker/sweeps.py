@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from heliograph.errors import KernelRefused, SetupError, StoreUnavailable
+from heliograph.policy.callbacks import UNTRIED_SECONDS_MAX
 from heliograph.reactive.reaction import react_to_owed
 from heliograph.records import OwedRun
 from heliograph.worker.callbacks import call_back
@@ -31,7 +32,7 @@ _CASCADE = ("stops", "reports")
 _MOVED = ("recovered", "ended", "resolved", "resumed", "stopped", "stopping")
 _ROUNDS_MAX = 20  # as deep as delegations go
 _REFUSALS_MAX = 3
-PRUNE_SECONDS = 60.0  # between two rounds of pruning
+PRUNE_SECONDS = 60.0  # between two rounds of pruning, or of giving callbacks up
 _PRUNE_BATCHES = 2  # a round is short: the sweeps wait for it
 _PRUNE_ROWS = 500  # of each kind in one transaction
 
@@ -46,7 +47,7 @@ class Watchdog:
         self._refused: dict[tuple[str, str], int] = {}
         self._after: dict[str, str] = {}  # by project: where sweep_stuck goes on
         self._told: set[tuple[str, ...]] = set()
-        self._prunes_at: dict[str, float] = {}  # by project
+        self._next: dict[tuple[str, str], float] = {}  # by project and by what is not done in each round
         self._calling = {kit.project: asyncio.Lock() for kit in self.kits}  # who is called may take its time
         self._declared: set[tuple[str, str]] = set()
 
@@ -115,15 +116,14 @@ class Watchdog:
         await kit.ledger.sweep_bells(older_seconds=self.interval_seconds)
         await self._pay(kit)
         await self._relay(kit)
+        await self._give_up_callbacks(kit)
         await self._prune(kit)
 
     async def _prune(self, kit: Kit) -> None:
         """Where the worker is told to, forget what ended long ago: now and then, and a bounded share of it each time."""
-        world = kit.world
-        if kit.prune_after_seconds is None or world.monotonic() < self._prunes_at.get(kit.project, 0.0):
+        if kit.prune_after_seconds is None or not self._is_time(kit, "prune"):
             return
-        self._prunes_at[kit.project] = world.monotonic() + PRUNE_SECONDS
-        before = world.now() - timedelta(seconds=kit.prune_after_seconds)
+        before = kit.world.now() - timedelta(seconds=kit.prune_after_seconds)
         for _ in range(_PRUNE_BATCHES):
             try:
                 answer = await kit.ledger.prune(before, _PRUNE_ROWS)
@@ -132,6 +132,24 @@ class Watchdog:
                 return
             if not answer["more"]:
                 return
+
+    async def _give_up_callbacks(self, kit: Kit) -> None:
+        """Those that no worker could send in all the time that tries take: else they and what they tell of stay for ever."""
+        if kit.callbacks is not None or not self._is_time(kit, "callbacks"):  # who can send them, tries them
+            return
+        answer = await kit.ledger.sweep("callbacks", UNTRIED_SECONDS_MAX)
+        for callback_id in answer["given_up"]:
+            log.warning(
+                "callback %s is given up: no worker had HELIOGRAPH_WEBHOOK_SECRETS to sign it with", callback_id
+            )
+
+    def _is_time(self, kit: Kit, what: str) -> bool:
+        """Whether the last time that it was, is long ago."""
+        now = kit.world.monotonic()
+        if now < self._next.get((kit.project, what), 0.0):
+            return False
+        self._next[kit.project, what] = now + PRUNE_SECONDS
+        return True
 
     async def _cascade(self, kit: Kit) -> None:
         """Stops go down to children and ends go up to parents, a level at a time, until nothing moves any more."""

@@ -34,6 +34,7 @@ create function heliograph.take_callbacks(p_project text, p_limit integer, p_hid
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter(p_project);
+    v_due text[];
     v_taken jsonb;
 begin
     if not coalesce(p_limit between 1 and 1000, false) then
@@ -41,16 +42,12 @@ begin
     elsif not coalesce(p_hidden_seconds between 0 and 86400, false) then
         raise exception using errcode = '22023', message = format('hidden_seconds must be between 0 and 86400, not %s', p_hidden_seconds);
     end if;
-    with due as materialized (
-        select c.callback_id, c.due_at from heliograph.callbacks c
-         where c.project_id = p_project and c.state = 'due' and c.due_at <= p_now
-         order by c.due_at, c.callback_id limit p_limit for update skip locked
-    ), taken as (
+    v_due := heliograph._hold_due_callbacks(p_project, p_limit, p_now);
+    with taken as (
         update heliograph.callbacks c
            set attempts = c.attempts + 1, due_at = p_now + make_interval(secs => p_hidden_seconds)
-          from due d
-         where c.project_id = p_project and c.callback_id = d.callback_id
-        returning c.callback_id, c.url, c.attempts, c.run_id, c.turn_id, c.created_at, d.due_at
+         where c.project_id = p_project and c.callback_id = any (v_due)
+        returning c.callback_id, c.url, c.attempts, c.run_id, c.turn_id, c.created_at
     )
     select jsonb_agg(jsonb_build_object(
                'callback_id', k.callback_id, 'url', k.url, 'attempt', k.attempts, 'run_id', k.run_id, 'turn_id', k.turn_id,
@@ -58,7 +55,7 @@ begin
                'card_id', t.deliverable_card_id,
                'content', case when k.turn_id is null then r.state else heliograph._content(p_project, d.content) end,
                'duration_ms', greatest(0, floor(extract(epoch from k.created_at - coalesce(t.created_at, r.created_at)) * 1000))::bigint)
-               order by k.due_at, k.callback_id)
+               order by array_position(v_due, k.callback_id))
       into v_taken
       from taken k
       left join lateral (
@@ -89,9 +86,7 @@ begin
                    or not coalesce((i ->> 'again_seconds')::float8 between 0 and 31622400, true)) then
         raise exception using errcode = '22023', message = 'a try was delivered, or failed with again_seconds from 0 to 366 days, or null';
     end if;
-    perform from heliograph.callbacks c
-      where c.project_id = p_project and c.callback_id = any (array(select i ->> 'callback_id' from jsonb_array_elements(p_items) i))
-      order by c.callback_id for update;
+    perform heliograph._hold_callbacks(p_project, array(select i ->> 'callback_id' from jsonb_array_elements(p_items) i));
     with item as materialized (
         select i.*, row_number() over (partition by i.callback_id order by i.n) = 1 as is_first
           from rows from (jsonb_to_recordset(p_items) as
@@ -114,6 +109,28 @@ begin
     return coalesce(v_answers, '[]');
 end $$;
 
+-- sweep_callbacks: callbacks that were due for p_older_seconds and that nobody tried, the longest first, are dead until somebody
+--   redelivers them. Where no worker can sign, what they tell of could never be pruned. p_limit: at most so many; null for all.
+--   Answers {given_up: [callback_id]}.
+--   raises: see _enter; 22023 for a negative limit, or seconds that are not between 0 and 366 days
+--   locks:  the callbacks, skipping those that somebody holds
+create function heliograph.sweep_callbacks(p_project text, p_limit integer, p_older_seconds float8, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+    v_late text[];
+begin
+    perform heliograph._check_sweep(p_limit);
+    if not coalesce(p_older_seconds between 0 and 31622400, false) then
+        raise exception using errcode = '22023', message = format('older_seconds must be between 0 and 31622400, not %s', p_older_seconds);
+    end if;
+    v_late := heliograph._hold_due_callbacks(p_project, p_limit, p_now - make_interval(secs => p_older_seconds));
+    update heliograph.callbacks c
+       set state = 'dead', due_at = null, finished_at = p_now, last_error = 'no worker tried it in time: none had HELIOGRAPH_WEBHOOK_SECRETS'
+     where c.project_id = p_project and c.callback_id = any (v_late);
+    return jsonb_build_object('given_up', to_jsonb(v_late));
+end $$;
+
 -- redeliver_callbacks: send these again, from the first try on, delivered or dead; p_keys: [callback_id].
 --   Answers [{callback_id, outcome}] in the order of p_keys: 'due', or 'unknown_callback'.
 --   raises: see _enter
@@ -123,17 +140,37 @@ create function heliograph.redeliver_callbacks(p_project text, p_keys jsonb, p_n
 declare
     v_project constant text := heliograph._enter(p_project);
     v_keys text[] := array(select jsonb_array_elements_text(p_keys));
-    v_found text[];
+    v_found constant text[] := heliograph._hold_callbacks(p_project, v_keys);
 begin
-    v_found := array(
-        select c.callback_id from heliograph.callbacks c
-         where c.project_id = p_project and c.callback_id = any (v_keys) order by c.callback_id for update);
     update heliograph.callbacks c set state = 'due', attempts = 0, due_at = p_now, last_error = null, finished_at = null
      where c.project_id = p_project and c.callback_id = any (v_found);
     return coalesce((
         select jsonb_agg(jsonb_build_object('callback_id', k.key, 'outcome',
                    case when k.key = any (v_found) then 'due' else 'unknown_callback' end) order by k.n)
           from unnest(v_keys) with ordinality k (key, n)), '[]');
+end $$;
+
+-- _hold_due_callbacks: the callbacks that were due at a time, the longest first; null: all of them.
+--   raises: nothing
+--   locks:  them, skipping those that somebody holds
+create function heliograph._hold_due_callbacks(p_project text, p_limit integer, p_at timestamptz) returns text[]
+    language plpgsql as $$
+begin
+    return array(
+        select c.callback_id from heliograph.callbacks c
+         where c.project_id = p_project and c.state = 'due' and c.due_at <= p_at
+         order by c.due_at, c.callback_id limit p_limit for update skip locked);
+end $$;
+
+-- _hold_callbacks: those of these callbacks that there are.
+--   raises: nothing
+--   locks:  them, ascending
+create function heliograph._hold_callbacks(p_project text, p_ids text[]) returns text[]
+    language plpgsql as $$
+begin
+    return array(
+        select c.callback_id from heliograph.callbacks c
+         where c.project_id = p_project and c.callback_id = any (p_ids) order by c.callback_id for update);
 end $$;
 
 -- callback_overview: what is to be sent where, and how that goes

@@ -59,5 +59,9 @@ begin
                 union all
                 (select 'L10 a reaction is owed: sweep_owed', run_id, updated_at
                    from heliograph.runs
-                  where project_id = p_project and owed > 0 and updated_at < v_patience order by updated_at, run_id limit 100)) f);
+                  where project_id = p_project and owed > 0 and updated_at < v_patience order by updated_at, run_id limit 100)
+                union all
+                (select 'L11 nobody sends a callback: a worker with HELIOGRAPH_WEBHOOK_SECRETS', callback_id, due_at
+                   from heliograph.callbacks
+                  where project_id = p_project and state = 'due' and due_at < v_patience order by due_at, callback_id limit 100)) f);
 end $$;
