@@ -31,7 +31,7 @@ def layers() -> list[list[str]]:
 
 def pure_modules() -> list[str]:
     floors = layers()
-    (reach,) = [position for position, floor in enumerate(floors) if "ledger" in floor]
+    reach = max(position for position, floor in enumerate(floors) if {"ledger", "egress"} & set(floor))
     return [module for floor in floors[reach + 1 :] for module in floor]
 
 

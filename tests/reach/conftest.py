@@ -1,4 +1,4 @@
-"""Homes of the embedded PostgreSQL for the tests of this folder."""
+"""Homes of the embedded PostgreSQL, and servers, for the tests of this folder."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from heliograph.ledger.embedded import open_embedded
 from tests.reach.embedded_kit import eventually, is_gone
+from tests.reach.mcp_http_server import HttpServer
 from tests.reach.nats_ground import NatsGround
 from tests.reach.nats_kit import NatsServer
 
@@ -51,3 +52,11 @@ async def ground(server: NatsServer) -> AsyncIterator[NatsGround]:
     made = NatsGround(server)
     yield made
     await made.close()
+
+
+@pytest.fixture
+def http() -> Iterator[HttpServer]:
+    """An MCP server over HTTP; not started."""
+    server = HttpServer()
+    yield server
+    server.kill()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
-import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ import pytest
 
 from heliograph import HarnessError, InvalidInput, MCPServer, SetupError, StepInDoubt, Tool, ToolFailed
 from heliograph.tools.toolbox import Toolbox
+from tests.reach.mcp_http_server import OWN, HttpServer
 
-OWN = str(Path(__file__).with_name("mcp_server.py"))
 ODD = str(Path(__file__).with_name("mcp_odd.py"))
 
 
@@ -27,48 +25,6 @@ def own(**options: Any) -> MCPServer:
 
 def odd(*arguments: str, **options: Any) -> MCPServer:
     return MCPServer([sys.executable, ODD, *arguments], name="odd", **options)
-
-
-class HttpServer:
-    """The same server as a process with a port; `start` returns when somebody listens there."""
-
-    def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
-
-    async def start(self) -> None:
-        self._process = _serve(self.port)
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                except OSError:
-                    await asyncio.sleep(0.02)
-                else:
-                    writer.close()
-                    await writer.wait_closed()
-                    return
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-
-def _serve(port: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, OWN, str(port)], stderr=subprocess.DEVNULL)
-
-
-@pytest.fixture
-def http() -> Iterator[HttpServer]:
-    server = HttpServer()
-    yield server
-    server.kill()
 
 
 def by_name(tools: Iterable[Tool]) -> dict[str, Tool]:
@@ -184,7 +140,8 @@ async def test_a_server_that_never_answers_holds_nobody_who_is_cancelled() -> No
 
 async def test_a_server_over_http_may_go_away_and_come_back(http: HttpServer) -> None:
     await http.start()
-    async with MCPServer(url=http.url, effect="idempotent", headers={"authorization": "hidden"}).open_tools() as tools:
+    server = MCPServer(url=http.url, effect="idempotent", headers={"authorization": "hidden"})
+    async with server.open_tools(http.egress) as tools:
         found = by_name(tools)
         assert await found["add"](a=1, b=2) == {"result": 3}
         http.kill()
@@ -197,7 +154,7 @@ async def test_a_server_over_http_may_go_away_and_come_back(http: HttpServer) ->
 
 async def test_a_server_that_is_not_there_is_told_apart_from_a_program_that_is_not(http: HttpServer) -> None:
     with pytest.raises(HarnessError, match="cannot be used") as away:
-        async with MCPServer(url=http.url).open_tools():
+        async with MCPServer(url=http.url).open_tools(http.egress):
             pass
     assert away.value.recoverable
     with pytest.raises(SetupError, match="cannot be started") as missing:
@@ -288,6 +245,9 @@ async def test_a_list_that_cannot_be_read_again_stays_as_it_was(tmp_path: Path, 
         ({"command": ["x"], "url": "http://x"}, "required_field"),
         ({"command": "server --stdio"}, "wrong_type"),
         ({"url": "file:///etc"}, "invalid_url"),
+        ({"url": "https://good.example@evil.example/mcp"}, "invalid_url"),
+        ({"url": "http://2130706433/mcp"}, "invalid_url"),
+        ({"url": "http://["}, "invalid_url"),
         ({"url": "http://x", "tools": "add"}, "wrong_type"),
         ({"url": "http://x", "effect": "transactional"}, "invalid_enum"),
         ({"url": "http://x", "prefix": "a" * 70}, "invalid_identifier"),

@@ -98,8 +98,9 @@ class EgressPolicy:
 _ALLOW = "whoever runs the workers can allow an origin by HELIOGRAPH_EGRESS_ALLOW"
 
 
-def read_allowed(text: str, project: str) -> frozenset[str]:
-    """Origins divided by spaces or commas; `name=origin` is meant for the project of that name alone.
+def read_allowed(text: str, project: str | None) -> frozenset[str]:
+    """Origins divided by spaces or commas; `name=origin` is meant for the project of that name alone, and not
+    for what belongs to no project (None).
 
     Raises Refused (`egress_refused`) for what is no origin.
     """

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from heliograph.errors import HeliographError, InvalidInput, shown
+from heliograph.policy.egress import EgressPolicy, EgressRefused, parse
 from heliograph.reactive.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
 from heliograph.secrets import Resolver
 from heliograph.signals.payload import check_json
@@ -31,7 +31,8 @@ class MCPServer:
 
     command: the program and its arguments, spoken to over stdin and stdout. It gets `env` and the few variables that any
         program needs, and nothing else of ours. url: the server's address instead, for streamable HTTP; `headers` go with
-        every request. Neither env nor headers are ever shown.
+        every request. Neither env nor headers are ever shown. Only https on the public internet is reached, and what
+        HELIOGRAPH_EGRESS_ALLOW names: its origins may be private, or http.
     name: for people, and in error messages. prefix: put before the name of each tool, where two servers use the same.
     tools: the names, as the server calls them, that agents may use; None for all that it has.
     effect: what may happen if a worker dies, or the connection breaks, in the middle of a call (see Tool); `effects` says
@@ -68,8 +69,11 @@ class MCPServer:
         if self.command is not None and (isinstance(self.command, str) or not self.command
                                          or not all(isinstance(part, str) for part in self.command)):  # fmt: skip
             raise self._bad("command is a list: the program, then its arguments", "wrong_type", "command")
-        if self.url is not None and urlsplit(self.url).scheme not in ("http", "https"):
-            raise self._bad(f"url begins with http:// or https://, not {shown(self.url)}", "invalid_url", "url")
+        if self.url is not None:
+            try:
+                parse(self.url)
+            except EgressRefused as refused:
+                raise self._bad(f"has no url to connect to: {refused.message}", "invalid_url", "url") from None
         if isinstance(self.tools, str):
             raise self._bad("tools takes a list of names", "wrong_type", "tools")
         for tool, effect in {"effect": self.effect, **self.effects}.items():
@@ -83,14 +87,15 @@ class MCPServer:
         """How people know it: its name, else its program, or the host of its address."""
         if self.name is not None:
             return self.name
-        return self.command[0] if self.command else str(urlsplit(self.url or "").hostname)
+        return self.command[0] if self.command else parse(self.url or "").host
 
     @asynccontextmanager
-    async def open_tools(self) -> AsyncIterator[MCPTools]:
+    async def open_tools(self, egress: EgressPolicy | None = None) -> AsyncIterator[MCPTools]:
         """The server's tools, on a connection that is opened again whenever it was lost, until this is left.
 
-        The list is read again by its `refresh`. Raises HarnessError (MCP_UNAVAILABLE, recoverable) while it cannot be
-        reached, InvalidInput for tools that are named and it has not, or that cannot be tools here.
+        The list is read again by its `refresh`. egress: where it may be; by default on the public internet alone. Raises
+        HarnessError (MCP_UNAVAILABLE, recoverable) while it cannot be reached, EgressRefused for a url that may not be,
+        InvalidInput for tools that are named and it has not, or that cannot be tools here.
         """
         connection = Connection(
             self.label,
@@ -101,6 +106,7 @@ class MCPServer:
             self.cwd,
             self.connect_seconds,
             secrets=self.secrets,
+            egress=egress or EgressPolicy(),
         )
         try:
             tools = MCPTools(self, connection)
@@ -159,7 +165,7 @@ class MCPServer:
 
     def _bad(self, why: str, code: str, option: str) -> InvalidInput:
         return InvalidInput(
-            f"MCP server {self.name or self.command or self.url} {why}", code=code, path=f"/tools/{option}"
+            f"MCP server {self.name or self.command or 'at an address'} {why}", code=code, path=f"/tools/{option}"
         )
 
 

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from heliograph.codes import MCP_UNAVAILABLE
+from heliograph.egress.post import Resolve, resolved
 from heliograph.errors import HarnessError, HeliographError, SetupError, StepInDoubt, ToolFailed, shown, told
+from heliograph.policy.egress import EgressPolicy
 from heliograph.secrets import Resolver
 from heliograph.signals.payload import cleaned
 from heliograph.tools.secrets import filled
@@ -50,7 +52,8 @@ class Connection:
 
     def __init__(
         self, label: str, command: Sequence[str] | None, url: str | None, env: Mapping[str, str],
-        headers: Mapping[str, str], cwd: str | None, connect_seconds: float, *, secrets: Resolver | None = None,
+        headers: Mapping[str, str], cwd: str | None, connect_seconds: float, *, egress: EgressPolicy,
+        secrets: Resolver | None = None, resolve: Resolve = resolved,
     ):  # fmt: skip
         self.label = label
         self._command = command
@@ -60,6 +63,8 @@ class Connection:
         self._cwd = cwd
         self._connect_seconds = connect_seconds
         self._secrets = secrets
+        self._egress = egress
+        self._resolve = resolve
         self._opening = asyncio.Lock()
         self._link: _Link | None = None
         self._listed: _Link | None = None  # of which the list of tools was read, and has not changed since
@@ -148,7 +153,8 @@ class Connection:
         try:
             from mcp import Client, StdioServerParameters, stdio_client
             from mcp.client.streamable_http import streamable_http_client
-            from mcp.shared._httpx_utils import create_mcp_http_client
+
+            from heliograph.tools.mcp_http import http_client
         except ImportError as error:
             raise SetupError(f"MCP server {self.label} needs the MCP SDK: pip install 'heliograph[mcp]'",
                              code="no_mcp_library") from error  # fmt: skip
@@ -158,9 +164,16 @@ class Connection:
                 server = StdioServerParameters(command=program, args=rest, env=self._filled(self._env), cwd=self._cwd)
                 transport = stdio_client(server, errlog=stack.enter_context(_errors()))
             else:
-                http = await stack.enter_async_context(create_mcp_http_client(self._filled(self._headers)))
-                transport = streamable_http_client(self._url or "", http_client=http)
+                url = await self._checked(self._url or "")
+                http = http_client(self._filled(self._headers), self._egress, self._resolve)
+                transport = streamable_http_client(url, http_client=await stack.enter_async_context(http))
             yield await stack.enter_async_context(Client(transport, cache=None, message_handler=self._hear))
+
+    async def _checked(self, url: str) -> str:
+        """The URL, as it is looked at for every connection: here it can be said plainly. Raises EgressRefused, OSError."""
+        target = self._egress.target(url)
+        self._egress.check(target, await self._resolve(target.host, target.port))
+        return target.url
 
     async def _hear(self, message: object) -> None:
         if getattr(message, "method", None) == _LIST_CHANGED:

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from heliograph.policy.egress import EgressPolicy
 from heliograph.reactive.tool import Tool
 from heliograph.tools.bound import BoundTool
+from heliograph.tools.mcp import MCPServer
 
 _CLOSE_SECONDS = 15.0
 
@@ -15,7 +17,9 @@ _CLOSE_SECONDS = 15.0
 class Toolbox:
     """Tools by the object that their author made, so that what limits them limits all who use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, egress: EgressPolicy | None = None) -> None:
+        """egress: where servers may be reached; by default on the public internet alone."""
+        self._egress = egress or EgressPolicy()
         self._bound: dict[int, BoundTool] = {}
         self._open: dict[int, _Open] = {}
 
@@ -51,7 +55,8 @@ class Toolbox:
 
     async def _hold(self, opened: _Open) -> None:
         try:
-            async with opened.given.open_tools() as tools:
+            given = opened.given
+            async with given.open_tools(self._egress) if isinstance(given, MCPServer) else given.open_tools() as tools:
                 opened.tools = tools
                 opened.is_settled.set()
                 await opened.closing.wait()

@@ -1,0 +1,129 @@
+"""An MCP server over HTTP is reached where the egress policy lets it be, at the address that was checked, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from heliograph import HarnessError, Heliograph, MCPServer, ToolCall
+from heliograph.config import Settings
+from heliograph.policy.egress import EgressPolicy, EgressRefused
+from heliograph.runtime import open_runtime
+from heliograph.tools.mcp_connection import Connection
+from heliograph.tools.mcp_http import http_client
+from tests.reach.hook_server import hooked
+from tests.reach.mcp_http_server import HttpServer
+from tests.reach.test_post import certificates
+from tests.runtime.loop_kit import Model, results
+
+pytestmark = [pytest.mark.proves("S7"), pytest.mark.timeout(60)]
+
+
+def connection(url: str, resolve: Any, egress: EgressPolicy | None = None) -> Connection:
+    return Connection("own", None, url, {}, {}, None, 5.0, egress=egress or EgressPolicy(), resolve=resolve)
+
+
+async def test_an_address_of_the_inside_is_not_even_connected_to_and_the_error_names_the_setting() -> None:
+    async with hooked() as inside:
+        for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
+            with pytest.raises(EgressRefused, match="can allow an origin by HELIOGRAPH_EGRESS_ALLOW"):
+                async with MCPServer(url=f"http://{host}:{inside.port}/mcp").open_tools():
+                    pass
+        assert inside.connections == 0
+
+
+async def test_a_name_that_leads_inside_is_refused_by_what_it_leads_to() -> None:
+    async def inside(host: str, port: int) -> Sequence[str]:
+        return ["93.184.215.14", "10.0.0.1"]
+
+    with pytest.raises(EgressRefused, match=r"tools\.example is not on the public internet"):
+        await connection("https://tools.example/mcp", inside).offered()
+
+
+async def test_a_name_that_nobody_knows_is_a_server_that_cannot_be_reached() -> None:
+    async def unknown(host: str, port: int) -> Sequence[str]:
+        raise OSError(-2, "Name or service not known")
+
+    with pytest.raises(HarnessError, match="Name or service not known") as away:
+        await connection("https://tools.example/mcp", unknown).offered()
+    assert (away.value.code, away.value.recoverable) == ("MCP_UNAVAILABLE", True)
+
+
+async def test_each_connection_goes_to_an_address_that_was_checked_whatever_the_name_says_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A resolver that answers with addresses of the outside first, and with one of the inside from then on."""
+    reached: list[tuple[str, str, str]] = []
+    answers = iter([["93.184.215.14", "2606:2800::1"], ["127.0.0.1"]])
+
+    async def rebinding(host: str, port: int) -> Sequence[str]:
+        return next(answers)
+
+    async def connect(self: object, request: httpx2.Request) -> httpx2.Response:
+        reached.append((request.url.host, request.headers["host"], request.extensions["sni_hostname"]))
+        raise httpx2.ConnectError("refused", request=request)
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", connect)
+    async with http_client({}, EgressPolicy(), rebinding) as client:
+        with pytest.raises(httpx2.ConnectError, match="refused"):
+            await client.get("https://rebind.example/mcp")
+        with pytest.raises(httpx2.ConnectError, match="not on the public internet"):
+            await client.get("https://rebind.example/mcp")
+    assert reached == [(address, "rebind.example", "rebind.example") for address in ("93.184.215.14", "2606:2800::1")]
+
+
+async def test_the_certificate_is_checked_against_the_name_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, server = certificates(tmp_path, "hook.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+
+    async def here(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async with hooked(tls=server) as hook:
+        origins = {name: f"https://{name}.example:{hook.port}" for name in ("hook", "other")}
+        async with http_client({"x-key": "k"}, EgressPolicy(frozenset(origins.values())), here) as client:
+            assert (await client.post(f"{origins['hook']}/x", json={})).status_code == 204
+            with pytest.raises(httpx2.ConnectError, match="certificate"):
+                await client.post(f"{origins['other']}/x", json={})
+        (request,) = hook.requests
+        assert (request.headers["host"], request.headers["x-key"]) == (f"hook.example:{hook.port}", "k")
+
+
+async def test_a_proxy_of_the_environment_is_no_way_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def here(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async with hooked() as proxy, hooked() as hook:
+        for name in ("HTTP_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.origin)
+        async with http_client({}, EgressPolicy(frozenset({hook.origin})), here) as client:
+            assert (await client.post(hook.url, json={})).status_code == 204
+        assert (proxy.connections, hook.connections) == (0, 1)
+
+
+async def test_whoever_runs_the_workers_allows_an_origin_for_the_agents_of_all_projects(
+    database_url: str, http: HttpServer
+) -> None:
+    await http.start()
+    origin = http.url.removesuffix("/mcp")
+    assert await told(database_url, http.url, origin) == ("success", [{"result": 3}])
+    for allow in ("", f"default={origin}"):
+        assert await told(database_url, http.url, allow) == ("failed", [])
+
+
+async def told(database_url: str, url: str, allow: str) -> tuple[str, list[Any]]:
+    """The outcome, and what the tool answered to an agent of a runtime with these settings."""
+    model = Model([ToolCall("x1", "add", {"a": 1, "b": 2})], "done")
+    app = Heliograph("asks")
+    app.prompt_agent(
+        "asker", "Ask.", model=model, activate_on=["workflow:start"], updates="out", tools=[MCPServer(url=url)]
+    )
+    async with open_runtime(Settings(database_url=database_url, egress_allow=allow)) as runtime:
+        result = await runtime.run(app.workflow)
+    return result.outcome, results(model.last) if model.asked else []
