@@ -1,12 +1,16 @@
-"""What holds for every test: the `proves` mark names real requirements, and properties run without a clock."""
+"""What holds for every test: the `proves` mark names real requirements, properties run without a clock, and what a test
+has started ends with it."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.faces.cli_support import Running
 
 pytest_plugins = ["heliograph.testing.plugin"]
 
@@ -31,3 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers("proves"):
             if unknown := [identifier for identifier in mark.args if identifier not in known]:
                 raise pytest.UsageError(f"{item.nodeid} proves {unknown}, not in docs/requirements.tsv")
+
+
+@pytest.fixture
+def started() -> Iterator[list[Running]]:
+    """Processes of the command line; those put in here are killed after the test."""
+    running: list[Running] = []
+    yield running
+    for each in running:
+        each.process.kill()
+        each.end()

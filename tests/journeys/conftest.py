@@ -1,4 +1,4 @@
-"""Processes of the command line that a journey has started, and the provider that they ask."""
+"""The provider that journeys ask, and the folder of the application that asks it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.cli_support import Running, Shell
+from tests.faces.cli_support import Shell
 from tests.reach.model_server import Answer, Provider, env_of, serve
 
 WORDS = [f"{n} " for n in range(60)]
@@ -27,13 +27,3 @@ def shell(tmp_path: Path, database_url: str, provider: Provider) -> Shell:
     """A folder with the application that asks this provider."""
     shutil.copy(Path(__file__).with_name("stream_app.py"), tmp_path)
     return Shell(tmp_path, database_url, env_of(provider))
-
-
-@pytest.fixture
-def started() -> Iterator[list[Running]]:
-    """Those put in here are killed after the test."""
-    running: list[Running] = []
-    yield running
-    for each in running:
-        each.process.kill()
-        each.end()

@@ -1,0 +1,183 @@
+"""`helio callback list|redeliver`, and `helio turn children`: whom ends are told to, and how delegations stand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from heliograph.ledger.pool import Database
+from tests.faces.cli_support import Running, Shell, normalised, open_shell
+from tests.reach.embedded_kit import eventually
+from tests.reach.hook_server import hooked
+
+URL = "https://receiver.example/hook"
+SHOP = """
+from heliograph import Context, Delegation, Heliograph
+
+app = Heliograph("shop")
+
+
+@app.agent(activate_on=["workflow:start"], updates="got")
+async def buyer(ctx: Context):
+    tasks = ["sell", *(["fail"] if ctx.document.get("fail") else []), *(["wait"] if ctx.document.get("wait") else [])]
+    return [str(each) for each in await ctx.delegates([Delegation("seller", task) for task in tasks])]
+
+
+@app.agent(on_request=True)
+async def seller(ctx: Context):
+    if ctx.task == "fail":
+        raise ValueError("sold out")
+    if ctx.task == "wait":
+        await ctx.call("approve", {}, timeout=3600)
+    return "sold"
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    (tmp_path / "shop.py").write_text(SHOP)
+    return open_shell(tmp_path, database_url)
+
+
+def told(shell: Shell, *run_ids: str) -> list[str]:
+    """Runs that ended, each with a callback that nobody has sent; the ids of these."""
+    for run_id in run_ids:
+        assert shell.helio("run", "press.py:app", "--run-id", run_id, "--callback", URL).returncode == 0
+    by_run = {row["run_id"]: row["callback_id"] for row in shell.rows("callback", "list")}
+    return [by_run[run_id] for run_id in run_ids]
+
+
+def ids(shell: Shell, state: str) -> list[str]:
+    return [row["callback_id"] for row in shell.rows("callback", "list", "--state", state)]
+
+
+async def die(database: Database, *callback_ids: str) -> None:
+    """As after the last try."""
+    await database.fetch(
+        "update heliograph.callbacks set state = 'dead', attempts = 12, due_at = null, finished_at = now(),"
+        " last_error = 'answered 503' where callback_id = any ($1)", list(callback_ids),
+    )  # fmt: skip
+
+
+def test_callbacks_are_listed_with_what_came_of_them(shell: Shell) -> None:
+    assert shell.helio("callback", "list").stderr == "no such callbacks\n"
+    [callback_id] = told(shell, "ink")
+    head, row = normalised(shell.helio("callback", "list").stdout).splitlines()
+    assert head == "CALLBACK  OF  STATE  TRIES  NEXT  URL  LAST ERROR"
+    assert row == f"{callback_id}  ink  due  0  DATE  {URL}  -"
+    [whole] = shell.rows("callback", "list")
+    assert datetime.fromisoformat(whole.pop("created_at")) == datetime.fromisoformat(whole.pop("due_at"))
+    assert whole == {
+        "callback_id": callback_id, "run_id": "ink", "turn_id": None, "url": URL, "state": "due", "attempts": 0,
+        "last_error": None, "finished_at": None,
+    }  # fmt: skip
+
+
+def test_a_list_of_callbacks_is_of_one_state_where_it_is_asked_for_the_newest_first(shell: Shell) -> None:
+    first, second = told(shell, "ink", "paper")
+    assert ids(shell, "due") == [second, first]
+    assert shell.rows("callback", "list", "--limit", "1")[0]["callback_id"] == second
+    assert (ids(shell, "dead"), ids(shell, "delivered")) == ([], [])
+    assert shell.rows("callback", "list", "--project", "other") == []
+
+
+async def test_what_was_given_up_is_sent_again_one_or_all(shell: Shell, database: Database) -> None:
+    first, second, third = await asyncio.to_thread(told, shell, "ink", "paper", "pen")
+    await die(database, first, second, third)
+    again = await asyncio.to_thread(shell.helio, "callback", "redeliver", first)
+    assert (again.returncode, again.stdout) == (0, f"{first} is due again: the next worker sends it\n")
+    assert await asyncio.to_thread(ids, shell, "dead") == [third, second]
+    rows = await asyncio.to_thread(shell.rows, "callback", "redeliver", "--dead")
+    assert rows == [{"callback_id": each, "outcome": "due"} for each in (third, second)]
+    assert await asyncio.to_thread(shell.rows, "callback", "redeliver", "--dead") == []
+    none = await asyncio.to_thread(shell.helio, "callback", "redeliver", "--dead")
+    assert (none.returncode, none.stderr) == (0, "no callback was given up\n")
+
+
+async def test_a_callback_that_was_delivered_is_sent_again_under_the_same_id_when_it_is_asked_for(
+    shell: Shell, started: list[Running]
+) -> None:
+    async with hooked() as hook:
+        secret = f"whsec_{b64encode(bytes(32)).decode()}"
+        extra = {"HELIOGRAPH_WEBHOOK_SECRETS": secret, "HELIOGRAPH_EGRESS_ALLOW": hook.origin}
+        sending = replace(shell, extra=extra)
+        started.append(await asyncio.to_thread(sending.start, "worker", "press.py:app"))
+        done = await asyncio.to_thread(sending.helio, "run", "press.py:app", "--callback", hook.url)
+        assert done.returncode == 0, done.stderr
+        await hook.until(lambda: len(hook.requests) == 1)
+        callback_id = hook.requests[0].headers["webhook-id"]
+        await asyncio.to_thread(eventually, lambda: ids(shell, "delivered") == [callback_id])
+        await asyncio.to_thread(shell.helio, "callback", "redeliver", callback_id)
+        await hook.until(lambda: len(hook.requests) == 2)
+    assert hook.requests[1].headers["webhook-id"] == callback_id
+    assert hook.requests[1].body == hook.requests[0].body
+
+
+async def test_the_doctor_warns_of_what_nobody_sends_and_says_which_and_what_next(
+    shell: Shell, database: Database
+) -> None:
+    [callback_id] = await asyncio.to_thread(told, shell, "ink")
+    await database.fetch("update heliograph.callbacks set due_at = due_at - interval '2 min'")
+    done = await asyncio.to_thread(shell.helio, "db", "doctor")
+    assert (
+        f"warning   L11 nobody sends a callback: a worker with HELIOGRAPH_WEBHOOK_SECRETS: {callback_id}, since"
+        in done.stdout
+    )
+    assert done.returncode == 0
+
+
+def test_the_children_of_a_turn_are_listed_in_order_with_how_they_stand(shell: Shell, started: list[Running]) -> None:
+    running = shell.start("run", "shop.py:app", "--run-id", "s", "--state", '{"fail": true, "wait": true}')
+    started.append(running)
+    running.read_until("tool:call")
+    [parent] = [row["turn_id"] for row in shell.rows("turn", "list", "--run", "s") if row["agent"] == "buyer"]
+    stands = ["completed", "failed", "in_progress"]
+    eventually(lambda: [row["status"] for row in shell.rows("turn", "children", parent)] == stands)
+    head, *rows = normalised(shell.helio("turn", "children", parent).stdout).splitlines()
+    assert head == "CALL  AGENT  TURN  STATUS  OUTCOME  OPENED  TOOK"
+    assert rows == [
+        "c1  seller  turn_ID  completed  success  DATE  SPAN",
+        "c2  seller  turn_ID  failed  failed  DATE  SPAN",
+        "c3  seller  turn_ID  in_progress  -  DATE  SPAN",
+    ]
+    whole = shell.rows("turn", "children", parent)
+    assert [(row["turn_id"], row["run_id"], row["outcome"]) for row in whole] == [
+        (parent, "s", outcome) for outcome in ("success", "failed", None)
+    ]
+    assert {row["task_id"] for row in whole} < {row["turn_id"] for row in shell.rows("turn", "list", "--run", "s")}
+
+
+def test_a_turn_that_delegated_nothing_has_no_children(shell: Shell) -> None:
+    assert shell.helio("run", "press.py:app", "--run-id", "ink").returncode == 0
+    turn_id = shell.rows("turn", "list", "--run", "ink")[0]["turn_id"]
+    done = shell.helio("turn", "children", turn_id)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{turn_id} has delegated nothing\n")
+    assert shell.rows("turn", "children", turn_id) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "code", "says"),
+    [
+        (("turn", "children", "turn_nobody"), 3, "unknown_turn", "no turn turn_nobody in project default"),
+        (("turn", "children"), 2, "usage", "required: TURN"),
+        (("callback", "redeliver", "callback_x"), 3, "unknown_callback", "no callback callback_x in project default; helio callback list"),
+        (("callback", "redeliver"), 2, "usage", "required"),
+        (("callback", "redeliver", "callback_x", "--dead"), 2, "usage", "not allowed with"),
+        (("callback", "list", "--state", "ded"), 2, "invalid_enum", "did you mean dead?"),
+        (("callback", "list", "--limit", "0"), 2, "out_of_range", "--limit is a whole number from 1 to 1000"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_or_cannot_be_meant_is_said_as_text_and_as_json(
+    shell: Shell, arguments: tuple[str, ...], exit_code: int, code: str, says: str
+) -> None:
+    done = shell.helio(*arguments, "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["code"]) == (exit_code, code)
+    assert says in error["message"]
+    assert f"error: {error['message']}" in done.stderr
