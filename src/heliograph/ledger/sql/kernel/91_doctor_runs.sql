@@ -179,8 +179,10 @@ $$;
 --   raises: see _enter
 --   locks:  nothing
 create function heliograph.doctor(p_project text, p_quiescent boolean) returns jsonb
-    language sql stable set search_path = pg_catalog, pg_temp as $$
+    language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off as $$
     select heliograph._enter(p_project);
+    -- the joins are of whole tables: a planner that has no statistics of a project takes it for one row, and would compare
+    -- each row with each
     select coalesce(jsonb_agg(jsonb_build_object('check', f.found, 'subject', f.subject) order by f.found, f.subject), '[]')
       from (select * from heliograph._doctor_turns(p_project, p_quiescent)
             union all select * from heliograph._doctor_runs(p_project, p_quiescent)
