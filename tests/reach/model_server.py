@@ -76,75 +76,7 @@ class Provider:
 @contextmanager
 def serve(provider: Provider) -> Iterator[Provider]:
     """Serve until the block ends; `provider.url` is the address of both protocols."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            is_openai = self.path.endswith("/chat/completions")
-            answer = provider.next(body, openai_problem(body) if is_openai else anthropic_problem(body))
-            if answer.status != 200:
-                self._refuse(answer)
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            self._stream(
-                answer,
-                list((openai_events if is_openai else anthropic_events)(answer, body["model"]))[: answer.ends_after],
-            )
-
-        def _stream(self, answer: Answer, events: list[str]) -> None:
-            for n, event in enumerate(events):
-                if answer.gate is not None and n == len(events) - 1:
-                    answer.gate.wait(PATIENCE_SECONDS)
-                if answer.cut_after is not None and n >= answer.cut_after:
-                    self.close_connection = True
-                    self.connection.shutdown(socket.SHUT_RDWR)  # in the middle of the answer
-                    return
-                if n and answer.between_seconds:
-                    time.sleep(answer.between_seconds)
-                is_garbled = answer.garble_after is not None and n >= answer.garble_after and "{" in event
-                if not self._send(event.replace("{", "{{", 1) if is_garbled else event):
-                    with provider.lock:
-                        provider.given_up += 1
-                    return
-                with provider.lock:
-                    provider.events += 1
-            self._send("")
-
-        def _send(self, text: str) -> bool:
-            try:
-                self.wfile.write(f"{len(text.encode()):x}\r\n{text}\r\n".encode())
-                self.wfile.flush()
-            except OSError:  # whoever asked has gone
-                self.close_connection = True
-                return False
-            return True
-
-        def _refuse(self, answer: Answer) -> None:
-            why = "".join(answer.words) or "slow down"
-            text = json.dumps({"type": "error", "error": {"message": why, "type": "rate_limit_error"}}).encode()
-            self.send_response(answer.status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            if answer.retry_after is not None:
-                self.send_header("retry-after", answer.retry_after)
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: Any) -> None:
-            """Quiet."""
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            if not isinstance(sys.exc_info()[1], OSError):
-                super().handle_error(request, client_address)  # else whoever asked was killed
-
-    server = Server(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(provider)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     provider.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -162,3 +94,77 @@ def env_of(provider: Provider) -> dict[str, str]:
         "OPENAI_BASE_URL": f"{provider.url}/v1", "OPENAI_API_KEY": "sk-not-a-key",
         "ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "sk-not-a-key",
     }  # fmt: skip
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        is_openai = self.path.endswith("/chat/completions")
+        answer = self.server.provider.next(body, openai_problem(body) if is_openai else anthropic_problem(body))
+        if answer.status != 200:
+            self._refuse(answer)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        events = (openai_events if is_openai else anthropic_events)(answer, body["model"])
+        self._stream(answer, list(events)[: answer.ends_after])
+
+    def _stream(self, answer: Answer, events: list[str]) -> None:
+        provider = self.server.provider
+        for n, event in enumerate(events):
+            if answer.gate is not None and n == len(events) - 1:
+                answer.gate.wait(PATIENCE_SECONDS)
+            if answer.cut_after is not None and n >= answer.cut_after:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)  # in the middle of the answer
+                return
+            if n and answer.between_seconds:
+                time.sleep(answer.between_seconds)
+            is_garbled = answer.garble_after is not None and n >= answer.garble_after and "{" in event
+            if not self._send(event.replace("{", "{{", 1) if is_garbled else event):
+                with provider.lock:
+                    provider.given_up += 1
+                return
+            with provider.lock:
+                provider.events += 1
+        self._send("")
+
+    def _send(self, text: str) -> bool:
+        try:
+            self.wfile.write(f"{len(text.encode()):x}\r\n{text}\r\n".encode())
+            self.wfile.flush()
+        except OSError:  # whoever asked has gone
+            self.close_connection = True
+            return False
+        return True
+
+    def _refuse(self, answer: Answer) -> None:
+        why = "".join(answer.words) or "slow down"
+        text = json.dumps({"type": "error", "error": {"message": why, "type": "rate_limit_error"}}).encode()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        if answer.retry_after is not None:
+            self.send_header("retry-after", answer.retry_after)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, provider: Provider):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.provider = provider
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # else whoever asked was killed

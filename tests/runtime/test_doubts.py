@@ -13,7 +13,7 @@ from heliograph.errors import StepInDoubt
 from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import Model, agent, call, results
 from tests.runtime.people_kit import asked
-from tests.runtime.test_tools import Pay, Script, app_of, called, lost
+from tests.runtime.tools_kit import Pay, Script, app_of, called, lost
 
 
 class Bank:

@@ -1,0 +1,121 @@
+"""Transactional tools: what they wrote is there with their result, once, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import StoreUnavailable, ToolContext, tool
+from heliograph.ledger.transactions import OpenTransaction
+from tests.runtime.kit import Rig
+from tests.runtime.tools_kit import Script, app_of, called, lost
+
+
+@pytest.mark.proves("K13", "K14")
+async def test_a_transactional_tool_writes_once_with_its_result_although_its_worker_is_killed(rig: Rig) -> None:
+    table = f"paid_{rig.runtime.settings.project.replace('-', '_')}"
+    await rig.fetch(f"create table {table} (amount integer, key text)")
+    begun, tries = asyncio.Event(), list[int]()
+
+    @tool(effect="transactional")
+    async def pay(amount: int, ctx: ToolContext) -> str:
+        """Pay."""
+        tries.append(1)
+        await ctx.connection.execute(f"insert into {table} values ($1, $2)", amount, ctx.idempotency_key)
+        begun.set()
+        if len(tries) == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+    script = Script([called("pay", amount=5)])
+    app = app_of(script, pay)
+    run_id = await lost(rig, app, begun)
+    assert await rig.fetch(f"select * from {table}") == []
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    assert [row["amount"] for row in await rig.fetch(f"select amount from {table}")] == [5]
+    assert script.heard == [("paid", False)]
+    assert len(tries) == 2
+
+
+@pytest.mark.proves("K13")
+async def test_what_a_transactional_tool_did_is_undone_when_it_fails_is_late_or_cannot_be_committed(rig: Rig) -> None:
+    table = f"kept_{rig.runtime.settings.project.replace('-', '_')}"
+    await rig.fetch(f"create table {table} (n integer unique deferrable initially deferred)")
+
+    @tool(effect="transactional", timeout_seconds=0.5)
+    async def keep(n: int, how: str, ctx: ToolContext) -> str:
+        """Keep."""
+        await ctx.connection.execute(f"insert into {table} values ($1)", n)
+        if how == "raise":
+            raise ValueError("no")
+        if how == "late":
+            await asyncio.Event().wait()
+        if how == "swallow":
+            try:
+                await ctx.connection.execute("select 1 / 0")
+            except Exception:
+                return "nothing happened"
+        if how == "commit":
+            await ctx.connection.execute("rollback")
+        return "x" * 2_000_000 if how == "large" else "kept"
+
+    ways = ["fine", "raise", "late", "swallow", "commit", "large"]
+    script = Script(*([called("keep", n=n, how=how)] for n, how in enumerate(ways)), [called("keep", n=0, how="fine")])
+    await rig.run(app_of(script, keep))
+    assert [row["n"] for row in await rig.fetch(f"select n from {table}")] == [0]
+    said = [content for content, is_error in script.heard if is_error]
+    assert script.heard[0] == ("kept", False)
+    for message, part in zip(said, ["ValueError: no", "TOOL_TIMEOUT", "it was undone", "it was undone", "RESULT_TOO_LARGE",
+                                    "it was undone"], strict=True):  # fmt: skip
+        assert part in message
+
+
+@pytest.mark.proves("K13")
+async def test_a_transaction_whose_connection_breaks_is_made_again_unless_it_was_committed(rig: Rig) -> None:
+    table = f"cut_{rig.runtime.settings.project.replace('-', '_')}"
+    await rig.fetch(f"create table {table} (n integer)")
+    tries: list[int] = []
+
+    @tool(effect="transactional")
+    async def keep(ctx: ToolContext) -> int:
+        """Keep."""
+        tries.append(1)
+        await ctx.connection.execute(f"insert into {table} values (1)")
+        if len(tries) == 1:
+            ctx.connection.terminate()
+        return len(tries)
+
+    script = Script([called("keep")])
+    await rig.run(app_of(script, keep))
+    assert script.heard == [(2, False)]
+    assert len(await rig.fetch(f"select * from {table}")) == 1
+
+
+@pytest.mark.proves("K13")
+async def test_a_commit_whose_answer_is_lost_is_found_and_not_made_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"lost_{rig.runtime.settings.project.replace('-', '_')}"
+    await rig.fetch(f"create table {table} (n integer)")
+    commit, tries = OpenTransaction.commit, list[int]()
+
+    async def lose(self: OpenTransaction, function: str, *args: object) -> Any:
+        await commit(self, function, *args)
+        raise StoreUnavailable("the answer is lost")
+
+    monkeypatch.setattr(OpenTransaction, "commit", lose)
+
+    @tool(effect="transactional")
+    async def keep(ctx: ToolContext) -> int:
+        """Keep."""
+        tries.append(1)
+        await ctx.connection.execute(f"insert into {table} values (1)")
+        return len(tries)
+
+    script = Script([called("keep")], [called("keep")])
+    await rig.run(app_of(script, keep))
+    assert script.heard == [(1, False), (2, False)]
+    assert len(await rig.fetch(f"select * from {table}")) == len(tries) == 2

@@ -1,0 +1,68 @@
+"""Calls whose worker died in the middle: what may happen once is not made again, and somebody is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph import tool
+from tests.runtime.kit import Rig, one
+from tests.runtime.tools_kit import Pay, Script, app_of, called, lost
+
+
+@pytest.mark.proves("K14")
+async def test_a_tool_that_may_happen_once_is_not_made_again_and_the_model_is_told_of_the_doubt(rig: Rig) -> None:
+    pay, script = Pay(), Script([called("pay", amount=5)])
+    app = app_of(script, pay.tool())
+    run_id = await lost(rig, app, pay.begun)
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    assert pay.made == 1
+    [(said, is_error)] = script.heard
+    assert is_error
+    assert said.startswith("IN_DOUBT: ")
+
+
+@pytest.mark.proves("K14")
+@pytest.mark.parametrize(("effect", "told"), [("once", "IN_DOUBT: "), ("idempotent", "TOOL_ERROR: not made again: ")])
+async def test_a_call_that_began_is_in_doubt_although_the_next_version_has_no_such_tool(
+    rig: Rig, effect: Any, told: str
+) -> None:
+    pay, script = Pay(), Script([called("pay", amount=5)])
+    run_id = await lost(rig, app_of(script, pay.tool(effect=effect)), pay.begun)
+
+    def other() -> None:
+        """Something else."""
+
+    app = app_of(script, other)
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    assert pay.made == 1
+    [(said, is_error)] = script.heard
+    assert is_error
+    assert said.startswith(told)
+
+
+@pytest.mark.proves("K14")
+async def test_a_call_that_began_is_in_doubt_although_the_next_version_takes_other_arguments(rig: Rig) -> None:
+    pay, script = Pay(), Script([called("pay", amount=5)])
+    run_id = await lost(rig, app_of(script, pay.tool()), pay.begun)
+
+    async def pay_in(amount: int, currency: str) -> None:
+        """Pay."""
+
+    app = app_of(script, tool(name="pay")(pay_in))
+    async with rig.serving(app):
+        await rig.ended(run_id)
+    assert script.heard[0][0].startswith("IN_DOUBT: ")
+
+
+@pytest.mark.proves("K14")
+async def test_a_doubt_that_is_to_fail_ends_the_turn_in_doubt(rig: Rig) -> None:
+    pay, script = Pay(), Script([called("pay", amount=5)])
+    app = app_of(script, pay.tool(in_doubt="fail"))
+    run_id = await lost(rig, app, pay.begun)
+    async with rig.serving(app):
+        failure = one(await rig.ended(run_id), "agent:failed")["error"]
+    assert (failure["code"], pay.made) == ("IN_DOUBT", 1)

@@ -1,0 +1,67 @@
+"""MCP servers as tools of turns: one program for all, which dies, is away, and comes back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from heliograph import MCPServer
+from tests.reach.mcp_http_server import OWN
+from tests.runtime.kit import Rig, one, until
+from tests.runtime.tools_kit import Script, app_of, called
+
+
+async def test_turns_share_one_program_of_an_mcp_server_and_only_what_it_was_allowed(rig: Rig) -> None:
+    server = MCPServer([sys.executable, OWN], name="own", tools=["pid", "add"], prefix="own_")
+    pids: list[Any] = []
+    for _ in range(2):
+        script = Script([called("own_pid"), called("own_add", a=1, b="x"), called("own_die")])
+        await rig.run(app_of(script, server))
+        (pid, bad, unknown) = script.heard
+        assert sorted(script.offered) == ["own_add", "own_pid"]
+        assert bad[1]
+        assert "b: " in bad[0]
+        assert "there is no tool own_die" in unknown[0]
+        pids.append(pid[0]["result"])
+    assert pids[0] == pids[1]
+
+
+async def test_a_server_that_dies_in_the_middle_is_an_error_for_the_model_and_serves_again(rig: Rig) -> None:
+    server = MCPServer([sys.executable, OWN], name="own", timeout_seconds=20, trusted=True)
+    script = Script([called("die")], [called("add", a=1, b=2)])
+    result = await rig.run(app_of(script, server))
+    assert result.outcome == "success"
+    assert script.heard[0][0].startswith("IN_DOUBT: MCP server own was lost in the middle of die")
+    assert script.heard[1] == ({"result": 3}, False)
+
+
+async def test_a_turn_whose_server_is_away_is_put_off_and_goes_on_when_it_is_there(rig: Rig, tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text("raise SystemExit(1)")
+    server = MCPServer([sys.executable, str(program)], name="away", env={"PYTHONPATH": str(Path(OWN).parent)})
+    script = Script([called("add", a=1, b=2)])
+    app = app_of(script, server, retries=20)
+    run_id = await rig.start(app)
+
+    async def is_put_off() -> bool:
+        query = "select 1 from heliograph.agent_inbox where project_id = $1 and retry_count > 0"
+        return bool(await rig.fetch(query, rig.runtime.settings.project))
+
+    async with rig.serving(app):
+        await until(is_put_off)
+        program.write_text("import mcp_server")
+        await rig.ended(run_id)
+    assert script.heard == [({"result": 3}, False)]
+
+
+async def test_two_tools_of_one_name_are_refused_before_the_model_is_asked(rig: Rig) -> None:
+    def add(a: int) -> int:
+        """Add."""
+        return a
+
+    script = Script([called("add", a=1)])
+    app = app_of(script, add, MCPServer([sys.executable, OWN], name="own"))
+    result = await rig.run(app)
+    failure = one(result.signals, "agent:failed")["error"]
+    assert "two tools named add" in failure["message"]

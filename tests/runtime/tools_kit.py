@@ -1,0 +1,87 @@
+"""What the tests of tools share: a model that makes calls and keeps what it is told, and workers that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from heliograph import Heliograph, ModelRequest, ScriptedModel, Tool, ToolCall, ToolMessage, tool
+from heliograph.worker.loop import Worker
+from tests.runtime.kit import START, Rig
+
+
+class Script:
+    """A model that makes these calls, one list in each answer, and keeps what it is told of them."""
+
+    def __init__(self, *steps: Sequence[ToolCall]):
+        self.told: list[list[ToolMessage]] = []
+        self.offered: list[str] = []
+        self._steps = steps
+
+    def __call__(self, request: ModelRequest) -> Any:
+        answers = [message for message in request.messages if isinstance(message, ToolMessage)]
+        self.offered = [spec.name for spec in request.tools]
+        done, count = 0, len(answers)
+        while done < len(self._steps) and count >= len(self._steps[done]):
+            count -= len(self._steps[done])
+            done += 1
+        self.told = [answers]
+        return list(self._steps[done]) if done < len(self._steps) else "done"
+
+    @property
+    def heard(self) -> list[Any]:
+        return [(message.content, message.is_error) for message in self.told[-1]]
+
+
+def app_of(script: Script, *tools: Any, **options: Any) -> Heliograph:
+    app = Heliograph("tools", deps=options.pop("deps", None))
+    app.prompt_agent("worker", "Do it.", model=ScriptedModel(script), activate_on=START, updates="out", tools=list(tools),
+                     **options)  # fmt: skip
+    return app
+
+
+_ids = itertools.count(1)
+
+
+def called(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(f"id-{next(_ids)}", name, arguments)
+
+
+async def kill(worker: Worker, working: asyncio.Task[None]) -> None:
+    """What kill -9 leaves: nothing is handed back, nothing recorded."""
+    working.cancel()
+    for drive in list(worker._running.values()):
+        assert drive.task is not None
+        drive.task.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+
+
+async def lost(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
+    """A run whose worker is killed in the middle of a tool."""
+    run_id = await rig.start(app)
+    worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    async with asyncio.timeout(20):
+        await begun.wait()
+    await kill(worker, working)
+    return run_id
+
+
+class Pay:
+    """A payment that is killed in its middle the first time."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.made = 0
+
+    def tool(self, **options: Any) -> Tool:
+        async def pay(amount: int) -> str:
+            self.made += 1
+            self.begun.set()
+            if self.made == 1:
+                await asyncio.Event().wait()
+            return f"paid {amount}"
+
+        return tool(**options)(pay)
