@@ -9,16 +9,15 @@ from typing import Any, Literal
 
 from heliograph.reactive.agent_checks import (
     arity,
+    check_answers,
     check_delegate,
     check_for_models,
-    check_handed_on,
+    check_limits,
     check_must,
     check_name,
-    check_number,
     check_once,
     check_one_of,
     check_options,
-    check_seconds_of,
     check_text,
     check_waking,
     check_work,
@@ -36,7 +35,6 @@ from heliograph.types import JsonObject
 Effect = Literal["idempotent", "once"]
 PRIORITIES = ("low", "normal", "high", "critical")
 EFFECTS = ("idempotent", "once")
-OUTPUT_TOKENS_MAX = 10_000_000
 AFTER_UNTRUSTED = ("confirm", "allow")
 
 _ANSWERS_SHARE = 0.8  # of timeout_seconds, for all models of an agent together
@@ -128,40 +126,18 @@ class AgentSpec:
 
 
 def define_agent(
-    name: str,
-    *,
-    run: Callable[[Any], Any] | None = None,
-    prompt: str | Callable[[Any], str] | None = None,
-    model: Any = None,
-    output: Any = None,
-    system: str | None = None,
-    activate_on: Sequence[str] = (),
-    activate_when_all: Sequence[str] = (),
-    emits: Sequence[str] = (),
-    when: Callable[..., bool] | None = None,
-    updates: str | Sequence[str] = (),
-    priority: str = "normal",
-    effect: Effect = "idempotent",
-    timeout_seconds: float = 300.0,
-    ttl_seconds: float = 3600.0,
-    max_attempts: int = 5,
-    retries: int = 3,
-    result_fields: Sequence[Mapping[str, Any]] = (),
-    on_request: bool = False,
-    tools: Sequence[Any] = (),
-    agents: Sequence[str] = (),
-    contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] | None = None,
-    max_steps: int = 20,
-    must_end_with: str | None = None,
-    asks_human: bool | float = False,
-    model_timeout_seconds: float | None = None,
-    max_output_tokens: int | None = None,
-    price: Mapping[str, float] | None = None,
-    budget: Mapping[str, int | float] | None = None,
-    after_untrusted: str = "confirm",
-    version: str = "1",
-    **unknown: Any,
-) -> AgentSpec:
+    name: str, *, run: Callable[[Any], Any] | None = None, prompt: str | Callable[[Any], str] | None = None,
+    model: Any = None, output: Any = None, system: str | None = None, activate_on: Sequence[str] = (),
+    activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
+    updates: str | Sequence[str] = (), priority: str = "normal", effect: Effect = "idempotent",
+    timeout_seconds: float = 300.0, ttl_seconds: float = 3600.0, max_attempts: int = 5, retries: int = 3,
+    result_fields: Sequence[Mapping[str, Any]] = (), on_request: bool = False, tools: Sequence[Any] = (),
+    agents: Sequence[str] = (), contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] | None = None,
+    max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
+    model_timeout_seconds: float | None = None, max_output_tokens: int | None = None,
+    price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
+    after_untrusted: str = "confirm", version: str = "1", **unknown: Any,
+) -> AgentSpec:  # fmt: skip
     """An agent from what its author wrote; everything is checked here, before anything runs.
 
     on_request: it may do without a signal that wakes it, for others delegate to it or send it messages.
@@ -173,49 +149,46 @@ def define_agent(
     )
     any_of = each_of(name, "activate_on", activate_on, check_agent_pattern)
     all_of = each_of(name, "activate_when_all", activate_when_all, check_agent_pattern)
-    said = each_of(name, "emits", emits, check_emit_name)
-    changed = each_of(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key)
-    check_once(name, "emits", said)
-    check_once(name, "updates", changed)
     check_waking(name, any_of + all_of, on_request)
     check_work(name, run, prompt, model, system)
     check_one_of(name, "priority", priority, PRIORITIES)
     check_one_of(name, "effect", effect, EFFECTS)
     check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
-    check_seconds_of(name, timeout_seconds=timeout_seconds, ttl_seconds=ttl_seconds)
-    check_number(name, "max_attempts", max_attempts, 1, 1000, whole=True)
-    check_number(name, "retries", retries, 0, 1000, whole=True)
-    check_number(name, "max_steps", max_steps, 1, 10_000, whole=True)
-    if model_timeout_seconds is not None:
-        check_seconds_of(name, model_timeout_seconds=model_timeout_seconds)
-    if not isinstance(asks_human, bool):
-        check_seconds_of(name, asks_human=asks_human)
-    if max_output_tokens is not None:
-        check_number(name, "max_output_tokens", max_output_tokens, 1, OUTPUT_TOKENS_MAX, whole=True)
+    check_limits(name, timeout_seconds, ttl_seconds, max_attempts, retries, max_steps)
+    check_answers(name, model_timeout_seconds, asks_human, max_output_tokens)
     has_tools = as_tools(name, tools)
     asked = each_of(name, "agents", agents, check_delegate)
-    check_for_models(
-        name, run is not None, [has_tools, asked, contexts, must_end_with, asks_human, max_output_tokens, price]
-    )
+    check_for_models(name, run is not None,
+                     [has_tools, asked, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
     if contexts is not None:
         check_handed_on(name, contexts, asked)
     if must_end_with is not None:
         check_must(name, must_end_with, has_tools, asked, output, asks_human=bool(asks_human))
     check_text(name, "version", version)
-    with naming(f"agent {name}", f"/agents/{name}/result_fields"):
-        wanted = check_fields(result_fields)
     return AgentSpec(
         name=name, run=run, prompt=prompt, model=model, output=output, system=system,
-        activate_on=any_of, activate_when_all=all_of, emits=said,
-        when=when, when_arity=arity(name, when), updates=changed, updates_one=isinstance(updates, str),
-        priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
-        ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, retries=retries, result_fields=tuple(wanted),
-        tools=has_tools, agents=asked, contexts=contexts or {}, max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
+        activate_on=any_of, activate_when_all=all_of, emits=_once(name, "emits", emits, check_emit_name),
+        when=when, when_arity=arity(name, when), updates_one=isinstance(updates, str),
+        updates=_once(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key), priority=PRIORITIES.index(priority), effect=effect,
+        timeout_seconds=float(timeout_seconds), ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, retries=retries,
+        result_fields=_fields(name, result_fields), tools=has_tools, agents=asked, contexts=contexts or {},
+        max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
         model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
         version=version,
     )  # fmt: skip
+
+
+def _once(name: str, argument: str, given: Sequence[str], check: Callable[[str], str]) -> tuple[str, ...]:
+    values = each_of(name, argument, given, check)
+    check_once(name, argument, values)
+    return values
+
+
+def _fields(name: str, given: Sequence[Mapping[str, Any]]) -> tuple[JsonObject, ...]:
+    with naming(f"agent {name}", f"/agents/{name}/result_fields"):
+        return tuple(check_fields(given))
 
 
 def decided(value: object) -> bool:

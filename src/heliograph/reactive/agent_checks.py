@@ -12,6 +12,7 @@ from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
 from heliograph.reactive.tool import ASK_HUMAN, DELEGATE, SUBMIT_RESULT, Tool
 
 SECONDS_MAX = 31_622_400
+OUTPUT_TOKENS_MAX = 10_000_000
 
 _NAME_MAX = 64
 _BOX_ID_MAX = 200
@@ -69,6 +70,27 @@ def check_work(name: str, run: object, prompt: object, model: object, system: ob
 def check_seconds_of(name: str, **given: Any) -> None:
     for argument, value in given.items():
         check_number(name, argument, value, 0.001, SECONDS_MAX)
+
+
+def check_limits(
+    name: str, timeout_seconds: float, ttl_seconds: float, max_attempts: int, retries: int, max_steps: int
+) -> None:
+    check_seconds_of(name, timeout_seconds=timeout_seconds, ttl_seconds=ttl_seconds)
+    check_number(name, "max_attempts", max_attempts, 1, 1000, whole=True)
+    check_number(name, "retries", retries, 0, 1000, whole=True)
+    check_number(name, "max_steps", max_steps, 1, 10_000, whole=True)
+
+
+def check_answers(
+    name: str, model_timeout_seconds: float | None, asks_human: bool | float, max_output_tokens: int | None
+) -> None:
+    """What bounds the answers of models and of people, where it does."""
+    if model_timeout_seconds is not None:
+        check_seconds_of(name, model_timeout_seconds=model_timeout_seconds)
+    if not isinstance(asks_human, bool):
+        check_seconds_of(name, asks_human=asks_human)
+    if max_output_tokens is not None:
+        check_number(name, "max_output_tokens", max_output_tokens, 1, OUTPUT_TOKENS_MAX, whole=True)
 
 
 def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> None:
