@@ -12,6 +12,7 @@ from heliograph.reactive.agent_checks import (
     check_answers,
     check_delegate,
     check_for_models,
+    check_handed_on,
     check_limits,
     check_must,
     check_name,
