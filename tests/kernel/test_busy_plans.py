@@ -82,15 +82,17 @@ async def test_a_batch_costs_what_its_items_cost(database_url: str) -> None:
 
 async def _at_work(kernel: Kernel) -> list[Item]:
     """What runs, of a project that is busy. All of it went through the connection, whose plans were made on the way."""
-    for state in ("finished", "suspended", "running"):
-        await kernel.call("start_runs", [_run(f"{state}_{n}") for n in range(EACH)])
-        claimed = await kernel.claim(limit=EACH)
-        assert len(claimed) == EACH
-        if state == "finished":
-            await kernel.call("finish", [ending(one, ends="success") for one in claimed])
-        if state == "suspended":
-            await kernel.call("suspend", [saying(one, calls=[command("c1")]) for one in claimed])
+    await kernel.call("finish", [ending(one, ends="success") for one in await _claimed(kernel, "finished")])
+    await kernel.call("suspend", [saying(one, calls=[command("c1")]) for one in await _claimed(kernel, "suspended")])
+    running = await _claimed(kernel, "running")
     await kernel.call("start_runs", [_run(f"ready_{n}") for n in range(EACH)])
+    return running
+
+
+async def _claimed(kernel: Kernel, name: str) -> list[Item]:
+    await kernel.call("start_runs", [_run(f"{name}_{n}") for n in range(EACH)])
+    claimed = await kernel.claim(limit=EACH)
+    assert len(claimed) == EACH
     return claimed
 
 
