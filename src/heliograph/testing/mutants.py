@@ -101,6 +101,10 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("force_postponed", "K12"),
     Mutant("no_stop_sweep", "K12"),
     Mutant("stopped_run_wakes", "K24"),
+    # budgets
+    Mutant("reserve_ignored", "S12"),
+    Mutant("reserve_kept", "S12"),
+    Mutant("commands_free", "S12"),
     # limits, pruning
     Mutant("queue_unbounded", "S11"),
     Mutant("depth_unbounded", "G-74"),

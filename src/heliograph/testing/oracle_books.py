@@ -69,6 +69,8 @@ class TurnBook:
     order: tuple[str, float | None, int] | None = None  # a stop on its way: mode, grace, since when
     cards: set[str] = field(default_factory=set)  # that it has written
     is_told: bool = True  # its end has reached its parent
+    calls_most: int | None = None  # of tools that it may call, with all that it delegates
+    calls: int = 0  # and has called
 
     @property
     def name(self) -> str:
@@ -121,8 +123,16 @@ class Books:
         turn_id = item["turn_id"]
         fields = tuple(field["name"] for field in item.get("result_fields") or () if field.get("required", True))
         self.turns[turn_id] = TurnBook(turn_id, agent_id, run_id, item["priority"], item["max_attempts"],
-                                       now + interval(item["ttl_seconds"]), fields, depth, parent)  # fmt: skip
+                                       now + interval(item["ttl_seconds"]), fields, depth, parent,
+                                       calls_most=(item.get("budget") or {}).get("tool_calls"))  # fmt: skip
         self.queues.setdefault(agent_id, []).append(turn_id)
+
+    def upwards(self, turn: TurnBook) -> Iterator[TurnBook]:
+        """The turn, the one that waits for it, and so on."""
+        yield turn
+        while turn.parent is not None:
+            turn = self.turns[turn.parent[0]]
+            yield turn
 
     def end_turn(self, turn: TurnBook, outcome: str, now: int) -> None:
         """Whatever ends it: calls are closed, children are to stop, the parent is to be told."""

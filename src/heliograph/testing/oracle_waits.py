@@ -66,6 +66,7 @@ class WaitOracle(TurnOracle):
                 )
             if wait is None:
                 wait = turn.waits[item["call_id"]] = WaitBook(item["call_id"], "inline", item["effect"], epoch)
+                self.spend(turn, (item.get("reserve") or {}).get("tool_calls", 0))
             if row["outcome"] == "in_doubt":
                 self.resolve(turn, wait, "unknown", now)
             wait.told = wait.state == "resolved"
@@ -75,7 +76,10 @@ class WaitOracle(TurnOracle):
         for item, row in zip(args[1], answer, strict=True):
             if self.is_owned("record_call", item, row["outcome"]) and row["outcome"] == "ok":
                 turn = self.turn(item["turn_id"])
-                wait = turn.waits[item["call_id"]]
+                wait = turn.waits.get(item["call_id"])
+                if wait is None:  # it is told what was not made, and why
+                    wait = turn.waits[item["call_id"]] = WaitBook(item["call_id"], "inline", "pure", item["epoch"])
+                    self.count(f"call not made {item['status']}")
                 self.resolve(turn, wait, item["status"], now)
                 wait.told = True
 
@@ -104,12 +108,26 @@ class WaitOracle(TurnOracle):
             None if seconds is None else now + interval(seconds), None if child is None else child["turn_id"],
             call.get("step_id") if call.get("fails_fast") else None,
         )  # fmt: skip
+        self.spend(turn, int(call["kind"] == "tool"))
         if child is not None:
             if self.books.runs[turn.run_id] != "running":
                 self.blame(
                     "stopped_run_wakes", f"{turn.run_id} is {self.books.runs[turn.run_id]} and woke {child['turn_id']}"
                 )
             self.add_turn(turn.run_id, child, now, parent=(turn.turn_id, call["call_id"]), depth=turn.depth + 1)
+            agent_id = self.turn(child["turn_id"]).agent_id
+            if any(waiting.agent_id == agent_id for waiting in self.books.upwards(turn)):
+                self.blame("delegation_cycle", f"{child['turn_id']} of {agent_id} is to be done before it can begin")
+
+    def spend(self, turn: TurnBook, calls: int) -> None:
+        """Each call of a tool counts when it is begun, or its command is sent, once; none beyond what a budget allows."""
+        for owner in self.books.upwards(turn) if calls else ():
+            owner.calls += calls
+            if owner.calls_most is not None and owner.calls > owner.calls_most:
+                self.blame(
+                    "over_budget",
+                    f"{owner.turn_id} may call {owner.calls_most} tools; {owner.calls} were called, the last by {turn.turn_id}",
+                )
 
     def _apply_early(self, turn: TurnBook, now: int) -> None:
         """Reports that came before their calls: the first one with the right token counts, the others are gone."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -30,8 +31,8 @@ def count(results: Iterable[CallResult]) -> int:
 
 
 def foundry(cast: Cast) -> Heliograph:
-    """Calls that tools answer, all at once and one by one, results that end a turn, and an agent that hears results:
-    K3, K4, K5, K11, K15, K16, K18."""
+    """Calls that tools answer, all at once and one by one, results that end a turn, an agent that hears results, and more
+    calls than a budget allows: K3, K4, K5, K11, K15, K16, K18, S12."""
     app = Heliograph("foundry", reducers={"total": lambda old, new: old + new, "heard": lambda old, new: [*old, new]})
 
     def calls(context: Context, least: int) -> list[Call]:
@@ -42,12 +43,15 @@ def foundry(cast: Cast) -> Heliograph:
             for n in range(least + cast.pick(context, "calls", range(3)))
         ]  # fmt: skip
 
-    @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=4)
+    @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=4, budget={"tool_calls": 2})
     async def gather(context: Context) -> int:
         await cast.work(context)
-        return count(
-            await context.calls(calls(context, 1), fail_fast=cast.pick(context, "fail_fast", (True, False, False)))
+        results = await context.calls(
+            calls(context, 1), fail_fast=cast.pick(context, "fail_fast", (True, False, False))
         )
+        if cast.pick(context, "more", (True, False)):
+            results += await context.calls([Call("fetch", {}, timeout=5.0)])
+        return count(results)
 
     @app.agent(activate_on=["workflow:start"], updates="total", max_attempts=4, priority="high")
     async def stream(context: Context) -> int:
@@ -140,7 +144,8 @@ def bench(cast: Cast) -> Heliograph:
 
 
 def clan(cast: Cast) -> Heliograph:
-    """Turns that have other turns do something: fork and join, levels of them, parents that are stopped or go on: K4, K17."""
+    """Turns that have other turns do something: fork and join, levels of them, parents that are stopped or go on, and a
+    budget that they share: K4, K17, S12."""
     app = Heliograph("clan", reducers={"total": lambda old, new: old + new})
 
     def kids(context: Context, agent: str) -> list[Delegation]:
@@ -151,7 +156,7 @@ def clan(cast: Cast) -> Heliograph:
             for n in range(1 + cast.pick(context, "kids", range(3)))
         ]  # fmt: skip
 
-    @app.agent(activate_on=["workflow:start"], updates="total")
+    @app.agent(activate_on=["workflow:start"], updates="total", budget={"tool_calls": 1})
     async def chief(context: Context) -> int:
         join = cast.pick(context, "join", ("all", "each", "fail_fast", "again"))
         if join != "each":
@@ -166,6 +171,10 @@ def clan(cast: Cast) -> Heliograph:
     async def hand(context: Context) -> int:
         done, depth = await cast.work(context), context.task["depth"] if isinstance(context.task, dict) else 0
         cast.may_fail(context, 0.08)
+        if cast.pick(context, "notes", (True, True, False)):
+            pace = cast.pick(context, "note", (0.5, 2.0, 3.0))
+            with suppress(ToolFailed):  # the chief's budget, which all hands share, may have nothing left
+                await context.step("note", context.sleep, pace, effect="idempotent")
         if depth:
             instance = cast.pick(context, "instance", (None, None, None, "desk"))
             try:

@@ -90,8 +90,10 @@ def _rows(tx: Transaction, owners: list[str]) -> list[Row]:
 
 
 def _lacking(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
+    """Bug: reserve_ignored."""
     for row in _rows(tx, owners):
-        if row["kind"] in asked and asked[row["kind"]] > _left_of(row):
+        held = row["reserved"] if "reserve_ignored" in tx.bugs else 0
+        if row["kind"] in asked and asked[row["kind"]] > _left_of(row) + held:
             message = (f"the budget of turn {row['turn_id']} has {max(_left_of(row), 0)} of {row['most']} {row['kind']} left; "
                        f"this call asks for {asked[row['kind']]}")  # fmt: skip
             told = {key: row[key] for key in ("turn_id", "kind", "most", "used", "reserved", "over")}
@@ -116,10 +118,11 @@ def refuse_commands(tx: Transaction, item: Any) -> Row | None:
 
 
 def spend_commands(tx: Transaction, items: list[Any]) -> None:
+    """Bug: commands_free."""
     for item in items:
         owners, count = tx.tables.turns[str(get_text(item, "turn_id"))]["budgets"], _new_commands(tx, item)
         for row in _rows(tx, owners or []):
-            if row["kind"] == "tool_calls" and count:
+            if row["kind"] == "tool_calls" and count and "commands_free" not in tx.bugs:
                 tx.update(tx.tables.budgets, row, used=row["used"] + count)
 
 
@@ -149,9 +152,10 @@ def used_of(item: Any) -> Row:
 
 
 def settle_ended(tx: Transaction, turn_ids: list[str]) -> None:
+    """Bug: reserve_kept."""
     for turn_id in sorted(turn_ids):
         for wait in tx.tables.waits.of(turn_id):
-            if wait["reserved"] is not None:
+            if wait["reserved"] is not None and "reserve_kept" not in tx.bugs:
                 settle(tx, (turn_id, wait["tool_call_id"]), {})
 
 
