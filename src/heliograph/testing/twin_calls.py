@@ -75,7 +75,8 @@ def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Ro
     if wait is None:
         known = len(tx.tables.waits.of(turn_id))
         if place + known > limited["waits_max"]:
-            return refused("too_many_waits", f"the turn has {known} calls; at most {limited['waits_max']} are allowed")
+            return refused("too_many_waits", f"the turn would have {place + known} calls; at most {limited['waits_max']} "
+                           "are allowed (waits_max)")  # fmt: skip
         return {"outcome": "fresh"}
     if wait["state"] == "resolved":
         return {"outcome": "done"}

@@ -72,7 +72,8 @@ def _refuse_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
     ids = {get_text(call, "call_id") for call in calls} | {w["tool_call_id"] for w in known}
     if len(ids) > limited["waits_max"]:
         return refused(
-            "too_many_waits", f"the turn would have {len(ids)} calls; at most {limited['waits_max']} are allowed"
+            "too_many_waits",
+            f"the turn would have {len(ids)} calls; at most {limited['waits_max']} are allowed (waits_max)",
         )
     most = limited["result_bytes_max"]
     for call in calls:

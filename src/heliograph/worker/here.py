@@ -20,6 +20,7 @@ from heliograph.worker.asking import Asking
 from heliograph.worker.doubt import check_doubt, decided_doubt, question_of_doubt
 from heliograph.worker.held import Held
 from heliograph.worker.slots import Slot, slot_of
+from heliograph.worker.steps import NotBegun
 
 _TOO_LARGE = "payload_too_large"
 
@@ -127,12 +128,22 @@ class Here:
 
 
 async def _side_by_side(calls: Iterable[Coroutine[Any, Any, CallResult]]) -> list[CallResult]:
-    """The results. Where one raises, or this is cancelled, none goes on when it is left: what they began is in doubt."""
+    """The results. Where one raises, or this is cancelled, none goes on when it is left: what they began is in doubt.
+
+    Where one may not begin, the others do not pay for it: what they began is done to its end first.
+    """
     tasks = [asyncio.ensure_future(call) for call in calls]
+    together = asyncio.gather(*tasks)  # which also sees what the others raise
     try:
-        return await asyncio.gather(*tasks)
+        if tasks:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            if any(not task.cancelled() and isinstance(task.exception(), NotBegun) for task in done):
+                await asyncio.wait(tasks)
+        return await together
     finally:
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        if together.done() and not together.cancelled():
+            together.exception()  # seen, also when this was cancelled

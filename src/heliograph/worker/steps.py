@@ -31,6 +31,10 @@ _TOOL_CALLS = "tool_calls"
 T = TypeVar("T")
 
 
+class NotBegun(AgentFailed):
+    """The turn may have no more calls: nothing of this one has happened."""
+
+
 class Steps:
     """The steps of one owned turn."""
 
@@ -101,7 +105,7 @@ class Steps:
         if begun.budget is not None:
             raise BudgetExceeded(begun.message, tool=asked.tool, call_id=asked.call_id, error=lack_of(begun))
         if begun.outcome == "refused":
-            raise AgentFailed(f"step {asked.tool} was not begun: {begun.message}", code=RESOURCE_EXHAUSTED)
+            raise NotBegun(f"step {asked.tool} was not begun: {begun.message}", code=RESOURCE_EXHAUSTED)
         return _known(asked, begun) if begun.outcome in ("done", "in_doubt") else None
 
     async def record(

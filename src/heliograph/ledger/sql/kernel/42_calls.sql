@@ -37,8 +37,9 @@ begin
                row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id order by i.n) = 1 as is_first,
                case when h.agent_id is null then '{"outcome": "stale"}'
                     when w.at is null and row_number() over (partition by h.agent_id order by i.n) + o.known > v_limits.waits_max
-                    then heliograph._refused('too_many_waits', format('the turn has %s calls; at most %s are allowed',
-                                             o.known, v_limits.waits_max))
+                    then heliograph._refused('too_many_waits', format(
+                             'the turn would have %s calls; at most %s are allowed (waits_max)',
+                             row_number() over (partition by h.agent_id order by i.n) + o.known, v_limits.waits_max))
                     when w.at is null then '{"outcome": "fresh"}'
                     when w.state = 'resolved' then '{"outcome": "done"}'
                     when w.kind <> 'inline' then heliograph._refused('not_inline', format('call %s is waited for as a %s',

@@ -126,7 +126,7 @@ $$;
 create function heliograph._refuse_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select coalesce(
-        (select heliograph._refused('too_many_waits', format('the turn would have %s calls; at most %s are allowed',
+        (select heliograph._refused('too_many_waits', format('the turn would have %s calls; at most %s are allowed (waits_max)',
                                                              count(*), p_limits.waits_max))
            from (select tool_call_id from heliograph.turn_waiting_tools
                   where project_id = p_project and agent_turn_id = p_item ->> 'turn_id'

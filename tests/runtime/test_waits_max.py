@@ -1,0 +1,117 @@
+"""A turn that asks for more calls than it may have (waits_max), with and without a budget that refuses some of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Call, Context, Heliograph, Tool, external_tool, tool
+from tests.runtime.kit import START, Rig, one
+from tests.runtime.loop_kit import Model, agent, call, payloads, results
+
+SEARCH = external_tool("search", "Find.", {"type": "object"})
+ASKED = [call("search", {"n": n}, f"x{n}") for n in range(10)]
+
+
+async def allow(rig: Rig, most: int) -> None:
+    await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"waits_max": most})
+
+
+async def used(rig: Rig) -> list[tuple[int, int]]:
+    query = "select used, reserved from heliograph.budget_overview where project_id = $1"
+    return [(row["used"], row["reserved"]) for row in await rig.fetch(query, rig.runtime.settings.project)]
+
+
+def exhausted(signals: Any) -> str:
+    error = one(signals, "agent:failed")["error"]
+    assert (error["code"], error["recoverable"]) == ("RESOURCE_EXHAUSTED", False)
+    return str(error["message"])
+
+
+@pytest.mark.proves("S12")
+@pytest.mark.parametrize("budget", [None, {"tool_calls": 2}], ids=["no budget", "a budget for two"])
+async def test_a_step_of_more_calls_elsewhere_than_the_turn_may_have_makes_none_of_them_and_uses_nothing(
+    rig: Rig, budget: Any
+) -> None:
+    await allow(rig, 10)  # and the answer of the model is the eleventh
+    model = Model(ASKED, "never heard")
+    result = await rig.run(agent(model, [SEARCH], budget=budget))
+    assert (
+        exhausted(result.signals)
+        == "the turn may not wait: the turn would have 11 calls; at most 10 are allowed (waits_max)"
+    )
+    assert payloads(result.signals, "tool:call") == []
+    assert await rig.client.take_commands(["search"], 10) == []
+    assert await used(rig) == ([] if budget is None else [(0, 0)])
+
+
+@pytest.mark.proves("S12")
+async def test_what_a_budget_refuses_counts_and_the_others_are_made_where_all_fit(rig: Rig) -> None:
+    await allow(rig, 12)  # ten calls, and two answers of the model
+    model = Model(ASKED, "enough")
+    app = agent(model, [SEARCH], budget={"tool_calls": 2})
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        for command in await rig.taken("search", count=2):
+            await command.report(result=command.arguments["n"])
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "enough"
+    told = results(model.last)
+    assert told[:2] == [0, 1]
+    assert all(kind == "error" and "BUDGET_EXCEEDED" in message for kind, message in told[2:])
+    assert (len(told), await used(rig)) == (10, [(2, 0)])
+
+
+async def test_a_turn_with_no_room_for_another_answer_ends_with_the_reason(rig: Rig) -> None:
+    await allow(rig, 11)
+    model = Model(ASKED, "never asked")
+    app = agent(model, [SEARCH], budget={"tool_calls": 2})
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        for command in await rig.taken("search", count=2):
+            await command.report(result=1)
+        said = exhausted(await rig.ended(run_id))
+    assert said == "step model was not begun: the turn would have 12 calls; at most 11 are allowed (waits_max)"
+    assert (len(model.asked), await used(rig)) == (1, [(2, 0)])
+
+
+async def test_the_calls_of_a_function_are_held_to_it_too(rig: Rig) -> None:
+    app = Heliograph("calls")
+
+    @app.agent(activate_on=START, updates="out", budget={"tool_calls": 1})
+    async def worker(ctx: Context) -> list[str]:
+        return [result.status for result in await ctx.calls([Call("search", {"n": n}) for n in range(3)])]
+
+    await allow(rig, 2)
+    assert "would have 3 calls" in exhausted((await rig.run(app)).signals)
+    await allow(rig, 3)
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        [command] = await rig.taken("search")
+        await command.report(result=1)
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == ["success", "failed", "failed"]
+
+
+@pytest.mark.proves("K14")
+async def test_of_a_step_of_more_calls_here_than_the_turn_may_have_what_was_begun_is_done_to_its_end(rig: Rig) -> None:
+    await allow(rig, 4)
+    begun, ended = list[int](), list[int]()
+
+    def slow() -> Tool:
+        @tool(effect="once")
+        async def buy(n: int) -> int:
+            """Buy."""
+            begun.append(n)
+            await asyncio.sleep(0.2)  # the others are refused by then
+            ended.append(n)
+            return n
+
+        return buy
+
+    model = Model([call("buy", {"n": n}, f"x{n}") for n in range(10)], "never heard")
+    result = await rig.run(agent(model, [slow()]))
+    assert "at most 4 are allowed (waits_max)" in exhausted(result.signals)
+    assert (len(begun), sorted(ended)) == (3, sorted(begun))
+    turn = await rig.turn_of("worker")
+    assert [wait.status for wait in await rig.runtime.reader.waits(turn.turn_id)] == ["success"] * 4
