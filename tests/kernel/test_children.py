@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.kit import TARGET, Item, Kernel, draft
+from tests.kernel.kit import TARGET, Item, Kernel, draft, saying
 from tests.kernel.waits import (
     activated,
     answers,
@@ -308,3 +308,19 @@ async def test_a_run_with_a_child_at_work_does_not_end(kernel: Kernel) -> None:
     )
     assert answer["outcome"] == "refused"
     assert (await kernel.run("run_a"))["open_turns"] == 1
+
+
+async def test_who_claims_a_child_is_told_whether_an_owner_before_has_said_anything(kernel: Kernel) -> None:
+    calls = [child(f"c{n}", "critic", f"turn_{n}", n, instance="desk") for n in range(2)]
+    await suspended(kernel, *calls, signals=activated("critic", "critic"))
+    first = await kernel.claim_one()
+    assert first["has_spoken"] is False
+    await kernel.call("release", [saying(first)])
+    again = await kernel.claim_one()
+    assert again["has_spoken"] is False  # it was claimed before, and nothing was said
+    await kernel.append(again, draft("agent:progress", again["activation_id"]))
+    await kernel.call("release", [saying(again)])
+    last = await kernel.claim_one()
+    assert last["has_spoken"] is True
+    assert (await kernel.finish(last))["outcome"] == "ok"
+    assert (await kernel.claim_one())["has_spoken"] is False  # of another turn of the same instance
