@@ -8,7 +8,7 @@ import signal
 from bench.app import app, asking
 from heliograph.runtime import open_runtime
 
-CONCURRENCY = 64
+CONCURRENCY = 256
 
 
 async def main() -> None:

@@ -161,5 +161,33 @@ async def test_calls_of_many_turns_share_their_commits(rig: Rig, monkeypatch: py
         assert len(batches) < 40, function
 
 
+async def test_turns_are_at_work_while_the_next_ones_are_claimed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = 0
+    at_claim: list[tuple[int, int]] = []  # how many were asked for, and how many had begun by the answer
+    call = rig.runtime.world.call
+
+    async def counted(name: str, *args: Any) -> Any:
+        answer = await call(name, *args)
+        if name == "claim" and answer:
+            at_claim.append((args[3], begun))
+        return answer
+
+    monkeypatch.setattr(rig.runtime.world, "call", counted)
+    app = Heliograph("many")
+    for n in range(150):
+
+        @app.agent(name=f"a{n}", activate_on=START)
+        async def worker(_: Context) -> None:
+            nonlocal begun
+            begun += 1
+
+    run_id = await rig.start(app)
+    async with rig.serving(app, concurrency=150):
+        await rig.ended(run_id)
+    assert begun == 150
+    assert max(asked for asked, _ in at_claim) == 64
+    assert at_claim[1][1] > 0
+
+
 async def _paid() -> str:
     return "paid"

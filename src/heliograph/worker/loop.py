@@ -20,6 +20,7 @@ log = logging.getLogger("heliograph.worker")
 
 POLL_SECONDS = 5.0  # the bound on a lost bell
 _AGAIN_SECONDS = 0.05  # after a bell: SKIP LOCKED may have passed over what somebody was only looking at
+_CLAIM_MAX = 64  # turns at a time: while the next ones are claimed, these are at work, and the store is not idle
 _HAND_BACK_LEASE_SECONDS = 0.1
 STUBBORN_SECONDS = 5.0  # that work may take to end when it is cancelled, before its slot is given to others
 
@@ -106,10 +107,11 @@ class Worker:
             for kit, offer in zip(list(hungry), offers, strict=True):
                 if offer == 0:
                     continue
-                claimed = await kit.ledger.claim(kit.claims, self.name, offer, self.lease_seconds)
+                most = min(offer, _CLAIM_MAX)
+                claimed = await kit.ledger.claim(kit.claims, self.name, most, self.lease_seconds)
                 for turn in claimed:
                     self._start(turn, kit)
-                if len(claimed) < offer:
+                if len(claimed) < most:
                     hungry.remove(kit)
 
     def _start(self, claimed: Claimed, kit: Kit) -> None:
