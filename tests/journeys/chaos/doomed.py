@@ -3,7 +3,7 @@
 BY_RUN and BY_SQL runs are stopped whole, BY_TURN runs turn by turn, so that who waits for whom has to be found out.
 
 stubborn:  works in its worker, which has to be told
-pacer:     works and waits in turn, so that a stop meets it at every place
+pacers:    work and wait in turn, so that a stop meets one of them at every place
 chatters:  delegate again and again: a run that is being stopped refuses that
 ping pong: wake each other
 boss:      waits for hand, which works in a worker
@@ -19,6 +19,7 @@ from heliograph import Context, Delegation, Heliograph
 
 BY_TURN, BY_SQL, BY_RUN, BY_RUN_NOW = range(4)  # the ways of a run, as in state["way"]
 FOR_EVER = 900.0
+PACERS = ("pacer", "strider", "rambler")
 CHATTERS = ("chatter", "gossip", "rumour")
 ROUNDS = 2_000  # more than the time that a stop may take
 
@@ -38,11 +39,12 @@ async def stubborn(ctx: Context) -> None:
     await ctx.sleep(FOR_EVER)
 
 
-@app.agent(activate_on=["workflow:start"], when=is_stopped_whole, max_attempts=100)
-async def pacer(ctx: Context) -> None:
-    for _ in range(ROUNDS):
-        await ctx.sleep(0.03)
-        await ctx.pause(0.05)
+def add_pacer(name: str) -> None:
+    @app.agent(name=name, activate_on=["workflow:start"], when=is_stopped_whole, max_attempts=100)
+    async def pacer(ctx: Context) -> None:
+        for _ in range(ROUNDS):
+            await ctx.sleep(0.03)
+            await ctx.pause(0.05)
 
 
 def add_chatter(name: str) -> None:
@@ -52,6 +54,8 @@ def add_chatter(name: str) -> None:
             await ctx.delegates([Delegation("listener")])
 
 
+for each in PACERS:
+    add_pacer(each)
 for each in CHATTERS:
     add_chatter(each)
 
