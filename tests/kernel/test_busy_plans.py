@@ -4,13 +4,16 @@ PostgreSQL counts it, in rows read within the call."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tests.kernel.kit import Item, Kernel, connect, draft, ending, message, run_item, saying, stopping
-from tests.kernel.waits import TOKEN, activated, child, command, result, tool
+from tests.kernel.waits import TOKEN, activated, child, command, result, suspended, tool
 
 EACH = 300
 BATCH = 50
+BEGUN: Item = {"call_id": "i1", "tool": "charge", "effect": "once", "timeout_seconds": None}
 READ_MAX = 60  # rows of all tables, for one item; for a batch, of each item in it
 ROWS_READ = """
 select coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint
@@ -18,75 +21,123 @@ select coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint
 """
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Calls, one after another, and what the last one has to answer: where less is done, less is read."""
+
+    calls: Sequence[tuple[Any, ...]]
+    answers: Callable[[Any], bool]
+
+
+def of(outcome: str, *calls: tuple[Any, ...]) -> Asked:
+    """Every item has this outcome."""
+    return Asked(calls, lambda answer: bool(answer) and {each["outcome"] for each in answer} == {outcome})
+
+
+def sweep(kind: str, finds: str, *turns: str) -> Asked:
+    call = (f"sweep_{kind}", 1, *[""] * (kind == "stuck"))
+    return Asked([call], lambda answer: answer.get(finds, []) == list(turns) and not answer["failed"])
+
+
 async def test_one_item_is_as_cheap_while_much_is_at_work(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
-    running = await _at_work(kernel)
-    one = running[-1]
+    one = (await _at_work(kernel))[-1]
     turn, run = one["turn_id"], one["run_id"]
     card = {"card_id": "card_new", "kind": "note", "content": {}}
-    begun = [saying(one, call_id="i1", tool="charge", effect="once", timeout_seconds=None)]
-    done = [saying(one, call_id="i1", status="success", result=1)]
     family = [child("c8", "critic", "turn_new"), tool("c9"), command("c10")]
-    calls: dict[str, list[tuple[Any, ...]]] = {
-        "start": [("start_runs", [run_item("run_new", ["writer"], {"turn_new": "writer"})])],
-        "enqueue": [("enqueue", [message(run, "critic", "turn_new")])],
-        "claim": [("claim", ["newsroom"], "worker", 1, 30.0)],
-        "append": [("append", [saying(one, draft("x", f"sig_{run}_1"), cards=[card])])],
-        "renew": [("renew", [saying(one)], 30.0)],
-        "release": [("release", [saying(one)])],
-        "defer": [("defer", [saying(one, reason="x", delay_seconds=1, defers_max=None)])],
-        "begin and record": [("begin_call", begun), ("record_call", done)],
-        "suspend": [("suspend", [saying(one, *activated("critic", parent=f"sig_{run}_1"), calls=family)])],
-        "report": [("report", [result("turn_suspended_7", "c1", token=TOKEN)])],
-        "early report": [("report", [result(turn, "c7")])],
-        "finish": [("finish", [ending(one, ends="success")])],
-        "stop": [("stop", [stopping(turn)])],
-        "stop gracefully": [("stop", [stopping(turn, "graceful")])],
-        "stop of a run": [("stop_runs", [stopping(run)])],
-        "outbox": [("read_outbox", 2)],
-        "publish": [("mark_published", ["evt:turn_finished_1"])],
-        "commands": [("take_commands", ["search"], 1, 30.0)],
-        "sweep of leases": [("sweep_leases", 1)],
-        "sweep of waits": [("sweep_waits", 1)],
-        "sweep of stuck": [("sweep_stuck", 1, "")],
-        "sweep of reports": [("sweep_reports", 1)],
-        "sweep of stops": [("sweep_stops", 1)],
-        "sweep of expired": [("sweep_expired", 1)],
-        "sweep of queued": [("sweep_queued", 1)],
-        "owed": [("sweep_owed", ["newsroom"], 1)],
-    }
-    read = {what: await _rows_read(kernel, *each) for what, each in calls.items()}
+    asked = {
+        "start": of("started", ("start_runs", [run_item("run_new", ["writer"], {"turn_new": "writer"})])),
+        "enqueue": of("queued", ("enqueue", [message(run, "critic", "turn_new")])),
+        "claim": Asked([("claim", ["newsroom"], "worker", 1, 30.0)], lambda answer: len(answer) == 1),
+        "append": of("ok", ("append", [saying(one, draft("x", f"sig_{run}_1"), cards=[card])])),
+        "renew": of("ok", ("renew", [saying(one)], 30.0)),
+        "release": of("ok", ("release", [saying(one)])),
+        "defer": of("deferred", ("defer", [saying(one, reason="x", delay_seconds=1, defers_max=None)])),
+        "begin": of("fresh", ("begin_call", [saying(one, **BEGUN)])),
+        "record": of("ok", ("begin_call", [saying(one, **BEGUN)]),
+                     ("record_call", [saying(one, call_id="i1", status="success", result=1)])),
+        "suspend": of("suspended", ("suspend", [saying(one, *activated("critic", parent=f"sig_{run}_1"), calls=family)])),
+        "report": of("applied", ("report", [result("turn_suspended_7", "c1", token=TOKEN)])),
+        "early report": of("early", ("report", [result(turn, "c7")])),
+        "finish": of("ok", ("finish", [ending(one, ends="success")])),
+        "stop": of("stopped", ("stop", [stopping(turn)])),
+        "stop gracefully": of("stopping", ("stop", [stopping(turn, "graceful")])),
+        "stop of a run": of("stopping", ("stop_runs", [stopping(run)])),
+        "outbox": Asked([("read_outbox", 2)], lambda answer: len(answer) == 2),
+        "publish": Asked([("mark_published", ["evt:turn_finished_1"])], lambda answer: answer == 1),
+        "commands": Asked([("take_commands", ["search"], 1, 30.0)], lambda answer: len(answer) == 1),
+        "sweep of leases": sweep("leases", "recovered", "turn_lost"),
+        "sweep of waits": sweep("waits", "resumed", "turn_late"),
+        "sweep of expired": sweep("expired", "ended", "turn_old"),
+        "sweep of stops": sweep("stops", "stopped", "turn_told"),
+        "sweep of reports": sweep("reports", "resumed", "turn_parent"),
+        "sweep of stuck": sweep("stuck", "resumed"),
+        "sweep of queued": sweep("queued", "dispatched"),
+        "owed": Asked([("sweep_owed", ["newsroom"], 1)], lambda answer: [each["run"]["run_id"] for each in answer] == ["run_old"]),
+    }  # fmt: skip
+    kernel.wait(2)
+    read: dict[str, int] = {}
+    for what, each in asked.items():
+        begins = [("sweep_expired", 1)] if what == "owed" else []
+        read[what], answer = await _rows_read(kernel, *begins, *each.calls)
+        assert each.answers(answer), (what, answer)
     await kernel.connection.close()
     assert {what: rows for what, rows in read.items() if rows > READ_MAX} == {}
+    assert {what for what, rows in read.items() if rows == 0} == {"sweep of queued"}
 
 
 async def test_a_batch_costs_what_its_items_cost(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
     some = (await _at_work(kernel))[:BATCH]
-    batches: dict[str, tuple[Any, ...]] = {
-        "start": ("start_runs", [_run(f"new_{n}") for n in range(BATCH)]),
-        "claim": ("claim", ["newsroom"], "worker", BATCH, 30.0),
-        "append": ("append", [saying(one, draft("x", f"sig_{one['run_id']}_1")) for one in some]),
-        "renew": ("renew", [saying(one) for one in some], 30.0),
-        "begin": ("begin_call", [saying(one, call_id="i1", tool="charge", effect="once") for one in some]),
-        "suspend": ("suspend", [saying(one, calls=[tool("c8")]) for one in some]),
-        "report": ("report", [result(f"turn_suspended_{n}", "c1", token=TOKEN) for n in range(BATCH)]),
-        "finish": ("finish", [ending(one, ends="success") for one in some]),
-        "outbox": ("read_outbox", BATCH),
-        "publish": ("mark_published", [f"evt:turn_finished_{n}" for n in range(BATCH)]),
-    }
-    read = {what: await _rows_read(kernel, batch) / BATCH for what, batch in batches.items()}
+    asked = {
+        "start": of("started", ("start_runs", [_run(f"new_{n}") for n in range(BATCH)])),
+        "claim": Asked([("claim", ["newsroom"], "worker", BATCH, 30.0)], lambda answer: len(answer) == BATCH),
+        "append": of("ok", ("append", [saying(one, draft("x", f"sig_{one['run_id']}_1")) for one in some])),
+        "renew": of("ok", ("renew", [saying(one) for one in some], 30.0)),
+        "begin": of("fresh", ("begin_call", [saying(one, **BEGUN) for one in some])),
+        "suspend": of("suspended", ("suspend", [saying(one, calls=[tool("c8")]) for one in some])),
+        "report": of("applied", ("report", [result(f"turn_suspended_{n}", "c1", token=TOKEN) for n in range(BATCH)])),
+        "finish": of("ok", ("finish", [ending(one, ends="success") for one in some])),
+        "outbox": Asked([("read_outbox", BATCH)], lambda answer: len(answer) == BATCH),
+        "publish": Asked([("mark_published", [f"evt:turn_finished_{n}" for n in range(BATCH)])],
+                         lambda answer: answer == BATCH),
+    }  # fmt: skip
+    read: dict[str, float] = {}
+    for what, each in asked.items():
+        rows, answer = await _rows_read(kernel, *each.calls)
+        read[what] = rows / BATCH
+        assert each.answers(answer), (what, answer)
     await kernel.connection.close()
-    assert {what: rows for what, rows in read.items() if rows > READ_MAX} == {}
+    assert {what: rows for what, rows in read.items() if not 1 <= rows <= READ_MAX} == {}
 
 
 async def _at_work(kernel: Kernel) -> list[Item]:
-    """What runs, of a project that is busy. All of it went through the connection, whose plans were made on the way."""
-    await kernel.call("finish", [ending(one, ends="success") for one in await _claimed(kernel, "finished")])
-    await kernel.call("suspend", [saying(one, calls=[command("c1")]) for one in await _claimed(kernel, "suspended")])
+    """What runs, of a project that is busy. All of it went through the connection, whose plans were made on the way.
+
+    A second or two later there is one candidate for each sweep: turn_lost has lost its owner, turn_late waits too long,
+    turn_old has not been begun in time, turn_told was told to stop, and turn_parent has a child that has ended.
+    """
+    ended = await kernel.call("finish", [ending(one, ends="success") for one in await _claimed(kernel, "finished")])
+    asleep = await kernel.call(
+        "suspend", [saying(one, calls=[command("c1")]) for one in await _claimed(kernel, "suspended")]
+    )
+    assert ({each["outcome"] for each in ended}, {each["outcome"] for each in asleep}) == ({"ok"}, {"suspended"})
     running = await _claimed(kernel, "running")
+    await _due(kernel)
     await kernel.call("start_runs", [_run(f"ready_{n}") for n in range(EACH)])
     return running
+
+
+async def _due(kernel: Kernel) -> None:
+    await suspended(kernel, child("c1", "critic", "turn_child"), run_id="run_parent", turn_id="turn_parent",
+                    signals=activated("critic", parent="sig_run_parent_1"))  # fmt: skip
+    await kernel.finish(await kernel.claim_one(), version=(await kernel.run("run_parent"))["version"])
+    await suspended(kernel, tool("c1", 1.0), run_id="run_late", turn_id="turn_late")
+    await kernel.running("run_told", "turn_told")
+    await kernel.stop("turn_told", "graceful", grace_seconds=1.0)
+    await kernel.start("run_lost", ["writer"], {"turn_lost": "writer"})
+    await kernel.claim_one(lease=1.0)
+    await kernel.start("run_old", ["writer"], {"turn_old": "writer"}, ttl_seconds=1.0)
 
 
 async def _claimed(kernel: Kernel, name: str) -> list[Item]:
@@ -100,13 +151,15 @@ def _run(name: str) -> Item:
     return run_item(f"run_{name}", ["writer", "critic"], {f"turn_{name}": "writer"})
 
 
-async def _rows_read(kernel: Kernel, *calls: tuple[Any, ...]) -> int:
-    """Rows of all tables that calls read; what they do is undone."""
+async def _rows_read(kernel: Kernel, *calls: tuple[Any, ...]) -> tuple[int, Any]:
+    """Rows of all tables that the last of these calls reads, and its answer; what they do is undone."""
     undone = kernel.connection.transaction()
     await undone.start()
-    before = await kernel.connection.fetchval(ROWS_READ)
+    answer: Any = None
+    before = after = 0
     for function, *args in calls:
-        await kernel.call(function, *args)
-    after = await kernel.connection.fetchval(ROWS_READ)
+        before = await kernel.connection.fetchval(ROWS_READ)
+        answer = await kernel.call(function, *args)
+        after = await kernel.connection.fetchval(ROWS_READ)
     await undone.rollback()
-    return int(after - before)
+    return int(after - before), answer
