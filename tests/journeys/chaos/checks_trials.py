@@ -10,7 +10,7 @@ from heliograph.runtime import Runtime
 from tests.journeys.chaos.doomed import BY_TURN
 from tests.journeys.chaos.errands import GRACE_SECONDS
 from tests.journeys.chaos.marks import read_lines
-from tests.journeys.chaos.trials import ENDINGS, LIMITS
+from tests.journeys.chaos.trials import ENDINGS, LIMITS, PURSE
 from tests.journeys.chaos.verdict import Verdict, told
 
 STOP_SECONDS = 0.75 * GRACE_SECONDS  # whoever is told of a stop ends by then, however often its worker dies
@@ -54,6 +54,10 @@ AT_ANY_TIME: Mapping[str, str] = {
           select turn_id, attempt < max(attempt) over (partition by turn_id order by seq rows between unbounded preceding and 1 preceding) as is_former
             from (select turn_id, seq, split_part(payload ->> 'message', ' ', 1)::integer as attempt
                     from heliograph.signal_log where name = 'agent:progress' and agent in ('teller', 'babbler')) said) x where is_former""",
+    "a budget paid for more calls than it had": f"""
+        select w.run_id from heliograph.turn_waiting_tools w
+         where split_part(w.agent_id, '/', 2) in ('purse', 'spender') and (w.kind = 'tool' or w.kind = 'inline' and w.status = 'success')
+         group by w.run_id having count(*) > {PURSE}""",
     "a stopped run woke somebody": """
         select w.run_id from heliograph.signal_log w join heliograph.signal_log s using (project_id, run_id)
           join heliograph.runs r using (project_id, run_id)

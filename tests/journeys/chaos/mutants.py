@@ -57,7 +57,6 @@ MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in (
 UNSEEN: Mapping[str, str] = {
     "no_bell_sweep": "workers look by themselves every 5 s, and whoever waits is late but not wrong",
     "recovery_loses_place": "who is claimed first among those that wait is told by no record, and all are claimed",
-    **dict.fromkeys(("reserve_ignored", "reserve_kept", "commands_free"), "no agent of chaos has a budget"),
     "result_fields_unchecked": "the worker checks the fields before the kernel does",
 }
 

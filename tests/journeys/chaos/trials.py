@@ -8,6 +8,8 @@ mirror:  its child delegates to itself, and would wait for its own end
 crowd:   asks one agent for more turns at once than may wait for one
 flood:   wakes one agent more often than so many may wait for it
 hoarder: opens more calls, and so writes more cards, than a turn may have
+purse:   wants more calls of tools than its budget has: two are commands, one is cut short in its child waster, and the
+         spenders are after what is left, all at once
 teller:  says several things, each of which wakes clerk: so clerk has a queue, and an order
 babbler: says something all the time, and so is cut short in the middle of it
 early:   has the result of a call reported before it makes the call
@@ -27,13 +29,14 @@ import asyncpg
 
 from heliograph import Call, Context, Delegation, Heliograph, HeliographError
 from tests.journeys.chaos.away import AWAY
-from tests.journeys.chaos.marks import LEASE_SECONDS, is_slow
+from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, is_slow
 
 LIMITS: Mapping[str, int] = {"depth_max": 3, "defers_max": 3, "queue_max": 20, "cards_max": 12}
 ORACLE, NOBODY = "oracle", "nobody"  # a tool that answers before it is asked, and one that never does
 BLOCKED_SECONDS = 1.8 * LEASE_SECONDS  # by then somebody else has the turn
 SOON_SECONDS = 2.0  # how long those wait that must not come to wait at all
 OFTEN = 200
+PURSE = 4  # calls of tools, of purse and all that it delegates to
 # by agent: how its turns may end
 ENDINGS: Mapping[str, frozenset[str]] = {
     "poison": frozenset({"success", "failed"}),  # not slow, or ended by the kernel
@@ -48,6 +51,9 @@ ENDINGS: Mapping[str, frozenset[str]] = {
     "crowd": frozenset({"failed"}),
     "flood": frozenset({"failed"}),
     "hoarder": frozenset({"failed"}),
+    "purse": frozenset({"success"}),
+    "waster": frozenset({"failed", "timeout"}),
+    "spender": frozenset({"success", "failed"}),  # whoever was quicker
     "teller": frozenset({"success"}),
     "clerk": frozenset({"success"}),
     "babbler": frozenset({"success"}),
@@ -142,6 +148,28 @@ def bucket(_ctx: Context) -> None:
 @app.agent(activate_on=["workflow:start"], max_attempts=100)
 async def hoarder(ctx: Context) -> None:
     await ctx.calls([Call(NOBODY, timeout=SOON_SECONDS) for _ in range(LIMITS["cards_max"] + 1)])
+
+
+@app.agent(activate_on=["workflow:start"], budget={"tool_calls": PURSE}, max_attempts=100)
+async def purse(ctx: Context) -> None:
+    await ctx.calls([Call(NOBODY, timeout=0.2) for _ in range(PURSE - 2)])
+    await ctx.delegates([Delegation("waster")])
+    await ctx.delegates([Delegation("spender") for _ in range(PURSE)])
+
+
+@app.agent(on_request=True, timeout_seconds=0.2, max_attempts=100)
+async def waster(ctx: Context) -> None:
+    await ctx.step("spend", spend, ctx, BLOCKED_SECONDS, effect="once")
+
+
+@app.agent(on_request=True, max_attempts=100)
+async def spender(ctx: Context) -> None:
+    await ctx.step("spend", spend, ctx, 0.2, effect="once")
+
+
+async def spend(ctx: Context, seconds: float) -> None:
+    append_mark("spend", ctx.turn_id, f"{ctx.attempt}")
+    await ctx.sleep(seconds)
 
 
 # ── Those who must come in order, once, or in time ──
