@@ -282,7 +282,22 @@ async def test_twice_in_a_batch_it_is_recorded_once_and_no_limit_is_passed(kerne
     assert [row["outcome"] for row in await kernel.call("record_call", twice)] == ["ok", "duplicate"]
     await kernel.call("set_limits", {"waits_max": 1})
     refused = await record(kernel, claimed, "i2", None, **REFUSED)
-    assert (refused["code"], refused["message"]) == ("too_many_waits", "the turn has 1 calls; at most 1 are allowed")
+    told = "the turn would have 2 calls; at most 1 are allowed (waits_max)"
+    assert (refused["code"], refused["message"]) == ("too_many_waits", told)
+    assert await kernel.checks() == []
+
+
+@pytest.mark.proves("S12")
+async def test_a_batch_of_calls_that_are_not_made_passes_no_limit(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await begin(kernel, claimed, "i0")
+    await kernel.call("set_limits", {"waits_max": 3})
+    items = [saying(claimed, call_id=f"i{n}", **REFUSED) for n in (1, 2, 3, 2, 4, 0)]
+    answers = await kernel.call("record_call", items)
+    assert [each["outcome"] for each in answers] == ["ok", "ok", "refused", "duplicate", "refused", "ok"]
+    told = "the turn would have 4 calls; at most 3 are allowed (waits_max)"
+    assert {(each["code"], each["message"]) for each in answers if "code" in each} == {("too_many_waits", told)}
+    assert (await edges(kernel, "turn_a"))[-2:] == [("tool_call", "request", "i1"), ("tool_call", "request", "i2")]
     assert await kernel.checks() == []
 
 

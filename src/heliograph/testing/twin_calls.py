@@ -167,12 +167,12 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
             raise Refusal(
                 "22023", "a call is recorded as success, or as failed, timeout, unknown or canceled with an error"
             )
-    verdicts = [_judge_record(tx, item, limited) for item in listed]
     answers, results, seen = [], list[Row](), set[Any]()
-    for item, verdict in zip(listed, verdicts, strict=True):
+    for item in listed:
+        verdict = _judge_record(tx, item, limited)
         call = (get_text(item, "turn_id"), get_text(item, "call_id"))
         if verdict["outcome"] == "ok" and call in seen:
-            verdict = {"outcome": "duplicate"}  # noqa: PLW2901
+            verdict = {"outcome": "duplicate"}
         elif verdict["outcome"] == "ok":
             if call not in tx.tables.waits:
                 _open_not_made(tx, item)
@@ -210,9 +210,11 @@ def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
     if wait is None:
         if get_raw(item, "not_made") is None:
             return refused("not_begun", f"call {call_id or ''} was not begun: begin_call comes first")
-        known, most = len(tx.tables.waits.of(get_text(item, "turn_id"))), limited["waits_max"]
-        if known >= most:
-            return refused("too_many_waits", f"the turn has {known} calls; at most {most} are allowed")
+        count, most = len(tx.tables.waits.of(get_text(item, "turn_id"))) + 1, limited["waits_max"]
+        if count > most:
+            return refused(
+                "too_many_waits", f"the turn would have {count} calls; at most {most} are allowed (waits_max)"
+            )
     elif wait["kind"] != "inline":
         return refused("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
     elif wait["state"] != "open":

@@ -154,11 +154,11 @@ begin
     end if;
     perform heliograph._lock_items(p_project, p_items);
     for v_item in
-        select i.item || jsonb_build_object('verdict', heliograph._judge_record(p_project, i.item, v_limits), 'is_first',
+        select i.item || jsonb_build_object('is_first',
                    row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id' order by i.n) = 1)
           from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.n
     loop
-        v_answer := v_item -> 'verdict';
+        v_answer := heliograph._judge_record(p_project, v_item, v_limits);  -- here: it counts those that were opened before it
         if v_answer ->> 'outcome' = 'ok' and not (v_item ->> 'is_first')::boolean then
             v_answer := '{"outcome": "duplicate"}';
         elsif v_answer ->> 'outcome' = 'ok' then
@@ -205,7 +205,7 @@ begin
             v_head.parent_step_id, p_now);
 end $$;
 
--- _judge_record: the outcome of one recorded call, before anything is written; see record_call. owes: it is to be settled;
+-- _judge_record: the outcome of one recorded call, before anything of it is written; see record_call. owes: it is to be settled;
 --   opens: it is to be opened first.
 --   raises: nothing
 --   locks:  nothing; the caller holds the head
@@ -225,8 +225,8 @@ begin
         select count(*) into v_known from heliograph.turn_waiting_tools
          where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
         if v_known >= p_limits.waits_max then
-            return heliograph._refused('too_many_waits', format('the turn has %s calls; at most %s are allowed',
-                                                                v_known, p_limits.waits_max));
+            return heliograph._refused('too_many_waits', format(
+                'the turn would have %s calls; at most %s are allowed (waits_max)', v_known + 1, p_limits.waits_max));
         end if;
         v_opens := true;
     elsif not found then
