@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from heliograph.config import Settings
 from heliograph.runtime import open_runtime
 from heliograph.worker.loop import Worker
 from tests.runtime.kit import START, Rig, one, until
-from tests.runtime.loop_kit import Model, agent, call, results
+from tests.runtime.loop_kit import Model, agent, call, payloads, results
 from tests.runtime.test_budgets import budgets
+from tests.runtime.test_lost_replies import lose_first_reply
 
 
 @pytest.mark.proves("S12", "K7", "L0-111")
@@ -52,6 +54,43 @@ async def test_a_worker_may_die_anywhere_while_calls_are_refused_and_the_next_on
         if came_to is None:
             break
     assert places > 8
+
+
+@pytest.mark.proves("K2")
+async def test_two_refused_steps_of_one_owner_are_recorded_once_and_no_lost_reply_repeats_what_it_said(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[str] = []
+    ask = rig.runtime.world.call
+
+    async def listens(name: str, *args: object) -> Any:
+        answer = await ask(name, *args)
+        recorded.extend(row["outcome"] for row in (answer if name == "record_call" else ()))
+        return answer
+
+    monkeypatch.setattr(rig.runtime.world, "call", listens)
+    appended = lose_first_reply(rig, monkeypatch, "append")
+    app = Heliograph("steps")
+
+    async def has_appended() -> None:
+        await until(lambda: len(appended) > 0)
+
+    @app.agent(activate_on=START, updates="out", budget={"tool_calls": 3})
+    async def worker(ctx: Context) -> list[Any]:
+        told = [
+            result.status
+            for names in ("abcd", "efgh")
+            for result in await ctx.calls([Call(name) for name in names], fail_fast=True)
+        ]
+        await ctx.step("look", has_appended)
+        return told
+
+    result = await rig.run(app)
+    assert result.state["out"] == ["canceled", "canceled", "canceled", "failed"] * 2
+    assert recorded == ["ok"] * 9
+    assert appended == [["ok"], ["ok"]]
+    assert Counter(p["id"] for p in payloads(result.signals, "tool:call")) == Counter(f"c{n}" for n in range(1, 10))
+    assert await budgets(rig) == {("worker", "tool_calls"): (1, 0, 0)}
 
 
 async def die_at(rig: Rig, app: Heliograph, kill_at: int, run_id: str) -> str | None:

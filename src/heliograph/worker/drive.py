@@ -140,7 +140,7 @@ class Drive:
         return None
 
     async def _act(self) -> Event:
-        journal = Journal(self.claimed.agent, self.claimed.waits)
+        journal = Journal(self.claimed.agent, self.held.waits)
         try:
             context = Context(self.held, journal)
         except InvalidInput as error:  # the state was written by another version of the application
@@ -185,7 +185,7 @@ class Drive:
         """What follows from the answer to a suspension."""
         if written.budget is not None:
             try:
-                self.held = await refuse_calls(self.held, effect, written)
+                await refuse_calls(self.held, effect, written)
             except asyncio.CancelledError:  # of a halt that came meanwhile
                 if (stopped := self._stopped()) is None:
                     raise
@@ -201,7 +201,8 @@ class Drive:
             return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {written.message}")
         if written.outcome != "resolved":
             return None
-        self.held = replace(self.held, claimed=msgspec.structs.replace(self.claimed, waits=written.waits))
+        claimed = msgspec.structs.replace(self.claimed, waits=written.waits)
+        self.held = replace(self.held, claimed=claimed, not_made=[])
         return Resolved(closing_answer(written.waits))
 
     async def _deliver(self, effect: Deliver) -> None:

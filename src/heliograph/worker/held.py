@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Claimed
+from heliograph.records import Claimed, Wait
 from heliograph.worker.halt import Halt
 from heliograph.worker.kit import Kit
 from heliograph.worker.voice import Voice
@@ -15,7 +16,11 @@ from heliograph.worker.voice import Voice
 @dataclass(frozen=True, slots=True)
 class Held:
     """A claimed turn, the agent that it runs and the application of that, its voice, what the worker works with, and
-    whether the turn is to end."""
+    whether the turn is to end.
+
+    not_made: the calls that were recorded as not made since `claimed.waits` was read; the kernel has no intent of them, so
+    a run of the agent that did not find them here would record them again.
+    """
 
     claimed: Claimed
     spec: AgentSpec
@@ -23,3 +28,8 @@ class Held:
     voice: Voice
     kit: Kit
     halt: Halt
+    not_made: list[Wait] = field(default_factory=list)
+
+    @property
+    def waits(self) -> Sequence[Wait]:
+        return (*self.claimed.waits, *self.not_made)

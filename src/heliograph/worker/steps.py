@@ -44,6 +44,7 @@ class Steps:
         self.voice = held.voice
         self.kit = held.kit
         self._halt = held.halt
+        self._not_made = held.not_made
         self._in_flight: set[asyncio.Future[None]] = set()
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (held.claimed.budget or {}) else None
 
@@ -91,6 +92,8 @@ class Steps:
         result = CallResult(asked.call_id, status, None, error)
         drafts = [] if asked.kind == "child" else [self._called(asked), self.resulted(asked, result)]
         await self.record(asked, result, drafts, is_made=False)
+        self._not_made.append(Wait(asked.call_id, asked.tool, "inline", "resolved", self._claimed.epoch, status=status,
+                                   content={"error": error}))  # fmt: skip
         return result
 
     async def begin(self, asked: Asked, reserve: Mapping[str, int] | None = None) -> CallResult | None:

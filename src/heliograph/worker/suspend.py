@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
-
-import msgspec
 
 from heliograph.reactive.agent import PRIORITIES
 from heliograph.reactive.budget import least_of
-from heliograph.records import Claimed, Wait, Written
+from heliograph.records import Claimed, Written
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried
 from heliograph.turn.calls import DELEGATION, Asked
@@ -53,24 +50,20 @@ async def suspend(held: Held, effect: Suspend) -> Written:
     return written
 
 
-async def refuse_calls(held: Held, effect: Suspend, written: Written) -> Held:
-    """The turn, with those tools recorded as not called for which its budget has nothing left. Raises TurnLost, AgentFailed.
+async def refuse_calls(held: Held, effect: Suspend, written: Written) -> None:
+    """Record those tools as not called for which the turn's budget has nothing left. Raises TurnLost, AgentFailed.
 
     The others may be called: its agent goes on, and asks for them again. Not so those of a step that fails fast: the first
     refusal is its failure, for which the agent finds all others of the step canceled.
     """
     assert written.budget is not None
-    steps, error, known = Steps(held), lack_of(written), list[Wait]()
+    steps, error = Steps(held), lack_of(written)
     has_failed: set[str] = set()
     for asked in [asked for asked in effect.calls if asked.kind == "tool"][written.budget.left :]:
         if asked.step_id not in has_failed:
-            result = await steps.refuse(asked, error)
-            known.append(Wait(asked.call_id, asked.tool, "inline", "resolved", held.claimed.epoch, status="failed",
-                              content={"error": result.error}))  # fmt: skip
+            await steps.refuse(asked, error)
         if asked.fails_fast:
             has_failed.add(asked.step_id)
-    waits = [*held.claimed.waits, *known]
-    return replace(held, claimed=msgspec.structs.replace(held.claimed, waits=waits))
 
 
 async def postpone(held: Held, effect: Postpone) -> Written:
