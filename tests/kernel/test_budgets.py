@@ -171,6 +171,28 @@ async def test_a_call_of_a_tool_is_one_however_often_it_begins(kernel: Kernel, e
     assert await kernel.checks() == []
 
 
+@pytest.mark.proves("S12")
+@pytest.mark.parametrize("other", [1, 2])
+async def test_it_is_one_also_where_it_was_refused_in_between(kernel: Kernel, other: int) -> None:
+    claimed = await kernel.running(budget={"tool_calls": 1, "tokens": 100})
+    assert (await begin(kernel, claimed, "c1", "pure", reserve={"tool_calls": 1, "tokens": 60}))["outcome"] == "fresh"
+    for _ in range(other):  # refused to one owner, or to two
+        kernel.wait(31)
+        await kernel.sweep("leases")
+        claimed = await kernel.claim_one()
+        refused = await begin(kernel, claimed, "c1", "pure", reserve={"tool_calls": 1, "tokens": 60})
+        assert (refused["code"], refused["budget"]["kind"]) == ("BUDGET_EXCEEDED", "tokens")
+    assert await budget(kernel) == {"tool_calls": (1, 0, 0), "tokens": (60, 0, 0)}
+    for _ in range(2):  # the second time a lost reply
+        begun = await begin(kernel, claimed, "c1", "pure", reserve={"tool_calls": 1, "tokens": 30})
+        assert begun["outcome"] == "fresh"
+        assert await budget(kernel) == {"tool_calls": (1, 0, 0), "tokens": (60, 30, 0)}
+    assert await kernel.checks() == []
+    assert (await record(kernel, claimed, "c1", used={"tokens": 5}))["outcome"] == "ok"
+    assert await budget(kernel) == {"tool_calls": (1, 0, 0), "tokens": (65, 0, 0)}
+    assert await kernel.checks() == []
+
+
 async def test_a_call_that_may_not_begin_again_is_refused_until_there_is_something_left(kernel: Kernel) -> None:
     first = await kernel.running(budget=TOKENS)
     await outcome(kernel, first, "c1", 60, effect="pure")

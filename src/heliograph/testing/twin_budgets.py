@@ -70,12 +70,14 @@ def reserve(tx: Transaction, items: list[Any], answers: list[Row], opened: set[i
 
 def _reserve_call(tx: Transaction, call: Any, asked: Row, *, is_again: bool) -> Row | None:
     wait, turn = tx.tables.waits[call], tx.tables.turns[call[0]]
-    if turn["budgets"] is None or (wait["reserved"] is not None and not is_again):
+    if turn["budgets"] is None or (wait["reserved"] and not is_again):
         return None
-    if wait["reserved"] is not None:
+    if is_counted := wait["reserved"] is not None:
         settle(tx, call, {})
         asked = {kind: amount for kind, amount in asked.items() if kind != "tool_calls"}
     if (refusal := _lacking(tx, turn["budgets"], asked)) is not None:
+        if is_counted:
+            tx.set(wait, reserved={})
         return refusal
     for row in _rows(tx, turn["budgets"]):
         if row["kind"] in asked:

@@ -85,7 +85,8 @@ begin
 end $$;
 
 -- _reserve_call: see _reserve; null, or the refusal. A call that has reserved already, under its owner's epoch, keeps that; one that
---   begins again has counted its tool calls already.
+--   begins again has counted its tool calls already. Refused then, it holds nothing: it keeps an empty reservation, which
+--   says that they are counted.
 --   raises: nothing
 --   locks:  nothing; the caller holds the head and the run
 create function heliograph._reserve_call(p_project text, p_turn_id text, p_call_id text, p_asked jsonb, p_is_again boolean)
@@ -102,7 +103,7 @@ begin
     end if;
     select w.reserved into v_reserved from heliograph.turn_waiting_tools w
      where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = p_call_id;
-    if v_reserved is not null and not p_is_again then
+    if v_reserved <> '{}' and not p_is_again then
         return null;
     elsif v_reserved is not null then
         perform heliograph._settle(p_project, p_turn_id, p_call_id, null);
@@ -110,6 +111,8 @@ begin
     end if;
     v_lacking := heliograph._lacking(p_project, v_owners, v_asked);
     if v_lacking is not null then
+        update heliograph.turn_waiting_tools set reserved = '{}' where v_reserved is not null
+           and project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
         return v_lacking;
     end if;
     update heliograph.budgets b set reserved = b.reserved + (v_asked -> b.kind)::bigint
