@@ -17,7 +17,7 @@ from heliograph.records import Wait
 from heliograph.turn.calls import CallResult, Journal
 from heliograph.types import Json, JsonObject
 
-_ANSWER = re.compile(r"m\d+(-try\d+)?")  # the id of an answer among the turn's calls
+_ANSWER = re.compile(r"m(\d+)(-try\d+)?")  # the id of an answer among the turn's calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,12 @@ def answers_in(waits: Sequence[Wait]) -> list[JsonObject]:
         wait.content["output"] for wait in waits
         if wait.kind == "inline" and wait.status == "success" and _ANSWER.fullmatch(wait.call_id)
     ]  # fmt: skip
+
+
+def last_question(waits: Sequence[Wait]) -> int:
+    """The last question that was begun, from 1; 0 where none was. All calls of the answers before it had been answered."""
+    found = (_ANSWER.fullmatch(wait.call_id) for wait in waits if wait.kind == "inline")
+    return max((int(match[1]) for match in found if match), default=0)
 
 
 def reply_of(record: Json) -> ModelReply:

@@ -16,7 +16,7 @@ from heliograph.reactive.fields import problems_of
 from heliograph.reactive.tool import ASK_HUMAN, SUBMIT_RESULT, Tool
 from heliograph.tools.bound import BadArguments, BoundTool
 from heliograph.turn.calls import Asked, CallResult, Journal
-from heliograph.turn.conversation import failed, told_of
+from heliograph.turn.conversation import failed, last_question, told_of
 from heliograph.turn.people import Question, answer_of, granted
 from heliograph.types import Json, JsonObject
 from heliograph.worker.asking import Asking
@@ -62,6 +62,7 @@ class Carrier:
         self._tools: dict[str, BoundTool] = {}
         self._builtin: dict[str, ToolSpec] = {}
         self._results: dict[str, Json] = {}
+        self._last_question = last_question(held.claimed.waits)
         self.trust = Trust(held)
 
     async def open(self) -> None:
@@ -114,7 +115,7 @@ class Carrier:
         for n, call in enumerate(calls):
             try:
                 if call.tool == SUBMIT_RESULT and SUBMIT_RESULT in self._builtin:
-                    self._submit(call, is_alone=len(calls) == 1)
+                    self._submit(step, n, call, is_alone=len(calls) == 1)
                 elif call.tool in self._builtin:
                     waits[n] = self._builtin_call(step, n, call)
                 elif call.tool in self._tools:
@@ -177,14 +178,26 @@ class Carrier:
 
     def _arguments(self, step: int, n: int, tool: BoundTool, call: ToolCall) -> dict[str, Any]:
         """Raises BadArguments. What is recorded has fitted once: it is gone on with, whatever the tool takes by now."""
-        call_id = f"m{step}-{n + 1}"
         try:
-            return tool.checked(call.arguments)
+            arguments = tool.checked(call.arguments)
         except BadArguments:
-            is_recorded = self._journal.knows(call_id) or self._journal.knows(f"{call_id}-approval")
-            if is_recorded and isinstance(call.arguments, dict):
+            if self._is_recorded(step, n) and isinstance(call.arguments, dict):
                 return call.arguments
             raise
+        self._check_not_refused(step, n)
+        return arguments
+
+    def _is_recorded(self, step: int, n: int) -> bool:
+        call_id = f"m{step}-{n + 1}"
+        return self._journal.knows(call_id) or self._journal.knows(f"{call_id}-approval")
+
+    def _check_not_refused(self, step: int, n: int) -> None:
+        """Raises BadArguments for a call that fits now, and did not when the model was told so, and went on from there.
+
+        A refusal is not recorded; but a call of an answer after which the model was asked again is, if it was made.
+        """
+        if step < self._last_question and not self._is_recorded(step, n):
+            raise BadArguments("it was refused when it was called, and was not made: it fits by now, so call it again")
 
     def _needs_approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> bool:
         """What is recorded decides: the rule, and what it looks at, may be others than when the call began."""
@@ -253,15 +266,18 @@ class Carrier:
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> Asked:
         call_id, step_id = f"m{step}-{n + 1}", self._journal.new_step()
         if call.tool == ASK_HUMAN:
-            return Asked(call_id, step_id, ASK_HUMAN, "human", question_of(call).record(),
+            question = question_of(call)
+            self._check_not_refused(step, n)
+            return Asked(call_id, step_id, ASK_HUMAN, "human", question.record(),
                          _seconds(self._held.spec.asks_human), needs_token=False)  # fmt: skip
         instance = f"{self._held.claimed.turn_id}-{call_id}"[-_INSTANCE_MAX:]
         errand = self._errands.errand_of(call, is_recorded=self._journal.knows(call_id))
+        self._check_not_refused(step, n)
         return Asked(call_id, step_id, errand.agent, "child", errand.task, errand.seconds, "idempotent", instance=instance,
                      context_box_id=errand.context_box_id, priority=errand.priority,
                      is_untrusted=self.trust.has_read)  # fmt: skip
 
-    def _submit(self, call: ToolCall, *, is_alone: bool) -> None:
+    def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
         """Raises Submitted, or BadArguments for what cannot be a result."""
         if not is_alone:
             raise BadArguments(f"{SUBMIT_RESULT} is called alone: call it again when the other calls are answered")
@@ -269,6 +285,7 @@ class Carrier:
             raise BadArguments(f"the arguments of {SUBMIT_RESULT} are a JSON object")
         if problems := problems_of(wanted_fields(self._held), call.arguments):
             raise BadArguments(f"the result does not fit: {'; '.join(problems)}")
+        self._check_not_refused(step, n)
         raise Submitted(call.arguments)
 
 

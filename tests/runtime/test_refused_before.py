@@ -1,0 +1,87 @@
+"""A call that a model was told is refused is never made later, whatever would fit when its turn goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Heliograph, external_tool, tool
+from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.loop_kit import Model, call, results
+
+LOOK = external_tool("look", "Look.", {"type": "object"})
+TOLD = ("error", "it was refused when it was called, and was not made: it fits by now, so call it again")
+
+
+def version(model: Model, happened: list[Any], *, pays: type | None = None, **options: Any) -> Heliograph:
+    """An agent that looks, and pays where it can; one version of it."""
+    app = Heliograph("shop")
+
+    @app.agent(on_request=True)
+    async def clerk(ctx: Context) -> Any:
+        happened.append(ctx.task)
+
+    tools = [LOOK]
+    if pays is not None:
+
+        def pay(amount: Any) -> None:
+            """Pay."""
+            happened.append(amount)
+
+        pay.__annotations__["amount"] = pays
+        tools.append(tool(pay))
+    app.prompt_agent("buyer", "Buy.", model=model, activate_on=START, updates="out", tools=tools, agents=["clerk"],
+                     **options)  # fmt: skip
+    return app
+
+
+CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "a box": (call("delegate_to_clerk", {"task": "read", "context": "draft"}), {}, {"contexts": {"draft": "box-1"}}),
+    "a tool": (call("pay", {"amount": 1}), {}, {"pays": int}),
+    "its arguments": (call("pay", {"amount": "one"}), {"pays": int}, {"pays": str}),
+    "a person": (call("ask_human", {"question": "may I?"}), {}, {"asks_human": True}),
+    "its result": (call("submit_result", {"total": 1}), {}, {"result_fields": [{"name": "total", "type": "number"}]}),
+}  # fmt: skip
+
+
+@pytest.mark.proves("L0-100", "K13")
+@pytest.mark.parametrize("case", CASES)
+async def test_what_was_refused_is_not_made_by_a_version_for_which_it_would_fit(rig: Rig, case: str) -> None:
+    refused, old, new = CASES[case]
+    happened: list[Any] = []
+    ends = [call("submit_result", {"total": 2})] if case == "its result" else "done"
+    first, second = (Model([refused], [call("look")], ends) for _ in range(2))
+    before, after = version(first, happened, **old), version(second, happened, **new)
+
+    async def is_asleep() -> bool:
+        return (await rig.turn_of("buyer")).status == "suspended"
+
+    run_id = await rig.start(before)
+    async with rig.serving(before, grace_seconds=0.01):
+        await until(is_asleep)
+    async with rig.serving(after):
+        [command] = await rig.taken("look")
+        await command.report(result="seen")
+        ended = await rig.ended(run_id)
+    assert one(ended, "workflow:end")["state"]["out"] == ({"total": 2} if case == "its result" else "done")
+    assert results(second.last) == [TOLD, "seen"]
+    assert happened == []
+    assert "delegation" not in names(ended)
+
+
+async def test_a_box_that_somebody_names_meanwhile_is_handed_on_where_the_model_asks_again(rig: Rig) -> None:
+    box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
+    asks, happened = call("delegate_to_clerk", {"task": "read", "context": "draft"}), list[Any]()
+    model = Model([asks], [call("look")], [asks], "done")
+    boxes: dict[str, str] = {}
+    app = version(model, happened, contexts=lambda _ctx: boxes)
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        [command] = await rig.taken("look")
+        assert results(model.last)[0][0] == "error"
+        boxes["draft"] = box
+        await command.report(result="seen")
+        assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
+    assert results(model.last) == [TOLD, "seen", None]
+    assert happened == ["read"]
