@@ -22,7 +22,9 @@ class Settings:
 
     prune_after_seconds: how long workers keep what has ended; None keeps it for ever, for what an agent did is its
     owner's, and nobody else can tell when it is of no more use.
-    webhook_secrets: what callbacks are signed with; none, and none are sent. egress_allow: see policy.egress.
+    webhook_secrets: what callbacks are signed with; none, and none are sent. egress_allow: origins that callbacks may go to,
+    mcp_allow: those that MCP servers may be at, see policy.egress. They are two: what agents of ours may reach is not what
+    everybody who names a callback may.
     """
 
     database_url: str | None = None
@@ -34,11 +36,12 @@ class Settings:
     prune_after_seconds: float | None = None
     webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
     egress_allow: str = ""
+    mcp_allow: str = ""
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """From HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS and
-    _EGRESS_ALLOW; empty means not set.
+    """From HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS,
+    _EGRESS_ALLOW and _MCP_ALLOW; empty means not set.
 
     Raises InvalidInput naming the variable and what it takes.
     """
@@ -55,7 +58,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
                            code="invalid_url")  # fmt: skip
     return Settings(url, Path(get("HOME") or ".heliograph"), get("PROJECT") or "default", get("MODEL"), int(version),
                     get("NATS_URL"), _read_age(get("PRUNE_AFTER")), tuple((get("WEBHOOK_SECRETS") or "").replace(",", " ").split()),
-                    get("EGRESS_ALLOW") or "")  # fmt: skip
+                    get("EGRESS_ALLOW") or "", get("MCP_ALLOW") or "")  # fmt: skip
 
 
 def read_span(text: str) -> float | None:

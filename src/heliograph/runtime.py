@@ -24,7 +24,7 @@ from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
 from heliograph.ledger.pool import Database, explain
 from heliograph.ledger.reader import Reader
-from heliograph.policy.egress import EgressPolicy, parse, read_allowed
+from heliograph.policy.egress import parse, server_policy
 from heliograph.reactive.function import check_function
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
@@ -68,7 +68,7 @@ class Runtime:
         self.ledger = Ledger(world, settings.project)
         self.reader = Reader(database, settings.project)
         self.harnesses = Harnesses(settings.model)
-        self.toolbox = Toolbox(EgressPolicy(read_allowed(settings.egress_allow, None)))  # of all projects
+        self.toolbox = Toolbox(server_policy(settings.mcp_allow))
 
     def worker(
         self,

@@ -30,7 +30,7 @@ def connection(url: str, resolve: Any, egress: EgressPolicy | None = None) -> Co
 async def test_an_address_of_the_inside_is_not_even_connected_to_and_the_error_names_the_setting() -> None:
     async with hooked() as inside:
         for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
-            with pytest.raises(EgressRefused, match="can allow an origin by HELIOGRAPH_EGRESS_ALLOW"):
+            with pytest.raises(EgressRefused, match="can allow an origin by HELIOGRAPH_MCP_ALLOW"):
                 async with MCPServer(url=f"http://{host}:{inside.port}/mcp").open_tools():
                     pass
         assert inside.connections == 0
@@ -112,18 +112,22 @@ async def test_whoever_runs_the_workers_allows_an_origin_for_the_agents_of_all_p
 ) -> None:
     await http.start()
     origin = http.url.removesuffix("/mcp")
-    assert await told(database_url, http.url, origin) == ("success", [{"result": 3}])
-    for allow in ("", f"default={origin}"):
-        assert await told(database_url, http.url, allow) == ("failed", [])
+    assert await told(database_url, http.url, mcp_allow=origin) == ("success", [{"result": 3}])
+    assert await told(database_url, http.url, egress_allow=origin) == ("failed", [])  # where callbacks may go
 
 
-async def told(database_url: str, url: str, allow: str) -> tuple[str, list[Any]]:
+async def test_an_entry_for_one_project_is_refused_at_the_start_for_all_share_a_server(database_url: str) -> None:
+    with pytest.raises(EgressRefused, match=r"default=https://tools\.internal is meant for one project"):
+        await told(database_url, "https://tools.internal/mcp", mcp_allow="default=https://tools.internal")
+
+
+async def told(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any]]:
     """The outcome, and what the tool answered to an agent of a runtime with these settings."""
     model = Model([ToolCall("x1", "add", {"a": 1, "b": 2})], "done")
     app = Heliograph("asks")
     app.prompt_agent(
         "asker", "Ask.", model=model, activate_on=["workflow:start"], updates="out", tools=[MCPServer(url=url)]
     )
-    async with open_runtime(Settings(database_url=database_url, egress_allow=allow)) as runtime:
+    async with open_runtime(Settings(database_url=database_url, **allow)) as runtime:
         result = await runtime.run(app.workflow)
     return result.outcome, results(model.last) if model.asked else []

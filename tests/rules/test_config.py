@@ -22,6 +22,7 @@ def test_an_empty_variable_is_a_variable_that_is_not_set() -> None:
         "PRUNE_AFTER",
         "WEBHOOK_SECRETS",
         "EGRESS_ALLOW",
+        "MCP_ALLOW",
     )
     assert read_settings({f"HELIOGRAPH_{name}": "" for name in names}) == read_settings({})
 
@@ -31,10 +32,10 @@ def test_every_variable_reaches_its_setting() -> None:
         "HELIOGRAPH_DATABASE_URL": "postgres://u@h/d", "HELIOGRAPH_HOME": "/data", "HELIOGRAPH_PROJECT": "p",
         "HELIOGRAPH_MODEL": "test", "HELIOGRAPH_POSTGRES_VERSION": "16", "HELIOGRAPH_NATS_URL": "nats://h",
         "HELIOGRAPH_PRUNE_AFTER": "12h", "HELIOGRAPH_WEBHOOK_SECRETS": " whsec_a, whsec_b ",
-        "HELIOGRAPH_EGRESS_ALLOW": "http://127.0.0.1:9000", "HOME": "/elsewhere",
+        "HELIOGRAPH_EGRESS_ALLOW": "http://127.0.0.1:9000", "HELIOGRAPH_MCP_ALLOW": "https://tools.internal", "HOME": "/elsewhere",
     })  # fmt: skip
     assert settings == Settings("postgres://u@h/d", Path("/data"), "p", "test", 16, "nats://h", 43_200.0, ("whsec_a", "whsec_b"),
-                                "http://127.0.0.1:9000")  # fmt: skip
+                                "http://127.0.0.1:9000", "https://tools.internal")  # fmt: skip
     assert "whsec" not in repr(settings)
 
 

@@ -154,9 +154,12 @@ async def test_a_receiver_that_is_gone_for_good_is_not_asked_again(rig: Rig) -> 
 
 
 @pytest.mark.proves("S7")
-async def test_what_is_not_allowed_is_never_connected_to_and_says_so(rig: Rig) -> None:
+@pytest.mark.parametrize("mcp", [False, True], ids=["not allowed", "allowed for MCP servers"])
+async def test_what_is_not_allowed_is_never_connected_to_and_says_so(rig: Rig, mcp: bool) -> None:
+    """Where a server of tools may be is no place that whoever starts a run may have posted to."""
     async with hooked() as hook:
         allow(rig)
+        rig.runtime.settings = replace(rig.runtime.settings, mcp_allow=hook.origin if mcp else "")
         app = application()
         await rig.runtime.start(app.workflow, {}, "inside", hook.url)
         async with rig.serving(app):

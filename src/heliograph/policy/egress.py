@@ -64,10 +64,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class EgressPolicy:
-    """allowed: origins that may be reached whatever they are, such as http://127.0.0.1:9000. ports: those of all others."""
+    """allowed: origins that may be reached whatever they are, such as http://127.0.0.1:9000. ports: those of all others.
+
+    variable: where whoever runs the workers allows one, for the error.
+    """
 
     allowed: frozenset[str] = frozenset()
     ports: frozenset[int] = frozenset({443})
+    variable: str = "HELIOGRAPH_EGRESS_ALLOW"
 
     def target(self, url: str) -> Target:
         """The target of a URL. Raises EgressRefused with what is wrong and what would be right."""
@@ -75,10 +79,10 @@ class EgressPolicy:
         if target.origin in self.allowed:
             return target
         if target.scheme != "https":
-            raise EgressRefused(f"{shown(target.origin)}: only https is sent to; {_ALLOW}")
+            raise EgressRefused(f"{shown(target.origin)}: only https is sent to; {self._hint}")
         if target.port not in self.ports:
             ports = ", ".join(map(str, sorted(self.ports)))
-            raise EgressRefused(f"{shown(target.origin)}: only port {ports} is sent to; {_ALLOW}")
+            raise EgressRefused(f"{shown(target.origin)}: only port {ports} is sent to; {self._hint}")
         if _is_address(target.host):
             self.check(target, [target.host])
         return target
@@ -91,28 +95,49 @@ class EgressPolicy:
         if not addresses:
             raise EgressRefused(f"{shown(target.host)} has no address")
         if target.origin not in self.allowed and not all(is_public(address) for address in addresses):
-            raise EgressRefused(f"{shown(target.host)} is not on the public internet; {_ALLOW}")
+            raise EgressRefused(f"{shown(target.host)} is not on the public internet; {self._hint}")
         return list(addresses)
 
+    @property
+    def _hint(self) -> str:
+        return f"whoever runs the workers can allow an origin by {self.variable}"
 
-_ALLOW = "whoever runs the workers can allow an origin by HELIOGRAPH_EGRESS_ALLOW"
+
+def server_policy(allow: str = "") -> EgressPolicy:
+    """Where servers of tools may be: `allow` has origins, divided by spaces or commas. Raises Refused (`egress_refused`).
+
+    It is no part of what callbacks may reach, which whoever asks for a run can name.
+    """
+    entries = _entries(allow)
+    if owned := [entry for entry in entries if "=" in entry]:
+        raise EgressRefused(f"HELIOGRAPH_MCP_ALLOW: {shown(owned[0])} is meant for one project, and a server is shared by all that a "
+                            "worker serves: write the origin alone")  # fmt: skip
+    return EgressPolicy(frozenset(map(_origin, entries)), variable="HELIOGRAPH_MCP_ALLOW")
 
 
-def read_allowed(text: str, project: str | None) -> frozenset[str]:
-    """Origins divided by spaces or commas; `name=origin` is meant for the project of that name alone, and not
-    for what belongs to no project (None).
+def read_allowed(text: str, project: str) -> frozenset[str]:
+    """Origins divided by spaces or commas; `name=origin` is meant for the project of that name alone.
 
     Raises Refused (`egress_refused`) for what is no origin.
     """
     allowed = set()
-    for entry in text.replace(",", " ").split():
-        owner, is_owned, origin = entry.partition("=")
-        target = parse(origin if is_owned else entry)
-        if target.path != "/":
-            raise EgressRefused(f"{shown(entry)} is no origin: write it as https://host or https://host:port")
+    for entry in _entries(text):
+        owner, is_owned, rest = entry.partition("=")
+        origin = _origin(rest if is_owned else entry)
         if not is_owned or owner == project:
-            allowed.add(target.origin)
+            allowed.add(origin)
     return frozenset(allowed)
+
+
+def _entries(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _origin(entry: str) -> str:
+    target = parse(entry)
+    if target.path != "/":
+        raise EgressRefused(f"{shown(entry)} is no origin: write it as https://host or https://host:port")
+    return target.origin
 
 
 def parse(url: str) -> Target:

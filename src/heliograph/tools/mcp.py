@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.errors import HeliographError, InvalidInput, shown
-from heliograph.policy.egress import EgressPolicy, EgressRefused, parse
+from heliograph.policy.egress import EgressPolicy, EgressRefused, parse, server_policy
 from heliograph.reactive.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
 from heliograph.secrets import Resolver
 from heliograph.signals.payload import check_json
@@ -32,7 +32,7 @@ class MCPServer:
     command: the program and its arguments, spoken to over stdin and stdout. It gets `env` and the few variables that any
         program needs, and nothing else of ours. url: the server's address instead, for streamable HTTP; `headers` go with
         every request. Neither env nor headers are ever shown. Only https on the public internet is reached, and what
-        HELIOGRAPH_EGRESS_ALLOW names: its origins may be private, or http.
+        HELIOGRAPH_MCP_ALLOW names: its origins may be private, or http.
     name: for people, and in error messages. prefix: put before the name of each tool, where two servers use the same.
     tools: the names, as the server calls them, that agents may use; None for all that it has.
     effect: what may happen if a worker dies, or the connection breaks, in the middle of a call (see Tool); `effects` says
@@ -106,7 +106,7 @@ class MCPServer:
             self.cwd,
             self.connect_seconds,
             secrets=self.secrets,
-            egress=egress or EgressPolicy(),
+            egress=egress or server_policy(),
         )
         try:
             tools = MCPTools(self, connection)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from heliograph.policy.egress import EgressPolicy
+from heliograph.policy.egress import EgressPolicy, server_policy
 from heliograph.reactive.tool import Tool
 from heliograph.tools.bound import BoundTool
 from heliograph.tools.mcp import MCPServer
@@ -19,7 +19,7 @@ class Toolbox:
 
     def __init__(self, egress: EgressPolicy | None = None) -> None:
         """egress: where servers may be reached; by default on the public internet alone."""
-        self._egress = egress or EgressPolicy()
+        self._egress = egress or server_policy()
         self._bound: dict[int, BoundTool] = {}
         self._open: dict[int, _Open] = {}
 
