@@ -189,6 +189,7 @@ async def test_what_no_worker_can_sign_is_a_dead_letter_when_its_time_is_over(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heliograph.worker.sweeps.PRUNE_SECONDS", 0.0)
+    monkeypatch.setattr("heliograph.worker.sweeps.ONLOOKER_SECONDS", 0.0)
     async with hooked() as hook:
         allow(rig, hook, secrets=())
         await rig.run(application(), {}, callback_url=hook.url)

@@ -38,3 +38,7 @@ def _delay_seconds(attempt: int, jitter: float) -> float:
 
 # What nobody has tried for as long as all tries take, is a dead letter too: no worker was there that could.
 UNTRIED_SECONDS_MAX = sum(_delay_seconds(attempt, 1.0) for attempt in range(1, ATTEMPTS_MAX))
+# For so long a worker that cannot sign looks on before it says so: after a weekend that all were away, it may be the
+# first one back, and those that can sign come, and try what they owe, soon after.
+ONLOOKER_SECONDS = 3600.0
+AWAY_SECONDS = 300.0  # not to have looked for so long is to have been away

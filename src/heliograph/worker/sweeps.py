@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from heliograph.errors import KernelRefused, SetupError, StoreUnavailable
-from heliograph.policy.callbacks import UNTRIED_SECONDS_MAX
+from heliograph.policy.callbacks import AWAY_SECONDS, ONLOOKER_SECONDS, UNTRIED_SECONDS_MAX
 from heliograph.reactive.reaction import react_to_owed
 from heliograph.records import OwedRun
 from heliograph.worker.callbacks import call_back
@@ -48,6 +48,7 @@ class Watchdog:
         self._after: dict[str, str] = {}  # by project: where sweep_stuck goes on
         self._told: set[tuple[str, ...]] = set()
         self._next: dict[tuple[str, str], float] = {}  # by project and by what is not done in each round
+        self._looks_on: dict[str, tuple[datetime, datetime]] = {}  # by project: since when, and when last
         self._calling = {kit.project: asyncio.Lock() for kit in self.kits}  # who is called may take its time
         self._declared: set[tuple[str, str]] = set()
 
@@ -135,13 +136,27 @@ class Watchdog:
 
     async def _give_up_callbacks(self, kit: Kit) -> None:
         """Those that no worker could send in all the time that tries take: else they and what they tell of stay for ever."""
-        if kit.callbacks is not None or not self._is_time(kit, "callbacks"):  # who can send them, tries them
+        if kit.callbacks is not None:  # who can send them, tries them
+            return
+        if not self._has_looked_on(kit) or not self._is_time(kit, "callbacks"):
             return
         answer = await kit.ledger.sweep("callbacks", UNTRIED_SECONDS_MAX)
         for callback_id in answer["given_up"]:
             log.warning(
                 "callback %s is given up: no worker had HELIOGRAPH_WEBHOOK_SECRETS to sign it with", callback_id
             )
+
+    def _has_looked_on(self, kit: Kit) -> bool:
+        """Whether this worker and the database were up, together, for long enough that one that can sign would have come.
+
+        By the clock on the wall: it goes on while a machine is asleep.
+        """
+        now = kit.world.now()
+        since, last = self._looks_on.get(kit.project, (now, now))
+        if not 0 <= (now - last).total_seconds() < AWAY_SECONDS:
+            since = now
+        self._looks_on[kit.project] = since, now
+        return (now - since).total_seconds() >= ONLOOKER_SECONDS
 
     def _is_time(self, kit: Kit, what: str) -> bool:
         """Whether the last time that it was, is long ago."""
