@@ -155,7 +155,7 @@ async def test_what_nobody_tried_for_too_long_is_dead_and_its_turn_can_be_pruned
     answer = await kernel.call("sweep_callbacks", 10, 100.0)
     (row,) = await kernel.rows("callback_overview")
     assert (answer, row["state"], row["attempts"]) == ({"given_up": [row["callback_id"]]}, "dead", 0)
-    assert row["last_error"] == "no worker tried it in time: none had HELIOGRAPH_WEBHOOK_SECRETS"
+    assert row["last_error"] == "not tried in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS"
     assert (await kernel.call("sweep_callbacks", None, 0.0), await due(kernel)) == ({"given_up": []}, [])
     assert (await kernel.call("prune", before, 100))["turns"] == 1
 
@@ -172,6 +172,9 @@ async def test_what_waits_for_its_next_try_is_not_given_up_and_what_is_sent_agai
     assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
     kernel.wait(1)
     assert (await kernel.call("sweep_callbacks", 10, 100.0))["given_up"] == [taken["callback_id"]]
+    (row,) = await kernel.rows("callback_overview")
+    why = "answered 503; not tried again in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS"
+    assert (row["state"], row["attempts"], row["last_error"]) == ("dead", 1, why)
     await kernel.call("redeliver_callbacks", [taken["callback_id"]])
     kernel.wait(99)
     assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}

@@ -253,6 +253,8 @@ def sweep_callbacks(tx: Transaction, limit: int | None, older_seconds: float) ->
         raise Refusal("22023", f"older_seconds must be between 0 and 31622400, not {older_seconds}")
     late = due_callbacks(tx, limit, tx.now - interval(older_seconds))
     for row in late:
-        tx.set(row, state="dead", due_at=None, finished_at=tx.now,
-               last_error="no worker tried it in time: none had HELIOGRAPH_WEBHOOK_SECRETS")  # fmt: skip
+        before = "" if row["last_error"] is None else f"{row['last_error']}; "
+        again = "again " if row["attempts"] else ""
+        why = f"{before}not tried {again}in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS"
+        tx.set(row, state="dead", due_at=None, finished_at=tx.now, last_error=why)
     return {"given_up": [row["callback_id"] for row in late]}

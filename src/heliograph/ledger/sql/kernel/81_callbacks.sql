@@ -109,8 +109,9 @@ begin
     return coalesce(v_answers, '[]');
 end $$;
 
--- sweep_callbacks: callbacks that were due for p_older_seconds and that nobody tried, the longest first, are dead until somebody
---   redelivers them. Where no worker can sign, what they tell of could never be pruned. p_limit: at most so many; null for all.
+-- sweep_callbacks: callbacks that were due for p_older_seconds and that nobody tried, or tried again, in all that time, the
+--   longest first, are dead until somebody redelivers them; why the last try failed stays. Where no worker can sign, what they
+--   tell of could never be pruned. p_limit: at most so many; null for all.
 --   Answers {given_up: [callback_id]}.
 --   raises: see _enter; 22023 for a negative limit, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, skipping those that somebody holds
@@ -126,7 +127,9 @@ begin
     end if;
     v_late := heliograph._hold_due_callbacks(p_project, p_limit, p_now - make_interval(secs => p_older_seconds));
     update heliograph.callbacks c
-       set state = 'dead', due_at = null, finished_at = p_now, last_error = 'no worker tried it in time: none had HELIOGRAPH_WEBHOOK_SECRETS'
+       set state = 'dead', due_at = null, finished_at = p_now, last_error = coalesce(c.last_error || '; ', '') || case when c.attempts > 0 then
+               'not tried again in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS' else
+               'not tried in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS' end
      where c.project_id = p_project and c.callback_id = any (v_late);
     return jsonb_build_object('given_up', to_jsonb(v_late));
 end $$;
