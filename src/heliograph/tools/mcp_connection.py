@@ -154,7 +154,7 @@ class Connection:
             from mcp import Client, StdioServerParameters, stdio_client
             from mcp.client.streamable_http import streamable_http_client
 
-            from heliograph.tools.mcp_http import http_client
+            from heliograph.tools.mcp_http import ANSWER_BYTES_MAX, http_client
         except ImportError as error:
             raise SetupError(f"MCP server {self.label} needs the MCP SDK: pip install 'heliograph[mcp]'",
                              code="no_mcp_library") from error  # fmt: skip
@@ -166,7 +166,9 @@ class Connection:
             else:
                 url = await self._checked(self._url or "")
                 http = http_client(self._filled(self._headers), self._egress, self._resolve)
-                transport = streamable_http_client(url, http_client=await stack.enter_async_context(http))
+                transport = streamable_http_client(
+                    url, http_client=await stack.enter_async_context(http), max_sse_event_size=ANSWER_BYTES_MAX
+                )
             yield await stack.enter_async_context(Client(transport, cache=None, message_handler=self._hear))
 
     async def _checked(self, url: str) -> str:

@@ -1,0 +1,123 @@
+"""What a server over HTTP answers is read up to a bound, however it is sent: one that sends too much costs a call, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from heliograph import MCPServer, StepInDoubt
+from heliograph.policy.egress import EgressPolicy
+from heliograph.tools.mcp_http import ANSWER_BYTES_MAX, http_client
+
+pytestmark = [pytest.mark.proves("S7", "S11"), pytest.mark.timeout(60)]
+
+JSON, EVENTS = "content-type: application/json", "content-type: text/event-stream"
+MANY = b"x" * 65_536
+
+
+class Peer:
+    """An MCP server by hand, over a socket. `flood` is what it answers to a call of the tool `flood`: a head, then for ever."""
+
+    def __init__(self, head: str, body: Callable[[], bytes] = lambda: MANY):
+        self.head = head
+        self.body = body
+        self.port = 0
+        self.sent = 0
+        self.encodings: set[str] = set()
+        self.connections = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:-2])
+                self.encodings.add(fields["accept-encoding"])
+                body = await reader.readexactly(int(fields.get("content-length", 0)))
+                await self.answer(json.loads(body) if body else {}, writer)
+        writer.transport.abort()
+
+    async def answer(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        method, told = asked.get("method"), dict[str, Any]()
+        if asked.get("id") is None:
+            writer.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n" if method else NOT_HERE)
+            return
+        if method == "initialize":
+            version = asked["params"]["protocolVersion"]
+            told = {
+                "protocolVersion": version,
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "peer", "version": "1"},
+            }
+        elif method == "tools/list":
+            told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("flood", "echo")]}
+        elif method == "tools/call" and asked["params"]["name"] == "flood":
+            writer.write(f"HTTP/1.1 {self.head}\r\n\r\n".encode())
+            while True:
+                writer.write(part := self.body())
+                self.sent += len(part)
+                await writer.drain()
+        elif method == "tools/call":
+            told = {"content": [{"type": "text", "text": "echo"}]}
+        else:
+            writer.write(NOT_HERE)
+            return
+        answer = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}).encode()
+        writer.write(f"HTTP/1.1 200 OK\r\n{JSON}\r\ncontent-length: {len(answer)}\r\n\r\n".encode() + answer)
+
+
+NOT_HERE = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+
+
+@asynccontextmanager
+async def listening(peer: Peer) -> AsyncIterator[tuple[str, EgressPolicy]]:
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    peer.port = server.sockets[0].getsockname()[1]
+    origin = f"http://127.0.0.1:{peer.port}"
+    try:
+        yield f"{origin}/mcp", EgressPolicy(frozenset({origin}))
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (f"200 OK\r\n{JSON}", f"answered more than {ANSWER_BYTES_MAX} bytes"),
+        (f"200 OK\r\n{JSON}\r\ncontent-length: 1000000000", f"answered more than {ANSWER_BYTES_MAX} bytes"),
+        (f"400 Bad Request\r\n{JSON}", "error response"),
+        (f"200 OK\r\n{JSON}\r\ncontent-encoding: gzip", "in the encoding gzip, which was not asked for"),
+        (f"200 OK\r\n{EVENTS}\r\ncontent-encoding: br", "answered in the encoding br"),
+    ],
+    ids=["json", "announced", "an error", "gzip", "events"],
+)
+async def test_an_answer_without_an_end_is_read_to_the_bound_and_the_call_says_why_it_failed(
+    head: str, says: str
+) -> None:
+    peer = Peer(head, lambda: gzip.compress(MANY) if "gzip" in head else MANY)
+    async with listening(peer) as (url, egress), MCPServer(url=url).open_tools(egress) as tools:
+        flood, echo = tools
+        with pytest.raises(Exception, match=says) as told:
+            await flood()
+        assert isinstance(told.value, StepInDoubt) == (EVENTS in head)
+        assert peer.sent < 4 * ANSWER_BYTES_MAX  # what the sockets' buffers hold, on top
+        assert await echo() == "echo"
+        assert peer.encodings == {"identity"}
+
+
+async def test_what_is_read_of_a_body_ends_at_the_bound_whatever_its_status_says_it_is() -> None:
+    for head in (f"307 Temporary Redirect\r\nlocation: /mcp\r\n{EVENTS}", "500 Oh\r\ncontent-type: text/plain"):
+        peer = Peer(head)
+        async with listening(peer) as (url, egress), http_client({}, egress, here) as client:
+            with pytest.raises(Exception, match="answered more than"):
+                await client.post(url, json={"id": 1, "method": "tools/call", "params": {"name": "flood"}})
+
+
+async def here(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
