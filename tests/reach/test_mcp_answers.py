@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -19,12 +19,13 @@ pytestmark = [pytest.mark.proves("S7", "S11"), pytest.mark.timeout(60)]
 
 JSON, EVENTS = "content-type: application/json", "content-type: text/event-stream"
 MANY = b"x" * 65_536
+BOMB = gzip.compress(b"0" * 64 * 1024 * 1024)
 
 
 class Peer:
     """An MCP server by hand, over a socket. `flood` is what it answers to a call of the tool `flood`: a head, then for ever."""
 
-    def __init__(self, head: str, body: Callable[[], bytes] = lambda: MANY):
+    def __init__(self, head: str, body: bytes = MANY):
         self.head = head
         self.body = body
         self.port = 0
@@ -60,8 +61,8 @@ class Peer:
         elif method == "tools/call" and asked["params"]["name"] == "flood":
             writer.write(f"HTTP/1.1 {self.head}\r\n\r\n".encode())
             while True:
-                writer.write(part := self.body())
-                self.sent += len(part)
+                writer.write(self.body)
+                self.sent += len(self.body)
                 await writer.drain()
         elif method == "tools/call":
             told = {"content": [{"type": "text", "text": "echo"}]}
@@ -100,7 +101,7 @@ async def listening(peer: Peer) -> AsyncIterator[tuple[str, EgressPolicy]]:
 async def test_an_answer_without_an_end_is_read_to_the_bound_and_the_call_says_why_it_failed(
     head: str, says: str
 ) -> None:
-    peer = Peer(head, lambda: gzip.compress(MANY) if "gzip" in head else MANY)
+    peer = Peer(head, BOMB if "gzip" in head else MANY)
     async with listening(peer) as (url, egress), MCPServer(url=url).open_tools(egress) as tools:
         flood, echo = tools
         with pytest.raises(Exception, match=says) as told:

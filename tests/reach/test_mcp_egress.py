@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +77,39 @@ async def test_each_connection_goes_to_an_address_that_was_checked_whatever_the_
         with pytest.raises(httpx2.ConnectError, match="not on the public internet"):
             await client.get("https://rebind.example/mcp")
     assert reached == [(address, "rebind.example", "rebind.example") for address in ("93.184.215.14", "2606:2800::1")]
+
+
+async def test_an_address_that_swallows_everything_leaves_the_time_to_try_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("heliograph.tools.mcp_http.CONNECT_SECONDS_MAX", 0.2)
+
+    async def both(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    async with hooked() as hook:
+        origin = f"http://tools.example:{hook.port}"
+        with swallowing("127.0.0.2", hook.port):
+            async with http_client({}, EgressPolicy(frozenset({origin})), both) as client, asyncio.timeout(10):
+                assert (await client.post(f"{origin}/x", json={})).status_code == 204
+
+
+@contextmanager
+def swallowing(address: str, port: int) -> Iterator[None]:
+    """A socket that listens and takes nobody any more: who connects hears nothing."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind((address, port))
+        listener.listen(0)
+        for _ in range(100):
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(0.2)
+            try:
+                waiting.connect((address, port))
+            except TimeoutError:
+                yield
+                return
+        raise AssertionError("its backlog is never full")
 
 
 async def test_the_certificate_is_checked_against_the_name_that_was_asked_for(

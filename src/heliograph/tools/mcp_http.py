@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import httpx2
 from mcp.shared._httpx_utils import MCP_DEFAULT_SSE_READ_TIMEOUT, MCP_DEFAULT_TIMEOUT
 
-from heliograph.egress.post import Resolve
+from heliograph.egress.post import CONNECT_SECONDS_MAX, Resolve
 from heliograph.errors import shown
 from heliograph.policy.egress import EgressPolicy, EgressRefused
 
@@ -20,8 +20,8 @@ _EVENTS = "text/event-stream"
 def http_client(
     headers: Mapping[str, str], policy: EgressPolicy, resolve: Resolve
 ) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
-    """A client with the timeouts of the SDK's own. No proxy of the environment: it would look the name up once more."""
-    timeout = httpx2.Timeout(MCP_DEFAULT_TIMEOUT, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
+    """A client with the timeouts of the SDK's own, but for connecting: it tries several addresses in that time. No proxy of the environment: it would look the name up once more."""
+    timeout = httpx2.Timeout(MCP_DEFAULT_TIMEOUT, connect=CONNECT_SECONDS_MAX, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
     return httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=_Checked(policy, resolve))
 
 
