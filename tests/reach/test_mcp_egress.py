@@ -33,9 +33,10 @@ def connection(url: str, resolve: Any, egress: EgressPolicy | None = None) -> Co
 async def test_an_address_of_the_inside_is_not_even_connected_to_and_the_error_names_the_setting() -> None:
     async with hooked() as inside:
         for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
-            with pytest.raises(EgressRefused, match="can allow an origin by HELIOGRAPH_MCP_ALLOW"):
+            with pytest.raises(EgressRefused, match="can allow an origin by HELIOGRAPH_MCP_ALLOW") as refused:
                 async with MCPServer(url=f"http://{host}:{inside.port}/mcp").open_tools():
                     pass
+            assert refused.value.code == "egress_refused"
         assert inside.connections == 0
 
 
@@ -149,7 +150,10 @@ async def test_whoever_runs_the_workers_allows_an_origin_for_the_agents_of_all_p
     await http.start()
     origin = http.url.removesuffix("/mcp")
     assert await told(database_url, http.url, mcp_allow=origin) == ("success", [{"result": 3}])
-    assert await told(database_url, http.url, egress_allow=origin) == ("failed", [])  # where callbacks may go
+    assert await told(database_url, http.url, egress_allow=origin) == (
+        "failed",
+        ["ACTION_FAILED"],
+    )  # where callbacks may go
 
 
 async def test_an_entry_for_one_project_is_refused_at_the_start_for_all_share_a_server(database_url: str) -> None:
@@ -158,7 +162,7 @@ async def test_an_entry_for_one_project_is_refused_at_the_start_for_all_share_a_
 
 
 async def told(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any]]:
-    """The outcome, and what the tool answered to an agent of a runtime with these settings."""
+    """The outcome, and what the tool answered to an agent of a runtime with these settings, else the codes of its errors."""
     model = Model([ToolCall("x1", "add", {"a": 1, "b": 2})], "done")
     app = Heliograph("asks")
     app.prompt_agent(
@@ -166,4 +170,7 @@ async def told(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any
     )
     async with open_runtime(Settings(database_url=database_url, **allow)) as runtime:
         result = await runtime.run(app.workflow)
-    return result.outcome, results(model.last) if model.asked else []
+    if model.asked:
+        return result.outcome, results(model.last)
+    payloads: list[Any] = [signal.payload for signal in result.signals]
+    return result.outcome, [told["error"]["code"] for told in payloads if isinstance(told, dict) and told.get("error")]
