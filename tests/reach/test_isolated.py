@@ -201,3 +201,26 @@ async def test_where_there_is_no_jail_nothing_is_run(monkeypatch: pytest.MonkeyP
     with pytest.raises(SetupError) as refused:
         await run("print('ran')")
     assert refused.value.code == "no_sandbox"
+
+
+async def test_a_process_that_said_nothing_is_waited_for_by_nobody_whoever_else_holds_its_pipe(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A fork of the worker in the middle of a start has the pipe open, and may live for ever."""
+    silent, pipe = tmp_path / "jail.py", os.pipe
+    silent.write_text("raise SystemExit(1)")
+    monkeypatch.setattr(jail, "__file__", str(silent))
+    held: list[int] = []
+
+    def shared() -> tuple[int, int]:
+        monkeypatch.setattr(os, "pipe", pipe)  # those that follow are for the start itself
+        heard, tells = pipe()
+        held.append(os.dup(tells))
+        return heard, tells
+
+    monkeypatch.setattr(os, "pipe", shared)
+    try:
+        with pytest.raises(SetupError, match="nothing was run"):
+            await run("print('ran')")
+    finally:
+        os.close(held[0])

@@ -151,6 +151,7 @@ async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, 
 async def _run(told: Mapping[str, Any], most: int) -> tuple[Ran, bytes]:
     """What came of the process, and what it said about its jail: nothing that runs in it can say that."""
     heard, pipe = os.pipe()
+    os.set_blocking(heard, False)
     try:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -167,9 +168,17 @@ async def _run(told: Mapping[str, Any], most: int) -> tuple[Ran, bytes]:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-        return Ran(code, out, err), os.read(heard, _ERROR_MAX)  # it has ended, so this waits for nobody
+        return Ran(code, out, err), _said(heard)
     finally:
         os.close(heard)
+
+
+def _said(heard: int) -> bytes:
+    """What is in the pipe when the process has ended. Nothing ends it where somebody else holds the other end: another fork."""
+    try:
+        return os.read(heard, _ERROR_MAX)
+    except BlockingIOError:
+        return b""
 
 
 async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -> tuple[str, str]:
