@@ -17,6 +17,7 @@ from heliograph.config import Settings
 from heliograph.ledger.install import install
 from heliograph.runtime import open_runtime
 from tests.journeys.chaos import logs, mutants
+from tests.journeys.chaos.calm import stop_in_calm
 from tests.journeys.chaos.checks import Evidence, judge
 from tests.journeys.chaos.client import ACKNOWLEDGED, ENOUGH
 from tests.journeys.chaos.cluster import PostgresServer
@@ -70,6 +71,7 @@ async def run_chaos(folder: Path, options: Options, mutant: mutants.Mutant | Non
         report.seconds = round(time.monotonic() - began, 1)
         if mutant is not None and report.violations:
             return report  # it is seen: what else it did is nobody's question
+        report.verdicts.append(await stop_in_calm(site))
         await _settle(site)
         try:
             await _examine(site, report)

@@ -10,6 +10,7 @@ flood:   wakes one agent more often than so many may wait for it
 hoarder: opens more calls, and so writes more cards, than a turn may have
 purse:   wants more calls of tools than its budget has: two are commands, one is cut short in its child waster, and the
          spenders are after what is left, all at once
+hasty:   asks three at once, and is done with all of them when one fails: failer does, and lingerer would take long
 teller:  says several things, each of which wakes clerk: so clerk has a queue, and an order
 babbler: says something all the time, and so is cut short in the middle of it
 early:   has the result of a call reported before it makes the call
@@ -35,6 +36,7 @@ LIMITS: Mapping[str, int] = {"depth_max": 3, "defers_max": 3, "queue_max": 20, "
 ORACLE, NOBODY = "oracle", "nobody"  # a tool that answers before it is asked, and one that never does
 BLOCKED_SECONDS = 1.8 * LEASE_SECONDS  # by then somebody else has the turn
 SOON_SECONDS = 2.0  # how long those wait that must not come to wait at all
+LONG_SECONDS = 12.0  # longer than it takes somebody else to fail, whatever happens meanwhile
 OFTEN = 200
 PURSE = 4  # calls of tools, of purse and all that it delegates to
 # by agent: how its turns may end
@@ -54,6 +56,9 @@ ENDINGS: Mapping[str, frozenset[str]] = {
     "purse": frozenset({"success"}),
     "waster": frozenset({"failed", "timeout"}),
     "spender": frozenset({"success", "failed"}),  # whoever was quicker
+    "hasty": frozenset({"success"}),
+    "failer": frozenset({"failed"}),
+    "lingerer": frozenset({"canceled"}),
     "teller": frozenset({"success"}),
     "clerk": frozenset({"success"}),
     "babbler": frozenset({"success"}),
@@ -173,6 +178,23 @@ async def spend(ctx: Context, seconds: float) -> None:
 
 
 # ── Those who must come in order, once, or in time ──
+
+
+@app.agent(activate_on=["workflow:start"], max_attempts=100)
+async def hasty(ctx: Context) -> None:
+    asked = [Delegation("failer"), *[Delegation("lingerer")] * 2]
+    results = await ctx.delegates(asked, fail_fast=True)
+    assert [result.status for result in results] == ["failed", "canceled", "canceled"]
+
+
+@app.agent(on_request=True, max_attempts=100)
+def failer(_ctx: Context) -> None:
+    raise HeliographError("as it must", code="GIVEN_UP")
+
+
+@app.agent(on_request=True, max_attempts=100)
+async def lingerer(ctx: Context) -> None:
+    await ctx.pause(LONG_SECONDS)
 
 
 @app.agent(activate_on=["workflow:start"], max_attempts=100)
