@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 _START_SECONDS = 15.0
+_PORTS_FIRST, _PORTS_EACH, _PROCESSES = 12_000, 100, 200  # below 32768, from where the system gives them out
+_given: set[int] = set()
 
 
 class NatsServer:
@@ -51,12 +53,16 @@ class NatsServer:
 
 
 def _free_port() -> int:
-    """One that nobody else takes while the server is down: not of the range that the system gives out, and by process."""
-    for port in range(15_000 + os.getpid() % 10_000, 30_000):
+    """One that nobody else takes while the server is down: not of the range that the system gives out, of a range that is this
+    process's own (neighbours in pid are what runs beside it), and given once."""
+    first = _PORTS_FIRST + os.getpid() % _PROCESSES * _PORTS_EACH
+    for port in range(first, first + _PORTS_EACH):
         with socket.socket() as free:
             try:
                 free.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
-    raise AssertionError("no free port from 15000 to 30000")
+            if port not in _given:
+                _given.add(port)
+                return port
+    raise AssertionError(f"no free port from {first} to {first + _PORTS_EACH}")

@@ -16,6 +16,7 @@ import pytest
 from heliograph.config import Settings
 from heliograph.doorbell.nats import NatsDoorbell, key_of, safe_subject, subject_of
 from heliograph.errors import SetupError
+from heliograph.records import Event
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.testing.conformance import DoorbellConformance, Heard, eventually
 from heliograph.worker import loop
@@ -60,6 +61,24 @@ class TestNatsDoorbell(DoorbellConformance):
         await outsider.flush()
         self.here.tell("evt.agent.run_1/a.step", {"n": 1})
         assert await heard.get() == "evt.agent.run_1%2Fa.step"
+
+    @pytest.mark.proves("G-61")
+    async def test_an_event_is_not_taken_for_published_because_another_connection_was_made_meanwhile(
+        self, ground: NatsGround, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert isinstance(self.here, NatsDoorbell)
+        here = self.here
+        client = here._client
+
+        async def break_and_return(_seconds: float) -> None:
+            """As a flush does whose connection breaks, here with all the time for the next one."""
+            await ground.cut()
+            await ground.mend()
+            await eventually(lambda: here._client is not client and here.is_up)
+
+        monkeypatch.setattr(client, "flush", break_and_return)
+        with pytest.raises(OSError, match="broke while it published"):
+            await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
 
 
 @pytest.mark.proves("L0-71")

@@ -74,7 +74,10 @@ class NatsDoorbell(Bell):
             await client.flush(_TIMEOUT_SECONDS)
         except (NatsError, TimeoutError) as error:
             raise ConnectionError(f"NATS did not confirm: {error}") from error
-        self._connected()  # a flush on a connection that just broke returns in silence
+        if (
+            not client.is_connected
+        ):  # a flush on a connection that just broke returns in silence, and may find another one made
+            raise ConnectionError("the doorbell's connection to NATS broke while it published")
 
     async def _connect(self) -> None:
         # a client of its own for each connection: Bell makes lost ones again, as it does on every wire
