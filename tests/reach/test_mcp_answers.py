@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import MCPServer, StepInDoubt
+from heliograph import MCPServer, StepInDoubt, ToolFailed
 from heliograph.policy.egress import EgressPolicy
+from heliograph.tools.mcp_connection import Connection
 from heliograph.tools.mcp_http import ANSWER_BYTES_MAX, http_client
 
 pytestmark = [pytest.mark.proves("S7", "S11"), pytest.mark.timeout(60)]
@@ -29,7 +30,7 @@ class Peer:
         self.head = head
         self.body = body
         self.port = 0
-        self.sent = 0
+        self.sent = self.floods = 0
         self.encodings: set[str] = set()
         self.connections = 0
 
@@ -59,6 +60,7 @@ class Peer:
         elif method == "tools/list":
             told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("flood", "echo")]}
         elif method == "tools/call" and asked["params"]["name"] == "flood":
+            self.floods += 1
             writer.write(f"HTTP/1.1 {self.head}\r\n\r\n".encode())
             while True:
                 writer.write(self.body)
@@ -106,10 +108,31 @@ async def test_an_answer_without_an_end_is_read_to_the_bound_and_the_call_says_w
         flood, echo = tools
         with pytest.raises(Exception, match=says) as told:
             await flood()
-        assert isinstance(told.value, StepInDoubt) == (EVENTS in head)
+        assert isinstance(told.value, StepInDoubt) == (
+            "200 OK" in head
+        )  # it was done, and nobody knows with what result
         assert peer.sent < 4 * ANSWER_BYTES_MAX  # what the sockets' buffers hold, on top
         assert await echo() == "echo"
         assert peer.encodings == {"identity"}
+
+
+@pytest.mark.parametrize(
+    "head", [f"200 OK\r\n{JSON}", f"200 OK\r\n{EVENTS}\r\ncontent-encoding: br"], ids=["json", "events"]
+)
+async def test_an_answer_that_cannot_be_read_breaks_off_no_other_call_and_what_may_be_repeated_is_not(
+    head: str,
+) -> None:
+    peer = Peer(head)
+    async with listening(peer) as (url, egress):
+        connection = Connection("peer", None, url, {}, {}, None, 10.0, egress=egress)
+        await connection.offered()
+        before = connection._link
+        with pytest.raises(ToolFailed, match="cannot be read"):
+            await connection.call("flood", {}, may_repeat=True)
+        assert peer.floods == 1
+        assert await connection.call("echo", {}, may_repeat=False) == "echo"
+        assert connection._link is before
+        await connection.close()
 
 
 async def test_what_is_read_of_a_body_ends_at_the_bound_whatever_its_status_says_it_is() -> None:

@@ -34,6 +34,7 @@ _PAGES_MAX = 100
 _LIST_CHANGED = "notifications/tools/list_changed"
 _CLOSED = -32000  # JSON-RPC code of the SDK for a connection that ended, and of servers for whatever they like
 _STREAM_LOST = "SSE stream "  # how the SDK begins what it says of an answer over HTTP that can never come
+_UNREAD = {-32700: "Failed to parse ", _CLOSED: "SSE stream failed"}  # and of one that came and that it could not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,16 @@ class Connection:
         """The result of one call as JSON.
 
         Raises ToolFailed with what the server says; HarnessError (MCP_UNAVAILABLE) when it could not be asked; StepInDoubt
-        when the connection broke in the middle of what may not be repeated. What may is made once more.
+        when the connection broke in the middle of what may not be repeated, or its answer cannot be read. What may be
+        repeated is made once more where the connection broke.
         """
         for is_last in (False, True):
             link = await self._opened()
             try:
                 answer = await link.during(link.client.call_tool(tool, arguments))
+            except _Unread as unread:  # the server has done what it was asked; the others on this connection go on
+                why = f"what MCP server {self.label} answered to {tool} cannot be read: {unread}"
+                raise (ToolFailed(why, tool=tool) if may_repeat else StepInDoubt(why, step=tool)) from unread
             except _Lost as lost:
                 link.leave()
                 if not may_repeat:
@@ -194,6 +199,10 @@ class _Lost(Exception):
     """The connection ended before the answer came."""
 
 
+class _Unread(Exception):
+    """There was an answer, which nobody knows."""
+
+
 class _Link:
     """One connected client, held by its own task."""
 
@@ -222,7 +231,7 @@ class _Link:
             raise
 
     async def during(self, work: Any) -> Any:
-        """What `work` answers. Raises _Lost as soon as the connection is, whatever `work` is doing then."""
+        """What `work` answers. Raises _Lost as soon as the connection is, whatever `work` is doing then; _Unread."""
         assert self._task is not None
         asking = asyncio.ensure_future(work)
         try:
@@ -231,6 +240,10 @@ class _Link:
                 raise _Lost("the connection ended")
             return asking.result()
         except Exception as error:
+            if _is_unread(error):
+                raise _Unread(
+                    shown(str(error).partition(": ")[2], 500)
+                ) from error  # without what the SDK puts before it
             if self._is_loss(error):
                 raise _Lost(_reason(error)) from error
             raise
@@ -268,6 +281,12 @@ class _Link:
             else:
                 self._ready.set_exception(error)
                 self._ready.exception()  # seen, also when nobody waits for it any more
+
+
+def _is_unread(error: BaseException) -> bool:
+    from mcp import MCPError
+
+    return isinstance(error, MCPError) and error.code in _UNREAD and str(error).startswith(_UNREAD[error.code])
 
 
 def _is_a_task(tool: Any) -> bool:
