@@ -85,3 +85,24 @@ async def test_a_box_that_somebody_names_meanwhile_is_handed_on_where_the_model_
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
     assert results(model.last) == [TOLD, "seen", None]
     assert happened == ["read"]
+
+
+async def test_a_box_that_somebody_names_while_its_owner_goes_on_is_not_handed_on_either(rig: Rig) -> None:
+    box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
+    asks, happened, runs = call("delegate_to_clerk", {"task": "read", "context": "draft"}), list[Any](), list[Any]()
+    model = Model([asks], [call("look"), call("look")], "done")
+
+    def contexts(_: Context) -> dict[str, str]:
+        runs.append(None)
+        return {} if len(runs) == 1 else {"draft": box}
+
+    app = version(model, happened, contexts=contexts, budget={"tool_calls": 1})
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        [command] = await rig.taken("look")  # the budget refuses the other one, and so the agent runs once more
+        assert len(runs) == 2
+        await command.report(result="seen")
+        ended = await rig.ended(run_id)
+    assert one(ended, "workflow:end")["state"]["out"] == "done"
+    assert happened == []
+    assert "delegation" not in names(ended)

@@ -62,7 +62,7 @@ class Carrier:
         self._tools: dict[str, BoundTool] = {}
         self._builtin: dict[str, ToolSpec] = {}
         self._results: dict[str, Json] = {}
-        self._last_question = last_question(held.claimed.waits)
+        self._last_question = max(last_question(held.claimed.waits), *held.carried, 0)
         self.trust = Trust(held)
 
     async def open(self) -> None:
@@ -100,6 +100,7 @@ class Carrier:
         if len(calls) > _CALLS_MAX:
             why = f"these are {len(calls)} calls in one answer, and at most {_CALLS_MAX} are made: none was; call fewer"
             return {n: failed(call, why) for n, call in enumerate(calls)}
+        self._held.carried.add(step)
         answers = await self._carried(step, calls)
         self.trust.hear(calls, answers)
         for n, call in enumerate(calls):

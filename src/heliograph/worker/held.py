@@ -20,6 +20,7 @@ class Held:
 
     not_made: the calls that were recorded as not made since `claimed.waits` was read; the kernel has no intent of them, so
     a run of the agent that did not find them here would record them again.
+    carried: the steps whose calls this owner has carried out: what was refused of an earlier one was told to the model.
     """
 
     claimed: Claimed
@@ -29,6 +30,7 @@ class Held:
     kit: Kit
     halt: Halt
     not_made: list[Wait] = field(default_factory=list)
+    carried: set[int] = field(default_factory=set)
 
     @property
     def waits(self) -> Sequence[Wait]:
