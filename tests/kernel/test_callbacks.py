@@ -181,6 +181,18 @@ async def test_what_waits_for_its_next_try_is_not_given_up_and_what_is_sent_agai
     assert [again["attempt"] for again in await due(kernel)] == [1]
 
 
+async def test_nobody_gives_up_what_waits_while_somebody_tries_another_one(kernel: Kernel) -> None:
+    await asked(kernel)
+    await kernel.enqueue("run_a", "writer", "turn_b", callback_url=URL)
+    for turn in ("turn_a", "turn_b"):
+        await kernel.stop(turn)
+    kernel.wait(1000)
+    [taken] = await kernel.call("take_callbacks", 1, 60.0)
+    assert await kernel.call("sweep_callbacks", 10, 100.0) == {"given_up": []}
+    await record(kernel, taken, "delivered")
+    assert len((await kernel.call("sweep_callbacks", 10, 100.0))["given_up"]) == 1
+
+
 @pytest.mark.parametrize(("limit", "older"), [(-1, 0.0), (1, -1.0), (1, None), (1, 4e7)])
 async def test_a_sweep_of_callbacks_with_no_number_of_its_kind_is_refused(
     kernel: Kernel, limit: int, older: float | None

@@ -36,7 +36,7 @@ LIMITS: Mapping[str, int] = {"depth_max": 3, "defers_max": 3, "queue_max": 20, "
 ORACLE, NOBODY = "oracle", "nobody"  # a tool that answers before it is asked, and one that never does
 BLOCKED_SECONDS = 1.8 * LEASE_SECONDS  # by then somebody else has the turn
 SOON_SECONDS = 2.0  # how long those wait that must not come to wait at all
-LONG_SECONDS = 12.0  # longer than it takes somebody else to fail, whatever happens meanwhile
+LONG_SECONDS = 300.0  # longer than it takes somebody else to fail, whatever happens meanwhile
 OFTEN = 200
 PURSE = 4  # calls of tools, of purse and all that it delegates to
 # by agent: how its turns may end

@@ -111,7 +111,8 @@ end $$;
 
 -- sweep_callbacks: callbacks that were due for p_older_seconds and that nobody tried, or tried again, in all that time, the
 --   longest first, are dead until somebody redelivers them; why the last try failed stays. Where no worker can sign, what they
---   tell of could never be pruned. p_limit: at most so many; null for all.
+--   tell of could never be pruned. None is given up while somebody tries any of the project: what was taken, or is to be tried
+--   again, is due later. p_limit: at most so many; null for all.
 --   Answers {given_up: [callback_id]}.
 --   raises: see _enter; 22023 for a negative limit, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, skipping those that somebody holds
@@ -124,6 +125,9 @@ begin
     perform heliograph._check_sweep(p_limit);
     if not coalesce(p_older_seconds between 0 and 31622400, false) then
         raise exception using errcode = '22023', message = format('older_seconds must be between 0 and 31622400, not %s', p_older_seconds);
+    end if;
+    if exists (select from heliograph.callbacks c where c.project_id = p_project and c.state = 'due' and c.due_at > p_now) then
+        return '{"given_up": []}';
     end if;
     v_late := heliograph._hold_due_callbacks(p_project, p_limit, p_now - make_interval(secs => p_older_seconds));
     update heliograph.callbacks c
