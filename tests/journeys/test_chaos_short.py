@@ -11,7 +11,7 @@ from tests.journeys.chaos.run import run_chaos
 
 # A few of each cheap fault; a full disk needs root, and a connection that vanishes is missed only after half a minute.
 SHORT = Options(
-    runs=200, seed=7, workers=3, clients=1, lease_seconds=0.8, open_max=8, chaos_seconds=9, limit_seconds=60,
+    runs=200, seed=7, workers=3, clients=1, lease_seconds=0.8, open_max=8, chaos_seconds=9, limit_seconds=110,
     kill_worker_every=1, kill_client_every=2.5, freeze_every=1.5, cut_every=2.5, hole_every=4, vanish_every=0,
     delay_every=5, pg_stop_every=3, disk_full_every=0, slow_fsync_every=6, nats_down_every=4,
 )  # fmt: skip
@@ -22,7 +22,7 @@ LEAST = {"kill_worker": 6, "kill_client": 1, "freeze": 3, "cut": 2, "hole": 1, "
     "K1", "K6", "K7", "K12", "K14", "K19", "K20", "K24", "K25", "K26", "L0-01", "L0-06", "L0-07", "L0-34"
 )
 @pytest.mark.proves("L0-64", "L0-111", "L0-112", "G-60", "G-61", "G-74", "S11")
-@pytest.mark.timeout(110)
+@pytest.mark.timeout(240)
 async def test_processes_that_are_killed_frozen_cut_off_and_misled_lose_nothing_and_do_nothing_twice(
     tmp_path: Path,
 ) -> None:
