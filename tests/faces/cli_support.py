@@ -20,6 +20,7 @@ SECONDS = 30
 # there. critic: a plain function that hears of the draft.
 PRESS = """
 import asyncio
+import sys
 from pathlib import Path
 from heliograph import Heliograph
 
@@ -42,7 +43,7 @@ async def writer(c):
 
 @app.agent(activate_on=["draft:ready"], updates="verdict")
 def critic(c):
-    print("the critic prints this")
+    sys.stdout.write("the critic prints this\\n")  # print() writes its end by itself, and a signal may come between
     return f"good: {c.document['draft']}"
 """
 

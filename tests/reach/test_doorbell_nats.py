@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from heliograph.config import Settings
-from heliograph.doorbell.nats import NatsDoorbell, key_of, safe_subject, subject_of
+from heliograph.doorbell.nats import NatsDoorbell, flushed, key_of, safe_subject, subject_of
 from heliograph.errors import SetupError
 from heliograph.records import Event
 from heliograph.runtime import Runtime, open_runtime
@@ -34,7 +34,7 @@ class TestNatsDoorbell(DoorbellConformance):
 
         outsider = await ground.connect()
         await outsider.subscribe(EVERYTHING, cb=heard)
-        await outsider.flush()
+        await flushed(outsider)
         self.here.ring(["work:newsroom", "log:run_1"], ["run_1/critic"])
         found = [await messages.get(), await messages.get()]
         assert sorted((each.subject, each.data, each.headers) for each in found) == [
@@ -58,7 +58,7 @@ class TestNatsDoorbell(DoorbellConformance):
 
         outsider = await ground.connect()
         await outsider.subscribe("evt.>", cb=hear)
-        await outsider.flush()
+        await flushed(outsider)
         self.here.tell("evt.agent.run_1/a.step", {"n": 1})
         assert await heard.get() == "evt.agent.run_1%2Fa.step"
 
@@ -140,7 +140,7 @@ async def test_a_wakeup_tells_which_agents_have_work(database_url: str, server: 
 
     watcher = await ground.connect()
     await watcher.subscribe("cmd.agent.bells.wakeup", cb=heard)
-    await watcher.flush()
+    await flushed(watcher)
     async with opened(database_url, server.url) as runtime:
         result = await runtime.run(two_steps().workflow, {}, run_id="told")
         assert result.outcome == "success"
@@ -221,7 +221,7 @@ async def test_forged_bells_make_a_worker_look_and_change_nothing(
             await forger.publish("cmd.agent.bells.wakeup", b'{"agent_ids": ["run_x/first", 7], "inbox_id": 1}')
             await forger.publish("cmd.agent.bells.wakeup", b'{"agent_ids": \xff')
             await forger.publish("heliograph.bell.owed.bells", b"x")
-        await forger.flush()
+        await flushed(forger)
         assert await everything(runtime) == before
         await finishes(runtime, app)
         worker.stop()

@@ -11,7 +11,7 @@ import pytest
 from heliograph import Client as HeliographClient
 from heliograph import Context, Heliograph
 from heliograph.config import Settings
-from heliograph.doorbell.nats import safe_subject
+from heliograph.doorbell.nats import flushed, safe_subject
 from heliograph.runtime import open_runtime
 from heliograph.testing.conformance import OnWire
 from tests.reach.nats_ground import NatsGround, finishes, opened, two_steps
@@ -54,7 +54,7 @@ async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_u
 
     tool = await ground.connect()
     await tool.subscribe("cmd.tool.*", cb=heard)
-    await tool.flush()
+    await flushed(tool)
     app = Heliograph("asks")
     arguments = {"text": "x" * 20_000}  # more than a NOTIFY takes
 
@@ -95,7 +95,7 @@ async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
 
     watcher = await ground.connect()
     await watcher.subscribe("evt.agent.*.step", cb=hear)
-    await watcher.flush()
+    await flushed(watcher)
     app = Heliograph("steps")
 
     @app.agent(activate_on=["workflow:start"], updates="seen")
@@ -127,7 +127,7 @@ async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_co
 
     tool = await ground.connect()
     await tool.subscribe("cmd.tool.*", cb=heard)
-    await tool.flush()
+    await flushed(tool)
     events = await ground.listen()
     app = Heliograph("mixed")
 

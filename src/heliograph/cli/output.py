@@ -35,7 +35,8 @@ def line(text: str = "", file: TextIO | None = None) -> None:
     """Print one line, at once: whoever follows through a pipe sees it now. Raises OutputClosed, OutputFailed."""
     file = file or sys.stdout
     with _writing(file):
-        print(text, file=file, flush=True)
+        file.write(f"{text}\n")  # by one write: what agents print meanwhile cannot come into the middle of it
+        file.flush()
 
 
 def note(text: str) -> None:

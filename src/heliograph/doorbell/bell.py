@@ -1,4 +1,4 @@
-"""What every bell does: gather rings for a millisecond and send them, make a lost connection again, promise nothing.
+"""What every bell does: send rings at once and gather those of the next millisecond, make lost connections again.
 
 A bell is never needed, only fast: whoever misses a ring finds its work by the
 sweep and the poll bound. So opening never fails, a ring while the connection is
@@ -19,7 +19,7 @@ from heliograph.records import Event
 
 log = logging.getLogger("heliograph.doorbell")
 
-_DEBOUNCE_SECONDS = 0.001
+_QUIET_SECONDS = 0.001  # after each sending: what is rung meanwhile goes together
 _RECONNECT_SECONDS = 0.5
 _AGENTS_MAX = 100  # named in one ring: a hint is short, or none
 
@@ -58,7 +58,9 @@ class Bell(ABC):
         await self._disconnect()
 
     def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
-        """Send soon; equal keys within a millisecond are one ring. Never before the commit that it tells of.
+        """Send at once, or with all that is rung within a millisecond of the last sending.
+
+        Never before the commit that it tells of.
 
         agents: who has work now, as a hint for those who watch; a bell may leave them out, and none reads them (S6).
         """
@@ -90,7 +92,6 @@ class Bell(ABC):
     async def _send_loop(self) -> None:
         while True:
             await self._wake.wait()
-            await asyncio.sleep(_DEBOUNCE_SECONDS)
             self._wake.clear()
             keys, self._due = sorted(self._due), set()
             agents, self._agents = sorted(self._agents), set()
@@ -98,6 +99,7 @@ class Bell(ABC):
                 await self._send(keys, agents)
             except OSError as error:
                 log.info("%d rings were lost: %s", len(keys), error)
+            await asyncio.sleep(_QUIET_SECONDS)
 
     async def _keep_loop(self) -> None:
         while True:

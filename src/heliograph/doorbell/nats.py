@@ -12,12 +12,13 @@ percent-encoded: agent `run_7f/critic` publishes on `evt.agent.run_7f%2Fcritic.t
 every agent, and nothing in a name can become a wildcard or a second token.
 
 No JetStream: its acknowledgements can be lost by a crash, and nothing here needs them. An event is on the wire once the
-server has answered a ping that was sent after it; a stream over `evt.>` that the operator makes removes second copies
-by the header.
+server has answered a ping that was sent after it (`flushed`); a stream over `evt.>` that the operator makes removes
+second copies by the header.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -56,6 +57,7 @@ class NatsDoorbell(Bell):
         super().__init__(on_ring)
         self._urls = [part.strip() for part in url.split(",")]
         self._client: Any = None
+        self._leaving: set[asyncio.Task[None]] = set()
         self._told: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_TOLD_MAX)
         if not all(_is_url(part) for part in self._urls):
             raise SetupError("HELIOGRAPH_NATS_URL cannot be read; it looks like nats://user:password@host:4222",
@@ -66,18 +68,30 @@ class NatsDoorbell(Bell):
         return self._client is not None and self._client.is_connected
 
     async def publish(self, events: Sequence[Event]) -> None:
-        client = self._connected()
+        client, is_confirmed = self._connected(), False
         try:
             for event in events:
                 body = msgspec.json.encode(event.body)
                 await client.publish(safe_subject(event.subject), body, headers={"Nats-Msg-Id": event.key})
-            await client.flush(_TIMEOUT_SECONDS)
+            await flushed(client)
+            is_confirmed = client.is_connected  # a flush whose connection breaks returns in silence
         except (NatsError, TimeoutError) as error:
             raise ConnectionError(f"NATS did not confirm: {error}") from error
-        if (
-            not client.is_connected
-        ):  # a flush on a connection that just broke returns in silence, and may find another one made
+        finally:
+            if not is_confirmed:
+                self._leave(client)
+        if not is_confirmed:
             raise ConnectionError("the doorbell's connection to NATS broke while it published")
+
+    def _leave(self, client: Any) -> None:
+        """Use it no more: the answer to a ping that nobody waits for any longer ends a client's reading, and each later
+        flush of it returns without having asked the server.
+        """
+        if self._client is client:
+            self._client = None
+        closing = asyncio.create_task(client.close(), name="doorbell leaves a connection")
+        self._leaving.add(closing)
+        closing.add_done_callback(self._leaving.discard)
 
     async def _connect(self) -> None:
         # a client of its own for each connection: Bell makes lost ones again, as it does on every wire
@@ -90,7 +104,7 @@ class NatsDoorbell(Bell):
             )  # fmt: skip
             for pattern in (_WAKEUP.format("*"), _BELL.format("*", "*")):
                 await client.subscribe(pattern, cb=self._heard)
-            await client.flush(_TIMEOUT_SECONDS)
+            await flushed(client)
         except (NatsError, OSError) as error:
             await client.close()
             raise ConnectionError(f"the doorbell cannot reach NATS at {self._where()}: {error}") from error
@@ -99,6 +113,7 @@ class NatsDoorbell(Bell):
     async def _disconnect(self) -> None:
         if self._client is not None:
             await self._client.close()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
 
     def tell(self, subject: str, body: dict[str, Any]) -> None:
         self._told.append((subject, body))
@@ -129,6 +144,16 @@ class NatsDoorbell(Bell):
 
     def _where(self) -> str:
         return ", ".join(urlsplit(url).hostname or "?" for url in self._urls)  # never the password
+
+
+async def flushed(client: Any) -> None:
+    """Until the server has read all that was published and subscribed before. Raises NatsError and TimeoutError.
+
+    Twice, since nats-py writes a ping at once and what was published a moment later, from a task of its own: the first
+    answer says only that this task has had its turn, and the second one that the server has read what it wrote.
+    """
+    for _ in range(2):
+        await client.flush(_TIMEOUT_SECONDS)
 
 
 def subject_of(key: str) -> str:

@@ -17,6 +17,7 @@ import asyncpg
 import nats.errors
 from nats.aio.client import Client
 
+from heliograph.doorbell.nats import flushed
 from heliograph.doorbell.postgres import EVENTS_CHANNEL
 from tests.journeys.chaos.away import AWAY
 
@@ -130,7 +131,7 @@ class NatsListener(Listener):
             disconnected_cb=on_lost, error_cb=_ignore,
         )  # fmt: skip
         await self._client.subscribe(SUBJECTS, cb=self._hear)
-        await self._client.flush(2)
+        await flushed(self._client)
 
     async def _hear(self, message: Any) -> None:
         self.heard.update([message.headers["Nats-Msg-Id"]])
