@@ -60,7 +60,7 @@ def test_a_run_that_fails_ends_with_1_and_shows_the_cause_without_a_traceback(sh
     assert done.returncode == 1
     assert "ACTION_FAILED: ValueError: no ink" in done.stdout
     assert "outcome  failed" in done.stdout
-    assert "(press.py:19)" in done.stderr
+    assert "(press.py:20)" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 
