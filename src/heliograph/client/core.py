@@ -156,7 +156,9 @@ class Client(ClientPeople):
         ])  # fmt: skip
         if answer["outcome"] == "unknown_turn":
             raise unknown_turn(turn_id, self._name)
-        await self._open.ledger.sweep("stops")  # its children, which are stopped in transactions of their own
+        if answer["outcome"] != "already_done":
+            turn = await self._open.reader.turn(turn_id)
+            await self._carry_out_stops(turn.run_id)  # of its children, which are stopped in transactions of their own
         return StopResult(answer["outcome"], answer.get("turn_outcome"))
 
     async def stop_run(
@@ -174,8 +176,15 @@ class Client(ClientPeople):
         if answer["outcome"] == "unknown_run":
             raise NotFound(f"no run {shown(run_id)} in project {self._name}; helio runs shows the newest",
                            code="unknown_run")  # fmt: skip
-        await self._open.ledger.sweep("stops")
+        if answer["outcome"] != "already_done":
+            await self._carry_out_stops(run_id)
         return StopResult(answer["outcome"], answer.get("run_outcome"))
+
+    async def _carry_out_stops(self, run_id: str) -> None:
+        """Deliver those that wait in the outbox, and ring for what follows: further stops, and what the run owes (K25)."""
+        await self._open.ledger.sweep("stops")
+        run = await self._open.reader.run(run_id)
+        self._open.world.ring([f"owed:{run.target}", f"report:{run.target}"])
 
     async def budgets(self, turn_id: str) -> list[Budget]:
         """The budgets that hold for a turn, its own and those of the turns that asked for it. Raises NotFound."""

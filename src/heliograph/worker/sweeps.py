@@ -113,9 +113,9 @@ class Watchdog:
         for name in SWEEPS:
             await self._swept(kit, name)
         await self._swept(kit, "stuck", self._after.get(kit.project, ""))
+        await self._pay(kit)  # before the cascade: where much is delegated, there is always something that moves
         await self._cascade(kit)
         await kit.ledger.sweep_bells(older_seconds=self.interval_seconds)
-        await self._pay(kit)
         await self._relay(kit)
         await self._give_up_callbacks(kit)
         await self._prune(kit)
@@ -167,11 +167,17 @@ class Watchdog:
         return True
 
     async def _cascade(self, kit: Kit) -> None:
-        """Stops go down to children and ends go up to parents, a level at a time, until nothing moves any more."""
+        """Stops go down to children and ends go up to parents, a level at a time, until nothing moves any more.
+
+        Then what their runs owe for it: whoever ends a turn that nobody works on rings for nobody who pays.
+        """
+        has_moved = False
         for _ in range(_ROUNDS_MAX):
-            moved = [await self._swept(kit, name) for name in _CASCADE]
-            if not any(moved):
-                return
+            if not any([await self._swept(kit, name) for name in _CASCADE]):
+                break
+            has_moved = True
+        if has_moved:
+            await self._pay(kit)
 
     async def _swept(self, kit: Kit, name: str, *more: str) -> bool:
         """One sweep; whether it moved anything. One that the kernel refuses must not end the others."""
@@ -198,19 +204,28 @@ class Watchdog:
             log.error(message, *args)
 
     async def _pay(self, kit: Kit) -> None:
-        """Commit the reactions that runs owe (K25). A conflict means that another worker did."""
-        for owed in await kit.ledger.sweep_owed(kit.targets):
-            key = (kit.project, owed.run.run_id)
-            try:
-                await self._react(kit, owed)
-                self._refused.pop(key, None)
-            except StoreUnavailable:
-                raise
-            except Exception as error:
-                self._refused[key] = self._refused.get(key, 0) + 1
-                log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
+        """Commit the reactions that runs owe (K25).
 
-    async def _react(self, kit: Kit, owed: OwedRun) -> None:
+        A conflict means that the run moved on. Who moved it may have left what is owed to us: a turn that ends pays for
+        itself only. So what is still owed is looked at again, or a run whose last turn that was would wait for the timer.
+        """
+        for _ in range(_ROUNDS_MAX):
+            has_moved = False
+            for owed in await kit.ledger.sweep_owed(kit.targets):
+                key = (kit.project, owed.run.run_id)
+                try:
+                    has_moved |= await self._react(kit, owed) == "conflict"
+                    self._refused.pop(key, None)
+                except StoreUnavailable:
+                    raise
+                except Exception as error:
+                    self._refused[key] = self._refused.get(key, 0) + 1
+                    log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
+            if not has_moved:
+                return
+
+    async def _react(self, kit: Kit, owed: OwedRun) -> str:
+        """'ok', or 'conflict' when nothing was written. Raises KernelRefused."""
         world, run_id = kit.world, owed.run.run_id
         is_hopeless = self._refused.get((kit.project, run_id), 0) >= _REFUSALS_MAX
         reaction = react_to_owed(
@@ -225,6 +240,7 @@ class Watchdog:
             raise KernelRefused(str(answer.get("message")), code=answer.get("code"))
         if answer["outcome"] == "ok":
             world.ring([f"log:{run_id}"])
+        return str(answer["outcome"])
 
     async def _declare(self, kit: Kit) -> None:
         """Say once which wires this worker has: whoever has not must not publish in this project."""
