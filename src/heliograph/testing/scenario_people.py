@@ -132,7 +132,7 @@ async def _answer(world: SimWorld, ledger: Ledger, turn_id: str, call_id: str, t
         "status": "success",
         "result": 1 + plan.index("tool/result", 5),
     }
-    if plan.draw("tool/lost") < (0.3 if world.stage.sends_commands else 0.1) and not is_calm:  # a wire loses more
+    if plan.draw("tool/lost") < (0.5 if world.stage.sends_commands else 0.1) and not is_calm:  # a wire loses more
         return
     if way < 0.1:
         report |= {"status": "failed", "error": {"code": "BROKEN", "message": "it broke"}}

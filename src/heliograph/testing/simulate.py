@@ -160,7 +160,7 @@ def _surround(stage: Stage) -> list[asyncio.Task[None]]:
         return world.spawn(name, visitor(world, Ledger(world, PROJECT)))
 
     plan = stage.plan
-    stage.sends_commands = plan.draw("wire") < 0.3
+    stage.sends_commands = plan.draw("wire") < 0.4
     enter("tools", lambda world, ledger: serve_tools(world, ledger, takes=not stage.sends_commands))
     enter("janitor", lambda world, _ledger: prune_things(world, PROJECT))
     ending = [enter("admin", lambda world, _ledger: set_limits(world, PROJECT))]
