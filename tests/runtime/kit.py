@@ -109,7 +109,7 @@ class Rig:
     async def check(self) -> None:
         """The doctor has nothing to say, every trace is sound, and every standard signal has its payload."""
         found, logs = await self._findings()
-        assert found == []
+        assert found == [], found
         for signals in logs:
             assert check_trace(signals) == []
             for signal in signals:

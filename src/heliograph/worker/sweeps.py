@@ -17,12 +17,10 @@ from typing import Any
 
 from heliograph.errors import KernelRefused, SetupError, StoreUnavailable
 from heliograph.policy.callbacks import AWAY_SECONDS, ONLOOKER_SECONDS, UNTRIED_SECONDS_MAX
-from heliograph.reactive.reaction import react_to_owed
-from heliograph.records import OwedRun
 from heliograph.worker.callbacks import call_back
 from heliograph.worker.kit import Kit
+from heliograph.worker.owed import Debts
 from heliograph.worker.suspend import RELAY
-from heliograph.worker.voice import draft_item
 
 log = logging.getLogger("heliograph.worker")
 
@@ -31,7 +29,6 @@ SWEEPS = ("leases", "expired", "waits", "stops", "reports", "queued")
 _CASCADE = ("stops", "reports")
 _MOVED = ("recovered", "ended", "resolved", "resumed", "stopped", "stopping")
 _ROUNDS_MAX = 20  # as deep as delegations go
-_REFUSALS_MAX = 3
 PRUNE_SECONDS = 60.0  # between two rounds of pruning, or of giving callbacks up
 _PRUNE_BATCHES = 2  # a round is short: the sweeps wait for it
 _PRUNE_ROWS = 500  # of each kind in one transaction
@@ -44,7 +41,7 @@ class Watchdog:
         self.kits = kits
         self.interval_seconds = interval_seconds
         self.recovered: list[str] = []  # turns taken from dead workers by this one, for those who ask
-        self._refused: dict[tuple[str, str], int] = {}
+        self._debts = Debts()
         self._after: dict[str, str] = {}  # by project: where sweep_stuck goes on
         self._told: set[tuple[str, ...]] = set()
         self._next: dict[tuple[str, str], float] = {}  # by project and by what is not done in each round
@@ -56,7 +53,7 @@ class Watchdog:
         world = self.kits[0].world
         targets = sorted({target for kit in self.kits for target in kit.targets})
         beside = [
-            world.spawn("watchdog owed", self._answer([f"owed:{target}" for target in targets], "react", self._pay)),
+            world.spawn("watchdog owed", self._answer([f"owed:{target}" for target in targets], "react", self._debts.pay)),
             world.spawn("watchdog report", self._answer([f"report:{target}" for target in targets], "report", self._cascade)),
             world.spawn("watchdog relay", self._answer([RELAY], "relay", self._relay)),
             *(world.spawn("watchdog callbacks", self._call_back(kit)) for kit in self.kits if kit.callbacks is not None),
@@ -113,7 +110,7 @@ class Watchdog:
         for name in SWEEPS:
             await self._swept(kit, name)
         await self._swept(kit, "stuck", self._after.get(kit.project, ""))
-        await self._pay(kit)  # before the cascade: where much is delegated, there is always something that moves
+        await self._debts.pay(kit)  # before the cascade: where much is delegated, there is always something that moves
         await self._cascade(kit)
         await kit.ledger.sweep_bells(older_seconds=self.interval_seconds)
         await self._relay(kit)
@@ -177,7 +174,7 @@ class Watchdog:
                 break
             has_moved = True
         if has_moved:
-            await self._pay(kit)
+            await self._debts.pay(kit)
 
     async def _swept(self, kit: Kit, name: str, *more: str) -> bool:
         """One sweep; whether it moved anything. One that the kernel refuses must not end the others."""
@@ -202,45 +199,6 @@ class Watchdog:
         if key not in self._told:
             self._told.add(key)
             log.error(message, *args)
-
-    async def _pay(self, kit: Kit) -> None:
-        """Commit the reactions that runs owe (K25).
-
-        A conflict means that the run moved on. Who moved it may have left what is owed to us: a turn that ends pays for
-        itself only. So what is still owed is looked at again, or a run whose last turn that was would wait for the timer.
-        """
-        for _ in range(_ROUNDS_MAX):
-            has_moved = False
-            for owed in await kit.ledger.sweep_owed(kit.targets):
-                key = (kit.project, owed.run.run_id)
-                try:
-                    has_moved |= await self._react(kit, owed) == "conflict"
-                    self._refused.pop(key, None)
-                except StoreUnavailable:
-                    raise
-                except Exception as error:
-                    self._refused[key] = self._refused.get(key, 0) + 1
-                    log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
-            if not has_moved:
-                return
-
-    async def _react(self, kit: Kit, owed: OwedRun) -> str:
-        """'ok', or 'conflict' when nothing was written. Raises KernelRefused."""
-        world, run_id = kit.world, owed.run.run_id
-        is_hopeless = self._refused.get((kit.project, run_id), 0) >= _REFUSALS_MAX
-        reaction = react_to_owed(
-            kit.workflows[owed.target], owed, world.now(), world.new_id,
-            "its reaction cannot be committed; the worker's log says why" if is_hopeless else None,
-        )  # fmt: skip
-        await world.point("before_react")
-        answer = await kit.ledger.react({
-            "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
-        })  # fmt: skip
-        if answer["outcome"] == "refused":
-            raise KernelRefused(str(answer.get("message")), code=answer.get("code"))
-        if answer["outcome"] == "ok":
-            world.ring([f"log:{run_id}"])
-        return str(answer["outcome"])
 
     async def _declare(self, kit: Kit) -> None:
         """Say once which wires this worker has: whoever has not must not publish in this project."""

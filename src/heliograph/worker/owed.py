@@ -1,0 +1,67 @@
+"""Reactions that runs owe: to what was logged by nobody who could react to it at once, a child's end or a result (K25)."""
+
+from __future__ import annotations
+
+import logging
+
+from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.reactive.reaction import react_to_owed
+from heliograph.records import OwedRun
+from heliograph.worker.kit import Kit
+from heliograph.worker.voice import draft_item
+
+log = logging.getLogger("heliograph.worker")
+
+_ROUNDS_MAX = 20
+_REFUSALS_MAX = 3  # then the run ends as failed, with the reason
+
+
+class Debts:
+    """What the runs of some projects owe, as one worker pays it. Any number of workers may pay at once."""
+
+    def __init__(self) -> None:
+        self._refused: dict[tuple[str, str], int] = {}  # by project and run
+
+    async def pay(self, kit: Kit) -> None:
+        """Compute and commit what is owed in this project. Raises StoreUnavailable.
+
+        A conflict means that the run moved on. Who moved it may have left what is owed to us: a turn that ends pays for
+        itself only. So what is still owed is looked at again, or a run whose last turn that was would wait for the timer.
+        What is refused has to wait for it: a queue that is full now may have room then.
+        """
+        refused = set[str]()
+        for _ in range(_ROUNDS_MAX):
+            has_moved = False
+            for owed in await kit.ledger.sweep_owed(kit.targets):
+                if owed.run.run_id in refused:
+                    continue
+                key = (kit.project, owed.run.run_id)
+                try:
+                    has_moved |= await self._react(kit, owed) == "conflict"
+                    self._refused.pop(key, None)
+                except StoreUnavailable:
+                    raise
+                except Exception as error:
+                    refused.add(owed.run.run_id)
+                    self._refused[key] = self._refused.get(key, 0) + 1
+                    log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
+            if not has_moved:
+                return
+
+    async def _react(self, kit: Kit, owed: OwedRun) -> str:
+        """'ok', or 'conflict' when nothing was written. Raises KernelRefused."""
+        world, run_id = kit.world, owed.run.run_id
+        is_hopeless = self._refused.get((kit.project, run_id), 0) >= _REFUSALS_MAX
+        reaction = react_to_owed(
+            kit.workflows[owed.target], owed, world.now(), world.new_id,
+            "its reaction cannot be committed; the worker's log says why" if is_hopeless else None,
+        )  # fmt: skip
+        await world.point("before_react")
+        answer = await kit.ledger.react({
+            "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
+        })  # fmt: skip
+        if answer["outcome"] == "refused":
+            raise KernelRefused(str(answer.get("message")), code=answer.get("code"))
+        if answer["outcome"] == "ok":
+            world.ring([f"log:{run_id}"])
+        return str(answer["outcome"])
