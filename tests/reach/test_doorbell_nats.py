@@ -70,14 +70,17 @@ class TestNatsDoorbell(DoorbellConformance):
         here = self.here
         client = here._client
 
-        async def break_and_return(_seconds: float) -> None:
-            """As a flush does whose connection breaks, here with all the time for the next one."""
+        answer = client.rtt
+
+        async def break_and_ask(seconds: float) -> float:
+            """The connection breaks while the answer is waited for, and there is all the time for the next one."""
             await ground.cut()
             await ground.mend()
             await eventually(lambda: here._client is not client and here.is_up)
+            return float(await answer(seconds))
 
-        monkeypatch.setattr(client, "flush", break_and_return)
-        with pytest.raises(OSError, match="broke while it published"):
+        monkeypatch.setattr(client, "rtt", break_and_ask)
+        with pytest.raises(OSError, match="did not confirm"):
             await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
 
 

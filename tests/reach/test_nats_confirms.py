@@ -22,15 +22,21 @@ class OddServer:
 
     def __init__(self) -> None:
         self.answers_pings = True
+        self.is_stuck = False
+        self.writers: list[asyncio.StreamWriter] = []
         self.owed: list[asyncio.StreamWriter] = []
         self.confirmed = b""
         self.connections = 0
+        self.ended = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.append(writer)
         writer.write(HELLO)
         read = b""
         while line := await reader.readline():
+            if self.is_stuck:
+                await writer.wait_closed()
             read += line
             if line != b"PING\r\n":
                 continue
@@ -39,6 +45,7 @@ class OddServer:
                 self.confirmed = read
             else:
                 self.owed.append(writer)
+        self.ended += 1
         writer.close()
 
     def answer_late(self) -> None:
@@ -67,10 +74,9 @@ async def test_an_event_counts_when_the_server_has_read_it_and_not_when_it_has_a
     bell: NatsDoorbell, server: OddServer
 ) -> None:
     assert b"SUB cmd.agent.*.wakeup" in server.confirmed
-    for _ in range(20):
-        server.confirmed = b""
+    for n in range(1, 21):
         await bell.publish([EVENT])
-        assert server.confirmed.count(b"Nats-Msg-Id: evt:turn_1") > 0
+        assert server.confirmed.count(b"Nats-Msg-Id: evt:turn_1") == n
         assert server.confirmed.endswith(b"PING\r\n")
 
 
@@ -93,7 +99,18 @@ async def test_no_event_counts_on_a_connection_whose_pings_were_once_answered_to
     assert b"Nats-Msg-Id: evt:turn_1" in server.confirmed
 
 
-async def test_a_publish_that_is_cancelled_leaves_no_connection_behind_that_confirms_nothing(
+async def test_the_connection_that_confirms_nothing_is_closed(
+    bell: NatsDoorbell, server: OddServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats, "_TIMEOUT_SECONDS", 0.05)
+    server.answers_pings = False
+    with pytest.raises(OSError, match="did not confirm"):
+        await bell.publish([EVENT])
+    await eventually(lambda: server.ended == 1)
+
+
+@pytest.mark.proves("L0-04", "G-61")
+async def test_who_is_cancelled_while_it_publishes_leaves_a_connection_that_others_can_use(
     bell: NatsDoorbell, server: OddServer
 ) -> None:
     server.answers_pings = False
@@ -102,4 +119,50 @@ async def test_a_publish_that_is_cancelled_leaves_no_connection_behind_that_conf
     publishing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await publishing
-    assert not bell.is_up
+    assert bell.is_up
+    server.answers_pings = True
+    server.answer_late()
+    await bell.publish([EVENT])
+    assert server.confirmed.count(b"Nats-Msg-Id: evt:turn_1") == 2
+    assert server.connections == 1
+
+
+async def test_a_server_that_reads_no_more_does_not_hold_up_who_closes(
+    server: OddServer, bell: NatsDoorbell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats, "_TIMEOUT_SECONDS", 0.2)
+    stuck = NatsDoorbell(bell._urls[0], Heard())
+    await stuck.open()
+    server.is_stuck = True
+    async with asyncio.timeout(20):
+        with pytest.raises(OSError, match="does not read what is published"):
+            await stuck.publish(
+                [Event(n, f"evt:turn_{n}", "evt.agent.a.task", {"n": "x" * 500_000}) for n in range(40)]
+            )
+        await stuck.close()
+    for writer in server.writers:
+        writer.transport.abort()
+
+
+async def test_what_is_larger_than_nats_takes_is_passed_over_and_holds_up_nothing(
+    bell: NatsDoorbell, server: OddServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bell.publish([Event(1, "cmd:turn_1:c1", "cmd.tool.x", {"n": "x" * (1 << 20)}), EVENT])
+    assert server.confirmed.count(b"Nats-Msg-Id") == 1
+    assert "cmd:turn_1:c1 has 1048584 bytes, more than this NATS takes" in caplog.text
+    assert bell.is_up
+
+
+@pytest.mark.proves("S6", "L0-107")
+async def test_a_subject_that_is_no_text_kills_no_confirmation(bell: NatsDoorbell, server: OddServer) -> None:
+    """nats-py stops reading at it, and says nothing: what is published then is not confirmed, and is published again."""
+    server.writers[-1].write(b"MSG cmd.agent.\xff.wakeup 1 0\r\n\r\n")
+    server.answers_pings = False
+    await eventually(bell._client._reading_task.done)
+    server.answers_pings = True
+    server.confirmed = b""
+    with pytest.raises(OSError, match="did not confirm"):
+        await bell.publish([EVENT])
+    await eventually(lambda: bell.is_up)
+    await bell.publish([EVENT])
+    assert server.confirmed.count(b"Nats-Msg-Id: evt:turn_1") == 1

@@ -9,12 +9,12 @@ from heliograph.worker.loop import Worker
 from tests.runtime.kit import START, Rig, one, until
 
 
+async def waits(ctx: Context) -> None:
+    await ctx.pause(300)
+
+
 def waiting(*agents: str) -> Heliograph:
     app = Heliograph("waits")
-
-    async def waits(ctx: Context) -> None:
-        await ctx.pause(300)
-
     for agent in agents:
         app.agent(name=agent, activate_on=START)(waits)
     return app
@@ -84,3 +84,37 @@ async def test_what_a_bell_ends_is_paid_for_by_it_too(rig: Rig) -> None:
         assert one(await rig.ended(run_id), "workflow:end")["metrics"]["turns"] == 2
         assert (await rig.runtime.reader.turn(turn.turn_id)).outcome == "canceled"
         await tidied(rig, worker)
+
+
+@pytest.mark.proves("K23", "K25")
+async def test_a_reaction_that_is_refused_is_tried_once_a_round_however_often_others_move(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Heliograph("two")
+    for agent in "abcd":
+        app.agent(name=agent, activate_on=START, when=lambda state: state["moves"])(waits)
+    app.agent(name="only", activate_on=START, when=lambda state: not state["moves"])(waits)
+    for agent in "xy":
+        app.agent(name=agent, activate_on=["agent:failed"], when=lambda state: not state["moves"])(lambda _ctx: None)
+    async with rig.serving(app):
+        await rig.start(app, {"moves": True}, "run_moves")
+        await rig.start(app, {"moves": False}, "run_refused")
+        moving = [(await rig.turn_of(agent, "suspended")).turn_id for agent in "abcd"]
+        stuck = await rig.turn_of("only", "suspended")
+
+    async def point(name: str) -> None:
+        if name == "before_react" and moving:
+            await rig.client.stop_turn(moving.pop(), now=True)
+
+    await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 1})
+    await rig.client.stop_turn(stuck.turn_id, now=True)
+    await rig.client.stop_turn(moving.pop(), now=True)
+    monkeypatch.setattr(rig.runtime.world, "point", point)
+    await rig.runtime.worker(app.workflow).watchdog.sweep()
+    assert moving == []
+    runs = await rig.fetch("select run_id, status, refusals from heliograph.runs where project_id = $1 order by 1",
+                           rig.runtime.settings.project)  # fmt: skip
+    assert [tuple(run) for run in runs] == [("run_moves", "ended", 0), ("run_refused", "running", 1)]
+    await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 2})
+    async with rig.serving(app):
+        assert one(await rig.ended("run_refused"), "workflow:end")["metrics"]["turns"] == 3

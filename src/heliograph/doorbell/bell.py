@@ -12,6 +12,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -21,6 +22,7 @@ log = logging.getLogger("heliograph.doorbell")
 
 _QUIET_SECONDS = 0.001  # after each sending: what is rung meanwhile goes together
 _RECONNECT_SECONDS = 0.5
+_LAST_SECONDS = 1.0  # for what is rung just before the bell closes
 _AGENTS_MAX = 100  # named in one ring: a hint is short, or none
 
 
@@ -50,11 +52,15 @@ class Bell(ABC):
                        asyncio.create_task(self._keep_loop(), name="doorbell keep")]  # fmt: skip
 
     async def close(self) -> None:
-        """A second call does nothing, nor does one without `open`."""
-        for task in self._tasks:
+        """What was rung just now still leaves. A second call does nothing, nor does one without `open`."""
+        was_open, tasks, self._tasks = bool(self._tasks), self._tasks, []
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if was_open and self._wake.is_set() and self.is_up:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await self._send_due()
         await self._disconnect()
 
     def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
@@ -92,14 +98,17 @@ class Bell(ABC):
     async def _send_loop(self) -> None:
         while True:
             await self._wake.wait()
-            self._wake.clear()
-            keys, self._due = sorted(self._due), set()
-            agents, self._agents = sorted(self._agents), set()
-            try:
-                await self._send(keys, agents)
-            except OSError as error:
-                log.info("%d rings were lost: %s", len(keys), error)
+            await self._send_due()
             await asyncio.sleep(_QUIET_SECONDS)
+
+    async def _send_due(self) -> None:
+        self._wake.clear()
+        keys, self._due = sorted(self._due), set()
+        agents, self._agents = sorted(self._agents), set()
+        try:
+            await self._send(keys, agents)
+        except OSError as error:
+            log.info("%d rings were lost: %s", len(keys), error)
 
     async def _keep_loop(self) -> None:
         while True:

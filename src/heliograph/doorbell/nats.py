@@ -21,7 +21,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -34,6 +35,7 @@ from heliograph.records import Event
 try:
     from nats.aio.client import Client
     from nats.errors import Error as NatsError
+    from nats.errors import MaxPayloadError
 except ImportError as error:
     raise SetupError("HELIOGRAPH_NATS_URL needs the NATS client: pip install 'heliograph[nats]'",
                      code="no_nats_library") from error  # fmt: skip
@@ -57,7 +59,7 @@ class NatsDoorbell(Bell):
         super().__init__(on_ring)
         self._urls = [part.strip() for part in url.split(",")]
         self._client: Any = None
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._at_work: set[asyncio.Task[None]] = set()
         self._told: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_TOLD_MAX)
         if not all(_is_url(part) for part in self._urls):
             raise SetupError("HELIOGRAPH_NATS_URL cannot be read; it looks like nats://user:password@host:4222",
@@ -68,30 +70,48 @@ class NatsDoorbell(Bell):
         return self._client is not None and self._client.is_connected
 
     async def publish(self, events: Sequence[Event]) -> None:
-        client, is_confirmed = self._connected(), False
+        # shielded: whoever is told to stop in the middle of it has the connection for what is left to publish
+        await asyncio.shield(self._beside(self._publish(events), "doorbell publish"))
+
+    async def _publish(self, events: Sequence[Event]) -> None:
+        client, until = self._connected(), asyncio.get_running_loop().time() + _TIMEOUT_SECONDS
         try:
             for event in events:
-                body = msgspec.json.encode(event.body)
-                await client.publish(safe_subject(event.subject), body, headers={"Nats-Msg-Id": event.key})
+                if (
+                    asyncio.get_running_loop().time() > until
+                ):  # nats-py holds who publishes while the server does not read
+                    self._leave(client)
+                    raise ConnectionError("NATS does not read what is published")
+                body, key = msgspec.json.encode(event.body), event.key
+                try:
+                    await client.publish(safe_subject(event.subject), body, headers={"Nats-Msg-Id": key})
+                except MaxPayloadError:  # it would hold up all that follow; it is in the ledger, for who looks there
+                    log.error("%s has %d bytes, more than this NATS takes (max_payload): it is not told there", key, len(body))  # fmt: skip
+        except NatsError as error:
+            raise ConnectionError(f"NATS: {error}") from error
+        try:
             await flushed(client)
-            is_confirmed = client.is_connected  # a flush whose connection breaks returns in silence
         except (NatsError, TimeoutError) as error:
+            self._leave(client)
             raise ConnectionError(f"NATS did not confirm: {error}") from error
-        finally:
-            if not is_confirmed:
-                self._leave(client)
-        if not is_confirmed:
-            raise ConnectionError("the doorbell's connection to NATS broke while it published")
 
     def _leave(self, client: Any) -> None:
-        """Use it no more: the answer to a ping that nobody waits for any longer ends a client's reading, and each later
-        flush of it returns without having asked the server.
-        """
+        """Use it no more: the answer to a ping that nobody waits for any longer would end a client's reading."""
         if self._client is client:
             self._client = None
-        closing = asyncio.create_task(client.close(), name="doorbell leaves a connection")
-        self._leaving.add(closing)
-        closing.add_done_callback(self._leaving.discard)
+        self._beside(_closed(client), "doorbell leaves a connection")
+
+    def _beside(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Do it, also when nobody waits for it any longer; `close` does."""
+        task = asyncio.create_task(work, name=name)
+        self._at_work.add(task)
+        task.add_done_callback(self._is_done)
+        return task
+
+    def _is_done(self, task: asyncio.Task[None]) -> None:
+        self._at_work.discard(task)
+        if not task.cancelled():
+            task.exception()  # it was told to whoever waited; who did not is not interested
 
     async def _connect(self) -> None:
         # a client of its own for each connection: Bell makes lost ones again, as it does on every wire
@@ -99,21 +119,26 @@ class NatsDoorbell(Bell):
         try:
             await client.connect(
                 self._urls, name="heliograph bell", no_echo=True, allow_reconnect=False, max_reconnect_attempts=1,
-                reconnect_time_wait=0, connect_timeout=_TIMEOUT_SECONDS, ping_interval=_PING_SECONDS,
+                reconnect_time_wait=0, connect_timeout=_TIMEOUT_SECONDS, flush_timeout=_TIMEOUT_SECONDS,
+                ping_interval=_PING_SECONDS,
                 error_cb=_note, disconnected_cb=_note_lost,
             )  # fmt: skip
             for pattern in (_WAKEUP.format("*"), _BELL.format("*", "*")):
                 await client.subscribe(pattern, cb=self._heard)
             await flushed(client)
         except (NatsError, OSError) as error:
-            await client.close()
+            self._leave(client)
             raise ConnectionError(f"the doorbell cannot reach NATS at {self._where()}: {error}") from error
+        except asyncio.CancelledError:
+            self._leave(client)
+            raise
         self._client = client
 
     async def _disconnect(self) -> None:
+        await asyncio.gather(*self._at_work, return_exceptions=True)  # each has its time
         if self._client is not None:
-            await self._client.close()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
+            await _closed(self._client)
+        await asyncio.gather(*self._at_work, return_exceptions=True)
 
     def tell(self, subject: str, body: dict[str, Any]) -> None:
         self._told.append((subject, body))
@@ -150,10 +175,18 @@ async def flushed(client: Any) -> None:
     """Until the server has read all that was published and subscribed before. Raises NatsError and TimeoutError.
 
     Twice, since nats-py writes a ping at once and what was published a moment later, from a task of its own: the first
-    answer says only that this task has had its turn, and the second one that the server has read what it wrote.
+    answer says only that this task has had its turn, and the second one that the server has read what it wrote. By `rtt`,
+    since `flush` returns without an answer where the client has stopped reading.
     """
     for _ in range(2):
-        await client.flush(_TIMEOUT_SECONDS)
+        await client.rtt(_TIMEOUT_SECONDS)
+
+
+async def _closed(client: Any) -> None:
+    """Close it, or give that up: a server that does not read would have us wait for ever."""
+    with suppress(TimeoutError, NatsError, OSError):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            await client.close()
 
 
 def subject_of(key: str) -> str:

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from heliograph.ledger.pool import Database
 from heliograph.testing.database import TestServer
-from heliograph.testing.memory import memory_folder
 
 
 @pytest.fixture(scope="session")
-def server_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the embedded servers of this run lie, for all its processes: in memory where there is room."""
-    run = tmp_path_factory.getbasetemp()
-    if hasattr(request.config, "workerinput"):  # under xdist each process has a folder below the run's own
-        run = run.parent
-    with memory_folder(run) as folder:
-        yield (folder or run) / "heliograph-home"
-
-
-@pytest.fixture(scope="session")
-def postgres(request: pytest.FixtureRequest, server_home: Path) -> Iterator[TestServer]:
+def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
     """A server shared by all test processes of one run.
 
     The embedded one, PostgreSQL 18 unless parametrised indirectly; with HELIOGRAPH_TEST_DATABASE_URL set, that one.
     """
-    server = TestServer(server_home, getattr(request, "param", 18), os.environ.get("HELIOGRAPH_TEST_DATABASE_URL"))
+    shared = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # under xdist each process has a folder below the run's own
+        shared = shared.parent
+    server = TestServer(
+        shared / "heliograph-home", getattr(request, "param", 18), os.environ.get("HELIOGRAPH_TEST_DATABASE_URL")
+    )
     yield server
     server.close()
 

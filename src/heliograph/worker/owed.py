@@ -14,36 +14,37 @@ log = logging.getLogger("heliograph.worker")
 
 _ROUNDS_MAX = 20
 _REFUSALS_MAX = 3  # then the run ends as failed, with the reason
+_AGAIN_SECONDS = 1.0  # until what was refused is tried again: a queue that is full may have room then
 
 
 class Debts:
     """What the runs of some projects owe, as one worker pays it. Any number of workers may pay at once."""
 
     def __init__(self) -> None:
-        self._refused: dict[tuple[str, str], int] = {}  # by project and run
+        # by project and run: how often it was refused, and when it is tried again
+        self._refused: dict[tuple[str, str], tuple[int, float]] = {}
 
     async def pay(self, kit: Kit) -> None:
         """Compute and commit what is owed in this project. Raises StoreUnavailable.
 
         A conflict means that the run moved on. Who moved it may have left what is owed to us: a turn that ends pays for
         itself only. So what is still owed is looked at again, or a run whose last turn that was would wait for the timer.
-        What is refused has to wait for it: a queue that is full now may have room then.
         """
-        refused = set[str]()
+        monotonic = kit.world.monotonic
         for _ in range(_ROUNDS_MAX):
             has_moved = False
             for owed in await kit.ledger.sweep_owed(kit.targets):
-                if owed.run.run_id in refused:
-                    continue
                 key = (kit.project, owed.run.run_id)
+                times, not_before = self._refused.get(key, (0, 0.0))
+                if monotonic() < not_before:
+                    continue
                 try:
                     has_moved |= await self._react(kit, owed) == "conflict"
                     self._refused.pop(key, None)
                 except StoreUnavailable:
                     raise
                 except Exception as error:
-                    refused.add(owed.run.run_id)
-                    self._refused[key] = self._refused.get(key, 0) + 1
+                    self._refused[key] = times + 1, monotonic() + _AGAIN_SECONDS
                     log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
             if not has_moved:
                 return
@@ -51,7 +52,7 @@ class Debts:
     async def _react(self, kit: Kit, owed: OwedRun) -> str:
         """'ok', or 'conflict' when nothing was written. Raises KernelRefused."""
         world, run_id = kit.world, owed.run.run_id
-        is_hopeless = self._refused.get((kit.project, run_id), 0) >= _REFUSALS_MAX
+        is_hopeless = self._refused.get((kit.project, run_id), (0, 0.0))[0] >= _REFUSALS_MAX
         reaction = react_to_owed(
             kit.workflows[owed.target], owed, world.now(), world.new_id,
             "its reaction cannot be committed; the worker's log says why" if is_hopeless else None,
