@@ -11,6 +11,7 @@ import pytest
 
 from heliograph import Context, Heliograph, NotFound, verify_webhook
 from heliograph.policy import callbacks as policy
+from heliograph.worker.callbacks import call_back
 from tests.reach.hook_server import OK, Hook, hooked
 from tests.runtime.kit import START, Rig, until
 
@@ -202,6 +203,40 @@ async def test_what_no_worker_can_sign_is_a_dead_letter_when_its_time_is_over(
         async with rig.serving(application()):  # and who can sign gives up nothing
             await rig.client.redeliver(row.callback_id)
             await until(lambda: _is(rig, "delivered"))
+
+
+@pytest.mark.proves("CTL-25")
+@pytest.mark.parametrize("where", ["take_callbacks", "send"])
+async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    came, stays = asyncio.Event(), asyncio.Event()
+    async with hooked() as hook:
+        allow(rig, hook, secrets=())
+        await rig.run(application(), {}, callback_url=hook.url)
+        allow(rig, hook)
+        kit = rig.runtime.worker(application().workflow).kits[0]
+        owner = kit.ledger if where == "take_callbacks" else kit.callbacks
+        real = getattr(owner, where)
+
+        async def done_and_not_answered(*args: Any) -> Any:
+            answer = await real(*args) if where == "take_callbacks" else None
+            came.set()
+            await stays.wait()
+            return answer
+
+        with monkeypatch.context() as stopping:
+            stopping.setattr(owner, where, done_and_not_answered)
+            calling = asyncio.create_task(call_back(kit))
+            await came.wait()
+            calling.cancel()
+            await asyncio.sleep(0)
+            stays.set()
+            with pytest.raises(asyncio.CancelledError):
+                await calling
+        assert hook.connections == 0
+        await call_back(kit)
+        assert len(hook.requests) == 1
 
 
 @pytest.mark.proves("S13")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from heliograph.egress.post import PostFailed
-from heliograph.errors import told
+from heliograph.errors import StoreUnavailable, told
 from heliograph.policy.callbacks import again_seconds, is_final, is_taken
 from heliograph.policy.egress import EgressRefused
 from heliograph.records import Callback
@@ -32,15 +33,22 @@ _AT_ONCE = 16
 async def call_back(kit: Kit, rounds: int = 100) -> None:
     """Send what is due, a bounded number at a time, until nothing is."""
     for _ in range(rounds):
-        taken = await kit.ledger.take_callbacks(_AT_ONCE, HIDDEN_SECONDS)
-        if not taken:
-            return
+        taking = asyncio.ensure_future(kit.ledger.take_callbacks(_AT_ONCE, HIDDEN_SECONDS))
         try:
+            if not (taken := await asyncio.shield(taking)):
+                return
             tries = await asyncio.gather(*(_tried(kit, callback) for callback in taken))
         except asyncio.CancelledError:  # this worker ends: somebody else is to try them, and at once
-            await asyncio.shield(kit.ledger.record_callbacks([_given_back(callback) for callback in taken]))
+            await asyncio.shield(_give_back(kit, taking))
             raise
         await kit.ledger.record_callbacks(tries)
+
+
+async def _give_back(kit: Kit, taking: asyncio.Future[list[Callback]]) -> None:
+    """Also what was being taken: the kernel may have hidden it from the others already."""
+    with suppress(StoreUnavailable):
+        if taken := await taking:
+            await kit.ledger.record_callbacks([_given_back(callback) for callback in taken])
 
 
 def _given_back(callback: Callback) -> dict[str, Any]:
