@@ -95,18 +95,9 @@ async def test_no_event_counts_on_a_connection_whose_pings_were_once_answered_to
     server.answers_pings, server.confirmed = True, b""
     await eventually(lambda: bell.is_up)
     assert server.connections == 2
+    await eventually(lambda: server.ended == 1)
     await bell.publish([EVENT])
     assert b"Nats-Msg-Id: evt:turn_1" in server.confirmed
-
-
-async def test_the_connection_that_confirms_nothing_is_closed(
-    bell: NatsDoorbell, server: OddServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nats, "_TIMEOUT_SECONDS", 0.05)
-    server.answers_pings = False
-    with pytest.raises(OSError, match="did not confirm"):
-        await bell.publish([EVENT])
-    await eventually(lambda: server.ended == 1)
 
 
 @pytest.mark.proves("L0-04", "G-61")

@@ -20,6 +20,20 @@ def waiting(*agents: str) -> Heliograph:
     return app
 
 
+def family() -> Heliograph:
+    app = Heliograph("family")
+
+    @app.agent(activate_on=START)
+    async def parent(ctx: Context) -> None:
+        await ctx.delegate("child")
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> None:
+        await ctx.pause(300)
+
+    return app
+
+
 async def tidied(rig: Rig, worker: Worker) -> None:
     """What the bells may be doing still is done, and the events are told: by the timer, usually."""
 
@@ -67,16 +81,7 @@ async def test_a_run_whose_turns_are_stopped_while_they_wait_ends_without_the_ti
 
 @pytest.mark.proves("K25", "L0-80")
 async def test_what_a_bell_ends_is_paid_for_by_it_too(rig: Rig) -> None:
-    app = Heliograph("family")
-
-    @app.agent(activate_on=START)
-    async def parent(ctx: Context) -> None:
-        await ctx.delegate("child")
-
-    @app.agent(on_request=True)
-    async def child(ctx: Context) -> None:
-        await ctx.pause(300)
-
+    app = family()
     async with rig.serving(app, sweep_seconds=3600.0) as worker:
         run_id = await rig.start(app)
         turn = await rig.turn_of("child", "suspended")

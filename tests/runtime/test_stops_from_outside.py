@@ -7,24 +7,10 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, Heliograph, StoreUnavailable
-from tests.runtime.kit import START, Rig, one
-from tests.runtime.test_owed import tidied, waiting
+from heliograph import Client, StoreUnavailable
+from tests.runtime.kit import Rig, one
+from tests.runtime.test_owed import family, tidied, waiting
 from tests.runtime.test_service_logins import as_login, project
-
-
-def family() -> Heliograph:
-    app = Heliograph("family")
-
-    @app.agent(activate_on=START)
-    async def parent(ctx: Context) -> None:
-        await ctx.delegate("child")
-
-    @app.agent(on_request=True)
-    async def child(ctx: Context) -> None:
-        await ctx.pause(300)
-
-    return app
 
 
 @pytest.mark.proves("K25")
