@@ -156,11 +156,7 @@ class Client(ClientPeople):
         ])  # fmt: skip
         if answer["outcome"] == "unknown_turn":
             raise unknown_turn(turn_id, self._name)
-        with suppress(
-            NotFound, StoreUnavailable
-        ):  # it is stopped, whatever becomes of what follows: workers do that too
-            turn = await self._open.reader.turn(turn_id)
-            await self._carry_out_stops(turn.run_id)  # of its children, which are stopped in transactions of their own
+        await self._carry_out_stops(turn_id=turn_id)  # of its children, which are stopped in transactions of their own
         return StopResult(answer["outcome"], answer.get("turn_outcome"))
 
     async def stop_run(
@@ -178,18 +174,23 @@ class Client(ClientPeople):
         if answer["outcome"] == "unknown_run":
             raise NotFound(f"no run {shown(run_id)} in project {self._name}; helio runs shows the newest",
                            code="unknown_run")  # fmt: skip
-        with suppress(
-            NotFound, StoreUnavailable
-        ):  # it is stopped, whatever becomes of what follows: workers do that too
-            await self._carry_out_stops(run_id)
+        await self._carry_out_stops(run_id=run_id)
         return StopResult(answer["outcome"], answer.get("run_outcome"))
 
-    async def _carry_out_stops(self, run_id: str) -> None:
-        """Deliver those that wait in the outbox, and ring for what follows: further stops, and what the run owes (K25)."""
-        run = await self._open.reader.run(run_id)
-        with suppress(SetupError):  # a login that may order stops and not carry them out: the workers do
-            await self._open.ledger.sweep("stops")
-        self._open.world.ring([f"owed:{run.target}", f"report:{run.target}"])
+    async def _carry_out_stops(self, *, turn_id: str | None = None, run_id: str | None = None) -> None:
+        """Deliver those that wait in the outbox, and ring for what follows: further stops, and what the run owes (K25).
+
+        The stop itself is committed, and workers do all this too: what fails here does not change its answer.
+        """
+        reader = self._open.reader
+        with suppress(NotFound, StoreUnavailable):
+            if turn_id is not None:
+                run_id = (await reader.turn(turn_id)).run_id
+            assert run_id is not None
+            run = await reader.run(run_id)
+            with suppress(SetupError):  # a login that may order stops and not carry them out
+                await self._open.ledger.sweep("stops")
+            self._open.world.ring([f"owed:{run.target}", f"report:{run.target}"])
 
     async def budgets(self, turn_id: str) -> list[Budget]:
         """The budgets that hold for a turn, its own and those of the turns that asked for it. Raises NotFound."""

@@ -74,12 +74,11 @@ class NatsDoorbell(Bell):
         await asyncio.shield(self._beside(self._publish(events), "doorbell publish"))
 
     async def _publish(self, events: Sequence[Event]) -> None:
-        client, until = self._connected(), asyncio.get_running_loop().time() + _TIMEOUT_SECONDS
+        client, clock = self._connected(), asyncio.get_running_loop().time
+        until = clock() + _TIMEOUT_SECONDS
         try:
             for event in events:
-                if (
-                    asyncio.get_running_loop().time() > until
-                ):  # nats-py holds who publishes while the server does not read
+                if clock() > until:  # nats-py holds up whoever publishes while the server does not read
                     self._leave(client)
                     raise ConnectionError("NATS does not read what is published")
                 body, key = msgspec.json.encode(event.body), event.key
