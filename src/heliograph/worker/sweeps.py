@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from heliograph.errors import KernelRefused, SetupError, StoreUnavailable
@@ -27,6 +28,7 @@ log = logging.getLogger("heliograph.worker")
 # Each finds one way to be stuck. The order lets the end of a turn reach its parent and its children in one round.
 SWEEPS = ("leases", "expired", "waits", "stops", "reports", "queued")
 _CASCADE = ("stops", "reports")
+_LOOPS = ("sweep", "react", "report", "relay")
 _MOVED = ("recovered", "ended", "resolved", "resumed", "stopped", "stopping")
 _ROUNDS_MAX = 20  # as deep as delegations go
 PRUNE_SECONDS = 60.0  # between two rounds of pruning, or of giving callbacks up
@@ -46,7 +48,8 @@ class Watchdog:
         self._told: set[tuple[str, ...]] = set()
         self._next: dict[tuple[str, str], float] = {}  # by project and by what is not done in each round
         self._looks_on: dict[str, tuple[datetime, datetime]] = {}  # by project: since when, and when last
-        self._calling = {kit.project: asyncio.Lock() for kit in self.kits}  # who is called may take its time
+        # by loop and project: held while that loop is at work, so that a worker that closes can wait for it
+        self._at_work: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._declared: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
@@ -61,7 +64,7 @@ class Watchdog:
         try:
             while True:
                 for kit in self.kits:
-                    await _survive("sweep", partial(self._sweep, kit))
+                    await self._survive("sweep", kit, self._sweep)
                 await world.sleep(self.interval_seconds)
         finally:
             for task in beside:
@@ -73,12 +76,19 @@ class Watchdog:
             await self._sweep(kit)
 
     async def settle(self) -> None:
-        """What a worker that closes leaves to nobody: ends that parents wait for, and what is in the outbox."""
+        """What a worker that closes leaves to nobody: ends that parents wait for, and what is in the outbox.
+
+        Loops that are at work are waited for, and then held: one that was cancelled keeps its locks until the server has
+        heard of it, and what is locked would be passed over here.
+        """
         for kit in self.kits:
-            await self._cascade(kit)
-            await self._relay(kit)
+            async with AsyncExitStack() as held:
+                for loop in _LOOPS:
+                    await held.enter_async_context(self._at_work[loop, kit.project])
+                await self._cascade(kit)
+                await self._relay(kit)
             if kit.callbacks is not None:
-                async with self._calling[kit.project]:  # a try that was cancelled is given back first
+                async with self._at_work["callbacks", kit.project]:
                     await call_back(kit, rounds=1)
 
     async def relay(self) -> None:
@@ -95,16 +105,26 @@ class Watchdog:
                     continue
                 ear.clear()
                 for kit in self.kits:
-                    await _survive(what, partial(work, kit))
+                    await self._survive(what, kit, work)
         finally:
             ear.close()
 
     async def _call_back(self, kit: Kit) -> None:
         """Beside the sweeps, for who is called may take its time."""
         while True:
-            async with self._calling[kit.project]:
-                await _survive("callbacks", partial(call_back, kit))
+            await self._survive("callbacks", kit, call_back)
             await kit.world.sleep(self.interval_seconds)
+
+    async def _survive(self, loop: str, kit: Kit, work: Callable[[Kit], Awaitable[None]]) -> None:
+        """`work`, whose failure does not end the loop."""
+        try:
+            async with self._at_work[loop, kit.project]:
+                await work(kit)
+        except StoreUnavailable as error:
+            log.warning("%s put off: %s", loop, error.message)
+        except Exception:
+            # one row that the kernel refuses must not end the sweeps that all others live by
+            log.exception("%s failed; it is tried again", loop)
 
     async def _sweep(self, kit: Kit) -> None:
         for name in SWEEPS:
@@ -217,13 +237,3 @@ class Watchdog:
             await kit.world.publish(events)
             await kit.world.point("before_mark")
             await kit.ledger.mark_published([event.key for event in events])
-
-
-async def _survive(what: str, work: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await work()
-    except StoreUnavailable as error:
-        log.warning("%s put off: %s", what, error.message)
-    except Exception:
-        # one row that the kernel refuses must not end the sweeps that all others live by
-        log.exception("%s failed; it is tried again", what)
