@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import asyncpg
@@ -36,7 +36,7 @@ class _HeldRun:
         await connection.fetch("select 1 from heliograph.runs where project_id = $1 for update", project)
 
 
-@pytest.mark.proves("L0-38", "K8")
+@pytest.mark.proves("L0-38")
 async def test_a_sweep_that_is_cut_off_by_the_close_of_its_worker_is_made_again_by_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,3 +73,43 @@ async def test_a_sweep_that_is_cut_off_by_the_close_of_its_worker_is_made_again_
         await rig.start(app)
         await until(run.is_waited_for)
     assert await rig.is_published()
+
+
+@pytest.mark.proves("L0-111")
+async def test_a_claim_that_is_under_way_when_a_worker_hands_back_is_handed_back_too(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, claiming, released = Heliograph("hangs"), asyncio.Event(), asyncio.Event()
+
+    @app.agent(activate_on=START)
+    async def hangs(_ctx: Context) -> None:
+        await asyncio.Event().wait()
+
+    rig.is_left_open = True
+    async with rig.serving(app, grace_seconds=0.01, lease_seconds=3600) as worker:
+        ledger = worker.kits[0].ledger
+        claim, release = ledger.claim, ledger.release
+
+        async def claim_late(*args: Any) -> Any:
+            """Reaches the database after the release, if nobody waits for it."""
+            claiming.set()
+            await until(lambda: worker.is_stopping)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await released.wait()
+            return await claim(*args)
+
+        async def release_first(*args: Any) -> Any:
+            answer = await release(*args)
+            released.set()
+            return answer
+
+        run_id = await rig.start(app)
+        await rig.turn_of("hangs", "running")
+        monkeypatch.setattr(ledger, "claim", claim_late)
+        monkeypatch.setattr(ledger, "release", release_first)
+        rig.runtime.world.ring([f"work:{app.name}"])
+        await claiming.wait()
+    assert released.is_set()
+    [turn] = await rig.runtime.reader.turns(run_id=run_id)
+    assert turn.status == "dispatched"

@@ -6,6 +6,7 @@ run out, a sweep finds them, and another worker goes on (L0-111).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -43,6 +44,7 @@ class Worker:
         self._world = self.kits[0].world
         self._running: dict[tuple[str, str], Drive] = {}  # by project and turn
         self._looks = 0
+        self._claiming = asyncio.Lock()  # held while turns are claimed, by this worker alone
 
     async def run(self) -> None:
         """Until `stop`; then until the turns in hand are done. Cancel it to leave them to the leases."""
@@ -70,8 +72,10 @@ class Worker:
         """Stop the turns in hand where they are and give them back: another worker goes on with them.
 
         What may not run twice is left to its lease, which ends at once: it counts as lost, and ends in doubt (K14).
+        To be called after `stop`: a claim that is under way is waited for, or it would take the turns again.
         """
-        drives = list(self._running.values())
+        async with self._claiming:
+            drives = list(self._running.values())
         for drive in drives:
             _cancel(drive)
         for kit, held in self._by_kit(drives):
@@ -102,15 +106,18 @@ class Worker:
         self._looks += 1
         first = self._looks % len(self.kits)
         hungry = self.kits[first:] + self.kits[:first]
-        while hungry and self._room > 0 and not self.is_stopping:
+        while hungry and self._room > 0:
             offers = shares(self._room, [sum(drive.kit is kit for drive in self._running.values()) for kit in hungry])
             for kit, offer in zip(list(hungry), offers, strict=True):
                 if offer == 0:
                     continue
                 most = min(offer, _CLAIM_MAX)
-                claimed = await kit.ledger.claim(kit.claims, self.name, most, self.lease_seconds)
-                for turn in claimed:
-                    self._start(turn, kit)
+                async with self._claiming:
+                    if self.is_stopping:
+                        return
+                    claimed = await kit.ledger.claim(kit.claims, self.name, most, self.lease_seconds)
+                    for turn in claimed:
+                        self._start(turn, kit)
                 if len(claimed) < most:
                     hungry.remove(kit)
 
