@@ -93,9 +93,8 @@ async def test_a_claim_that_is_under_way_when_a_worker_hands_back_is_handed_back
         async def claim_late(*args: Any) -> Any:
             """Reaches the database after the release, if nobody waits for it."""
             claiming.set()
-            await until(lambda: worker.is_stopping)
             with suppress(TimeoutError):
-                async with asyncio.timeout(0.2):
+                async with asyncio.timeout(0.5):
                     await released.wait()
             return await claim(*args)
 
@@ -113,3 +112,45 @@ async def test_a_claim_that_is_under_way_when_a_worker_hands_back_is_handed_back
     assert released.is_set()
     [turn] = await rig.runtime.reader.turns(run_id=run_id)
     assert turn.status == "dispatched"
+
+
+@pytest.mark.proves("K14", "L0-111")
+async def test_a_renewal_that_is_under_way_does_not_keep_what_a_worker_leaves_to_its_lease(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, renewing, left, is_over = Heliograph("hangs"), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @app.agent(activate_on=START, effect="once")
+    async def hangs(_ctx: Context) -> None:
+        """Takes its time to clean up, so that its worker is at work still."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await is_over.wait()
+
+    rig.is_left_open = True
+    async with rig.serving(app, grace_seconds=0.01, lease_seconds=3600) as worker:
+        renew = worker.kits[0].ledger.renew
+
+        async def renew_late(leases: Any, seconds: float) -> Any:
+            """Reaches the database after the worker has left it all, if nobody waits for it."""
+            is_last = seconds < 3600
+            if not is_last:
+                renewing.set()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.5):
+                        await left.wait()
+            answer = await renew(leases, seconds)
+            if is_last:
+                left.set()
+            return answer
+
+        run_id = await rig.start(app)
+        await rig.turn_of("hangs", "running")
+        monkeypatch.setattr(worker.kits[0].ledger, "renew", renew_late)
+        rig.runtime.world.ring([f"stop:{worker.name}"])
+        await renewing.wait()
+    is_over.set()
+    assert left.is_set()
+    rows = await rig.fetch("select lease_until < now() + interval '1 s' as ends from heliograph.agent_state_head where run_id = $1", run_id)  # fmt: skip
+    assert [row["ends"] for row in rows] == [True]

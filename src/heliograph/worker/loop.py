@@ -44,7 +44,8 @@ class Worker:
         self._world = self.kits[0].world
         self._running: dict[tuple[str, str], Drive] = {}  # by project and turn
         self._looks = 0
-        self._claiming = asyncio.Lock()  # held while turns are claimed, by this worker alone
+        self._claiming, self._renewing = asyncio.Lock(), asyncio.Lock()  # held while this worker does so
+        self._has_handed_back = False
 
     async def run(self) -> None:
         """Until `stop`; then until the turns in hand are done. Cancel it to leave them to the leases."""
@@ -72,9 +73,11 @@ class Worker:
         """Stop the turns in hand where they are and give them back: another worker goes on with them.
 
         What may not run twice is left to its lease, which ends at once: it counts as lost, and ends in doubt (K14).
-        To be called after `stop`: a claim that is under way is waited for, or it would take the turns again.
+        To be called after `stop`. What is under way with leases is waited for, and is the last: a claim would take the
+        turns again, and a renewal would keep what is left to its lease.
         """
-        async with self._claiming:
+        async with self._claiming, self._renewing:
+            self._has_handed_back = True
             drives = list(self._running.values())
         for drive in drives:
             _cancel(drive)
@@ -155,8 +158,11 @@ class Worker:
         try:
             while True:
                 ear.clear()
-                for kit, drives in self._by_kit(self._running.values()):
-                    await self._renew(kit, drives)
+                async with self._renewing:
+                    if self._has_handed_back:
+                        return
+                    for kit, drives in self._by_kit(self._running.values()):
+                        await self._renew(kit, drives)
                 await ear.wait(self.lease_seconds / 3)
         finally:
             ear.close()
