@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"(?P<indent> *)(?P<ticks>```+)(?P<language>\w*) *(?P<note>.*)")
 SHELLS = ("console", "sh")
-COMMAND_SECONDS = 60
+COMMAND_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HELIO = Path(sys.executable).with_name("helio")
-SECONDS = 30
+SECONDS = 90  # a limit, not a claim: each `helio` takes a second where much else is at work
 
 # writer: says something, and does what the state wants: when it first runs `stall` for ever, or `hold` until a file is
 # there. critic: a plain function that hears of the draft.

@@ -4,7 +4,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import ModuleType
 
@@ -15,39 +14,37 @@ from heliograph.cli.main import main
 from heliograph.cli.parser import Parser
 from tests.faces.cli_support import HELIO, Shell, open_shell
 
-HEAVY = ["asyncpg", "msgspec", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"]
+HEAVY = {"asyncpg", "msgspec", "pydantic", "pydantic_ai", "rich", "asyncio", "nats"}
+
+MODULES_MAX = 160  # what --version loads, and a few more
 
 PROBE = """
 import sys
+before = set(sys.modules)
 from heliograph.cli.main import main
 code = main(sys.argv[1:])
-print("loaded:", *sorted(set(sys.modules) & {%s}), file=sys.stderr)
+print("loaded:", *sorted(sys.modules.keys() - before), file=sys.stderr)
 sys.exit(code)
 """
 
 
 def loaded_by(shell: Shell, *arguments: str) -> set[str]:
-    """Which of the heavy libraries a command has imported."""
-    probe = PROBE % ", ".join(map(repr, HEAVY))
-    done = subprocess.run([sys.executable, "-c", probe, *arguments], cwd=shell.folder, env=shell.environment, text=True,
+    """Which modules a command has imported."""
+    done = subprocess.run([sys.executable, "-c", PROBE, *arguments], cwd=shell.folder, env=shell.environment, text=True,
                           check=False, capture_output=True, timeout=30)  # fmt: skip
     assert done.returncode == 0, done.stderr
     return set(done.stderr.splitlines()[-1].removeprefix("loaded:").split())
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["sim", "--help"], ["--version"]], ids=" ".join)
-def test_help_loads_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
-    assert loaded_by(Shell(tmp_path, None), *arguments) == set()
+def test_help_loads_nothing_heavy_and_not_much(tmp_path: Path, arguments: list[str]) -> None:
+    loaded = loaded_by(Shell(tmp_path, None), *arguments)
+    assert loaded & HEAVY == set()
+    assert len(loaded) < MODULES_MAX
 
 
 def test_the_schema_is_printed_without_a_driver(tmp_path: Path) -> None:
-    assert loaded_by(Shell(tmp_path, None), "db", "sql") <= {"asyncio"}
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["sim", "--help"]], ids=" ".join)
-def test_help_answers_at_once(tmp_path: Path, arguments: list[str]) -> None:
-    best = min(_seconds(Shell(tmp_path, None), arguments) for _ in range(5))
-    assert best < 0.15, f"helio {' '.join(arguments)} took {best:.3f} s"
+    assert loaded_by(Shell(tmp_path, None), "db", "sql") & HEAVY <= {"asyncio"}
 
 
 @pytest.mark.parametrize(
@@ -67,12 +64,6 @@ def test_the_long_name_is_the_same_program(tmp_path: Path) -> None:
                               capture_output=True).stdout  # fmt: skip
 
     assert help_of(HELIO) == help_of(HELIO.with_name("heliograph"))
-
-
-def _seconds(shell: Shell, arguments: list[str]) -> float:
-    before = time.perf_counter()
-    subprocess.run([HELIO, *arguments], env=shell.environment, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - before
 
 
 def test_help_names_every_command_and_a_closed_pipe_is_no_error(tmp_path: Path) -> None:

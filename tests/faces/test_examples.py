@@ -22,7 +22,7 @@ from heliograph import Client, Heliograph, RunResult, Runtime, open_runtime
 from heliograph.config import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-SOON_SECONDS = 30.0
+SOON_SECONDS = 60.0
 
 
 @pytest.fixture

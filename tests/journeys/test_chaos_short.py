@@ -15,7 +15,7 @@ SHORT = Options(
     kill_worker_every=1, kill_client_every=2.5, freeze_every=1.5, cut_every=2.5, hole_every=4, vanish_every=0,
     delay_every=5, pg_stop_every=3, disk_full_every=0, slow_fsync_every=6, nats_down_every=4,
 )  # fmt: skip
-LEAST = {"kill_worker": 6, "kill_client": 1, "freeze": 3, "cut": 2, "hole": 1, "pg_stop": 1, "nats_down": 1}
+LEAST = {"kill_worker": 3, "kill_client": 1, "freeze": 1, "cut": 1, "hole": 1, "pg_stop": 1, "nats_down": 1}
 
 
 @pytest.mark.proves(

@@ -36,7 +36,7 @@ async def test_a_turn_of_a_worker_that_is_frozen_or_dead_ends_after_the_grace_an
     started.append(second)
     stop = await asyncio.to_thread(shell.helio, "run", "halt", "r", "--grace", "1", "--by", "ada", "--json")
     assert json.loads(stop.stdout)["outcome"] == "stopping"
-    async with Client(database_url) as client, asyncio.timeout(30):
+    async with Client(database_url) as client, asyncio.timeout(60):
         signals = [each async for each in client.follow("r")]
     assert one(signals, "agent:failed")["outcome"] == "canceled"
     assert one(signals, "halt")["actor"] == "ada"

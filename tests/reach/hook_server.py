@@ -39,7 +39,7 @@ class Hook:
         return f"http://127.0.0.1:{self.port}"
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not holds():
                 self.came.clear()
                 await self.came.wait()

@@ -27,7 +27,7 @@ class HttpServer:
 
     async def start(self) -> None:
         self._process = _serve(self.port)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)

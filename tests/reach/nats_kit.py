@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-_START_SECONDS = 15.0
+_START_SECONDS = 60.0
 _PORTS_FIRST, _PORTS_EACH, _PROCESSES = 12_000, 100, 200  # below 32768, from where the system gives them out
 _given: set[int] = set()
 

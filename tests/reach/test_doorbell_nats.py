@@ -161,7 +161,7 @@ async def test_a_worker_elsewhere_is_woken_over_nats_alone(
         worker = elsewhere.worker(app.workflow)
         worker.watchdog.interval_seconds = 3600.0
         serving = asyncio.create_task(worker.run())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await starter.run(app.workflow, {}, worker=False)
         worker.stop()
         await serving
@@ -203,7 +203,7 @@ async def test_with_every_ring_lost_a_run_still_ends_within_the_poll_bounds(
     async with opened_deaf(database_url) as starter, opened_deaf(database_url) as elsewhere:
         worker = elsewhere.worker(app.workflow)
         serving = asyncio.create_task(worker.run())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             result = await starter.run(app.workflow, {}, worker=False)
         assert result.outcome == "success"
         worker.stop()

@@ -17,7 +17,7 @@ from heliograph.signals.trace import check_trace
 from heliograph.worker.loop import Worker
 
 START = ["workflow:start"]
-SOON_SECONDS = 20.0
+SOON_SECONDS = 60.0
 
 
 class Rig:

@@ -208,7 +208,7 @@ class Speaks:
     async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
         yield ThinkingDelta("hm")
         for n, piece in enumerate(self.pieces):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await self.may_go_on.acquire()
             if n == self.fails_at:
                 self.fails_at = None
@@ -242,7 +242,7 @@ async def test_a_call_of_a_tool_is_seen_while_it_is_under_way_with_its_arguments
     may_end = asyncio.Event()
 
     async def long(name: str) -> str:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await may_end.wait()  # what ends it is that somebody saw it
         return name.upper()
 

@@ -75,7 +75,7 @@ async def test_a_child_that_takes_too_long_is_given_up_and_stopped(rig: Rig) -> 
 async def test_a_child_reaches_its_parent_by_a_bell_and_not_by_a_sweep(rig: Rig) -> None:
     app = family()
     run_id = await rig.start(app, {"task": 1})
-    async with rig.serving(app, sweep_seconds=3600), asyncio.timeout(10):
+    async with rig.serving(app, sweep_seconds=3600), asyncio.timeout(60):
         await rig.ended(run_id)
 
 

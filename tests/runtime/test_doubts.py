@@ -119,6 +119,6 @@ async def test_a_report_that_is_no_decision_makes_nothing_again(rig: Rig, body: 
 async def test_a_doubt_that_nobody_decides_about_in_time_is_told(rig: Rig) -> None:
     bank = Bank(doubts=1, approval_seconds=0.1)
     run_id = await rig.start(bank.app)
-    async with asyncio.timeout(20), rig.serving(bank.app):
+    async with asyncio.timeout(60), rig.serving(bank.app):
         await rig.ended(run_id)
     assert bank.heard[1].endswith("it was not made again: nobody has decided in time")

@@ -231,7 +231,7 @@ async def test_a_reducer_that_fails_only_against_the_newer_state_still_ends_the_
 
     async def agent(ctx: Context) -> int:
         if ctx.agent == "b":
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await first_is_done.wait()
         return 1
 

@@ -92,7 +92,7 @@ async def test_the_phase_of_a_turn_can_be_seen_while_it_acts(rig: Rig) -> None:
 
     @app.agent(activate_on=START)
     async def acts(_ctx: Context) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await may_end.wait()
 
     async def phase() -> str | None:

@@ -86,7 +86,7 @@ async def test_deltas_are_seen_while_the_model_still_speaks(rig: Rig) -> None:
 
         async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
             yield TextDelta("hello ")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await may_end.wait()
             yield TextDelta("world")
             yield ModelReply("hello world")

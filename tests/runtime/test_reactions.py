@@ -23,7 +23,7 @@ async def test_critics_that_finish_in_the_same_moment_both_count_and_the_editor_
     async def met(self: Ledger, item: dict[str, Any]) -> Any:
         if not item["agent_id"].endswith("editor") and item["turn_id"] not in came:
             came.add(item["turn_id"])
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await meeting.wait()  # all three reactions are computed from the same version
         written = await finish(self, item)
         outcomes.append(written.outcome)
@@ -99,7 +99,7 @@ async def test_a_signal_in_the_middle_of_a_turn_wakes_another_agent_while_the_tu
     @app.agent(activate_on=START)
     async def slow(ctx: Context) -> None:
         ctx.progress(0.5)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await echoed.wait()  # it can only go on once the other has run
 
     @app.agent(activate_on=["agent:progress"], updates="heard")
@@ -148,7 +148,7 @@ async def test_a_goal_met_with_turns_in_flight_lets_these_end_and_cancels_those_
     @app.agent(activate_on=["n:next"])
     async def in_flight(ctx: Context) -> None:
         ran.append(str(ctx.signal.payload))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await goal_is_met.wait()
 
     @app.agent(activate_on=["n:next"], when=lambda _state, signal: signal.payload == 2, updates="done")

@@ -21,7 +21,7 @@ class Gate:
 
     async def __call__(self, ctx: Context) -> int:
         self.entered.append(ctx.attempt)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.may_leave.wait()
         return ctx.attempt
 
@@ -274,7 +274,7 @@ async def test_two_runtimes_that_run_the_same_id_at_once_share_one_run(rig: Rig)
             return 1
 
     settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
-    async with open_runtime(settings) as other, asyncio.timeout(20):
+    async with open_runtime(settings) as other, asyncio.timeout(60):
         one_result, other_result = await asyncio.gather(
             rig.runtime.run(app.workflow, {"n": 0}, run_id="run_shared"),
             other.run(app.workflow, {"n": 0}, run_id="run_shared"),

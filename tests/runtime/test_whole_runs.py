@@ -111,7 +111,7 @@ async def test_agents_that_one_signal_woke_run_at_the_same_time(rig: Rig, is_asy
     app = Heliograph("parallel", reducers={"met": lambda old, new: [*(old or []), new]})
 
     async def waits(ctx: Context) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await meeting.wait()
         return ctx.agent
 

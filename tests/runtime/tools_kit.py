@@ -63,7 +63,7 @@ async def lost(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
     run_id = await rig.start(app)
     worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
     working = asyncio.create_task(worker.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await begun.wait()
     await kill(worker, working)
     return run_id
