@@ -10,7 +10,7 @@ PYTHON ?=
 ARGS ?=
 FILE ?=
 
-.PHONY: help venv demo test check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
+.PHONY: help venv demo test stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
 .PHONY: lock build clean conformance-check docs-check lock-check
 
 help: ## list the targets
@@ -24,6 +24,9 @@ demo: venv ## watch agents work, be killed, and go on; FILE=... for your own tex
 
 test: venv ## all tests that take less than minutes; needs no service
 	@$(PY) -m pytest -n 2 -m "not long" $(ARGS)
+
+stress: venv ## each test several times on many processes, to find what depends on luck; ARGS=tests/reach REPEAT=10
+	@$(PY) -m pytest -n 6 -p tools.repeat -m "not long" $(or $(ARGS),tests/runtime)
 
 check: venv format lint floors types conformance-check docs-check lock-check ## format, lint, floors, types, generated pages, lock; under a minute
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -13,34 +14,24 @@ from heliograph import Context, Heliograph
 from tests.runtime.kit import START, Rig, until
 
 
-class _HeldRun:
-    """Locks the rows of all runs just before the sweep of reports begins, and lets them go when it has been cancelled."""
-
-    def __init__(self, rig: Rig, held: AsyncExitStack):
-        self.begun = asyncio.Event()
-        self._rig = rig
-        self._held = held
-
-    async def is_waited_for(self) -> bool:
-        """Whether the sweep is where it waits, with the locks that it has."""
-        waits = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        return self.begun.is_set() and bool(await self._rig.fetch(waits))
-
-    async def lock(self) -> None:
-        connection = await asyncpg.connect(self._rig.url)
-        self._held.push_async_callback(connection.close)
-        transaction = connection.transaction()
-        await transaction.start()
-        self._held.push_async_callback(transaction.rollback)
-        project = self._rig.runtime.settings.project
-        await connection.fetch("select 1 from heliograph.runs where project_id = $1 for update", project)
+@asynccontextmanager
+async def locked_runs(rig: Rig) -> AsyncIterator[None]:
+    """Who wants a run of this project has to wait."""
+    connection = await asyncpg.connect(rig.url)
+    try:
+        async with connection.transaction():
+            project = rig.runtime.settings.project
+            await connection.fetch("select 1 from heliograph.runs where project_id = $1 for update", project)
+            yield
+    finally:
+        await connection.close()
 
 
 @pytest.mark.proves("L0-38")
 async def test_a_sweep_that_is_cut_off_by_the_close_of_its_worker_is_made_again_by_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = Heliograph("family")
+    app, is_closing = Heliograph("family"), False
 
     @app.agent(activate_on=START)
     async def parent(ctx: Context) -> None:
@@ -50,28 +41,25 @@ async def test_a_sweep_that_is_cut_off_by_the_close_of_its_worker_is_made_again_
     @app.agent(on_request=True)
     async def child(_ctx: Context) -> None: ...
 
+    async def is_waiting() -> bool:
+        """Whether a sweep has something to tell, and waits for the run with the locks that it has."""
+        waits = "select query from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        return any("sweep_reports" in row["query"] for row in await rig.fetch(waits))
+
     rig.is_left_open = True
-    async with AsyncExitStack() as held, rig.serving(app, sweep_seconds=3600.0) as worker:
-        run, sweep = _HeldRun(rig, held), worker.kits[0].ledger.sweep
+    async with rig.serving(app, sweep_seconds=3600.0) as worker:
+        sweep = worker.kits[0].ledger.sweep
 
         async def cut_off(name: str, *more: Any) -> Any:
-            if name != "reports" or run.begun.is_set() or not await is_told():
+            if name != "reports" or is_closing:
                 return await sweep(name, *more)
-            await run.lock()
-            run.begun.set()
-            try:
+            async with locked_runs(rig):
                 return await sweep(name, *more)
-            except asyncio.CancelledError:
-                await held.aclose()
-                raise
-
-        async def is_told() -> bool:
-            query = "select 1 from heliograph.outbox where project_id = $1 and kind = 'report'"
-            return bool(await rig.fetch(query, rig.runtime.settings.project))
 
         monkeypatch.setattr(worker.kits[0].ledger, "sweep", cut_off)
         await rig.start(app)
-        await until(run.is_waited_for)
+        await until(is_waiting)
+        is_closing = True
     assert await rig.is_published()
 
 
