@@ -1,8 +1,8 @@
-"""Ask the tests that failed in the last run once more, alone, and name them. `.ci/run` does so, `make test` does not.
+"""Ask tests that failed once more, alone, and name them. `.ci/run` does so, `make test` does not.
 
 The suite kills processes and waits for others, thousands of times, on whatever machine there is: docs/decisions/0021.
 
-python -m tools.again
+As a plugin of pytest (`-p tools.again`) it notes what failed in a run, which `python -m tools.again` then asks.
 """
 
 from __future__ import annotations
@@ -12,17 +12,34 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
-LAST_FAILED = ROOT / ".pytest_cache/v/cache/lastfailed"
+NOTED = ROOT / ".pytest_cache" / "failed.json"
 AT_MOST = 3  # more is no accident
+_failed: dict[str, None] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failed[report.nodeid] = None
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A run that was broken off notes nothing: it does not know what else would have failed."""
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and not hasattr(session.config, "workerinput"):
+        NOTED.parent.mkdir(exist_ok=True)
+        NOTED.write_text(json.dumps(list(_failed)), encoding="utf-8")
 
 
 def main() -> int:
-    failed = sorted(json.loads(LAST_FAILED.read_text(encoding="utf-8"))) if LAST_FAILED.exists() else []
+    failed = json.loads(NOTED.read_text(encoding="utf-8")) if NOTED.exists() else []
     if not 0 < len(failed) <= AT_MOST:
-        print(f"{len(failed)} tests failed: none is asked again", flush=True)
+        print(f"{len(failed)} tests are noted as failed: none is asked again", flush=True)
         return 1
-    print("once more, alone, for each of these failed beside the others and is to be looked into:", *failed, sep="\n  ", flush=True)  # fmt: skip
+    print(
+        "These failed beside the others, and are to be looked into. Once more, alone:", *failed, sep="\n  ", flush=True
+    )
     return subprocess.run([sys.executable, "-m", "pytest", *failed], cwd=ROOT, check=False).returncode
 
 
