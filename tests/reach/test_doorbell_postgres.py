@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
+import pytest
 import pytest_asyncio
 
 from heliograph.doorbell.postgres import CHANNEL, EVENTS_CHANNEL, PostgresDoorbell
@@ -82,3 +83,20 @@ async def test_more_keys_than_one_notify_takes_all_arrive(database_url: str) -> 
     assert heard.keys == keys
     await here.close()
     await there.close()
+
+
+async def test_a_bell_that_is_cancelled_while_it_connects_leaves_no_connection(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening: asyncio.Queue[asyncpg.Connection] = asyncio.Queue()
+
+    async def hang(connection: asyncpg.Connection, *_args: object) -> None:
+        listening.put_nowait(connection)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", hang)
+    opening = asyncio.create_task(PostgresDoorbell(database_url, lambda _keys: None).open())
+    connection = await listening.get()
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    assert connection.is_closed()

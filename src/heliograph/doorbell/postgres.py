@@ -45,6 +45,7 @@ class PostgresDoorbell(Bell):
         await self._notify(EVENTS_CHANNEL, [json.dumps(each, separators=(",", ":")) for each in told])
 
     async def _connect(self) -> None:
+        connection = None
         try:
             connection = await asyncpg.connect(
                 self._url, command_timeout=_COMMAND_TIMEOUT_SECONDS,
@@ -52,7 +53,11 @@ class PostgresDoorbell(Bell):
             )  # fmt: skip
             await connection.add_listener(CHANNEL, self._heard)
         except _LOST as error:
+            _drop(connection)
             raise ConnectionError(f"the doorbell cannot reach PostgreSQL: {error}") from error
+        except BaseException:  # whoever connects is cancelled
+            _drop(connection)
+            raise
         self._connection = connection
 
     async def _disconnect(self) -> None:
@@ -74,6 +79,12 @@ class PostgresDoorbell(Bell):
     def _heard(self, connection: Any, pid: int, _channel: str, payload: object) -> None:
         if pid != connection.get_server_pid():  # this process has rung here already
             self._on_ring(str(payload).split("\n"))
+
+
+def _drop(connection: Any) -> None:
+    """Leave a connection that nobody will hold."""
+    if connection is not None:
+        connection.terminate()
 
 
 def _packed(keys: Iterable[str]) -> list[str]:
