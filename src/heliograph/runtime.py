@@ -254,7 +254,7 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
                 await runtime.toolbox.close()
                 await runtime.harnesses.close()
         finally:
-            world.close()
+            await world.close()
             await world.transactions.close()
             for bell in bells:
                 await bell.close()

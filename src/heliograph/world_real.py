@@ -204,9 +204,13 @@ class RealWorld:
     async def point(self, name: str) -> None:
         """Nothing happens at a named point in the real world."""
 
-    def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+    async def close(self) -> None:
+        """End what was spawned. A task that is cancelled before it has begun can tell nobody of it, so all begin first."""
+        try:
+            await asyncio.sleep(0)
+        finally:
+            for task in self._tasks:
+                task.cancel()
 
     def _reap(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

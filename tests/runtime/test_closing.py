@@ -10,7 +10,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph import Context, Heliograph
+from heliograph import Context, Heliograph, StoreUnavailable
+from heliograph.config import Settings
+from heliograph.runtime import open_runtime
 from tests.runtime.kit import START, Rig, until
 
 
@@ -142,3 +144,15 @@ async def test_a_renewal_that_is_under_way_does_not_keep_what_a_worker_leaves_to
     assert left.is_set()
     rows = await rig.fetch("select lease_until < now() + interval '1 s' as ends from heliograph.agent_state_head where run_id = $1", run_id)  # fmt: skip
     assert [row["ends"] for row in rows] == [True]
+
+
+async def test_a_call_that_is_made_while_its_runtime_closes_is_answered(shared_url: str) -> None:
+    """The task that is to send it is cancelled before it has begun."""
+    app = Heliograph("closing")
+    app.agent(name="a", activate_on=START)(lambda _ctx: None)
+    async with open_runtime(Settings(database_url=shared_url, project="closing")) as runtime:
+        starting = asyncio.create_task(runtime.start(app.workflow))
+        await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailable, match="closed"):
+        async with asyncio.timeout(60):
+            await starting

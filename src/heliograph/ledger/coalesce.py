@@ -73,11 +73,19 @@ class Coalescer(Generic[Item, Answer]):
             if batch:
                 await self._answer(batch)
         except asyncio.CancelledError:  # the runtime closes; no `finally`: a coroutine that is dropped must do nothing
-            for waiter in batch:
-                waiter.answer.cancel()
-            self._leave()
+            self._close(batch)
             raise
         self._leave()
+
+    def _close(self, batch: list[_Waiter[Item, Answer]]) -> None:
+        """Tell all who wait. Not as a cancellation: who asks from a task of his own was not cancelled."""
+        self._free += 1
+        for waiter in (*batch, *self._waiting):
+            if not waiter.answer.done():
+                waiter.answer.set_exception(
+                    StoreUnavailable(f"heliograph.{self._name} got no answer: its runtime was closed")
+                )
+        self._waiting.clear()
 
     def _leave(self) -> None:
         self._free += 1
