@@ -7,7 +7,7 @@ import hashlib
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -222,11 +222,12 @@ def check_callback(url: str) -> str:
 async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
     """Leave nothing behind: hand back what still runs, deliver what is in the outbox."""
     worker.stop()
-    with suppress(StoreUnavailable):  # then the leases run out, and another worker delivers
+    try:
         await worker.hand_back()
-        await worker.watchdog.settle()
-    serving.cancel()
+    finally:
+        serving.cancel()  # before it settles, which waits for what the loops are doing: nobody else ends that
     await asyncio.gather(serving, return_exceptions=True)
+    await worker.watchdog.settle()
 
 
 @asynccontextmanager

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph, NotFound, verify_webhook
+from heliograph.egress.messenger import Messenger
 from heliograph.policy import callbacks as policy
 from heliograph.worker.callbacks import call_back
 from tests.reach.hook_server import OK, Hook, hooked
-from tests.runtime.kit import START, Rig, until
+from tests.runtime.kit import SOON_SECONDS, START, Rig, until
 
 SECRETS = tuple(f"whsec_{b64encode(bytes([n]) * 32).decode()}" for n in (1, 2))
 
@@ -237,6 +238,38 @@ async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_a
         assert hook.connections == 0
         await call_back(kit)
         assert len(hook.requests) == 1
+
+
+@pytest.mark.proves("CTL-25", "L0-111")
+async def test_a_worker_whose_grace_is_over_waits_for_no_receiver(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging, came, is_over, send = Heliograph("hangs"), asyncio.Event(), asyncio.Event(), Messenger.send
+
+    @hanging.agent(activate_on=START)
+    async def hangs(_ctx: Context) -> None:
+        """Takes its time to clean up, so that its worker is at work still."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await is_over.wait()
+
+    async def hangs_once(*args: Any) -> Any:
+        if came.is_set():
+            return await send(*args)
+        came.set()
+        return await asyncio.Event().wait()
+
+    rig.is_left_open = True
+    monkeypatch.setattr(Messenger, "send", hangs_once)
+    async with hooked() as hook:
+        allow(rig, hook, secrets=())
+        await rig.run(application(), {}, callback_url=hook.url)
+        allow(rig, hook)
+        await rig.start(hanging)
+        async with asyncio.timeout(SOON_SECONDS), rig.serving(hanging, grace_seconds=0.01):
+            await rig.turn_of("hangs", "running")
+            await came.wait()
+        is_over.set()
+        assert len(hook.requests) == 1  # by the same worker, when it had given it back
 
 
 @pytest.mark.proves("S13")

@@ -12,6 +12,7 @@ import pytest
 
 from heliograph import Context, Heliograph, StoreUnavailable
 from heliograph.config import Settings
+from heliograph.errors import KernelRefused
 from heliograph.runtime import open_runtime
 from tests.runtime.kit import START, Rig, until
 
@@ -156,3 +157,32 @@ async def test_a_call_that_is_made_while_its_runtime_closes_is_answered(shared_u
     with pytest.raises(StoreUnavailable, match="closed"):
         async with asyncio.timeout(60):
             await starting
+
+
+@pytest.mark.proves("L0-111")
+async def test_a_project_that_refuses_to_take_turns_back_keeps_no_turn_of_another_from_going_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, other = Heliograph("hangs"), f"{rig.runtime.settings.project}-other"
+
+    @app.agent(activate_on=START)
+    async def hangs(_ctx: Context) -> None:
+        await asyncio.Event().wait()
+
+    async def refuse(_items: Any) -> Any:
+        raise KernelRefused("this project is gone")
+
+    rig.is_left_open = True
+    projects = [other, rig.runtime.settings.project]
+    tasks = asyncio.all_tasks()
+    async with (
+        open_runtime(Settings(database_url=rig.url, project=other)) as refusing,
+        rig.serving(app, grace_seconds=0.01, lease_seconds=3600, projects=projects) as worker,
+    ):
+        await refusing.start(app.workflow)
+        run_id = await rig.start(app)
+        await until(lambda: len(worker._running) == 2)
+        monkeypatch.setattr(worker.kits[0].ledger, "release", refuse)
+    [turn] = await rig.runtime.reader.turns(run_id=run_id)
+    assert turn.status == "dispatched"
+    await until(lambda: not any(worker.name in task.get_name() for task in asyncio.all_tasks() - tasks))

@@ -7,11 +7,10 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from heliograph.errors import StoreUnavailable
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.backend import Backend
@@ -211,6 +210,5 @@ async def _retire(stage: Stage, world: SimWorld, worker: Worker) -> None:
         return
     worker.stop()
     await asyncio.sleep(stage.plan.between(site, 0.0, 1.0))
-    with suppress(StoreUnavailable):  # then the leases run out
-        await worker.hand_back()
+    await worker.hand_back()
     await world.crash()

@@ -73,6 +73,7 @@ class Worker:
         """Stop the turns in hand where they are and give them back: another worker goes on with them.
 
         What may not run twice is left to its lease, which ends at once: it counts as lost, and ends in doubt (K14).
+        What the store does not take back is left to its lease, too; the turns of other projects are not.
         To be called after `stop`. What is under way with leases is waited for, and is the last: a claim would take the
         turns again, and a renewal would keep what is left to its lease.
         """
@@ -82,11 +83,10 @@ class Worker:
         for drive in drives:
             _cancel(drive)
         for kit, held in self._by_kit(drives):
-            kept = [drive for drive in held if not drive.may_be_released]
-            if released := [drive for drive in held if drive.may_be_released]:
-                await kit.ledger.release([gate_of(drive.claimed) for drive in released])
-            if kept:
-                await kit.ledger.renew([_lease(drive) for drive in kept], _HAND_BACK_LEASE_SECONDS)
+            try:
+                await _give_back(kit, held)
+            except HeliographError as error:
+                log.warning("turns of project %s are left to their leases: %s", kit.project, error.message)
 
     @property
     def _slot(self) -> str:
@@ -201,6 +201,14 @@ class Worker:
         every = list(drives)
         grouped = [(kit, [drive for drive in every if drive.kit is kit]) for kit in self.kits]
         return [(kit, held) for kit, held in grouped if held]
+
+
+async def _give_back(kit: Kit, held: Sequence[Drive]) -> None:
+    kept = [drive for drive in held if not drive.may_be_released]
+    if released := [drive for drive in held if drive.may_be_released]:
+        await kit.ledger.release([gate_of(drive.claimed) for drive in released])
+    if kept:
+        await kit.ledger.renew([_lease(drive) for drive in kept], _HAND_BACK_LEASE_SECONDS)
 
 
 def _cancel(drive: Drive) -> None:

@@ -79,17 +79,20 @@ class Watchdog:
         """What a worker that closes leaves to nobody: ends that parents wait for, and what is in the outbox.
 
         Loops that are at work are waited for, and then held: one that was cancelled keeps its locks until the server has
-        heard of it, and what is locked would be passed over here.
+        heard of it, and what is locked would be passed over here. What fails is left to other workers.
         """
         for kit in self.kits:
-            async with AsyncExitStack() as held:
-                for loop in _LOOPS:
-                    await held.enter_async_context(self._at_work[loop, kit.project])
-                await self._cascade(kit)
-                await self._relay(kit)
-            if kit.callbacks is not None:
-                async with self._at_work["callbacks", kit.project]:
-                    await call_back(kit, rounds=1)
+            await self._survive("settle", kit, self._settle)
+
+    async def _settle(self, kit: Kit) -> None:
+        async with AsyncExitStack() as held:
+            for loop in _LOOPS:
+                await held.enter_async_context(self._at_work[loop, kit.project])
+            await self._cascade(kit)
+            await self._relay(kit)
+        if kit.callbacks is not None:
+            async with self._at_work["callbacks", kit.project]:
+                await call_back(kit, rounds=1)
 
     async def relay(self) -> None:
         """Publish what is in the outbox, oldest first, then mark it: at least once, known by its key (G-61)."""
