@@ -82,6 +82,8 @@ def openai_problem(body: dict[str, Any]) -> str | None:
             if not open_calls and not message.get("content"):
                 return "an assistant message needs content or tool_calls"
             for call in message.get("tool_calls") or []:
+                if len(call["id"]) > 40:
+                    return f"tool_calls.id: string too long, the maximum is 40: {call['id']}"
                 json.loads(call["function"]["arguments"], parse_constant=_refuse)
                 if problem := _name_problem(call["function"]["name"]):
                     return problem
@@ -89,8 +91,9 @@ def openai_problem(body: dict[str, Any]) -> str | None:
 
 
 def anthropic_problem(body: dict[str, Any]) -> str | None:
-    """Why Anthropic would refuse these messages: roles, empty content, unpaired calls, thinking without its signature."""
+    """Why Anthropic would refuse these messages: roles, empty content, unpaired calls, ids, thinking without its signature."""
     open_calls: list[str] = []
+    ids: set[str] = set()
     previous = "assistant"
     for message in body["messages"]:
         if message["role"] == previous:
@@ -107,6 +110,11 @@ def anthropic_problem(body: dict[str, Any]) -> str | None:
         if sorted(answered) != sorted(open_calls):
             return f"tool_use ids {open_calls} were found without tool_result blocks immediately after: {answered}"
         open_calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
+        if len({*ids, *open_calls}) != len(ids) + len(open_calls):
+            return f"tool_use ids must be unique: {open_calls} after {sorted(ids)}"
+        if not all(re.fullmatch("[a-zA-Z0-9_-]+", each) for each in open_calls):
+            return f"tool_use.id should match '^[a-zA-Z0-9_-]+$': {open_calls}"
+        ids.update(open_calls)
         for block in blocks:
             if block["type"] == "tool_use" and (problem := _name_problem(block["name"])):
                 return problem

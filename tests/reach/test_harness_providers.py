@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -171,6 +172,41 @@ async def test_calls_and_their_results_go_round_and_the_conversation_stays_valid
     if name == ANTHROPIC:
         results = provider.requests[1]["messages"][-1]["content"]
         assert [result["is_error"] for result in results] == [False, True, True]
+
+
+@BOTH
+async def test_calls_that_have_the_same_id_in_each_answer_are_told_under_ids_that_differ(
+    provider: Provider, name: str
+) -> None:
+    provider.answers = [Answer(calls=(("call_0", "add", '{"a": 1}'),))]
+    messages: list[Message] = [UserMessage("1?")]
+    for n in range(4):
+        said = await reply_to(name, *messages, tools=(ADD,))
+        assert said.tool_calls == (ToolCall("call_0", "add", {"a": 1}),)
+        messages += [AssistantMessage(said.text, said.tool_calls, said.raw), ToolMessage("call_0", "add", n)]
+    told = [json.dumps(request["messages"])[:-1] for request in provider.requests]
+    assert all(longer.startswith(shorter) for shorter, longer in pairwise(told))  # so that a provider may cache it
+    assert told[3].count('"call_0"') == told[3].count('"call_0_1"') == told[3].count('"call_0_2"') == 2
+
+
+@BOTH
+@pytest.mark.parametrize("call_id", ["functions.add:0", "add 1", "a" * 60])
+async def test_an_id_of_another_provider_is_told_in_characters_that_any_takes(
+    provider: Provider, name: str, call_id: str
+) -> None:
+    calls = (ToolCall(call_id, "add", {"a": 1}), ToolCall("plain", "add", {"a": 2}))
+    answers = ToolMessage(call_id, "add", 1), ToolMessage("plain", "add", 2)
+    reply = await reply_to(name, UserMessage("1?"), AssistantMessage("", calls), *answers, tools=(ADD,))
+    assert reply.text == "hello from afar"
+    assert call_id not in json.dumps(provider.requests)
+
+
+async def test_an_id_that_a_provider_gave_itself_goes_back_to_it_as_it_is(provider: Provider) -> None:
+    provider.answers = [Answer(calls=(("functions.add:0", "add", '{"a": 1}'),)), Answer(("done",))]
+    said = await reply_to(OPENAI, UserMessage("1?"), tools=(ADD,))
+    answered = AssistantMessage(said.text, said.tool_calls, said.raw), ToolMessage("functions.add:0", "add", 1)
+    await reply_to(OPENAI, UserMessage("1?"), *answered, tools=(ADD,))
+    assert provider.requests[1]["messages"][-1]["tool_call_id"] == "functions.add:0"
 
 
 @BOTH

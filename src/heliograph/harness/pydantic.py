@@ -29,6 +29,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
 from heliograph.errors import HarnessError, SetupError, shown
+from heliograph.harness.call_ids import told_apart
 from heliograph.harness.messages import OUTPUT_TOOL, call_of, definitions, messages_of, raw_of, sent
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.signals.payload import check_json
@@ -74,7 +75,7 @@ class PydanticHarness:
             try:
                 async with direct.model_request_stream(
                     self._model,
-                    messages,
+                    told_apart(messages, self._model.system),
                     model_request_parameters=_parameters(request),
                     model_settings=settings_of(request, self._model),
                 ) as events:
