@@ -23,7 +23,7 @@ demo: venv ## watch agents work, be killed, and go on; FILE=... for your own tex
 	@$(PY) -m examples.newsroom.demo $(if $(FILE),"$(FILE)")
 
 test: venv ## all tests that take less than minutes; needs no service
-	@$(PY) -m pytest -n 2 -m "not long" $(ARGS)
+	@$(PY) -m pytest -n 2 --dist worksteal -m "not long" $(ARGS)
 
 stress: venv ## each test several times on many processes, to find what depends on luck; ARGS=tests/reach REPEAT=10
 	@$(PY) -m pytest -n 6 -p tools.repeat -m "not long" $(or $(ARGS),tests/runtime)
