@@ -154,6 +154,23 @@ async def test_a_forged_bell_wakes_nobody_but_a_look(rig: Rig) -> None:
     assert one(signals, "workflow:end")["outcome"] == "success"
 
 
+@pytest.mark.usefixtures("no_polls")
+async def test_a_claim_that_fails_is_made_again_though_no_bell_rings(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, refusals, call = Heliograph("claims"), list[str](), rig.runtime.world.call
+    app.agent(name="a", activate_on=START)(lambda _ctx: None)
+
+    async def away(name: str, *args: Any) -> Any:
+        if name == "claim" and len(refusals) < 3:
+            refusals.append(name)
+            raise StoreUnavailable("away")
+        return await call(name, *args)
+
+    monkeypatch.setattr(rig.runtime.world, "call", away)
+    run_id = await rig.start(app)
+    async with rig.serving(app, sweep_seconds=3600.0):
+        assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
+
+
 # ── The watchdog ──
 
 

@@ -21,6 +21,7 @@ log = logging.getLogger("heliograph.worker")
 
 POLL_SECONDS = 5.0  # the bound on a lost bell
 _AGAIN_SECONDS = 0.05  # after a bell: SKIP LOCKED may have passed over what somebody was only looking at
+_CLAIM_AGAIN_SECONDS = 0.5  # after a claim that failed
 _CLAIM_MAX = 64  # turns at a time: while the next ones are claimed, these are at work, and the store is not idle
 _HAND_BACK_LEASE_SECONDS = 0.1
 STUBBORN_SECONDS = 5.0  # that work may take to end when it is cancelled, before its slot is given to others
@@ -98,11 +99,12 @@ class Worker:
 
     async def _drain(self) -> None:
         """Claim until there is nothing to claim, or no room."""
-        try:
-            await self._look()
-        except StoreUnavailable as error:
-            log.warning("cannot claim: %s", error.message)
-            await self._world.sleep(0.5)
+        while True:
+            try:
+                return await self._look()
+            except StoreUnavailable as error:  # asked again here: no bell tells that it can be asked
+                log.warning("cannot claim: %s", error.message)
+                await self._world.sleep(_CLAIM_AGAIN_SECONDS)
 
     async def _look(self) -> None:
         """Offer the free slots to each project, fairly; what one of them leaves is offered to the others."""
