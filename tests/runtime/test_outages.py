@@ -92,6 +92,33 @@ async def test_work_that_is_done_is_delivered_when_the_database_comes_back(
     assert len(refusals) == 6
 
 
+async def test_a_box_that_cannot_be_read_for_a_moment_fails_no_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, refusals, call = Heliograph("reads"), list[str](), rig.runtime.world.call
+
+    @app.agent(activate_on=START)
+    async def opener(ctx: Context) -> None:
+        await ctx.pause(3600)
+
+    @app.agent(on_request=True, updates="seen")
+    async def reader(ctx: Context) -> Any:
+        return [card.content for card in await ctx.context()]
+
+    async def away(name: str, *args: Any) -> Any:
+        if name == "read_box" and len(refusals) < 6:
+            refusals.append(name)
+            raise StoreUnavailable("away")
+        return await call(name, *args)
+
+    rig.is_left_open = True
+    monkeypatch.setattr(rig.runtime.world, "call", away)
+    box = await rig.client.boxes.put([{"kind": "note", "content": 1}])
+    run_id = await rig.start(app)
+    await rig.client.enqueue(run_id, "reader", "read", context_box_id=box)
+    async with rig.serving(app):
+        await rig.turn_of("reader", "done")
+    assert (await rig.runtime.reader.run(run_id)).state["seen"] == [1]
+
+
 class _Hurried:
     """A world whose sleeps take no time; everything else is the real one's."""
 

@@ -154,11 +154,11 @@ class Ledger:
 
     async def remember(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """See remember in 86_memories.sql."""
-        return await self._write("remember", list(items))
+        return await self._write("remember", list(items), _PATIENT_RETRIES)
 
     async def recall(self, query: str, agent: str | None, limit: int) -> list[dict[str, Any]]:
         """See recall in 86_memories.sql."""
-        rows: list[dict[str, Any]] = await self._retried("recall", query, agent, limit)
+        rows: list[dict[str, Any]] = await self._retried("recall", query, agent, limit, retries=_PATIENT_RETRIES)
         return rows
 
     async def prune(self, before: datetime, limit: int) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Ledger:
         return answer
 
     async def _page(self, box_id: str, after: int) -> list[Card]:
-        rows = await self._retried("read_box", box_id, after, CARDS_PER_PAGE)
+        rows = await self._retried("read_box", box_id, after, CARDS_PER_PAGE, retries=_PATIENT_RETRIES)
         return msgspec.convert(rows, list[Card])
 
     async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from heliograph.types import Json, JsonObject
 from heliograph.worker.calls import Calls
 from heliograph.worker.held import Held
 from heliograph.worker.memory import LedgerMemory, check_memory, check_search
+from heliograph.worker.steps import reached
 
 _MEMORY_ID_MAX = 200  # as _INSTANCE_MAX: the end of a turn's id tells it from others
 
@@ -74,7 +75,9 @@ class Context(Calls):
         replaced meanwhile. No other box can be read from here (L0-94). The content of a card is data from elsewhere.
         """
         if self._cards is None:
-            self._cards = [] if self.context_box_id is None else await self._ledger.read_box(self.context_box_id)
+            self._cards = (
+                [] if self.context_box_id is None else await reached(self._ledger.read_box(self.context_box_id))
+            )
         return copy.deepcopy(self._cards)
 
     def remember(self, text: str, /, **metadata: Any) -> Coroutine[Any, Any, None]:
