@@ -92,6 +92,32 @@ async def test_work_that_is_done_is_delivered_when_the_database_comes_back(
     assert len(refusals) == 6
 
 
+@pytest.mark.proves("L0-111", "K23")
+@pytest.mark.parametrize("function", ["begin_call", "record_call", "suspend", "finish"])
+async def test_a_turn_that_is_given_up_does_not_wait_out_its_lease(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    app, refusals, call = Heliograph("given-up"), list[str](), rig.runtime.world.call
+
+    @app.agent(activate_on=START)
+    async def a(ctx: Context) -> None:
+        await ctx.step("once", lambda: None, effect="pure")
+        await ctx.pause(0.01)
+
+    async def away(name: str, *args: Any) -> Any:
+        if name == function and not refusals:
+            refusals.append(name)
+            raise StoreUnavailable("away")
+        return await call(name, *args)
+
+    monkeypatch.setattr("heliograph.ledger.client._PATIENT_RETRIES", 0)
+    monkeypatch.setattr(rig.runtime.world, "call", away)
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=3600):
+        assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
+    assert refusals == [function]
+
+
 async def test_a_box_that_cannot_be_read_for_a_moment_fails_no_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     app, refusals, call = Heliograph("reads"), list[str](), rig.runtime.world.call
 

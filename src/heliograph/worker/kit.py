@@ -24,6 +24,10 @@ class TurnLost(Interruption):
     only (L0-110). An interruption, because an agent that handles the errors of its steps must not handle this one."""
 
 
+class GivenUp(TurnLost):
+    """The store could not be asked for so long that this worker goes on no more with a turn that may be its own still."""
+
+
 def owned(written: Written) -> Written:
     """`written`, unless the kernel called the caller stale. Raises TurnLost."""
     if written.outcome == "stale":

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from heliograph.errors import HeliographError, StoreUnavailable
 from heliograph.records import Claimed
 from heliograph.worker.drive import Drive
-from heliograph.worker.kit import Kit, TurnLost, gate_of
+from heliograph.worker.kit import GivenUp, Kit, TurnLost, gate_of
 from heliograph.worker.shares import shares
 from heliograph.worker.sweeps import Watchdog
 
@@ -23,7 +23,8 @@ POLL_SECONDS = 5.0  # the bound on a lost bell
 _AGAIN_SECONDS = 0.05  # after a bell: SKIP LOCKED may have passed over what somebody was only looking at
 _CLAIM_AGAIN_SECONDS = 0.5  # after a claim that failed
 _CLAIM_MAX = 64  # turns at a time: while the next ones are claimed, these are at work, and the store is not idle
-_HAND_BACK_LEASE_SECONDS = 0.1
+_LAST_LEASE_SECONDS = 0.1  # of what is left to its lease on purpose
+_LEAVE_AGAIN_SECONDS = 1.0
 STUBBORN_SECONDS = 5.0  # that work may take to end when it is cancelled, before its slot is given to others
 
 
@@ -135,21 +136,41 @@ class Worker:
         drive.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(drive))
 
     async def _work(self, drive: Drive) -> None:
-        turn_id = drive.claimed.turn_id
+        turn_id, is_given_up = drive.claimed.turn_id, False
         try:
             await drive.run()
         except TurnLost as lost:
             log.info("%s", lost)
+            is_given_up = isinstance(lost, GivenUp)
         except HeliographError as error:
-            # refused by the store or out of reach: the lease runs out, attempts are counted, and in the end the
+            # refused by the store or out of reach: the lease ends, attempts are counted, and in the end the
             # kernel itself delivers the failure (K23)
             log.error("%s is given up here: %s", turn_id, error.message)
+            is_given_up = True
         finally:
             if self._holds(drive):
                 was_full = self._room == 0  # else there was nothing more to claim, and a bell tells of what is new
                 del self._running[drive.kit.project, turn_id]
                 if was_full or self.is_stopping:
                     self._world.ring([self._slot])
+                if is_given_up:
+                    self._world.spawn(f"{self.name} leaves {turn_id}", self._leave(drive))
+
+    async def _leave(self, drive: Drive) -> None:
+        """Have the lease of a turn that is given up end as soon as the store can be asked: nobody is at work on it here."""
+        until = self._world.monotonic() + self.lease_seconds  # by then it has ended by itself
+        async with self._renewing:  # a renewal that is under way knows the turn still, and would keep it
+            pass
+        while self._world.monotonic() < until:
+            try:
+                await drive.kit.ledger.renew([_lease(drive)], _LAST_LEASE_SECONDS)
+            except StoreUnavailable:
+                await self._world.sleep(_LEAVE_AGAIN_SECONDS)
+            except HeliographError as error:
+                log.warning("%s is left to its lease: %s", drive.claimed.turn_id, error.message)
+                return
+            else:
+                return
 
     def _holds(self, drive: Drive) -> bool:
         return self._running.get((drive.kit.project, drive.claimed.turn_id)) is drive
@@ -210,7 +231,7 @@ async def _give_back(kit: Kit, held: Sequence[Drive]) -> None:
     if released := [drive for drive in held if drive.may_be_released]:
         await kit.ledger.release([gate_of(drive.claimed) for drive in released])
     if kept:
-        await kit.ledger.renew([_lease(drive) for drive in kept], _HAND_BACK_LEASE_SECONDS)
+        await kit.ledger.renew([_lease(drive) for drive in kept], _LAST_LEASE_SECONDS)
 
 
 def _cancel(drive: Drive) -> None:

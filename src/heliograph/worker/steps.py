@@ -22,7 +22,7 @@ from heliograph.turn.calls import Asked, CallResult, result_of
 from heliograph.types import JsonObject
 from heliograph.worker.effect import error_of, outcome_of
 from heliograph.worker.held import Held
-from heliograph.worker.kit import TurnLost, gate_of, lost
+from heliograph.worker.kit import GivenUp, gate_of, lost
 from heliograph.worker.telling import tell_step
 from heliograph.worker.transactional import in_transaction
 
@@ -167,7 +167,7 @@ async def reached(work: Awaitable[T]) -> T:
     try:
         return await work
     except StoreUnavailable as error:
-        raise TurnLost(f"given up, the store cannot be asked: {error.message}") from error
+        raise GivenUp(f"given up, the store cannot be asked: {error.message}") from error
     except KernelRefused as error:
         raise AgentFailed("the store refused what this step was to write; the worker's log says why") from error
 

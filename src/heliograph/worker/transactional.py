@@ -12,7 +12,7 @@ from heliograph.errors import AgentFailed, KernelRefused, SetupError, StoreUnava
 from heliograph.records import Written
 from heliograph.turn.calls import Asked, CallResult
 from heliograph.worker.effect import error_of, outcome_of
-from heliograph.worker.kit import TurnLost
+from heliograph.worker.kit import GivenUp
 from heliograph.world import Transaction
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ async def in_transaction(steps: Steps, asked: Asked, function: Callable[..., Any
         try:
             result, written = await _tried(steps, asked, function, args)
         except StoreUnavailable as error:
-            raise TurnLost(f"given up, the store cannot be asked: {error.message}") from error
+            raise GivenUp(f"given up, the store cannot be asked: {error.message}") from error
         if written is None:
             return await _recorded(steps, asked, result)
         if written.outcome == "ok":
