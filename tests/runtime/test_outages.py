@@ -224,6 +224,38 @@ async def test_a_claim_that_fails_is_made_again_though_no_bell_rings(rig: Rig, m
         assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
 
 
+@pytest.mark.usefixtures("no_polls")
+async def test_a_heartbeat_beside_the_end_of_a_turn_silences_no_bell(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turn is no longer this worker's, because this worker has ended it a moment ago."""
+    app, finish, renew = Heliograph("beside"), Ledger.finish, Ledger.renew
+    is_renewed = asyncio.Event()
+
+    @app.agent(activate_on=START)
+    async def parent(ctx: Context) -> Any:
+        return await ctx.delegate("child")
+
+    app.agent(name="child", on_request=True)(lambda _ctx: None)
+
+    async def finish_and_beat(self: Ledger, item: dict[str, Any]) -> Any:
+        written = await finish(self, item)
+        if "/child" in item["agent_id"]:
+            is_renewed.clear()
+            self.world.ring([f"stop:{worker.name}"])
+            await is_renewed.wait()
+        return written
+
+    async def renew_and_tell(self: Ledger, *args: Any) -> Any:
+        written = await renew(self, *args)
+        is_renewed.set()
+        return written
+
+    monkeypatch.setattr(Ledger, "finish", finish_and_beat)
+    monkeypatch.setattr(Ledger, "renew", renew_and_tell)
+    async with rig.serving(app, sweep_seconds=3600.0) as worker:
+        run_id = await rig.start(app)
+        assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
+
+
 # ── The watchdog ──
 
 

@@ -80,8 +80,16 @@ class Drive:
         """End the turn as canceled: its work is cancelled, and what is under way with the store is finished first."""
         if self.held.halt.reason is None:
             self.held.halt.reason = reason
-            if self._is_acting and self.task is not None:
-                self.task.cancel()
+            self._leave_act()
+
+    def lose(self) -> None:
+        """End the work of a turn that is no longer ours. A commit that is under way is told so by the kernel; and it may
+        be what ended the turn, a moment ago: then its bells are still to be rung."""
+        self._leave_act()
+
+    def _leave_act(self) -> None:
+        if self._is_acting and self.task is not None:
+            self.task.cancel()
 
     async def run(self) -> None:
         """Raises TurnLost when the kernel refused a write; then nothing more may be written."""

@@ -212,7 +212,7 @@ class Worker:
         if drive.lost_at is None:
             log.info("%s was taken from this worker; stopping it here", turn_id)
             drive.lost_at = now
-        _cancel(drive)
+        drive.lose()
         if now - drive.lost_at >= STUBBORN_SECONDS:
             log.error("agent %s does not end though it was cancelled and its turn %s is over: it works on for nothing; let it "
                       "or its tools pass asyncio.CancelledError on", drive.claimed.agent, turn_id)  # fmt: skip
