@@ -161,7 +161,12 @@ class RealWorld:
                 if ended is not None and not self._loop.is_closed():
                     self._loop.call_soon_threadsafe(ended)
 
-        threading.Thread(target=run, name="heliograph agent", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="heliograph agent", daemon=True).start()
+        except RuntimeError:  # there are too many: nothing has begun, and nothing else says that it has ended
+            if ended is not None:
+                ended()
+            raise
         return await asyncio.wrap_future(future)
 
     async def call(self, function: str, *args: object) -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
+
+import pytest
 
 from heliograph import ScriptedModel, ToolContext, tool
 from tests.runtime.kit import Rig
@@ -91,6 +94,26 @@ async def test_no_more_calls_at_a_time_than_a_tool_allows_and_waiting_is_not_lat
     await rig.run(app_of(script, careful))
     assert most == 2
     assert script.heard == [(n, False) for n in range(8)]
+
+
+async def test_a_thread_that_cannot_be_started_keeps_no_slot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals, start = list[str](), threading.Thread.start
+
+    def start_later(thread: threading.Thread) -> None:
+        if thread.name == "heliograph agent" and not refusals:
+            refusals.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    @tool(concurrency=1)
+    def careful(n: int) -> int:
+        """Careful."""
+        return n
+
+    monkeypatch.setattr(threading.Thread, "start", start_later)
+    script = Script([called("careful", n=1)], [called("careful", n=2)])
+    await rig.run(app_of(script, careful))
+    assert script.heard == [("TOOL_ERROR: RuntimeError: can't start new thread", True), (2, False)]
 
 
 async def test_a_result_that_is_too_large_is_said_to_be_and_the_turn_goes_on(rig: Rig) -> None:
