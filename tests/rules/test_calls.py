@@ -34,6 +34,12 @@ def test_calls_are_named_by_their_place_in_the_order_of_calls() -> None:
     assert asked(journal).call_id == "c5"
 
 
+def test_each_task_counts_its_calls_for_itself() -> None:
+    tasks = iter(["", "t1-", "t2-", "t1-", ""])
+    journal = Journal("a", [], lambda: next(tasks))
+    assert [journal.new_call() for _ in range(5)] == ["c1", "t1-c1", "t2-c1", "t1-c2", "c2"]
+
+
 @pytest.mark.proves("L0-61")
 def test_a_call_finds_what_is_recorded_of_it_and_a_new_one_finds_nothing() -> None:
     journal = Journal("a", [wait("c1", position=1)])

@@ -171,6 +171,34 @@ async def test_calls_that_are_gathered_are_made_together(rig: Rig) -> None:
     assert len(await rig.runtime.reader.leases(turn_id)) == 3  # claimed once, and once for each round
 
 
+async def test_each_task_of_a_function_gets_the_results_of_its_own_calls(rig: Rig) -> None:
+    app = Heliograph("chains")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        async def chain(name: str) -> list[Any]:
+            first: Any = await ctx.call("a", {"said": name})
+            inner = await asyncio.gather(shout(first), shout(f"{first}?"))
+            return [first, *inner, await ctx.delegate("child", first)]
+
+        async def shout(said: str) -> Any:
+            return await ctx.call("a", {"said": f"{said}!"})
+
+        return list(await asyncio.gather(chain("x"), chain("y"), chain("z")))
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> str:
+        return f"child of {ctx.task}"
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        for count in (3, 6):
+            for command in reversed(await rig.taken("a", count=count)):
+                await command.report(result=command.arguments["said"])
+        expected = [[name, f"{name}!", f"{name}?!", f"child of {name}"] for name in "xyz"]
+        assert await seen(rig, run_id) == expected
+
+
 @pytest.mark.proves("K15")
 async def test_a_streaming_join_hands_over_each_result_as_it_comes_in_an_order_that_stays(rig: Rig) -> None:
     app = Heliograph("streams")

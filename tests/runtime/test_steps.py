@@ -194,6 +194,42 @@ async def test_steps_beside_a_call_are_recorded_before_the_turn_is_given_back(ri
     assert happened == ["done"]
 
 
+async def test_steps_of_tasks_that_end_in_another_order_than_they_began_are_done_once(rig: Rig) -> None:
+    happened: list[str] = []
+    second_is_done = asyncio.Event()
+    app = Heliograph("chains")
+
+    async def slowly() -> str:
+        await second_is_done.wait()
+        happened.append("slowly")
+        return "slow"
+
+    def quickly() -> str:
+        happened.append("quickly")
+        return "quick"
+
+    def after(name: str) -> str:
+        happened.append(name)
+        second_is_done.set()
+        return name
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        async def chain(name: str, function: Any) -> list[Any]:
+            return [await ctx.step("work", function), await ctx.step("after", after, name), await ctx.call("a")]
+
+        return list(await asyncio.gather(chain("one", slowly), chain("two", quickly)))
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        for command in await rig.taken("a", count=2):
+            await command.report(result=1)
+        assert one(await rig.ended(run_id), "workflow:end")["state"] == {
+            "seen": [["slow", "one", 1], ["quick", "two", 1]]
+        }
+    assert happened == ["quickly", "two", "slowly", "one"]
+
+
 @pytest.mark.proves("L0-110", "K13")
 async def test_a_step_of_a_turn_that_was_taken_away_is_not_begun(rig: Rig) -> None:
     inside, may_go_on, happened = asyncio.Event(), asyncio.Event(), list[int]()

@@ -8,6 +8,7 @@ calls (c1, c2, ...), unless the agent names it, and a recorded call of another t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -120,14 +121,18 @@ class Journal:
     why_not: why the function may not wait just now, if it may not. deferrals_before: how often the turn had been put
     off when its agent last got on; what puts it off now is counted from there. tokens: what its models have used, of
     questions and of answers.
+
+    branch: the name of the task that asks just now. Each counts its calls for itself: their order among tasks is another
+    when results are recorded than when they were waited for.
     """
 
-    def __init__(self, agent: str, waits: Sequence[Wait]):
+    def __init__(self, agent: str, waits: Sequence[Wait], branch: Callable[[], str] = str):
         self._agent = agent
+        self._branch = branch
         self._recorded = {wait.call_id: wait for wait in waits}
         self._asked: set[str] = set()
-        self._calls = 0
-        self._steps = 0
+        self._calls: Counter[str] = Counter()
+        self._steps: Counter[str] = Counter()
         self._is_streaming = False
         self.wanted: dict[str, Asked] = {}
         self.problem: AgentFailed | None = None
@@ -146,13 +151,15 @@ class Journal:
 
     def new_step(self) -> str:
         """The id of the next round of calls."""
-        self._steps += 1
-        return f"s{self._steps}"
+        branch = self._branch()
+        self._steps[branch] += 1
+        return f"{branch}s{self._steps[branch]}"
 
     def new_call(self, given: str | None = None) -> str:
-        """The id of the next call: `given`, or its place in the order of calls. Raises InvalidInput (`invalid_id`)."""
-        self._calls += 1
-        return f"c{self._calls}" if given is None else check_name(given, "a call id", CALL_ID_MAX)
+        """The id of the next call: `given`, or its place in the order of calls of its task. Raises InvalidInput (`invalid_id`)."""
+        branch = self._branch()
+        self._calls[branch] += 1
+        return f"{branch}c{self._calls[branch]}" if given is None else check_name(given, "a call id", CALL_ID_MAX)
 
     def find(self, asked: Asked) -> Wait | None:
         """What is recorded of a call; None where it is new.

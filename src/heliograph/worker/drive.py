@@ -33,6 +33,7 @@ from heliograph.turn.events import (
 from heliograph.turn.machine import Turn, advance
 from heliograph.types import Json, JsonObject
 from heliograph.worker.act import act
+from heliograph.worker.branches import Branches
 from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
 from heliograph.worker.halt import Halt
@@ -148,7 +149,7 @@ class Drive:
         return None
 
     async def _act(self) -> Event:
-        journal = Journal(self.claimed.agent, self.held.waits)
+        journal = Journal(self.claimed.agent, self.held.waits, Branches().name)
         try:
             context = Context(self.held, journal)
         except InvalidInput as error:  # the state was written by another version of the application
