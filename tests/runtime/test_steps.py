@@ -230,6 +230,36 @@ async def test_steps_of_tasks_that_end_in_another_order_than_they_began_are_done
     assert happened == ["quickly", "two", "slowly", "one"]
 
 
+@pytest.mark.parametrize("rounds", range(6))
+async def test_a_step_that_begins_while_its_function_is_left_is_done_before_the_turn_is_given_back(
+    rig: Rig, rounds: int
+) -> None:
+    happened: list[str] = []
+    app = Heliograph("late")
+
+    async def work(name: str) -> str:
+        await asyncio.sleep(0.05)
+        happened.append(name)
+        return name
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        async def chain() -> list[Any]:
+            first = await ctx.step("first", work, "first")
+            for _ in range(rounds):  # of the event loop: while the call beside it leaves the function, too
+                await asyncio.sleep(0)
+            return [first, await ctx.step("second", work, "second")]
+
+        return list(await asyncio.gather(chain(), ctx.call("a")))
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("a")
+        await command.report(result=1)
+        assert one(await rig.ended(run_id), "workflow:end")["state"] == {"seen": [["first", "second"], 1]}
+    assert happened == ["first", "second"]
+
+
 @pytest.mark.proves("L0-110", "K13")
 async def test_a_step_of_a_turn_that_was_taken_away_is_not_begun(rig: Rig) -> None:
     inside, may_go_on, happened = asyncio.Event(), asyncio.Event(), list[int]()

@@ -22,6 +22,7 @@ from heliograph.worker.held import Held
 log = logging.getLogger("heliograph.worker")
 
 MESSAGE_MAX = 2000
+_LEFT = "its turn has gone on without this task: await what you start before the function returns"
 _PLAIN = "a plain function cannot be left and run again while it waits; write async def, not def"
 
 Ended = Acted | Raised | Waiting | PutOff
@@ -36,10 +37,8 @@ async def act(held: Held, context: Context, journal: Journal) -> Ended:
         if spec.prompt is not None:
             answer = await world.within(spec.timeout_seconds, converse(held, context, journal))
             output, is_partial, limit = answer.output, answer.is_partial, answer.limit
-        elif inspect.iscoroutinefunction(spec.run):
-            output = to_json(await world.within(spec.timeout_seconds, spec.run(context)))
         else:
-            output = to_json(await world.within(spec.timeout_seconds, _run_plain(held, context, journal)))
+            output = to_json(await world.within(spec.timeout_seconds, _run(held, context, journal)))
         journal.check_left()
         check_size(output, f"what agent {spec.name} returned", "/output")
         if not is_partial:
@@ -56,7 +55,7 @@ async def act(held: Held, context: Context, journal: Journal) -> Ended:
     ) as error:  # what ends a program ends the agent's turn here, not the worker
         return _failed(error, held, journal)
     finally:
-        journal.why_not = "its turn has gone on without this task: await what you start before the function returns"
+        journal.why_not = _LEFT
 
 
 def _left(left: BaseException, held: Held, journal: Journal) -> Ended:
@@ -96,6 +95,19 @@ def _failed(error: BaseException, held: Held, journal: Journal) -> Raised | PutO
         return Raised("failed", code, shown(error.message, MESSAGE_MAX), error.recoverable)
     log.warning("agent %s raised in %s", spec.name, claimed.turn_id, exc_info=error)
     return Raised("failed", ACTION_FAILED, told(error, MESSAGE_MAX))
+
+
+async def _run(held: Held, context: Context, journal: Journal) -> Any:
+    """The function's result. Where it is left, a task that it has started may have begun a step since: that is done first,
+    or it would be in doubt.
+    """
+    run: Any = held.spec.run
+    try:
+        return await (run(context) if inspect.iscoroutinefunction(run) else _run_plain(held, context, journal))
+    except (Suspended, Defer, BaseExceptionGroup):
+        journal.why_not = _LEFT
+        await context._settled()
+        raise
 
 
 async def _run_plain(held: Held, context: Context, journal: Journal) -> Any:

@@ -238,6 +238,10 @@ class Calls(People):
         if why is not None:
             raise AgentFailed(f"agent {self._agent} cannot {what}: {why}")
 
+    async def _settled(self) -> None:
+        """Return when no step is under way. For the worker: an agent's function knows its own."""
+        await self._asking.steps.settled()
+
     async def _pause(self, asked: Asked) -> None:
         wait = self._journal.find(asked)
         if wait is None and asked.timeout_seconds is not None and asked.timeout_seconds > self._ttl_seconds:
