@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -35,6 +35,9 @@ from heliograph.worker.kit import Kit
 from heliograph.worker.loop import Worker
 from heliograph.worker.voice import draft_item
 from heliograph.world_real import RealWorld
+
+if TYPE_CHECKING:
+    from heliograph.ledger.embedded import EmbeddedServer
 
 _FOLLOW_POLL_SECONDS = 0.5
 _OUTAGE_SECONDS_MAX = 60.0
@@ -275,9 +278,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The database that the settings name, or the embedded one, started or joined; its schema is not looked at."""
     embedded = None
     if settings.database_url is None:
-        from heliograph.ledger.embedded import open_embedded  # nobody with a URL needs it
-
-        embedded = await asyncio.to_thread(open_embedded, settings.home, version=settings.postgres_version)
+        embedded = await _embedded(settings)
     url = embedded.url if embedded is not None else settings.database_url
     assert url is not None
     try:
@@ -289,6 +290,23 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
     finally:
         if embedded is not None:
             await asyncio.to_thread(embedded.close)
+
+
+async def _embedded(settings: Settings) -> EmbeddedServer:
+    """The embedded server. Who no longer waits for it lets go of it when it is there: the thread cannot be stopped."""
+    from heliograph.ledger.embedded import open_embedded  # nobody with a URL needs it
+
+    opening = asyncio.ensure_future(asyncio.to_thread(open_embedded, settings.home, version=settings.postgres_version))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_let_go)
+        raise
+
+
+def _let_go(opening: asyncio.Future[EmbeddedServer]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _bells(settings: Settings, database: Database, on_ring: Callable[[list[str]], None]) -> list[Bell]:

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from heliograph import runtime as runtime_module
 from heliograph.config import Settings
 from heliograph.errors import KernelRefused, StoreUnavailable
 from heliograph.ledger.client import Ledger
-from heliograph.ledger.embedded import open_embedded
+from heliograph.ledger.embedded import EmbeddedServer, open_embedded
 from heliograph.runtime import open_runtime
 from heliograph.worker import loop
 from tests.reach.embedded_kit import eventually, is_free, postmaster
@@ -66,6 +68,32 @@ async def test_an_application_runs_on_through_a_restart_of_its_embedded_server(t
         server.close()
     assert len(restarts) == 2
     assert result.state == {"n": LINKS}
+
+
+async def test_who_no_longer_waits_for_the_embedded_server_does_not_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, is_left, holds = asyncio.Event(), threading.Event(), list[EmbeddedServer]()
+    ring = partial(asyncio.get_running_loop().call_soon_threadsafe, opening.set)
+
+    def open_late(home: Path, **options: Any) -> EmbeddedServer:
+        ring()
+        is_left.wait()
+        holds.append(open_embedded(home, **options))
+        return holds[0]
+
+    async def enter() -> None:
+        async with open_runtime(Settings(home=tmp_path / "home")):
+            pass
+
+    monkeypatch.setattr("heliograph.ledger.embedded.open_embedded", open_late)
+    entering = asyncio.create_task(enter())
+    await opening.wait()
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    is_left.set()
+    await until(lambda: bool(holds) and holds[0].wait_stopped(0))
 
 
 async def test_work_that_is_done_is_delivered_when_the_database_comes_back(
