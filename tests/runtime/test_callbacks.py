@@ -240,6 +240,45 @@ async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_a
         assert len(hook.requests) == 1
 
 
+@pytest.mark.proves("CTL-25")
+@pytest.mark.parametrize("where", ["send", "record_callbacks"])
+async def test_what_had_been_sent_when_a_worker_was_stopped_is_not_sent_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    came, arrived = asyncio.Event(), asyncio.Event()
+    async with hooked() as hook:
+        allow(rig, hook, secrets=())
+        for _ in range(2):
+            await rig.run(application(), {}, callback_url=hook.url)
+        allow(rig, hook)
+        kit = rig.runtime.worker(application().workflow).kits[0]
+        owner = kit.ledger if where == "record_callbacks" else kit.callbacks
+        real, begun = getattr(owner, where), list[Any]()
+
+        async def first_only(*args: Any) -> Any:
+            """One message arrives and the other hangs; or both have, and the record hangs until it is made again."""
+            begun.append(args)
+            if len(begun) == (1 if where == "record_callbacks" else 2):
+                came.set()
+                await asyncio.Event().wait()
+            answer = await real(*args)
+            arrived.set()
+            return answer
+
+        with monkeypatch.context() as stopping:
+            stopping.setattr(owner, where, first_only)
+            calling = asyncio.create_task(call_back(kit))
+            await came.wait()
+            if where == "send":
+                await arrived.wait()
+            calling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await calling
+        await call_back(kit)
+        assert len(hook.requests) == 2
+        assert len(await rig.client.callbacks("delivered")) == 2
+
+
 @pytest.mark.proves("CTL-25", "L0-111")
 async def test_a_worker_whose_grace_is_over_waits_for_no_receiver(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging, came, is_over, send = Heliograph("hangs"), asyncio.Event(), asyncio.Event(), Messenger.send

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -34,21 +35,28 @@ async def call_back(kit: Kit, rounds: int = 100) -> None:
     """Send what is due, a bounded number at a time, until nothing is."""
     for _ in range(rounds):
         taking = asyncio.ensure_future(kit.ledger.take_callbacks(_AT_ONCE, HIDDEN_SECONDS))
+        tries = list[asyncio.Future[dict[str, Any]]]()
         try:
             if not (taken := await asyncio.shield(taking)):
                 return
-            tries = await asyncio.gather(*(_tried(kit, callback) for callback in taken))
-        except asyncio.CancelledError:  # this worker ends: somebody else is to try them, and at once
-            await asyncio.shield(_give_back(kit, taking))
+            tries = [asyncio.ensure_future(_tried(kit, callback)) for callback in taken]
+            await kit.ledger.record_callbacks(await asyncio.gather(*tries))
+        except asyncio.CancelledError:  # this worker ends: somebody else is to try what is left, and at once
+            await asyncio.shield(_give_back(kit, taking, tries))
             raise
-        await kit.ledger.record_callbacks(tries)
 
 
-async def _give_back(kit: Kit, taking: asyncio.Future[list[Callback]]) -> None:
-    """Also what was being taken: the kernel may have hidden it from the others already."""
+async def _give_back(
+    kit: Kit, taking: asyncio.Future[list[Callback]], tries: Sequence[asyncio.Future[dict[str, Any]]]
+) -> None:
+    """What was not tried to its end; also what was being taken: the kernel may have hidden it from the others already.
+
+    What came of the other tries is recorded, or a message that has arrived would be sent again.
+    """
+    results = {result["callback_id"]: result for result in [each.result() for each in tries if not each.cancelled()]}
     with suppress(StoreUnavailable):
         if taken := await taking:
-            await kit.ledger.record_callbacks([_given_back(callback) for callback in taken])
+            await kit.ledger.record_callbacks([results.get(each.callback_id) or _given_back(each) for each in taken])
 
 
 def _given_back(callback: Callback) -> dict[str, Any]:
