@@ -5,7 +5,9 @@ import itertools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -166,3 +168,40 @@ async def test_what_a_sweep_cannot_move_is_told_once(
         await watchdog.sweep()
     told = [record.message for record in caplog.records if "turn_x" in record.message]
     assert told == ["sweep of waits failed on turn_x: a row is wrong"]
+
+
+@pytest.mark.proves("G-75", "L0-111")
+async def test_a_lock_that_somebody_holds_in_one_project_costs_no_other_its_leases(rigs: list[Rig]) -> None:
+    app, may_leave = Heliograph("holds"), asyncio.Event()
+    locked, free = rigs[:2]
+    lease = "select lease_until from heliograph.agent_state_head where project_id = $1"
+
+    @app.agent(activate_on=START, updates="attempt")
+    async def a(ctx: Context) -> int:
+        await may_leave.wait()
+        return ctx.attempt
+
+    locked.is_left_open = True
+    options: dict[str, Any] = {
+        "projects": [project(rig) for rig in (locked, free)],
+        "lease_seconds": 2.0,
+        "sweep_seconds": 3600.0,
+    }
+    async with free.serving(app, **options):
+        await locked.start(app)
+        run_id = await free.start(app)
+        await locked.turn_of("a", "running")
+        await free.turn_of("a", "running")
+        [[until_at]] = await free.fetch(lease, project(free))
+        holder = await asyncpg.connect(free.url)
+        async with holder.transaction():
+            await holder.execute(f"{lease} for update", project(locked))
+
+            async def is_kept() -> bool:
+                query = f"{lease} and lease_until > $2::timestamptz + interval '4 s'"
+                return bool(await free.fetch(query, project(free), until_at))
+
+            await until(is_kept)
+        await holder.close()
+        may_leave.set()
+        assert one(await free.ended(run_id), "workflow:end")["state"] == {"attempt": 1}

@@ -8,6 +8,7 @@ import pytest
 from heliograph import Context, Heliograph, Refused
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
+from heliograph.worker.kit import Kit
 from heliograph.worker.loop import Worker
 from tests.runtime.kit import START, Rig, names, one, until
 
@@ -36,7 +37,7 @@ def gated(gate: Gate, **options: Any) -> Heliograph:
     return app
 
 
-async def _never_renews(_worker: Worker) -> None:
+async def _never_renews(_worker: Worker, _kit: Kit) -> None:
     await asyncio.Event().wait()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from heliograph.errors import HeliographError, StoreUnavailable
 from heliograph.records import Claimed
@@ -46,14 +46,15 @@ class Worker:
         self._world = self.kits[0].world
         self._running: dict[tuple[str, str], Drive] = {}  # by project and turn
         self._looks = 0
-        self._claiming, self._renewing = asyncio.Lock(), asyncio.Lock()  # held while this worker does so
+        self._claiming = asyncio.Lock()  # held while this worker does so
+        self._renewing = {kit.project: asyncio.Lock() for kit in self.kits}  # and while it does so for a project
         self._has_handed_back = False
 
     async def run(self) -> None:
         """Until `stop`; then until the turns in hand are done. Cancel it to leave them to the leases."""
         world = self._world
         ear = world.hear([*sorted({f"work:{target}" for kit in self.kits for target in kit.targets}), self._slot])
-        tasks = [world.spawn(f"{self.name} heartbeat", self._heartbeat()),
+        tasks = [*(world.spawn(f"{self.name} heartbeat", self._heartbeat(kit)) for kit in self.kits),
                  world.spawn(f"{self.name} watchdog", self.watchdog.run())]  # fmt: skip
         try:
             is_rung = True
@@ -79,16 +80,24 @@ class Worker:
         To be called after `stop`. What is under way with leases is waited for, and is the last: a claim would take the
         turns again, and a renewal would keep what is left to its lease.
         """
-        async with self._claiming, self._renewing:
+        async with self._claiming:
             self._has_handed_back = True
-            drives = list(self._running.values())
+        drives = list(self._running.values())
         for drive in drives:
             _cancel(drive)
-        for kit, held in self._by_kit(drives):
-            try:
-                await _give_back(kit, held)
-            except HeliographError as error:
-                log.warning("turns of project %s are left to their leases: %s", kit.project, error.message)
+        given = [(kit, [drive for drive in drives if drive.kit is kit]) for kit in self.kits]
+        await asyncio.gather(*(self._give_back(kit, held) for kit, held in given if held))
+
+    async def _give_back(self, kit: Kit, held: Sequence[Drive]) -> None:
+        kept = [drive for drive in held if not drive.may_be_released]
+        try:
+            async with self._renewing[kit.project]:
+                if released := [drive for drive in held if drive.may_be_released]:
+                    await kit.ledger.release([gate_of(drive.claimed) for drive in released])
+                if kept:
+                    await kit.ledger.renew([_lease(drive) for drive in kept], _LAST_LEASE_SECONDS)
+        except HeliographError as error:
+            log.warning("turns of project %s are left to their leases: %s", kit.project, error.message)
 
     @property
     def _slot(self) -> str:
@@ -159,7 +168,9 @@ class Worker:
     async def _leave(self, drive: Drive) -> None:
         """Have the lease of a turn that is given up end as soon as the store can be asked: nobody is at work on it here."""
         until = self._world.monotonic() + self.lease_seconds  # by then it has ended by itself
-        async with self._renewing:  # a renewal that is under way knows the turn still, and would keep it
+        async with self._renewing[
+            drive.kit.project
+        ]:  # a renewal that is under way knows the turn still, and would keep it
             pass
         while self._world.monotonic() < until:
             try:
@@ -175,16 +186,19 @@ class Worker:
     def _holds(self, drive: Drive) -> bool:
         return self._running.get((drive.kit.project, drive.claimed.turn_id)) is drive
 
-    async def _heartbeat(self) -> None:
-        """Renew the leases of what runs, now and then, and at once when somebody rings to stop a turn."""
+    async def _heartbeat(self, kit: Kit) -> None:
+        """Renew the leases of what runs, now and then, and at once when somebody rings to stop a turn.
+
+        Each project's by themselves: one in which somebody holds a lock must not cost the others their leases.
+        """
         ear = self._world.hear([f"stop:{self.name}"])
         try:
             while True:
                 ear.clear()
-                async with self._renewing:
+                async with self._renewing[kit.project]:
                     if self._has_handed_back:
                         return
-                    for kit, drives in self._by_kit(self._running.values()):
+                    if drives := [drive for drive in self._running.values() if drive.kit is kit]:
                         await self._renew(kit, drives)
                 await ear.wait(self.lease_seconds / 3)
         finally:
@@ -218,20 +232,6 @@ class Worker:
                       "or its tools pass asyncio.CancelledError on", drive.claimed.agent, turn_id)  # fmt: skip
             del self._running[drive.kit.project, turn_id]
             self._world.ring([self._slot])
-
-    def _by_kit(self, drives: Iterable[Drive]) -> list[tuple[Kit, list[Drive]]]:
-        """The drives of each project that has some."""
-        every = list(drives)
-        grouped = [(kit, [drive for drive in every if drive.kit is kit]) for kit in self.kits]
-        return [(kit, held) for kit, held in grouped if held]
-
-
-async def _give_back(kit: Kit, held: Sequence[Drive]) -> None:
-    kept = [drive for drive in held if not drive.may_be_released]
-    if released := [drive for drive in held if drive.may_be_released]:
-        await kit.ledger.release([gate_of(drive.claimed) for drive in released])
-    if kept:
-        await kit.ledger.renew([_lease(drive) for drive in kept], _LAST_LEASE_SECONDS)
 
 
 def _cancel(drive: Drive) -> None:
