@@ -205,3 +205,37 @@ async def test_a_lock_that_somebody_holds_in_one_project_costs_no_other_its_leas
         await holder.close()
         may_leave.set()
         assert one(await free.ended(run_id), "workflow:end")["state"] == {"attempt": 1}
+
+
+@pytest.mark.proves("G-75", "L0-111")
+@pytest.mark.parametrize("hanging", ["leases", "reports"])
+async def test_a_sweep_that_waits_in_one_project_holds_up_no_other(
+    rigs: list[Rig], monkeypatch: pytest.MonkeyPatch, hanging: str
+) -> None:
+    app, is_over, is_waiting = Heliograph("waits"), asyncio.Event(), asyncio.Event()
+    locked, free = rigs[:2]
+
+    @app.agent(activate_on=START)
+    async def parent(ctx: Context) -> Any:
+        return await ctx.delegate("child")
+
+    app.agent(name="child", on_request=True)(lambda _ctx: None)
+    async with free.serving(app, projects=[project(locked), project(free)]) as worker:
+        sweep = worker.kits[0].ledger.sweep
+
+        async def sweep_late(name: str, *more: Any) -> Any:
+            if name == hanging:
+                is_waiting.set()
+                await is_over.wait()
+            return await sweep(name, *more)
+
+        monkeypatch.setattr(worker.kits[0].ledger, "sweep", sweep_late)
+        locked_id = await locked.start(app)
+        await is_waiting.wait()
+        try:
+            run_id = await free.start(app)
+            await free.claimed_by_the_dead(app)
+            assert one(await free.ended(run_id), "workflow:end")["outcome"] == "success"
+        finally:
+            is_over.set()
+        assert one(await locked.ended(locked_id), "workflow:end")["outcome"] == "success"

@@ -22,6 +22,7 @@ from heliograph.worker.callbacks import call_back
 from heliograph.worker.kit import Kit
 from heliograph.worker.owed import Debts
 from heliograph.worker.suspend import RELAY
+from heliograph.world import Task
 
 log = logging.getLogger("heliograph.worker")
 
@@ -53,22 +54,30 @@ class Watchdog:
         self._declared: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
-        world = self.kits[0].world
-        targets = sorted({target for kit in self.kits for target in kit.targets})
-        beside = [
-            world.spawn("watchdog owed", self._answer([f"owed:{target}" for target in targets], "react", self._debts.pay)),
-            world.spawn("watchdog report", self._answer([f"report:{target}" for target in targets], "report", self._cascade)),
-            world.spawn("watchdog relay", self._answer([RELAY], "relay", self._relay)),
-            *(world.spawn("watchdog callbacks", self._call_back(kit)) for kit in self.kits if kit.callbacks is not None),
-        ]  # fmt: skip
+        first, *others = self.kits
+        beside = [task for kit in self.kits for task in self._beside(kit)]
+        beside += [first.world.spawn("watchdog sweep", self._keep_sweeping(kit)) for kit in others]
         try:
-            while True:
-                for kit in self.kits:
-                    await self._survive("sweep", kit, self._sweep)
-                await world.sleep(self.interval_seconds)
+            await self._keep_sweeping(first)
         finally:
             for task in beside:
                 task.cancel()
+
+    def _beside(self, kit: Kit) -> list[Task]:
+        """What is done for a project beside its sweeps. Each has loops of its own: what one waits for holds up no other."""
+        owed, reports = ([f"{kind}:{target}" for target in kit.targets] for kind in ("owed", "report"))
+        spawn = kit.world.spawn
+        beside = [
+            spawn("watchdog owed", self._answer(kit, owed, "react", self._debts.pay)),
+            spawn("watchdog report", self._answer(kit, reports, "report", self._cascade)),
+            spawn("watchdog relay", self._answer(kit, [RELAY], "relay", self._relay)),
+        ]
+        return beside if kit.callbacks is None else [*beside, spawn("watchdog callbacks", self._call_back(kit))]
+
+    async def _keep_sweeping(self, kit: Kit) -> None:
+        while True:
+            await self._survive("sweep", kit, self._sweep)
+            await kit.world.sleep(self.interval_seconds)
 
     async def sweep(self) -> None:
         """Every sweep once, then what runs owe, then the relay."""
@@ -99,16 +108,15 @@ class Watchdog:
         for kit in self.kits:
             await self._relay(kit)
 
-    async def _answer(self, keys: Iterable[str], what: str, work: Callable[[Kit], Awaitable[None]]) -> None:
-        """Do `work` for each project whenever one of `keys` rings; the sweeps do it on their timer too."""
-        ear = self.kits[0].world.hear(keys)
+    async def _answer(self, kit: Kit, keys: Iterable[str], what: str, work: Callable[[Kit], Awaitable[None]]) -> None:
+        """Do `work` for a project whenever one of `keys` rings; the sweeps do it on their timer too."""
+        ear = kit.world.hear(keys)
         try:
             while True:
                 if not await ear.wait(3600.0):
                     continue
                 ear.clear()
-                for kit in self.kits:
-                    await self._survive(what, kit, work)
+                await self._survive(what, kit, work)
         finally:
             ear.close()
 
