@@ -155,17 +155,23 @@ class Runtime:
 
         A database that is away is waited for, up to a minute. Raises StoreUnavailable after that.
         """
-        ear = self.world.hear([f"log:{run_id}"])
+        ear, has_come_back, is_over = self.world.hear([f"log:{run_id}"]), after > 0, False
         try:
             while True:
                 ear.clear()
                 page = await self._patiently(partial(self.reader.signals, run_id, after))
                 for signal in page:
                     yield signal
-                    after = signal.seq
+                    after, has_come_back = signal.seq, False
                     if signal.name == "workflow:end":
                         return
-                if not page:
+                if page:
+                    continue
+                if is_over:
+                    return
+                # who comes back may have had the end already, and would wait for it for ever
+                is_over = has_come_back and await self._patiently(partial(self._is_over, run_id))
+                if not is_over:
                     await ear.wait(_FOLLOW_POLL_SECONDS)
         finally:
             ear.close()
@@ -196,6 +202,9 @@ class Runtime:
                 await _wind_down(served, serving)
         end: Any = signals[-1].payload  # of workflow:end, which the reaction wrote
         return RunResult(name, end["outcome"], workflow.shape.load(end["state"]), signals, end["metrics"])
+
+    async def _is_over(self, run_id: str) -> bool:
+        return (await self.reader.run(run_id)).status == "ended"
 
     async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
         """What `read` answers, as soon as the database can be asked."""

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, HarnessError, Heliograph, ScriptedModel
+from heliograph import Context, HarnessError, Heliograph, InvalidInput, ScriptedModel
 from heliograph.types import Json
-from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.kit import SOON_SECONDS, START, Rig, names, one, until
 
 PAGE = 1000  # signals that the reader fetches at once
 EACH_KIND: list[Json] = [None, False, -1, 0.5, "", "text", [], [1, [None]], {}, {"a": {"b": [True]}}]
@@ -109,3 +109,14 @@ async def test_the_phase_of_a_turn_can_be_seen_while_it_acts(rig: Rig) -> None:
         may_end.set()
         assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
     assert await phase() is None
+
+
+async def test_a_follower_that_comes_back_after_the_end_is_done(rig: Rig) -> None:
+    app = Heliograph("over")
+    app.agent(name="a", activate_on=START)(lambda ctx: 1)
+    result = await rig.run(app)
+    async with asyncio.timeout(SOON_SECONDS):
+        for after in (result.signals[-1].seq, result.signals[-1].seq + 7):
+            assert [signal async for signal in rig.client.follow(result.run_id, after)] == []
+    with pytest.raises(InvalidInput, match="after is the seq of a signal"):
+        await anext(rig.client.follow(result.run_id, 2**63))

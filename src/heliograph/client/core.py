@@ -28,6 +28,7 @@ from heliograph.signals.payload import check_payload
 from heliograph.turn.interruptions import check_seconds
 
 _LIMIT_MAX = 1000
+_SEQ_MAX = 2**63 - 1
 _COMMANDS_POLL_SECONDS = 5.0  # the bound on a lost bell
 
 
@@ -135,7 +136,7 @@ class Client(ClientPeople):
         away is waited for, up to a minute. Raises NotFound (`unknown_run`), StoreUnavailable, InvalidInput.
         """
         check_id(run_id, "a run id", "/run_id")
-        if isinstance(after, bool) or not isinstance(after, int) or after < 0:
+        if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _SEQ_MAX:
             raise InvalidInput(f"after is the seq of a signal, not {shown(after)}", code="out_of_range", path="/after")
         await self._open.reader.run(run_id)
         async for signal in self._open.follow(run_id, after):
