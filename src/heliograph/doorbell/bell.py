@@ -40,6 +40,7 @@ class Bell(ABC):
         self._due: set[str] = set()
         self._agents: set[str] = set()
         self._wake = asyncio.Event()
+        self._sending = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -52,15 +53,16 @@ class Bell(ABC):
                        asyncio.create_task(self._keep_loop(), name="doorbell keep")]  # fmt: skip
 
     async def close(self) -> None:
-        """What was rung just now still leaves. A second call does nothing, nor does one without `open`."""
-        was_open, tasks, self._tasks = bool(self._tasks), self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if was_open and self._wake.is_set() and self.is_up:
+        """What was rung just now still leaves, as does what is on its way. A second call does nothing, nor does one
+        without `open`."""
+        tasks, self._tasks = self._tasks, []
+        if tasks:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SECONDS):
                     await self._send_due()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._disconnect()
 
     def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
@@ -102,13 +104,16 @@ class Bell(ABC):
             await asyncio.sleep(_QUIET_SECONDS)
 
     async def _send_due(self) -> None:
-        self._wake.clear()
-        keys, self._due = sorted(self._due), set()
-        agents, self._agents = sorted(self._agents), set()
-        try:
-            await self._send(keys, agents)
-        except OSError as error:
-            log.info("%d rings were lost: %s", len(keys), error)
+        async with self._sending:
+            if not self._wake.is_set():
+                return
+            self._wake.clear()
+            keys, self._due = sorted(self._due), set()
+            agents, self._agents = sorted(self._agents), set()
+            try:
+                await self._send(keys, agents)
+            except OSError as error:
+                log.info("%d rings were lost: %s", len(keys), error)
 
     async def _keep_loop(self) -> None:
         while True:

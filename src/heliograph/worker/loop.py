@@ -47,7 +47,7 @@ class Worker:
         self._running: dict[tuple[str, str], Drive] = {}  # by project and turn
         self._looks = 0
         self._claiming = asyncio.Lock()  # held while this worker does so
-        self._renewing = {kit.project: asyncio.Lock() for kit in self.kits}  # and while it does so for a project
+        self._renewing = {kit.project: asyncio.Lock() for kit in self.kits}  # and this, for a project
         self._has_handed_back = False
 
     async def run(self) -> None:
@@ -168,10 +168,8 @@ class Worker:
     async def _leave(self, drive: Drive) -> None:
         """Have the lease of a turn that is given up end as soon as the store can be asked: nobody is at work on it here."""
         until = self._world.monotonic() + self.lease_seconds  # by then it has ended by itself
-        async with self._renewing[
-            drive.kit.project
-        ]:  # a renewal that is under way knows the turn still, and would keep it
-            pass
+        async with self._renewing[drive.kit.project]:
+            pass  # a renewal that was under way knew the turn still, and would keep it
         while self._world.monotonic() < until:
             try:
                 await drive.kit.ledger.renew([_lease(drive)], _LAST_LEASE_SECONDS)

@@ -29,6 +29,7 @@ log = logging.getLogger("heliograph.worker")
 # Each finds one way to be stuck. The order lets the end of a turn reach its parent and its children in one round.
 SWEEPS = ("leases", "expired", "waits", "stops", "reports", "queued")
 _CASCADE = ("stops", "reports")
+_SWEEPS_AT_ONCE = 4  # projects: a worker of hundreds needs its connections for turns
 _LOOPS = ("sweep", "react", "report", "relay")
 _MOVED = ("recovered", "ended", "resolved", "resumed", "stopped", "stopping")
 _ROUNDS_MAX = 20  # as deep as delegations go
@@ -49,6 +50,7 @@ class Watchdog:
         self._told: set[tuple[str, ...]] = set()
         self._next: dict[tuple[str, str], float] = {}  # by project and by what is not done in each round
         self._looks_on: dict[str, tuple[datetime, datetime]] = {}  # by project: since when, and when last
+        self._sweeping = asyncio.Semaphore(_SWEEPS_AT_ONCE)
         # by loop and project: held while that loop is at work, so that a worker that closes can wait for it
         self._at_work: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._declared: set[tuple[str, str]] = set()
@@ -76,7 +78,8 @@ class Watchdog:
 
     async def _keep_sweeping(self, kit: Kit) -> None:
         while True:
-            await self._survive("sweep", kit, self._sweep)
+            async with self._sweeping:
+                await self._survive("sweep", kit, self._sweep)
             await kit.world.sleep(self.interval_seconds)
 
     async def sweep(self) -> None:
