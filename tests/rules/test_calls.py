@@ -35,9 +35,9 @@ def test_calls_are_named_by_their_place_in_the_order_of_calls() -> None:
 
 
 def test_each_task_counts_its_calls_for_itself() -> None:
-    tasks = iter(["", "t1-", "t2-", "t1-", ""])
+    tasks = iter(["", "sub_1-", "sub_2-", "sub_1-", ""])
     journal = Journal("a", [], lambda: next(tasks))
-    assert [journal.new_call() for _ in range(5)] == ["c1", "t1-c1", "t2-c1", "t1-c2", "c2"]
+    assert [journal.new_call() for _ in range(5)] == ["c1", "sub_1-c1", "sub_2-c1", "sub_1-c2", "c2"]
 
 
 @pytest.mark.proves("L0-61")

@@ -260,6 +260,42 @@ async def test_a_step_that_begins_while_its_function_is_left_is_done_before_the_
     assert happened == ["first", "second"]
 
 
+async def test_tasks_of_tasks_that_ask_for_nothing_themselves_find_their_own_steps_again(rig: Rig) -> None:
+    happened: list[str] = []
+    quick_is_done = asyncio.Event()
+    app = Heliograph("tasks")
+
+    async def work(name: str) -> str:
+        if name == "a1":
+            await quick_is_done.wait()
+        if name == "b2":
+            quick_is_done.set()
+        await asyncio.gather(
+            asyncio.sleep(0), asyncio.sleep(0)
+        )  # a step is done once: what it starts counts for nobody
+        happened.append(name)
+        return name
+
+    @app.agent(activate_on=START, updates="seen")
+    async def many(ctx: Context) -> Any:
+        async def part(name: str) -> Any:
+            return await ctx.step("work", work, name)
+
+        async def chain(name: str) -> list[Any]:
+            [first] = await asyncio.gather(part(f"{name}1"))
+            return [first, *await asyncio.gather(part(f"{name}2"))]
+
+        chains = await asyncio.gather(chain("a"), chain("b"))
+        return [*chains, await asyncio.wait_for(ctx.call("a"), 3600)]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        [command] = await rig.taken("a")
+        await command.report(result=1)
+        assert one(await rig.ended(run_id), "workflow:end")["state"] == {"seen": [["a1", "a2"], ["b1", "b2"], 1]}
+    assert happened == ["b1", "b2", "a1", "a2"]
+
+
 @pytest.mark.proves("L0-110", "K13")
 async def test_a_step_of_a_turn_that_was_taken_away_is_not_begun(rig: Rig) -> None:
     inside, may_go_on, happened = asyncio.Event(), asyncio.Event(), list[int]()
