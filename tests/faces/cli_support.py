@@ -44,6 +44,7 @@ async def writer(c):
 @app.agent(activate_on=["draft:ready"], updates="verdict")
 def critic(c):
     sys.stdout.write("the critic prints this\\n")  # print() writes its end by itself, and a signal may come between
+    sys.stdout.flush()
     return f"good: {c.document['draft']}"
 """
 

@@ -194,8 +194,9 @@ class Kernel:
     # ── Looking ──
 
     async def rows(self, table: str, columns: str = "*", where: str = "true", *args: Any) -> list[asyncpg.Record]:
-        """Rows of this project; `where` counts its parameters from $2."""
-        query = f"select {columns} from heliograph.{table} where project_id = $1 and {where} order by 1"
+        """Rows of this project, in the order of the first column asked for, or of all; `where` counts its parameters from $2."""
+        order = "x" if columns == "*" else "1"
+        query = f"select {columns} from heliograph.{table} x where project_id = $1 and {where} order by {order}"
         return list(await self.connection.fetch(query, self.project, *args))
 
     async def row(self, table: str, key: str, value: str) -> asyncpg.Record:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import sys
 
-from heliograph.cli.output import OutputFailed
+from heliograph.cli.output import OutputFailed, abandon
 from heliograph.cli.parser import Parser
 
 
@@ -15,5 +16,6 @@ def main(arguments: list[str]) -> int:
         return simulate(arguments, Parser)
     except OSError as error:
         if error.errno == errno.ENOSPC:  # it writes its lines by itself, and nothing else
+            abandon(sys.stdout)
             raise OutputFailed(error) from None
         raise
