@@ -20,6 +20,11 @@ AT_MOST = 3  # more is no accident
 _failed: dict[str, None] = {}
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _failed[report.nodeid] = None
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed:
         _failed[report.nodeid] = None
@@ -27,7 +32,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A run that was broken off notes nothing: it does not know what else would have failed."""
-    if exitstatus == pytest.ExitCode.TESTS_FAILED and not hasattr(session.config, "workerinput"):
+    is_broken_off = bool(session.shouldfail or session.shouldstop)
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and not is_broken_off and not hasattr(session.config, "workerinput"):
         NOTED.parent.mkdir(exist_ok=True)
         NOTED.write_text(json.dumps(list(_failed)), encoding="utf-8")
 

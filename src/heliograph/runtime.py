@@ -238,7 +238,7 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
         await worker.hand_back()
     finally:
         serving.cancel()  # before it settles, which waits for what the loops are doing: nobody else ends that
-    await asyncio.gather(serving, return_exceptions=True)
+        await asyncio.gather(serving, return_exceptions=True)
     await worker.watchdog.settle()
 
 

@@ -24,6 +24,8 @@ from heliograph.turn.interruptions import Interruption
 from heliograph.world import Task, Transaction
 
 log = logging.getLogger("heliograph.world")
+
+_CLOSE_ROUNDS = 5
 T = TypeVar("T")
 
 
@@ -210,9 +212,13 @@ class RealWorld:
         """Nothing happens at a named point in the real world."""
 
     async def close(self) -> None:
-        """End what was spawned. A task that is cancelled before it has begun can tell nobody of it, so all begin first."""
+        """End what was spawned. A task that is cancelled before it has begun can tell nobody of it, so each begins first."""
         try:
-            await asyncio.sleep(0)
+            for _ in range(_CLOSE_ROUNDS):  # meanwhile others may ask for something, which spawns tasks, too
+                spawned = list(self._tasks)
+                await asyncio.sleep(0)
+                for task in spawned:
+                    task.cancel()
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from typing import Any
 
@@ -74,11 +75,10 @@ async def test_what_a_step_starts_counts_for_nobody_and_the_factory_of_the_loop_
         assert [*await asyncio.gather(part(), part())] == ["", ""]
     finally:
         effect._inside.reset(token)
-    assert [*await asyncio.gather(part(), part())] == ["", ""]  # of another run of the function
     branches = Branches()
     assert [*await asyncio.gather(part(), part())] == ["part_1-", "part_2-"]
     assert await asyncio.to_thread(branches.name) == ""
-    assert made == ["part"] * 6
+    assert made == ["part"] * 4
 
 
 @pytest.mark.parametrize("name", ["with.dots", "größe"])
@@ -90,3 +90,60 @@ async def test_a_name_is_of_characters_that_an_id_may_have(name: str) -> None:
     coroutine: Any = part()
     coroutine.__name__ = name
     assert (await asyncio.gather(coroutine))[0].isascii()
+
+
+async def test_a_factory_that_is_put_around_ours_later_changes_no_name() -> None:
+    async def part() -> str:
+        return branches.name()
+
+    branches = Branches()
+    assert [*await asyncio.gather(part())] == ["part_1-"]
+    loop = asyncio.get_running_loop()
+    ours = loop.get_task_factory()
+    assert ours is not None
+
+    def around(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+        async def wrapped() -> Any:
+            return await coro
+
+        return ours(loop, wrapped(), **options)
+
+    loop.set_task_factory(around)
+    branches = Branches()
+    assert [*await asyncio.gather(part(), part())] == ["part_1-", "part_2-"]
+
+
+async def test_what_a_task_with_a_context_of_its_own_starts_is_named_after_it() -> None:
+    async def part() -> str:
+        return branches.name()
+
+    async def top() -> list[str]:
+        return [branches.name(), *await asyncio.gather(part(), part())]
+
+    branches = Branches()
+    task = asyncio.create_task(top(), context=contextvars.Context())
+    assert await task == ["top_1-", "top_1-part_1-", "top_1-part_2-"]
+
+
+async def test_a_task_that_runs_before_its_factory_returns_has_its_name_by_then() -> None:
+    """As eager tasks do, from Python 3.12 on."""
+
+    def eager(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+        task = asyncio.Task(coro, loop=loop, **options)
+        asyncio.tasks._leave_task(loop, current)
+        asyncio.tasks._enter_task(loop, task)
+        seen.append(branches.name())
+        asyncio.tasks._leave_task(loop, task)
+        asyncio.tasks._enter_task(loop, current)
+        return task
+
+    async def part() -> str:
+        return branches.name()
+
+    seen: list[str] = []
+    current: Any = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(eager)
+    branches = Branches()
+    assert [*await asyncio.gather(part(), part())] == seen == ["part_1-", "part_2-"]
+    loop.set_task_factory(None)

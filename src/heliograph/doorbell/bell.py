@@ -56,12 +56,14 @@ class Bell(ABC):
         """What was rung just now still leaves, as does what is on its way. A second call does nothing, nor does one
         without `open`."""
         tasks, self._tasks = self._tasks, []
-        if tasks:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_SECONDS):
-                    await self._send_due()
-        for task in tasks:
-            task.cancel()
+        try:
+            if tasks:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        await self._send_due()
+        finally:
+            for task in tasks:
+                task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._disconnect()
 

@@ -28,7 +28,7 @@ def told_apart(messages: list[ModelMessage], provider: str | None) -> list[Model
     found: list[Any] = []
     message: Any
     for message in messages:
-        is_own = isinstance(message, ModelResponse) and message.provider_name == provider
+        is_own = isinstance(message, ModelResponse) and provider is not None and message.provider_name == provider
         parts: list[Any] = []
         for part in message.parts:
             told: Any = part

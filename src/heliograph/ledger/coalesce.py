@@ -68,6 +68,7 @@ class Coalescer(Generic[Item, Answer]):
     async def _call_together(self) -> None:
         self._is_boarding = False
         batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+        batch = [waiter for waiter in batch if not waiter.answer.cancelled()]  # who did not come to take it back
         self._depart()
         try:
             if batch:

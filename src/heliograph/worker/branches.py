@@ -24,6 +24,9 @@ _LABEL_MAX = 16
 _NAME_MAX = 40  # of a call's id, which has 64 characters at most
 _STRANGE = re.compile(r"\W", re.ASCII)
 _of: ContextVar[Branches | None] = ContextVar("heliograph_branches", default=None)
+_of_tasks: WeakKeyDictionary[Any, Branches] = WeakKeyDictionary()  # for those that have a context of their own
+# who is starting a task, and its name: an eager task runs before it is known, and a thread is in no task
+_starting: ContextVar[tuple[Any, str] | None] = ContextVar("heliograph_starting", default=None)
 _factories: WeakSet[Callable[..., Any]] = WeakSet()  # those that name tasks
 
 
@@ -31,23 +34,30 @@ class Branches:
     """Of one run of a function. The task that makes this is the one that the function runs in: its name is empty."""
 
     def __init__(self) -> None:
-        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self._started: Counter[tuple[str, str]] = Counter()
+        self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary({_task(): ""})
+        self._started: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
         _of.set(self)
+        _starting.set(None)
         _watch(asyncio.get_running_loop())
 
     def name(self) -> str:
-        """That of the current task; where there is none, or one of another loop, it is empty."""
-        task = _task()
-        return "" if task is None else self._names.get(task, "")
+        """That of the current task; where there is none, as in a thread, that of the task which started it."""
+        task, starting = _task(), _starting.get()
+        if task is not None and task in self._names:
+            return self._names[task]
+        return "" if starting is None or starting[0] is task else starting[1]
 
-    def add(self, task: Any) -> None:
-        """Name a task that the current one has just started."""
-        above = self.name()
-        label = _STRANGE.sub("_", getattr(task.get_coro(), "__name__", "task"))[:_LABEL_MAX]
-        self._started[above, label] += 1
-        name = f"{above}{label}_{self._started[above, label]}-"
-        self._names[task] = name if len(name) <= _NAME_MAX else f"{blake2s(name.encode(), digest_size=10).hexdigest()}-"
+    def next(self, creator: Any, coro: Any) -> str:
+        """The name of the task that `creator` starts for this coroutine."""
+        label = _STRANGE.sub("_", getattr(coro, "__name__", "task"))[:_LABEL_MAX]
+        started = self._started.setdefault(creator, Counter())
+        started[label] += 1
+        name = f"{self.name()}{label}_{started[label]}-"
+        return name if len(name) <= _NAME_MAX else f"{blake2s(name.encode(), digest_size=10).hexdigest()}-"
+
+    def keep(self, task: Any, name: str) -> None:
+        self._names[task] = name
+        _of_tasks[task] = self
 
 
 def _watch(loop: asyncio.AbstractEventLoop) -> None:
@@ -57,13 +67,26 @@ def _watch(loop: asyncio.AbstractEventLoop) -> None:
         return
 
     def make(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
-        task: Any = asyncio.Task(coro, loop=loop, **options) if made is None else made(loop, coro, **options)
-        if (branches := _of.get()) is not None and not is_inside_step():
-            branches.add(task)
+        creator, starting = _task(), _starting.get()
+        branches = _of.get() or (None if creator is None else _of_tasks.get(creator))
+        is_named = starting is not None and starting[0] is creator  # by a factory around this one
+        if branches is None or creator is None or is_named or is_inside_step():
+            return _make(made, loop, coro, options)
+        name = branches.next(creator, coro)
+        token = _starting.set((creator, name))
+        try:
+            task = _make(made, loop, coro, options)
+        finally:
+            _starting.reset(token)
+        branches.keep(task, name)
         return task
 
     _factories.add(make)
     loop.set_task_factory(make)
+
+
+def _make(made: Callable[..., Any] | None, loop: asyncio.AbstractEventLoop, coro: Any, options: dict[str, Any]) -> Any:
+    return asyncio.Task(coro, loop=loop, **options) if made is None else made(loop, coro, **options)
 
 
 def _task() -> Any:

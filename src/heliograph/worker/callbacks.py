@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from heliograph.egress.post import PostFailed
-from heliograph.errors import StoreUnavailable, told
+from heliograph.errors import HeliographError, told
 from heliograph.policy.callbacks import again_seconds, is_final, is_taken
 from heliograph.policy.egress import EgressRefused
 from heliograph.records import Callback
@@ -54,7 +54,7 @@ async def _give_back(
     What came of the other tries is recorded, or a message that has arrived would be sent again.
     """
     results = {result["callback_id"]: result for result in [each.result() for each in tries if not each.cancelled()]}
-    with suppress(StoreUnavailable):
+    with suppress(HeliographError):  # nor may a refusal hide that this worker ends
         if taken := await taking:
             await kit.ledger.record_callbacks([results.get(each.callback_id) or _given_back(each) for each in taken])
 

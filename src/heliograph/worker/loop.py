@@ -226,8 +226,8 @@ class Worker:
             drive.lost_at = now
         drive.lose()
         if now - drive.lost_at >= STUBBORN_SECONDS:
-            log.error("agent %s does not end though it was cancelled and its turn %s is over: it works on for nothing; let it "
-                      "or its tools pass asyncio.CancelledError on", drive.claimed.agent, turn_id)  # fmt: skip
+            log.error("turn %s is over, and what agent %s does for it does not end: where it was cancelled, let it or its tools pass "
+                      "asyncio.CancelledError on", turn_id, drive.claimed.agent)  # fmt: skip
             del self._running[drive.kit.project, turn_id]
             self._world.ring([self._slot])
 
