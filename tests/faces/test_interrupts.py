@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import logging
+import os
+import sys
 from contextlib import suppress
 
 import pytest
@@ -40,3 +43,16 @@ def test_work_that_lets_its_cancellation_pass_is_left_without_a_complaint(
         left.clear()
         del tasks
         gc.collect()
+
+
+def test_the_second_signal_ends_the_process_also_in_the_middle_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(io.StringIO):
+        def flush(self) -> None:
+            raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stdout>'>")
+
+    left: list[int] = []
+    monkeypatch.setattr(sys, "stdout", Busy())
+    monkeypatch.setattr(os, "_exit", left.append)
+    with suppress(RuntimeError):  # a process that has ended hears of no error
+        interrupts.leave(130)
+    assert left == [130]

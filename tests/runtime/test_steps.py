@@ -296,6 +296,22 @@ async def test_tasks_of_tasks_that_ask_for_nothing_themselves_find_their_own_ste
     assert happened == ["b1", "b2", "a1", "a2"]
 
 
+async def test_a_step_beside_a_wait_in_a_task_group_is_done_once_and_is_not_in_doubt(rig: Rig) -> None:
+    """The group cancels it in the moment in which its intent was to be recorded."""
+    happened: list[str] = []
+    app = Heliograph("group")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.pause(0.05))
+            paid = group.create_task(ctx.step("pay", happened.append, "paid"))
+        return paid.done()
+
+    assert (await rig.run(app)).state == {"seen": True}
+    assert happened == ["paid"]
+
+
 @pytest.mark.proves("L0-110", "K13")
 async def test_a_step_of_a_turn_that_was_taken_away_is_not_begun(rig: Rig) -> None:
     inside, may_go_on, happened = asyncio.Event(), asyncio.Event(), list[int]()

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +55,13 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
 
 def leave(code: int) -> None:
     """End the process now, without waiting for anything."""
-    with suppress(OSError, ValueError):
+    try:
         if sys.stdout.isatty():
             os.write(1, b"\x1b[?25h\n")  # a live view hides the cursor
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(code)
+    finally:  # whatever they say: a signal that comes in the middle of a write may not flush, for one
+        os._exit(code)
 
 
 # Left open, with the tasks that let their cancellation pass: a loop holds its tasks weakly, and complains of what it lost.
