@@ -59,7 +59,8 @@ class Shell:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("HELIOGRAPH_")}
+        # buffered, as it is for users: some machines that run tests have it otherwise
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("HELIOGRAPH_") and k != "PYTHONUNBUFFERED"}
         made = {"HELIOGRAPH_HOME": str(self.folder / "home"), "TZ": "UTC", "NO_COLOR": "1", "COLUMNS": "120"}
         if self.url is not None:
             made["HELIOGRAPH_DATABASE_URL"] = self.url

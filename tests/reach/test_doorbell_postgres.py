@@ -100,3 +100,25 @@ async def test_a_bell_that_is_cancelled_while_it_connects_leaves_no_connection(
     opening.cancel()
     await asyncio.gather(opening, return_exceptions=True)
     assert connection.is_closed()
+
+
+async def test_a_bell_whose_close_is_cancelled_leaves_nothing_at_work(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sending = asyncio.Event()
+
+    async def hang(_bell: PostgresDoorbell, _keys: list[str], _agents: list[str]) -> None:
+        sending.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(PostgresDoorbell, "_send", hang)
+    bell = PostgresDoorbell(database_url, lambda _keys: None)
+    await bell.open()
+    loops = list(bell._tasks)
+    bell.ring(["work:newsroom"])
+    await sending.wait()
+    closing = asyncio.create_task(bell.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing, *loops])
+    await bell._disconnect()

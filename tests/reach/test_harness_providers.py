@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from heliograph.errors import HarnessError, SetupError
+from heliograph.harness.call_ids import told_apart
 from heliograph.harness.pydantic import PydanticHarness
 from heliograph.harness.resolve import Harnesses
 from heliograph.ports import (
@@ -362,3 +364,9 @@ def test_a_name_that_means_nothing_says_how_to_name_a_model() -> None:
 def test_no_model_at_all_names_the_variable() -> None:
     with pytest.raises(SetupError, match="HELIOGRAPH_MODEL"):
         Harnesses(None)(None)
+
+
+def test_where_the_provider_is_not_known_no_id_is_taken_for_its_own() -> None:
+    call = ToolCallPart("add", {}, tool_call_id="functions.add:0")
+    [told] = told_apart([ModelResponse([call])], None)
+    assert [part.tool_call_id for part in told.parts if isinstance(part, ToolCallPart)] == ["functions_add_0_1"]
