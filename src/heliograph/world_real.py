@@ -24,8 +24,6 @@ from heliograph.turn.interruptions import Interruption
 from heliograph.world import Task, Transaction
 
 log = logging.getLogger("heliograph.world")
-
-_CLOSE_ROUNDS = 5
 T = TypeVar("T")
 
 
@@ -212,15 +210,13 @@ class RealWorld:
         """Nothing happens at a named point in the real world."""
 
     async def close(self) -> None:
-        """End what was spawned. A task that is cancelled before it has begun can tell nobody of it, so each begins first."""
+        """End what was spawned. A task that is cancelled before it has begun can tell nobody of it: each begins first, and
+        what is spawned meanwhile is let end by itself, while there is a database."""
+        spawned = list(self._tasks)
         try:
-            for _ in range(_CLOSE_ROUNDS):  # meanwhile others may ask for something, which spawns tasks, too
-                spawned = list(self._tasks)
-                await asyncio.sleep(0)
-                for task in spawned:
-                    task.cancel()
+            await asyncio.sleep(0)
         finally:
-            for task in self._tasks:
+            for task in spawned:
                 task.cancel()
 
     def _reap(self, task: asyncio.Task[None]) -> None:
