@@ -182,6 +182,7 @@ def test_the_sql_lint_finds_what_it_is_there_for(body: str, problem: str) -> Non
         ("    v_project constant text := heliograph._enter(p_project);\n", "", "enters its project first"),
         ("v_project constant", "v_early text := 'x'; v_project constant", "enters its project first"),
         ("p_project text", "p_run_id text", "takes p_project first"),
+        ("p_project text", "p_project text, p_now timestamptz", "_enter_at(p_project, p_now)"),
     ],
 )
 def test_the_sql_lint_reads_the_header_too(written: str, instead: str, problem: str) -> None:
@@ -202,3 +203,19 @@ create function heliograph.report_result(p_project text) returns text
     assert "calls now()" in "\n".join(sqllint.lint(wrapper.format(now="now()")))
     other = wrapper.replace("report_result", "tell")
     assert "calls clock_timestamp()" in "\n".join(sqllint.lint(other.format(now="clock_timestamp()")))
+
+
+def test_the_sql_lint_lets_one_guard_compare_with_the_clock() -> None:
+    guard = """\
+-- _enter_at: compares.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._enter_at(p_project text, p_now timestamptz) returns boolean language plpgsql as $$
+begin
+    return p_now < {clock};
+end $$;
+"""
+    assert list(sqllint.lint(guard.format(clock="now()"))) == []
+    assert "calls clock_timestamp()" in "\n".join(sqllint.lint(guard.format(clock="clock_timestamp()")))
+    other = guard.replace("_enter_at", "_enter_near")
+    assert "calls now()" in "\n".join(sqllint.lint(other.format(clock="now()")))

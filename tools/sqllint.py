@@ -38,8 +38,9 @@ UNREPEATABLE = frozenset(
         "lastval",
     ]
 )
-# Documented for programs in any language, which call it by hand: it reads the clock and calls what takes the time.
-WRAPPERS = frozenset(["report_result"])
+# The clock that each of these functions may read, and no other function any. report_result is called by hand from any
+# language, and passes the time on; _enter_at compares the time that a service names with the server's.
+CLOCK_READERS = {"report_result": "clock_timestamp", "_enter_at": "now"}
 ORDER_SHOWS = frozenset(["array_agg", "json_agg", "jsonb_agg", "string_agg", "xmlagg"])
 # A set that is in order by itself: the elements of an array or a document, a series, the rounds of a batch.
 ORDERED_SOURCES = frozenset(
@@ -47,7 +48,8 @@ ORDERED_SOURCES = frozenset(
 )
 WANTED_COMMENT = ("raises:", "locks:")
 # before any other initial value is computed: what runs before it runs in no project
-ENTERS = re.compile(r"\s*(declare\s+v_project constant text := |select )heliograph\._enter\(p_project\);")
+ENTERS = r"\s*(declare\s+v_project constant text := |select )heliograph\.{};"
+ENTER, ENTER_AT = "_enter(p_project)", "_enter_at(p_project, p_now)"
 CLOCKS = re.compile(r"SVFOP_(CURRENT_(TIME|DATE)|LOCALTIME)")
 
 
@@ -118,17 +120,23 @@ def around(function: Function) -> Iterator[str]:
             yield "a public function sets its search_path to pg_catalog, pg_temp"
         if function.parameters[:1] != ("p_project",):
             yield "a public function takes p_project first"
-        if not ENTERS.match(function.body):
-            yield "a public function enters its project first: v_project constant text := heliograph._enter(p_project)"
+        enters = ENTER_AT if "p_now" in function.parameters else ENTER
+        if not re.match(ENTERS.format(re.escape(enters)), function.body):
+            yield f"a public function enters its project first: v_project constant text := heliograph.{enters}"
 
 
 def inside(function: Function) -> Iterator[str]:
     """What is wrong with the body: every statement, every expression."""
+    clock = f"calls {CLOCK_READERS[function.name]}()" if function.name in CLOCK_READERS else None
+    for problem in body_problems(function):
+        if clock is None or not problem.startswith(clock):
+            yield problem
+
+
+def body_problems(function: Function) -> Iterator[str]:
+    """The same, without regard to the clock that the function may read."""
     if function.language == "sql":
-        clock = "calls clock_timestamp()" if function.name in WRAPPERS else None
-        for problem in statement_problems(json.loads(parse_sql_json(function.body))):
-            if clock is None or not problem.startswith(clock):
-                yield problem
+        yield from statement_problems(json.loads(parse_sql_json(function.body)))
         return
     # The parser has no catalog, so a parameter or a variable of a row type is a record to it.
     source = re.sub(r"\b([pv]_\w+\s+|returns )heliograph\.\w+(?=[\s,;)])", r"\1record", function.source)

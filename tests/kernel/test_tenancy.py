@@ -33,6 +33,7 @@ async def test_every_public_function_is_of_one_project_and_enters_it_first(kerne
         first = next(line.strip() for line in function.source.splitlines() if line.strip() not in ("", "declare"))
         assert first in (
             "v_project constant text := heliograph._enter(p_project);",
+            "v_project constant text := heliograph._enter_at(p_project, p_now);",
             "select heliograph._enter(p_project);",
         ), f"{function.name} does not enter its project first"
 

@@ -21,6 +21,24 @@ begin
     return set_config('heliograph.project', p_project, true);
 end $$;
 
+-- _enter_at: enter a project at a time that the caller names. A service names the time of the server, give or take a day: what
+--   it writes for a far time would stay there, for all who read it. An operator, who owns the functions or is a member of their
+--   owner, names any time; so do tests and simulators, which move it. The only function of the kernel that compares with a
+--   clock. No catalog is read for a time that is near.
+--   raises: see _enter; 22023 for a time that is none, or far from the server's
+--   locks:  nothing
+create function heliograph._enter_at(p_project text, p_now timestamptz) returns text
+    language plpgsql as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+begin
+    if not coalesce(p_now between now() - interval '1 day' and now() + interval '1 day', false)
+       and not pg_has_role(session_user, current_user, 'member') then
+        raise exception using errcode = '22023', message = 'p_now is within a day of the server''s time for this login';
+    end if;
+    return v_project;
+end $$;
+
 -- grant_project: bind a login to a project. From its first one on it has no others. Only an operator may call this.
 --   Answers 'granted' or 'duplicate'.
 --   raises: see _enter; 42704 for a role that does not exist
@@ -28,7 +46,7 @@ end $$;
 create function heliograph.grant_project(p_project text, p_role text, p_now timestamptz) returns text
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
 begin
     if not exists (select from pg_roles where rolname = p_role) then
         raise exception using errcode = '42704', message = format('there is no role "%s"', p_role);

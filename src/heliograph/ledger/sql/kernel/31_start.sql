@@ -9,7 +9,7 @@
 create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_runs text[] := array(select r.item ->> 'run_id' from jsonb_array_elements(p_runs) with ordinality r (item, n) order by n);
     v_places integer[];

@@ -15,7 +15,7 @@
 create function heliograph.enqueue(p_project text, p_messages jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_agents text[] := array(
         select concat_ws('/', m ->> 'run_id', m ->> 'agent', m ->> 'instance') from jsonb_array_elements(p_messages) m);

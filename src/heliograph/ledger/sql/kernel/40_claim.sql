@@ -12,7 +12,7 @@ create function heliograph.claim(
     p_project text, p_targets jsonb, p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
 ) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_agent_ids text[];
     v_limit integer := p_limit;
     v_running_max integer;
@@ -160,7 +160,7 @@ end $$;
 create function heliograph.renew(p_project text, p_items jsonb, p_lease_seconds float8, p_now timestamptz)
     returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_answer jsonb;
 begin
     perform heliograph._check_lease(p_lease_seconds);

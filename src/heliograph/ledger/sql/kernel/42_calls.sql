@@ -16,7 +16,7 @@
 create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_doubts jsonb;
     v_reserves constant boolean := jsonb_path_exists(p_items, '$[*].reserve.type() ? (@ != "null")');
@@ -132,7 +132,7 @@ $$;
 create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item jsonb;
     v_results jsonb;

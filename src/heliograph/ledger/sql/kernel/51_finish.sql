@@ -12,7 +12,7 @@
 create function heliograph.finish(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_agents text[] := array(select i.item ->> 'agent_id' from jsonb_array_elements(p_items) with ordinality i (item, n) order by n);
     v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) with ordinality u (a, n) order by n);
@@ -134,7 +134,7 @@ $$;
 create function heliograph.release(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_item jsonb;
     v_targets text[];
     v_outcome text;

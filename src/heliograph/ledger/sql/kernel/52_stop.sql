@@ -13,7 +13,7 @@
 create function heliograph.stop(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_item jsonb;
     v_answer jsonb := '[]';
 begin
@@ -35,7 +35,7 @@ end $$;
 create function heliograph.stop_runs(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_item jsonb;
     v_answer jsonb := '[]';
 begin

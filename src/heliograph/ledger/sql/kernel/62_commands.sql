@@ -11,7 +11,7 @@ create function heliograph.take_commands(
     p_project text, p_tools jsonb, p_limit integer, p_visible_seconds float8, p_now timestamptz
 ) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_answer jsonb;
 begin
     if not coalesce(p_limit between 1 and 1000, false) then

@@ -16,7 +16,7 @@
 create function heliograph.sweep_leases(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
 begin
     perform heliograph._check_sweep(p_limit);
     return heliograph._sweep_each(p_project, 'lease', array(
@@ -32,7 +32,7 @@ end $$;
 create function heliograph.sweep_expired(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_due text[];
 begin
     perform heliograph._check_sweep(p_limit);
@@ -65,7 +65,7 @@ end $$;
 create function heliograph.sweep_queued(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
 begin
     perform heliograph._check_sweep(p_limit);
     return heliograph._sweep_each(p_project, 'queue', array(
@@ -100,7 +100,7 @@ $$;
 create function heliograph.sweep_bells(p_project text, p_older_seconds float8, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_before timestamptz;
 begin
     if not coalesce(p_older_seconds between 0 and 31622400, false) then

@@ -10,7 +10,7 @@
 create function heliograph.sweep_waits(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_due text[];
 begin
     perform heliograph._check_sweep(p_limit);
@@ -81,7 +81,7 @@ end $$;
 create function heliograph.sweep_reports(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_keys text[];
     v_parents text[];
     v_held text[];
@@ -164,7 +164,7 @@ end $$;
 create function heliograph.sweep_stuck(p_project text, p_limit integer, p_after text, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_agents text[];
 begin
     perform heliograph._check_sweep(p_limit);

@@ -10,7 +10,7 @@
 create function heliograph.sweep_stops(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_ordered text[];
     v_due text[];
     v_answer jsonb;

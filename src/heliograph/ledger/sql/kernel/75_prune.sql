@@ -13,7 +13,7 @@
 create function heliograph.prune(p_project text, p_before timestamptz, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_turns text[];
     v_runs text[];
     v_done jsonb;

@@ -8,7 +8,7 @@
 create function heliograph.declare_wire(p_project text, p_wire text, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
 begin
     if not coalesce(octet_length(p_wire) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'a wire has a name of 1 to 200 bytes';

@@ -8,7 +8,7 @@
 create function heliograph.read_outbox(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     -- as of the same moment as the rows: what was written once a wire was declared is never read without it
     v_wires constant jsonb := heliograph._wires(p_project);
 begin
@@ -40,7 +40,7 @@ end $$;
 create function heliograph.mark_published(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_marked integer;
 begin
     with unmarked as (

@@ -33,7 +33,7 @@ $$;
 create function heliograph.take_callbacks(p_project text, p_limit integer, p_hidden_seconds float8, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_due text[];
     v_taken jsonb;
 begin
@@ -78,7 +78,7 @@ end $$;
 create function heliograph.record_callbacks(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_answers jsonb;
 begin
     if exists (select from jsonb_array_elements(p_items) i
@@ -119,7 +119,7 @@ end $$;
 create function heliograph.sweep_callbacks(p_project text, p_limit integer, p_older_seconds float8, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_late text[];
 begin
     perform heliograph._check_sweep(p_limit);
@@ -145,7 +145,7 @@ end $$;
 create function heliograph.redeliver_callbacks(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_keys text[] := array(select jsonb_array_elements_text(p_keys));
     v_found constant text[] := heliograph._hold_callbacks(p_project, v_keys);
 begin

@@ -12,7 +12,7 @@
 create function heliograph.put_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item record;
     v_answers jsonb := '{}';
@@ -35,7 +35,7 @@ end $$;
 create function heliograph.fork_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_item record;
     v_answers jsonb := '{}';
 begin
@@ -58,7 +58,7 @@ end $$;
 create function heliograph.replace_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_item jsonb;
     v_verdict jsonb;
     v_answer jsonb := '[]';

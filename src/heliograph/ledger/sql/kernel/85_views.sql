@@ -69,7 +69,8 @@ select e.project_id, e.agent_turn_id as turn_id, e.edge_id, e.primitive, e.edge_
        e.other_turn_id, e.cause_id, e.created_at
   from heliograph.execution_edges e;
 
--- _as_time: a text as a time; null for one that is none. Most are of the plain form that can be cast without harm.
+-- _as_time: a text as a time; null for one that is none, for a word such as 'now' or 'infinity', and for a year that clients in
+--   other languages cannot hold. Most are of the plain form that can be cast without harm.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._as_time(p_text text) returns timestamptz
@@ -78,8 +79,11 @@ begin
     if p_text ~ '^(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0\d:[0-5]\d)$' then
         return p_text::timestamptz;
     end if;
+    if p_text !~ '^\s*\d' then
+        return null;
+    end if;
     begin
-        return p_text::timestamptz;
+        return case when p_text::timestamptz between '0002-01-01' and '9998-12-31' then p_text::timestamptz end;
     exception when data_exception then
         return null;
     end;

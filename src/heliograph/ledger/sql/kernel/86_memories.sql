@@ -9,7 +9,7 @@
 create function heliograph.remember(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_wrong text := (select min(heliograph._wrong_memory(i)) from jsonb_array_elements(p_items) i);
     v_each record;
@@ -97,7 +97,7 @@ $$;
 create function heliograph.recall(p_project text, p_query text, p_agent text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_most integer := (heliograph._limits(p_project)).memories_max;
     v_is_open boolean := coalesce(p_query, '') !~ '\S';
     v_words tsquery;

@@ -8,7 +8,7 @@
 create function heliograph.liveness(p_project text, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-    v_project constant text := heliograph._enter(p_project);
+    v_project constant text := heliograph._enter_at(p_project, p_now);
     v_grace constant timestamptz := p_now - interval '10 s';
     v_patience constant timestamptz := p_now - interval '60 s';
 begin

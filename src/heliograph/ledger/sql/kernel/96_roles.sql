@@ -159,13 +159,13 @@ begin
     loop
         execute format('grant execute on function %s to %s', v_each.name, v_each.roles);
     end loop;
-    -- a view's functions are called by whoever reads it: these only put words together
+    -- A view's functions are called by the login that reads it, and not by the view's owner: these only put words together.
     for v_each in
         select distinct d.refobjid::regprocedure as name
           from pg_depend d join pg_rewrite w on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid
           join pg_class c on c.oid = w.ev_class and c.relkind = 'v' and c.relnamespace = 'heliograph'::regnamespace
           join pg_proc p on d.refclassid = 'pg_proc'::regclass and p.oid = d.refobjid
-         where p.pronamespace = 'heliograph'::regnamespace and p.provolatile = 'i'
+         where p.pronamespace = 'heliograph'::regnamespace and p.proname like '\_%' and not p.prosecdef
          order by 1
     loop
         execute format('grant execute on function %s to heliograph_worker, heliograph_api, heliograph_reader', v_each.name);
