@@ -113,12 +113,13 @@ def stopping(identifier: str, mode: str = "force", **fields: Any) -> Item:
 
 
 class Kernel:
-    """The kernel's functions on one connection, for one project. `now` stands still until `wait`."""
+    """The kernel's functions on one connection, for one project. `now` stands still until `wait`; a service names the
+    server's time, an operator any."""
 
-    def __init__(self, connection: asyncpg.Connection, project: str):
+    def __init__(self, connection: asyncpg.Connection, project: str, now: datetime = START):
         self.connection = connection
         self.project = project
-        self.now = START
+        self.now = now
         self.is_corrupted = False
 
     def wait(self, seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import asyncpg
@@ -132,7 +133,7 @@ async def test_what_a_caller_puts_in_the_way_is_not_looked_at(kernel: Kernel, sh
         try:
             async with connected(url) as service:
                 await service.execute(shadows(name))
-                hostile = Spelled(service, kernel.project)
+                hostile = Spelled(service, kernel.project, datetime.now(UTC))
                 claimed = await suspended(hostile, command("c1"))
                 assert (await hostile._one("report", {"turn_id": "turn_a", "call_id": "c1", "token": TOKEN, "status": "success",
                                                        "result": 1}))["outcome"] == "applied"  # fmt: skip
@@ -242,7 +243,7 @@ async def test_a_bound_login_works_in_its_project_and_what_it_names_does_not_hel
     before = await kernel.everything()
     mine = f"{kernel.project} mine"
     async with login(shared_url, mine) as url, connected(url) as connection:
-        bound = Kernel(connection, mine)
+        bound = Kernel(connection, mine, datetime.now(UTC))
         assert (await bound.running())["turn_id"] == "turn_a"
         await connection.execute("select set_config('heliograph.project', $1, false)", kernel.project)
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match=f"not_found: no project {kernel.project}"):
@@ -376,7 +377,9 @@ async def test_a_client_that_freezes_with_a_head_in_its_hands_holds_it_no_longer
             )
             # it says nothing more; whoever needs the head waits, and is not asked to wait for ever
             async with asyncio.timeout(60):
-                (answer,) = await Kernel(other, kernel.project).call("enqueue", [message("run_a", "writer", "turn_2")])
+                (answer,) = await Kernel(other, kernel.project, datetime.now(UTC)).call(
+                    "enqueue", [message("run_a", "writer", "turn_2")]
+                )
             assert answer["outcome"] == "queued"
             with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)):  # its hands are empty now
                 await frozen.execute("commit")

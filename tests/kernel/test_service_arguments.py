@@ -17,7 +17,14 @@ from tests.kernel.test_tenancy import fitted
 from tests.kernel.waits import TOKEN
 from tests.logins import connected, login
 
-FAR = ["infinity", "-infinity", "4713-01-01 BC", "294276-01-01", "now() + interval '25 hours'", "now() - interval '25 hours'"]
+FAR = [
+    "infinity",
+    "-infinity",
+    "4713-01-01 BC",
+    "294276-01-01",
+    "now() + interval '25 hours'",
+    "now() - interval '25 hours'",
+]
 MAY = "select p.proname from pg_proc p where p.pronamespace = 'heliograph'::regnamespace and has_function_privilege(p.oid, 'execute')"
 
 
@@ -25,9 +32,7 @@ MAY = "select p.proname from pg_proc p where p.pronamespace = 'heliograph'::regn
 async def service(kernel: Kernel, shared_url: str) -> AsyncIterator[Kernel]:
     """The project's kernel as a login with all service roles calls it, at the server's time."""
     async with login(shared_url, kernel.project, services=SERVICES) as url, connected(url) as connection:
-        made = Kernel(connection, kernel.project)
-        made.now = datetime.now(UTC)
-        yield made
+        yield Kernel(connection, kernel.project, datetime.now(UTC))
 
 
 @pytest.mark.proves("S26")
