@@ -11,7 +11,7 @@ ARGS ?=
 FILE ?=
 
 .PHONY: help venv demo test stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
-.PHONY: lock build clean conformance-check docs-check lock-check
+.PHONY: lock build clean conformance-check mutations mutations-check docs-check lock-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,7 +28,7 @@ test: venv ## all tests that take less than minutes; needs no service
 stress: venv ## each test several times on many processes, to find what depends on luck; ARGS=tests/reach REPEAT=10
 	@$(PY) -m pytest -n 6 -p tools.repeat -m "not long" $(or $(ARGS),tests/runtime)
 
-check: venv format lint floors types conformance-check docs-check lock-check ## format, lint, floors, types, generated pages, lock; under a minute
+check: venv format lint floors types conformance-check mutations-check docs-check lock-check ## format, lint, floors, types, generated pages, lock; under a minute
 
 format: venv
 	@$(PY) -m ruff format --check .
@@ -44,6 +44,9 @@ types: venv ## mypy --strict
 
 conformance-check: venv
 	@$(PY) -m tools.conformance --check
+
+mutations-check: venv
+	@$(PY) -m tools.mutations --check
 
 docs-check: venv
 	@$(PY) -m tools.docs --check
@@ -79,6 +82,9 @@ docs: venv conformance ## write the generated pages again, and what is generated
 
 conformance: venv ## docs/conformance.md: which test proves which requirement
 	@$(PY) -m tools.conformance
+
+mutations: venv ## remove the behaviour of each proven requirement, and see its tests fail; ARGS="--sample 20 --seed 3"
+	@$(PY) -m tools.mutations $(ARGS)
 
 lock: venv ## resolve both locks again; ARGS=--upgrade moves every pin
 	@$(PY) -m tools.lock $(ARGS)

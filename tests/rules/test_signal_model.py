@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.signals.model import Draft, Signal, Source, from_wire, to_wire
+from heliograph.types import Json
 
 AT = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 
@@ -38,6 +39,14 @@ def test_the_wire_has_the_shape_of_the_specification_and_the_position() -> None:
         "run_id": "run_abc",
         "seq": 2,
     }
+
+
+@pytest.mark.proves("SIG-12")
+@pytest.mark.parametrize("payload", [None, False, 0, "", [], {}, "text", [1, {"deep": None}]])
+def test_the_wire_carries_any_json_payload_unchanged(payload: Json) -> None:
+    wire = to_wire(msgspec.structs.replace(a_signal(), payload=payload))
+    assert wire["payload"] == payload
+    assert type(wire["payload"]) is type(payload)
 
 
 @pytest.mark.proves("SIG-14", "SIG-15", "SIG-16")

@@ -1,0 +1,194 @@
+"""Check the proof marks: remove the behaviour that a requirement states, and see its tests fail.
+
+    python -m tools.mutations                     run every mutation, on two processes
+    python -m tools.mutations L0-01 K14           run the mutations of these requirements
+    python -m tools.mutations --sample 20         run twenty, drawn by --seed
+    python -m tools.mutations --check             run none: every mutation still applies, and names a claim
+
+tests/mutations/*.toml lists them, one small change of the product each:
+
+    [[mutation]]
+    ids = ["L0-01"]                  # the requirements whose behaviour the change removes
+    file = "src/heliograph/..."
+    old = '''text'''                # occurs exactly once in the file
+    new = '''other text'''
+    test = "tests/...py::test_x"     # optional: the one claiming test to run, where others would take long
+
+A mutation is killed when, for each of its ids, a test that claims to prove the id fails. A test that cannot even be
+set up proves nothing: such a mutation is reported as broken, so it has to be written better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree  # reads the report of our own pytest run
+
+from tools.conformance import ROOT, BadMark, collect
+
+MUTATIONS = ROOT / "tests" / "mutations"
+KEYS = {"ids", "file", "old", "new", "test"}
+Verdict = Literal["killed", "survived", "broken"]
+
+
+class BadMutation(Exception):
+    """A mutation that cannot be run as it is written; the message names the file and the mutation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """`tests`: requirement id -> the test nodes to run. `text`: the file's content with the behaviour removed."""
+
+    where: str
+    file: str
+    text: str
+    tests: Mapping[str, Sequence[str]]
+
+
+def read_mutations(folder: Path, claims: Mapping[str, Sequence[str]]) -> list[Mutation]:
+    """Every mutation of the folder. Raises BadMutation on the first that does not apply or names no claim."""
+    found = []
+    for path in sorted(folder.glob("*.toml")):
+        for number, entry in enumerate(tomllib.loads(path.read_text(encoding="utf-8"))["mutation"], 1):
+            found.append(_read(f"{path.name}, mutation {number} ({', '.join(entry.get('ids', []))})", entry, claims))
+    return found
+
+
+def _read(where: str, entry: Mapping[str, object], claims: Mapping[str, Sequence[str]]) -> Mutation:
+    if (unknown := set(entry) - KEYS) or (missing := KEYS - {"test"} - set(entry)):
+        raise BadMutation(
+            f"{where}: unknown keys {sorted(unknown)}" if unknown else f"{where}: without {sorted(missing)}"
+        )
+    ids, file, old, new = entry["ids"], str(entry["file"]), str(entry["old"]), str(entry["new"])
+    assert isinstance(ids, list)
+    if unclaimed := [each for each in ids if each not in claims]:
+        raise BadMutation(f"{where}: no test claims {unclaimed}; mark one, or remove the mutation")
+    path = ROOT / file
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if text.count(old) != 1:
+        raise BadMutation(f"{where}: the old text stands {text.count(old)} times in {file}, not once; write it anew")
+    test = entry.get("test")
+    if test is not None and (strangers := [each for each in ids if not _claims(str(test), claims[each])]):
+        raise BadMutation(f"{where}: {test} does not claim {strangers}")
+    tests = {each: [str(test)] if test is not None else claims[each] for each in ids}
+    return Mutation(where, file, text.replace(old, new), tests)
+
+
+def _claims(test: str, nodes: Sequence[str]) -> bool:
+    """Whether a node, or one of its parameters, is among the claiming nodes or inside a claiming class or file."""
+    plain = test.partition("[")[0]
+    return any(plain == node or plain.startswith(f"{node}::") for node in nodes)
+
+
+class Runner:
+    """Runs mutations beside each other: each has a copy of the package, all share one database server."""
+
+    def __init__(self, scratch: Path, server_url: str):
+        self._scratch = scratch
+        self._environment = {**os.environ, "HELIOGRAPH_TEST_DATABASE_URL": server_url}
+
+    def verdict(self, mutation: Mutation) -> tuple[Verdict, str]:
+        """How the mutation fared, and the output of the run that decided."""
+        folder = Path(tempfile.mkdtemp(dir=self._scratch))
+        try:
+            shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+            (folder / mutation.file).write_text(mutation.text, encoding="utf-8")
+            for identifier, nodes in mutation.tests.items():
+                killed, output = self._is_killed(folder, nodes)
+                if killed != "killed":
+                    return killed, f"{identifier}: {output}"
+            return "killed", ""
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _is_killed(self, folder: Path, nodes: Sequence[str]) -> tuple[Verdict, str]:
+        report = folder / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--junitxml={report}", *nodes]
+        run = subprocess.run(
+            command, cwd=ROOT, env={**self._environment, "PYTHONPATH": str(folder / "src"), "TMPDIR": str(folder)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        tail = "\n".join((run.stdout + run.stderr).splitlines()[-15:])
+        if not report.exists():
+            return "broken", tail
+        cases = list(ElementTree.parse(report).getroot().iter("testcase"))  # noqa: S314 - written by our own pytest
+        if any(_has_failed(case) for case in cases):
+            return "killed", ""
+        has_passed = run.returncode == 0 and any(case.find("skipped") is None for case in cases)
+        return ("survived" if has_passed else "broken"), tail
+
+
+def _has_failed(case: ElementTree.Element) -> bool:
+    """Whether a test found a fault, in its body or in the checks after it; what fails before the body is no finding."""
+    error = case.find("error")
+    return case.find("failure") is not None or (error is not None and "teardown" in error.get("message", ""))
+
+
+@contextmanager
+def shared_server(scratch: Path) -> Iterator[str]:
+    """A database server for all runs; each test still has a database of its own."""
+    from heliograph.testing.database import TestServer
+
+    server = TestServer(scratch / "server")
+    try:
+        yield server.url("postgres")
+    finally:
+        server.close()
+
+
+def run(mutations: Sequence[Mutation], jobs: int) -> int:
+    """Run them, print a line each that was not killed, and return how many these are."""
+    counts: dict[Verdict, int] = {"killed": 0, "survived": 0, "broken": 0}
+    with tempfile.TemporaryDirectory(prefix="mutations-") as scratch, shared_server(Path(scratch)) as url:
+        runner = Runner(Path(scratch), url)
+        with ThreadPoolExecutor(jobs) as pool:
+            for mutation, (verdict, output) in zip(mutations, pool.map(runner.verdict, mutations), strict=True):
+                counts[verdict] += 1
+                if verdict != "killed":
+                    print(f"{verdict}: {mutation.where} in {mutation.file}\n{output}\n", flush=True)
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    return counts["survived"] + counts["broken"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.mutations", description="Check the proof marks by mutations."
+    )
+    parser.add_argument("ids", nargs="*", help="requirements whose mutations to run; all of them by default")
+    parser.add_argument("--check", action="store_true", help="run nothing; see that each mutation applies")
+    parser.add_argument("--missing", action="store_true", help="list the claimed requirements without a mutation")
+    parser.add_argument("--sample", type=int, help="run this many, drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the draw")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default 2)")
+    options = parser.parse_args()
+    try:
+        claims = collect(ROOT / "tests")
+        mutations = read_mutations(MUTATIONS, claims)
+    except (BadMark, BadMutation) as bad:
+        print(f"mutations: {bad}")
+        return 1
+    if options.missing:
+        print("\n".join(sorted(set(claims) - {each for mutation in mutations for each in mutation.tests})))
+    if options.check or options.missing:
+        return 0
+    if options.ids:
+        mutations = [mutation for mutation in mutations if set(options.ids) & set(mutation.tests)]
+    if options.sample is not None:
+        mutations = random.Random(options.seed).sample(mutations, min(options.sample, len(mutations)))  # noqa: S311 - a draw that can be repeated
+    return 1 if run(mutations, options.jobs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
