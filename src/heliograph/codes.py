@@ -18,6 +18,7 @@ TIMEOUT = "TIMEOUT"
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
 IN_DOUBT = "IN_DOUBT"
 NOT_DETERMINISTIC = "NOT_DETERMINISTIC"
+RESULT_MISSING = "RESULT_MISSING"
 DENIED = "DENIED"
 MODEL_TIMEOUT = "MODEL_TIMEOUT"
 MCP_UNAVAILABLE = "MCP_UNAVAILABLE"
@@ -50,6 +51,12 @@ CODES = (
     Code(DELEGATION_TIMEOUT, "act", True, "a turn that was delegated did not end before its deadline"),
     Code(IN_DOUBT, "act", False, "an effect began that may happen once, and nobody knows whether it did"),
     Code(RESULT_SCHEMA, "act", False, "the result of a call does not fit the `result_schema` of its tool"),
+    Code(
+        RESULT_MISSING,
+        "act",
+        False,
+        "the turn came to its end without the result, or the fields, that it has to deliver",
+    ),
     Code(DENIED, "act", False, "somebody who was asked said no, or nobody answered in time"),
     Code(MODEL_TIMEOUT, "act", True, "a model did not answer within `model_timeout_seconds`"),
     Code(MCP_UNAVAILABLE, "act", True, "a server of tools could not be reached"),

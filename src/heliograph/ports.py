@@ -78,6 +78,12 @@ class ModelRequest:
     has_untrusted: bool = False
 
     @property
+    def withdrawn(self) -> list[str]:
+        """The tools that the conversation has results of, where none is offered any more; providers want them declared."""
+        called = {message.tool for message in self.messages if isinstance(message, ToolMessage)}
+        return [] if self.tools or self.output is not None else sorted(called)
+
+    @property
     def prompt(self) -> str:
         """The newest message of the user."""
         return next((m.content for m in reversed(self.messages) if isinstance(m, UserMessage)), "")

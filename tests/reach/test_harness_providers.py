@@ -177,6 +177,22 @@ async def test_calls_and_their_results_go_round_and_the_conversation_stays_valid
 
 
 @BOTH
+async def test_provider_is_told_of_the_tools_in_the_conversation_and_that_none_may_be_called_any_more(
+    provider: Provider, name: str
+) -> None:
+    provider.answers = [Answer(("3",))]
+    talk = [
+        UserMessage("1 + 2?"),
+        AssistantMessage("", (ToolCall("t1", "add", {"a": 1}),)),
+        ToolMessage("t1", "add", 3),
+    ]
+    assert (await reply_to(name, *talk)).text == "3"
+    [body] = provider.requests
+    assert [tool.get("name") or tool["function"]["name"] for tool in body["tools"]] == ["add"]
+    assert body["tool_choice"] in ("none", {"type": "none"})
+
+
+@BOTH
 async def test_calls_that_have_the_same_id_in_each_answer_are_told_under_ids_that_differ(
     provider: Provider, name: str
 ) -> None:

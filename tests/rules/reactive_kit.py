@@ -63,16 +63,19 @@ class Run:
 
     def end(
         self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", view: RunView | None = None,
-        emitted: tuple[tuple[str, Any], ...] = (), drafts: tuple[Draft, ...] = (),
+        emitted: tuple[tuple[str, Any], ...] = (), drafts: tuple[Draft, ...] = (), code: str = "ACTION_FAILED",
     ) -> Reaction | None:  # fmt: skip
         """The turn (or the one open turn of an agent) ends. None: `view` was too old, and nothing happened (K24)."""
-        ending = self.ending(turn, output, outcome=outcome, emitted=emitted, drafts=drafts)
+        ending = self.ending(turn, output, outcome=outcome, emitted=emitted, drafts=drafts, code=code)
         reaction = react_to_ending(self.workflow, view or self.view, ending, NOW, self.new_id)
         return reaction if self.commit(reaction, closing=self.open[ending.turn_id]) else None
 
-    def ending(self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", **said: Any) -> Ending:
+    def ending(
+        self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", code: str = "ACTION_FAILED", **said: Any
+    ) -> Ending:  # fmt: skip
         turn = self.turn_of(turn) if isinstance(turn, str) else turn
-        error: Any = None if outcome == "success" else {"code": "ACTION_FAILED", "message": "no", "recoverable": False}
+        is_good = outcome in ("success", "partial")
+        error: Any = None if is_good else {"code": code, "message": "no", "recoverable": False}
         return Ending(turn.agent, turn.turn_id, turn.activation, outcome, "card_a", output, error, **said)
 
     def turn_of(self, name: str) -> Turn:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.records import Wait
-from heliograph.turn.calls import Asked, CallResult, Journal, check_name, closing_answer, result_of
+from heliograph.turn.calls import Asked, CallResult, Journal, awaits_closing, check_name, closing_answer, result_of
 from heliograph.turn.interruptions import Defer
 
 TERMINATE: Any = {"__cg_control": {"after_execution": "terminate"}}
@@ -157,6 +157,31 @@ def test_the_first_result_of_a_call_made_so_ends_the_turn() -> None:
     ]
     assert closing_answer(waits) == CallResult("c3", "success", "c3")
     assert closing_answer(waits[1:2] + waits[3:]) is None
+
+
+@pytest.mark.proves("L0-56")
+@pytest.mark.parametrize(
+    ("first", "second", "worse"),
+    [
+        ("success", "failed", "c2"),
+        ("failed", "success", "c1"),
+        ("timeout", "failed", "c2"),
+        ("success", "success", "c1"),
+    ],
+)
+def test_calls_of_one_step_that_end_the_turn_end_it_with_the_worse_result(first: Any, second: Any, worse: str) -> None:
+    def ending(call_id: str, step_id: str = "s1", **more: Any) -> Wait:
+        return wait(call_id, after_execution="terminate", step_id=step_id, **more)
+
+    found = [ending("c1", position=1, status=first), ending("c2", position=2, status=second)]
+    answer = closing_answer(found)
+    assert answer is not None
+    assert answer.call_id == worse
+    assert not awaits_closing(found)
+    assert awaits_closing([found[0], ending("c2")])
+    later = ending("c3", step_id="s2", position=3, status="failed")
+    assert closing_answer([found[0], later]) == closing_answer([found[0]])  # another step's does not count
+    assert not awaits_closing([found[0], ending("c3", step_id="s2")])
 
 
 @pytest.mark.proves("L0-57", "S9")

@@ -239,6 +239,22 @@ def test_one_failed_turn_makes_the_run_failed() -> None:
     assert run.end_payload["metrics"]["failed"] == 1
 
 
+@pytest.mark.parametrize("goal", [None, lambda state: state["done"]], ids=["no goal", "goal met"])
+def test_one_partial_turn_makes_the_run_partial_at_best(goal: Any) -> None:
+    run = Run(workflow(agent("a", START, updates="done"), agent("b", START), end_when=goal), {"done": False})
+    run.end("b", "so far", outcome="partial")
+    run.end("a", True)
+    assert run.end_payload["outcome"] == "partial"
+
+
+def test_turn_that_lacks_its_result_makes_the_run_partial_at_best_although_the_goal_is_met() -> None:
+    run = Run(workflow(agent("a", START, updates="done"), agent("b", START), end_when=lambda state: state["done"]),
+              {"done": False})  # fmt: skip
+    run.end("b", outcome="failed", code="RESULT_MISSING")
+    run.end("a", True)
+    assert run.end_payload["outcome"] == "partial"
+
+
 def test_the_goal_stops_waking_and_the_turns_in_flight_still_end() -> None:
     run = Run(workflow(agent("a", START, updates="done"), agent("b", START, emits=["b:done"]), agent("c", ["b:done"]),
                        end_when=lambda state: state["done"]), {"done": False})  # fmt: skip

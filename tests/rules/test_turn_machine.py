@@ -152,6 +152,13 @@ def test_the_result_of_a_call_that_ends_its_turn_is_delivered_and_nothing_runs(r
 
 
 @pytest.mark.proves("L0-56")
+def test_a_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> None:
+    waits = Hydrated(0, True, False, is_resumed=True, answer=ANSWER, awaits_closing=True)
+    assert played(waits)[1] == [Suspend((), "each")]
+    assert played(BEGIN, Waiting((CALL,), "all"), Resolved(ANSWER, awaits_closing=True))[1][-1] == Suspend((), "each")
+
+
+@pytest.mark.proves("L0-56")
 @pytest.mark.parametrize(
     ("status", "error", "outcome", "code"),
     [

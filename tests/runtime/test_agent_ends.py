@@ -122,10 +122,10 @@ async def test_a_limit_that_is_met_before_anything_was_said_leaves_the_state_as_
     def look() -> None:
         raise ToolFailed("nothing there")
 
-    app = agent(Model(reply(call("look"))), [look], max_steps=1)
+    app = agent(Model(reply(call("look"))), [look], max_steps=2)
     result = await rig.run(app, {"out": "what was there"})
     assert result.state == {"out": "what was there"}
     assert one(result.signals, "terminated")["status"] == "partial"
-    assert result.outcome == "success"
+    assert result.outcome == "partial"
     assert names(result.signals).count("agent:completed") == 1
     assert payloads(result.signals, "state:out:changed") == []

@@ -103,8 +103,53 @@ async def test_at_its_last_step_the_turn_ends_as_partial_with_what_the_model_sai
     says = ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))
     result = await rig.run(agent(Model(says), [add], max_steps=3))
     assert names(result.signals).count("harness:start") == 3
-    assert one(result.signals, "terminated")["status"] == "partial"
-    assert result.state == {"out": "so far: 3"}
+    told = one(result.signals, "terminated")
+    assert (told["status"], told["limit"]["message"]) == ("partial", "the model was not done after 3 steps (max_steps)")
+    assert (result.state, result.outcome) == ({"out": "so far: 3"}, "partial")
+
+
+async def test_last_step_offers_no_call_that_cannot_end_the_turn_and_makes_none(rig: Rig) -> None:
+    model = Model(ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),)))
+    await rig.run(agent(model, [add], asks_human=True, max_steps=2))
+    assert [[spec.name for spec in request.tools] for request in model.asked] == [["add", "ask_human"], []]
+    turn = await rig.turn_of("worker")
+    assert [(w.call_id, w.tool) for w in await rig.runtime.reader.waits(turn.turn_id)] == [
+        ("m1", "model"), ("m1-1", "add"), ("m2", "model"),
+    ]  # fmt: skip
+
+
+async def test_last_step_offers_the_call_that_ends_the_turn(rig: Rig) -> None:
+    model = Model([call("broken")], [call("add", {"a": 2, "b": 2})])
+    result = await rig.run(agent(model, [add, broken], must_end_with="add", max_steps=2))
+    assert [[spec.name for spec in request.tools] for request in model.asked] == [["add", "broken"], ["add"]]
+    assert (result.state, result.outcome) == ({"out": 4}, "success")
+
+
+class Total(BaseModel):
+    total: int
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"must_end_with": "add"}, "a call of add"),
+        ({"result_fields": [{"name": "total"}]}, "a call of submit_result"),
+        ({"output": Total}, "an answer of its output type"),
+    ],
+)
+@pytest.mark.parametrize("limit", [{"max_steps": 2}, {"budget": {"model_calls": 2}}], ids=["steps", "budget"])
+async def test_turn_without_its_required_result_fails_and_its_text_does_not_enter_the_state(
+    rig: Rig, options: Any, wanted: str, limit: Any
+) -> None:
+    says = ModelReply("nearly there", tool_calls=(call("broken"),))
+    result = await rig.run(agent(Model(says), [add, broken], **options, **limit), {"out": "before"})
+    assert (result.state, result.outcome) == ({"out": "before"}, "failed")
+    error = one(result.signals, "agent:failed")["error"]
+    assert error["code"] == "RESULT_MISSING"
+    assert f"has to end with {wanted}, and did not: " in error["message"]
+    turn = await rig.turn_of("worker")
+    [deliverable] = [c.content for c in await rig.runtime.reader.cards(turn.turn_id) if c.kind == "task.deliverable"]
+    assert deliverable["error"]["code"] == "RESULT_MISSING"
 
 
 async def test_what_there_is_at_the_last_step_is_delivered_also_where_it_does_not_fit_the_state(rig: Rig) -> None:
@@ -179,14 +224,15 @@ async def test_a_result_is_submitted_alone_and_with_the_fields_that_are_wanted(r
     assert result.state == {"out": {"total": 3, "why": "sum"}}
     assert model.asked[1].messages[-1] == UserMessage("You are not done: end by calling submit_result.")
     assert results(model.last) == [
-        3,
-        ("error", "submit_result is called alone: call it again when the other calls are answered"),
+        *[("error", "submit_result is called alone: none of these calls was made")] * 2,
         ("error", "the result does not fit: total is not of type integer"),
         ("error", "the result does not fit: total is missing"),
         ("error", "the arguments of submit_result are a JSON object"),
     ]
     [_, spec] = model.last.tools
     assert spec.parameters["required"] == ["total"]
+    turn = await rig.turn_of("worker")
+    assert [wait.tool for wait in await rig.runtime.reader.waits(turn.turn_id)] == ["model"] * 6  # add was never begun
 
 
 @pytest.mark.proves("L0-85", "L0-88")

@@ -264,6 +264,46 @@ async def test_a_call_made_to_end_its_turn_delivers_its_result_without_running_t
     assert runs == [1]
 
 
+@pytest.mark.proves("L0-56")
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_two_calls_that_end_the_turn_in_one_step_end_it_with_the_worse_outcome(
+    rig: Rig, streams: bool, first: str
+) -> None:
+    app = Heliograph("terminates")
+    runs: list[int] = []
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> None:
+        runs.append(1)
+        calls = [Call("a", after="terminate"), Call("b", after="terminate")]
+        if not streams:
+            await ctx.calls(calls)
+        async for _ in ctx.as_completed(calls):
+            pass
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        commands = {command.tool: command for command in await rig.taken("a", "b", count=2)}
+        reports: Any = {"a": {"result": "fine"}, "b": {"error": {"code": "NO_INK", "message": "no ink"}}}
+        await commands[first].report(**reports.pop(first))
+        turn = await rig.turn_of("asker", "suspended")
+        [(other, report)] = reports.items()
+        await commands[other].report(**report)
+        signals = await rig.ended(run_id)
+    assert one(signals, "agent:failed")["error"]["code"] == "NO_INK"
+    assert one(signals, "workflow:end")["state"] == {}
+    assert runs == [1]
+    turn = await rig.runtime.reader.turn(turn.turn_id)
+    assert (turn.outcome, turn.status) == ("failed", "done")
+    results = {w.tool: (w.state, w.status) for w in await rig.runtime.reader.waits(turn.turn_id)}
+    assert results == {"a": ("resolved", "success"), "b": ("resolved", "failed")}
+    head = await rig.fetch(
+        "select status, active_agent_turn_id from heliograph.agent_state_head where agent_id = $1", turn.agent_id
+    )
+    assert [tuple(row) for row in head] == [("idle", None)]
+
+
 @pytest.mark.proves("L0-57", "S9")
 @pytest.mark.parametrize("may_override", [True, False])
 async def test_a_result_may_end_the_turn_only_where_its_tool_is_allowed_to(rig: Rig, may_override: bool) -> None:

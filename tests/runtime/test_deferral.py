@@ -134,7 +134,7 @@ async def test_a_deliverable_without_a_required_field_is_a_failed_one_that_names
     app.agent(name="a", activate_on=START, result_fields=wanted)(lambda _ctx: {"score": "high"})
     result = await rig.run(app)
     error = one(result.signals, "agent:failed")["error"]
-    assert error["code"] == "ACTION_FAILED"
+    assert error["code"] == "RESULT_MISSING"
     assert "summary, score, note: summary is missing; score is not of type integer" in error["message"]
 
 

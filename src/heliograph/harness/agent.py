@@ -13,7 +13,7 @@ from pydantic_ai.models import Model
 
 from heliograph.errors import HarnessError, InvalidInput, shown
 from heliograph.harness.call_ids import told_apart
-from heliograph.harness.messages import call_of, definitions, messages_of, raw_of
+from heliograph.harness.messages import call_of, definitions, messages_of, raw_of, withdrawn
 from heliograph.harness.pydantic import check_whole, chunk_of, cost_at_most, cost_of, harness_error, is_cut, settings_of
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.turn.untrusted import system_of
@@ -49,12 +49,16 @@ class AgentHarness:
         output: Any = self._agent.output_type if request.output is None else request.output
         provider = self._agent.model.system if isinstance(self._agent.model, Model) else None
         history = told_apart(messages_of(request, has_system=False), provider)
+        tools = [
+            *definitions(request),
+            *withdrawn(request),
+        ]  # of the latter none is made, whatever the agent's model calls
         text, thinking, result = "", "", None
         try:
             async with self._agent.run_stream_events(
                 message_history=history, instructions=system_of(request), deps=self._deps,
-                output_type=[output, DeferredToolRequests] if request.tools else output,
-                toolsets=[ExternalToolset(definitions(request))] if request.tools else None,
+                output_type=[output, DeferredToolRequests] if tools else output,
+                toolsets=[ExternalToolset(tools)] if tools else None,
                 model_settings=settings_of(request, self._agent.model),
             ) as events:  # fmt: skip
                 async for event in events:

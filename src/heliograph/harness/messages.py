@@ -132,6 +132,16 @@ def definitions(request: ModelRequest) -> list[ToolDefinition]:
     ]
 
 
+def withdrawn(request: ModelRequest) -> list[ToolDefinition]:
+    """Tools of the conversation that are not offered any more: some providers refuse results of tools they were not told of."""
+    return [
+        ToolDefinition(
+            name=_name(name), description="Not available any more.", parameters_json_schema={"type": "object"}
+        )
+        for name in request.withdrawn
+    ]
+
+
 def call_of(part: ToolCallPart) -> ToolCall:
     """Its arguments are an object, or the text that is none: whoever carries the call out tells the model so."""
     given = replace(part, args=cleaned(part.args)) if isinstance(part.args, str) else part

@@ -30,7 +30,7 @@ from pydantic_ai.usage import RequestUsage
 
 from heliograph.errors import HarnessError, SetupError, shown
 from heliograph.harness.call_ids import told_apart
-from heliograph.harness.messages import OUTPUT_TOOL, call_of, definitions, messages_of, raw_of, sent
+from heliograph.harness.messages import OUTPUT_TOOL, call_of, definitions, messages_of, raw_of, sent, withdrawn
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.signals.payload import check_json
 
@@ -77,7 +77,7 @@ class PydanticHarness:
                     self._model,
                     told_apart(messages, self._model.system),
                     model_request_parameters=_parameters(request),
-                    model_settings=settings_of(request, self._model),
+                    model_settings=_settings(request, self._model),
                 ) as events:
                     async for event in events:
                         chunk = chunk_of(event)
@@ -208,7 +208,7 @@ def _without_hidden_retries(model: Model) -> Model:
 def _parameters(request: ModelRequest) -> ModelRequestParameters:
     tools = definitions(request)
     if request.output is None:
-        return ModelRequestParameters(function_tools=tools)
+        return ModelRequestParameters(function_tools=[*tools, *withdrawn(request)])
     schema = _form_of(request.output)
     tool = ToolDefinition(name=OUTPUT_TOOL, description="Give the answer in this form.", parameters_json_schema=schema)
     return ModelRequestParameters(
@@ -270,6 +270,12 @@ def settings_of(request: ModelRequest, model: object) -> ModelSettings | None:
         return None
     own = getattr(model, "settings", None) or {}
     return ModelSettings(max_tokens=min(request.output_tokens_max, own.get("max_tokens") or request.output_tokens_max))
+
+
+def _settings(request: ModelRequest, model: object) -> ModelSettings | None:
+    """The same, and that nothing may be called where no tool is offered any more."""
+    found = settings_of(request, model)
+    return ModelSettings(**(found or {}), tool_choice="none") if request.withdrawn else found
 
 
 def _validated(response: ModelResponse, kind: Any) -> Any:

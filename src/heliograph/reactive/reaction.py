@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from heliograph.codes import RESULT_MISSING
 from heliograph.errors import AgentFailed, HeliographError, shown, told
 from heliograph.ids import signal_id
 from heliograph.reactive.agent import AgentSpec, decided
@@ -199,6 +200,8 @@ class _Builder:
     def count(self, ending: Ending) -> None:
         self.memory["turns"] += 1
         self.memory["failed"] += ending.outcome not in ("success", "partial", "canceled")
+        is_lacking = ending.outcome == "partial" or (ending.error or {}).get("code") == RESULT_MISSING
+        self.memory["partial"] = self.memory.get("partial", 0) + is_lacking
         usage = self.memory["usage"]
         usage["inputTokens"] += ending.usage[0]
         usage["outputTokens"] += ending.usage[1]
@@ -310,14 +313,11 @@ class _Builder:
         outcome: Outcome
         if self.memory.get("is_canceled"):  # the kernel's word: somebody stopped the run
             outcome = "canceled"
-        elif stopped_by not in (None, "end_when"):
+        elif stopped_by != "end_when" and (stopped_by is not None or self.memory["failed"]):
             outcome = "failed"
-        elif stopped_by == "end_when":
-            outcome = "success"
-        elif self.memory["failed"]:
-            outcome = "failed"
-        else:
-            outcome = "success" if self.workflow.end_when is None else "partial"  # never report a goal not met (G-12)
+        else:  # never report a goal not met (G-12), nor a whole result where a turn had none
+            is_met = stopped_by == "end_when" or self.workflow.end_when is None
+            outcome = "success" if is_met and not self.memory.get("partial") else "partial"
         self.reaction.status = "ended"
         self.reaction.outcome = outcome
         payload: JsonObject = {"state": self.state, "outcome": outcome, "metrics": self._metrics()}
@@ -341,6 +341,7 @@ def _new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
         "joins": {},
         "turns": 0,
         "failed": 0,
+        "partial": 0,
         "skipped": 0,
         "usage": {"inputTokens": 0, "outputTokens": 0},
     }

@@ -35,6 +35,7 @@ CALL_ID_MAX = 64
 BOX_ID_MAX = 200
 ASKED_MAX = 10_000  # far beyond any limit of a project: only a loop that swallows its own suspension comes here
 
+_BADNESS: tuple[ResultStatus, ...] = ("failed", "timeout", "unknown", "canceled", "partial", "success")
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -236,15 +237,35 @@ def result_of(wait: Wait) -> CallResult:
 def closing_answer(waits: Sequence[Wait]) -> CallResult | None:
     """The result that ends its turn instead of resuming it (L0-56, L0-63): the first to come of a call that was made so.
 
+    Where several calls of one step were made so, the worst of their results counts; of equal ones, the first to come.
     A result may ask for the other way only where its tool was registered with `may_override` (L0-57, S9).
     """
+    results = [result_of(wait) for wait in _closing(waits)]
+    return min(results, key=lambda result: _BADNESS.index(result.status), default=None)
+
+
+def awaits_closing(waits: Sequence[Wait]) -> bool:
+    """Whether the turn is to end, but a call of the same step that is to end it as well has no result yet."""
+    closing = _closing(waits)
+    return bool(closing) and any(
+        wait.state == "open" and wait.kind != "inline" and wait.after_execution == "terminate"
+        and wait.step_id == closing[0].step_id and wait.step_id is not None
+        for wait in waits
+    )  # fmt: skip
+
+
+def _closing(waits: Sequence[Wait]) -> list[Wait]:
+    """The calls of one step whose results end the turn, the first to come first."""
     resolved = sorted((w for w in waits if w.state == "resolved"), key=lambda w: w.resolved_position or 0)
-    for wait in resolved:
-        result = result_of(wait)
-        asked_for = _override(result) if wait.may_override else None
-        if (asked_for or wait.after_execution) == "terminate":
-            return result
-    return None
+    found = [wait for wait in resolved if _ends_turn(wait)]
+    return [
+        wait for wait in found if wait is found[0] or (wait.step_id == found[0].step_id and wait.step_id is not None)
+    ]
+
+
+def _ends_turn(wait: Wait) -> bool:
+    asked_for = _override(result_of(wait)) if wait.may_override else None
+    return (asked_for or wait.after_execution) == "terminate"
 
 
 def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:

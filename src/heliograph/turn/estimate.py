@@ -30,9 +30,10 @@ def input_tokens_at_most(request: ModelRequest) -> int:
     )
     for tool in request.tools:
         found += _PER_TOOL + _bytes(tool.name) + _bytes(tool.description) + _bytes(tool.parameters)
+    found += sum(2 * _PER_TOOL + _bytes(name) for name in request.withdrawn)
     if request.output is not None:
         found += _PER_TOOL + _bytes(_schema(request.output))
-    return found + (_ANY_TOOLS if request.tools or request.output is not None else 0)
+    return found + (_ANY_TOOLS if request.tools or request.withdrawn or request.output is not None else 0)
 
 
 def _message(message: Message) -> int:

@@ -18,7 +18,8 @@ class Hydrated:
     """The turn was claimed and everything it needs is at hand. `recoveries`: how often it lost its worker before.
 
     is_resumed: it has been at work before and was suspended or put off: it is in act, and has said so.
-    answer: the result that ends it, where one of its calls was made so (L0-56).
+    answer: the result that ends it, where one of its calls was made so (L0-56). awaits_closing: another such call of the
+    same step has no result yet, so the turn waits on.
     """
 
     recoveries: int
@@ -26,6 +27,7 @@ class Hydrated:
     is_run_over: bool
     is_resumed: bool = False
     answer: CallResult | None = None
+    awaits_closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Nothing is open any more: every result was there before the turn could suspend (K16). The agent goes on."""
+    """Nothing is open any more: every result was there before the turn could suspend (K16). The agent goes on.
+
+    answer, awaits_closing: as of Hydrated.
+    """
 
     answer: CallResult | None = None
+    awaits_closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

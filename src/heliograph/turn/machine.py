@@ -75,8 +75,7 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
         case PutOff():
             return _in_act(turn, event), [Postpone(event.reason, event.seconds, event.at_most)]
         case Resolved():
-            turn = _in_act(turn, event)
-            return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
+            return _go_on(_in_act(turn, event), event, now)
         case _:
             assert_never(event)
 
@@ -90,13 +89,19 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
     if event.is_resumed:
         if turn.phase is not Phase.INIT:
             raise BadTransition(f"Hydrated means nothing in phase {turn.phase}: a turn is claimed before all else")
-        turn = replace(turn, phase=Phase.ACT)
-        return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
+        return _go_on(replace(turn, phase=Phase.ACT), event, now)
     turn, drafts = _through(turn, now, [
         ("ready", {"capabilities": [turn.agent], "version": turn.version}, "ready"),
         ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"),
     ])  # fmt: skip
     return turn, [Emit(tuple(drafts)), Act()]
+
+
+def _go_on(turn: Turn, event: Hydrated | Resolved, now: datetime) -> tuple[Turn, list[Effect]]:
+    """A turn with new results: it acts, ends with one of them, or waits for one more that is to end it."""
+    if event.awaits_closing:
+        return turn, [Suspend((), "each")]
+    return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
 
 
 def _in_act(turn: Turn, event: Event) -> Turn:
@@ -120,7 +125,7 @@ def _succeed(
 def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:
     """The end of a turn by the result of a call that was made with after="terminate"."""
     if answer.is_good:
-        return _succeed(turn, answer.output, now)
+        return _succeed(turn, answer.output, now, "success" if answer.status == "success" else "partial")
     error = answer.error or {}
     code = str(error.get("code") or (TOOL_TIMEOUT if answer.status == "timeout" else TOOL_ERROR))
     return _end(turn, "timeout" if answer.status == "timeout" else "failed", code,

@@ -45,6 +45,15 @@ def submits(held: Held) -> bool:
     )
 
 
+def required_result(held: Held) -> str | None:
+    """What the turn has to end with, for a message; None where an answer in words is its result."""
+    if submits(held):
+        return f"a call of {SUBMIT_RESULT}"
+    if held.spec.must_end_with is not None:
+        return f"a call of {held.spec.must_end_with}"
+    return None if held.spec.output is None else "an answer of its output type"
+
+
 def wanted_fields(held: Held) -> Sequence[JsonObject]:
     return held.claimed.result_fields or held.spec.result_fields
 
@@ -83,6 +92,12 @@ class Carrier:
     def specs(self) -> list[ToolSpec]:
         return [*(tool.spec for tool in self._tools.values()), *self._builtin.values()]
 
+    def specs_at(self, step: int) -> list[ToolSpec]:
+        """What the model may call in this step; in the last one only what can still end the turn."""
+        if step < self._held.spec.max_steps:
+            return self.specs
+        return [spec for spec in self.specs if spec.name == self.must_end_with]
+
     @property
     def must_end_with(self) -> str | None:
         """The tool that has to be the last call, where there is one."""
@@ -97,8 +112,7 @@ class Carrier:
 
     async def carry_out(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
         """A message for each call, by its place. Raises Submitted, Suspended, TurnLost."""
-        if len(calls) > _CALLS_MAX:
-            why = f"these are {len(calls)} calls in one answer, and at most {_CALLS_MAX} are made: none was; call fewer"
+        if (why := self._why_none(step, calls)) is not None:
             return {n: failed(call, why) for n, call in enumerate(calls)}
         self._held.carried.add(step)
         answers = await self._carried(step, calls)
@@ -108,6 +122,24 @@ class Carrier:
                 self._results[call.tool] = answers[n].content
         return answers
 
+    def _why_none(self, step: int, calls: Sequence[ToolCall]) -> str | None:
+        """Why none of the calls of one answer is made, if none is."""
+        if len(calls) > _CALLS_MAX:
+            return (
+                f"these are {len(calls)} calls in one answer, and at most {_CALLS_MAX} are made: none was; call fewer"
+            )
+        is_submitted = SUBMIT_RESULT in self._builtin and any(call.tool == SUBMIT_RESULT for call in calls)
+        # what another version has begun of such an answer is gone on with
+        if is_submitted and len(calls) > 1 and not any(self._is_recorded(step, n) for n in range(len(calls))):
+            return f"{SUBMIT_RESULT} is called alone: none of these calls was made"
+        return None
+
+    def _check_may_end(self, step: int, n: int, call: ToolCall) -> None:
+        """Raises BadArguments for a call of the last step that cannot end the turn: nobody would hear its result."""
+        is_last = step >= self._held.spec.max_steps
+        if is_last and call.tool != self.must_end_with and not self._is_recorded(step, n):
+            raise BadArguments(f"it was not made: this was the last step, in which {call.tool} was not offered")
+
     async def _carried(self, step: int, calls: Sequence[ToolCall]) -> dict[int, ToolMessage]:
         answers: dict[int, ToolMessage] = {}
         here: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
@@ -115,6 +147,7 @@ class Carrier:
         approvals: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
         for n, call in enumerate(calls):
             try:
+                self._check_may_end(step, n, call)
                 if call.tool == SUBMIT_RESULT and SUBMIT_RESULT in self._builtin:
                     self._submit(step, n, call, is_alone=len(calls) == 1)
                 elif call.tool in self._builtin:

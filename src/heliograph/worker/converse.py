@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.codes import RESOURCE_EXHAUSTED
+from heliograph.codes import RESOURCE_EXHAUSTED, RESULT_MISSING
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.reactive.agent_checks import check_contexts
@@ -21,7 +21,7 @@ from heliograph.turn.conversation import Conversation, answers_in, deferrals_of,
 from heliograph.types import Json, JsonObject
 from heliograph.worker.ask import ask, request_of
 from heliograph.worker.asking import Asking
-from heliograph.worker.carry import Carrier, Submitted, submits
+from heliograph.worker.carry import Carrier, Submitted, required_result, submits
 from heliograph.worker.context import Context
 from heliograph.worker.held import Held
 from heliograph.worker.spend import MODEL, Spender, has_budget_for_models, too_large
@@ -46,7 +46,7 @@ async def converse(held: Held, context: Context, journal: Journal) -> Answer:
     try:
         return await _converse(held, context, journal, talk)
     except BudgetExceeded as error:
-        return Answer(talk.last_text, is_partial=True, limit=error.error)
+        return _cut_short(held, talk, error.error)
 
 
 def _resume(held: Held, journal: Journal) -> None:
@@ -71,7 +71,8 @@ async def _converse(held: Held, context: Context, journal: Journal, talk: Conver
     carrier = Carrier(held, journal, asking, check_contexts(spec.name, given))
     await carrier.open()
     for step in range(1, spec.max_steps + 1):
-        request = request_of(held, talk.messages, carrier.specs, has_untrusted=carrier.trust.may_have_read)
+        tools = carrier.specs_at(step)
+        request = request_of(held, talk.messages, tools, has_untrusted=carrier.trust.may_have_read)
         if spender is None:
             reply = await _asked(held, journal, asking, carrier, step, request)
         else:
@@ -90,7 +91,16 @@ async def _converse(held: Held, context: Context, journal: Journal, talk: Conver
             talk.remind("You have said nothing: give your answer, or call a tool.")
         else:
             return _ended(held, reply, talk)
-    return Answer(talk.last_text, is_partial=True)
+    message = f"the model was not done after {spec.max_steps} steps (max_steps)"
+    return _cut_short(held, talk, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
+
+
+def _cut_short(held: Held, talk: Conversation, limit: JsonObject) -> Answer:
+    """What there is when a limit is met. Raises AgentFailed (RESULT_MISSING) where a text is not the required result."""
+    if (wanted := required_result(held)) is not None:
+        raise AgentFailed(f"agent {held.spec.name} has to end with {wanted}, and did not: {limit['message']}",
+                          code=RESULT_MISSING)  # fmt: skip
+    return Answer(talk.last_text, is_partial=True, limit=limit)
 
 
 async def _asked(
@@ -117,8 +127,7 @@ def _ended(held: Held, reply: ModelReply, talk: Conversation) -> Answer:
     if not reply.is_cut or not (has_budget_for_models(held) or held.spec.max_output_tokens):
         return Answer(_output(reply))
     message = f"the answer was cut at {reply.output_tokens} tokens, by max_output_tokens or by what the budget had left"
-    limit: JsonObject = {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False}
-    return Answer(_output(reply), is_partial=True, limit=limit)
+    return _cut_short(held, talk, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
 
 
 def _output(reply: ModelReply) -> Json:

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import msgspec
 
-from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
+from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED, RESULT_MISSING
 from heliograph.errors import AgentFailed, InvalidInput, KernelRefused, shown
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.fields import problems_of
 from heliograph.reactive.reaction import Ending
 from heliograph.records import Claimed, Written
 from heliograph.signals.model import Draft
-from heliograph.turn.calls import DELEGATION, RESPONSE, Journal, closing_answer
+from heliograph.turn.calls import DELEGATION, RESPONSE, Journal, awaits_closing, closing_answer
 from heliograph.turn.events import (
     Act,
     Deliver,
@@ -127,6 +127,7 @@ class Drive:
             is_run_over=claimed.run.status != "running" and not is_resumed and claimed.parent_turn_id is None,
             is_resumed=is_resumed,
             answer=closing_answer(claimed.waits),
+            awaits_closing=awaits_closing(claimed.waits),
         )
 
     async def _advance(self, event: Event) -> Event | None:
@@ -212,7 +213,7 @@ class Drive:
             return None
         claimed = msgspec.structs.replace(self.claimed, waits=written.waits)
         self.held = replace(self.held, claimed=claimed, not_made=[])
-        return Resolved(closing_answer(written.waits))
+        return Resolved(closing_answer(written.waits), awaits_closing(written.waits))
 
     async def _deliver(self, effect: Deliver) -> None:
         if effect.outcome == "success":
@@ -231,7 +232,7 @@ class Drive:
         if problems := problems_of(wanted, output):
             names = ", ".join(str(field["name"]) for field in wanted)
             raise AgentFailed(f"agent {self.claimed.agent} is to answer with the fields {names}: {'; '.join(problems)}",
-                              code=ACTION_FAILED)  # fmt: skip
+                              code=RESULT_MISSING)  # fmt: skip
 
 
 def _code(error: AgentFailed | KernelRefused) -> str:
