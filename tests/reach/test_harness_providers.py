@@ -181,7 +181,7 @@ async def test_provider_is_told_of_the_tools_in_the_conversation_and_that_none_m
     provider: Provider, name: str
 ) -> None:
     provider.answers = [Answer(("3",))]
-    talk = [
+    talk: list[Message] = [
         UserMessage("1 + 2?"),
         AssistantMessage("", (ToolCall("t1", "add", {"a": 1}),)),
         ToolMessage("t1", "add", 3),
