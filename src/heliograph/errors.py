@@ -223,6 +223,12 @@ def shown(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def is_recoverable(error: BaseException) -> bool:
+    """Whether trying again may help: the exception's own `recoverable`, and True for one without that attribute."""
+    value = getattr(error, "recoverable", True)
+    return value if isinstance(value, bool) else True
+
+
 def told(error: BaseException, limit: int = 2000) -> str:
     """A foreign exception as a text that the ledger can hold, whatever its author put into it or left out of it."""
     try:

@@ -19,12 +19,12 @@ PLAIN = """\
 run run_ID of press has started; take it up again with: helio run press.py:app --run-id run_ID
 TIME  workflow:start  -  {"topic":"ink"}
 TIME  agent:activated  writer
-TIME  ready  writer  {"version":"1","capabilities":["writer"]}
+TIME  ready  writer  {"version":"1","capabilities":["draft:ready"]}
 TIME  plan_ready  writer  {"steps":1,"tools_required":[]}
 TIME  agent:progress  writer  50% half way
 TIME  action_complete  writer  {"success":true,"steps_executed":1}
-TIME  reflection_complete  writer  {"decision":"goal_achieved","confidence":1.0}
-TIME  terminated  writer  {"status":"success","outputs":["writer"]}
+TIME  reflection_complete  writer  {"decision":"goal_achieved"}
+TIME  terminated  writer  {"status":"success","outputs":["the draft"]}
 TIME  agent:completed  writer  the draft
 TIME  state:draft:changed  writer  {"value":"the draft"}
 TIME  draft:ready  writer  {"output":"the draft","deliverable_card_id":"card:turn_ID:end"}

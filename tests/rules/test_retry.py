@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from heliograph.policy.retry import DELAY_SECONDS_MAX, backoff_seconds, jitter_of
 
 
-@pytest.mark.proves("G-06", "RET-05")
 @given(st.integers(1, 1000), st.floats(0, 1))
 def test_a_delay_is_a_part_of_the_doubled_one_and_never_beyond_the_cap(attempt: int, jitter: float) -> None:
     delay = backoff_seconds(attempt, jitter)

@@ -79,7 +79,7 @@ async def test_a_call_and_its_result_are_cards_edges_and_a_row_of_the_inbox(rig:
     assert [tuple(row) for row in rows][1] == ("tool_result", "consumed", "c1", result.card_id)
 
 
-@pytest.mark.proves("CTL-17", "L0-60")
+@pytest.mark.proves("L0-60")
 async def test_a_tool_s_error_is_raised_in_the_agent_which_may_handle_it(rig: Rig) -> None:
     app = Heliograph("handles")
 

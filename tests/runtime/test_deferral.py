@@ -68,7 +68,7 @@ async def test_a_turn_that_is_put_off_too_often_ends_as_failed_and_says_why(rig:
     assert "still busy" in failed["error"]["message"]
 
 
-@pytest.mark.proves("L0-64", "RET-02", "G-71")
+@pytest.mark.proves("L0-64", "G-71")
 @pytest.mark.usefixtures("soon")
 async def test_a_model_that_fails_in_passing_is_asked_again_later(rig: Rig) -> None:
     app = Heliograph("asks")

@@ -11,7 +11,6 @@ from heliograph.errors import Refused
 from tests.runtime.kit import START, Rig, one
 
 
-@pytest.mark.proves("LC-21", "LC-41")
 async def test_a_turn_that_runs_again_remembers_once_and_recalls_what_it_recalled(rig: Rig) -> None:
     app = Heliograph("notes")
 

@@ -106,7 +106,38 @@ async def test_a_step_in_doubt_that_nobody_handles_ends_its_turn_in_doubt(rig: R
         assert one(await rig.ended(run_id), "agent:failed")["error"]["code"] == "IN_DOUBT"
 
 
-@pytest.mark.proves("K13", "CTL-17")
+class Final(Exception):
+    """An exception that says of itself that trying again does not help."""
+
+    recoverable = False
+
+
+@pytest.mark.proves("CTL-17")
+@pytest.mark.parametrize(("kind", "recoverable"), [(ValueError, True), (Final, False)])
+async def test_exception_of_a_step_is_recorded_as_a_tool_error_with_its_message_and_whether_it_is_recoverable(
+    rig: Rig, kind: type[Exception], recoverable: bool
+) -> None:
+    app = Heliograph("raises")
+
+    def broken() -> None:
+        raise kind("no ink")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def shop(ctx: Context) -> Any:
+        try:
+            await ctx.step("print", broken)
+        except ToolFailed as error:
+            return error.recoverable
+
+    signals = (await rig.run(app)).signals
+    error = {"code": "TOOL_ERROR", "message": f"{kind.__name__}: no ink", "recoverable": recoverable}
+    assert one(signals, "tool:result")["error"] == error
+    card = (await rig.runtime.reader.cards((await rig.turn_of("shop")).turn_id))[0]
+    assert (card.kind, card.content["error"]) == ("tool.result", error)
+    assert one(signals, "workflow:end")["state"] == {"seen": recoverable}
+
+
+@pytest.mark.proves("K13")
 async def test_what_a_step_raises_is_recorded_and_raised_again_when_the_turn_runs_again(rig: Rig) -> None:
     happened: list[int] = []
     app = Heliograph("raises")

@@ -78,6 +78,24 @@ async def test_a_try_that_failed_or_took_too_long_is_made_again_where_it_may_be(
     assert len(tries) == 3
 
 
+async def test_call_that_raised_an_unrecoverable_exception_is_not_tried_again(rig: Rig) -> None:
+    tries: list[int] = []
+
+    class Final(Exception):
+        recoverable = False
+
+    @tool(effect="pure", retries=2)
+    def forbidden() -> None:
+        """Forbidden."""
+        tries.append(1)
+        raise Final("no such account")
+
+    script = Script([called("forbidden")])
+    await rig.run(app_of(script, forbidden))
+    assert script.heard == [("TOOL_ERROR: Final: no such account", True)]
+    assert tries == [1]
+
+
 async def test_no_more_calls_at_a_time_than_a_tool_allows_and_waiting_is_not_late(rig: Rig) -> None:
     now, most = 0, 0
 

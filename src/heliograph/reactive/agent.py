@@ -28,7 +28,7 @@ from heliograph.reactive.budget import amounts_of, check_budget, check_price
 from heliograph.reactive.fields import check_fields
 from heliograph.reactive.function import naming
 from heliograph.reactive.state import check_key
-from heliograph.reactive.tool import as_tools
+from heliograph.reactive.tool import ASK_HUMAN, DELEGATE, as_tools
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.pattern import Pattern, check_agent_pattern
 from heliograph.types import JsonObject
@@ -63,7 +63,7 @@ class AgentSpec:
 
     `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
     `after_untrusted`: once it has read what strangers wrote (see Tool.trusted), a call that has an effect has to be granted
-    by a person ("confirm"), or is made ("allow").
+    by a person ("confirm"), or is made ("allow"). `version` is the author's; `ready` names it beside `capabilities`.
     """
 
     name: str
@@ -108,6 +108,13 @@ class AgentSpec:
         if self.budget is not None:
             told["budget"] = amounts_of(self.budget)
         return {**told, "result_fields": list(self.result_fields)} if self.result_fields else told
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What it can do, by name: call tools, delegate to agents, ask people, emit signals. A server counts as one tool."""
+        tools = [str(getattr(each, "name", None) or type(each).__name__) for each in self.tools]
+        people = [ASK_HUMAN] if self.asks_human else []
+        return (*tools, *(f"{DELEGATE}{agent}" for agent in self.agents), *people, *self.emits)
 
     @property
     def models(self) -> list[Any]:

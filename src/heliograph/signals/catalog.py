@@ -179,7 +179,7 @@ CATALOG: tuple[Entry, ...] = (
         "ready",
         {"capabilities": "list", "version": "string", "metadata?": "object"},
         "agent",
-        "init is done.",
+        "init is done. `capabilities`: the agent's tools, the agents it delegates to, `ask_human`, the signals it emits.",
         "LC-15, CTL-55",
     ),
     Entry("plan_ready", {"steps": "integer", "tools_required": "list"}, "agent", "plan is done.", "LC-25"),
@@ -188,11 +188,15 @@ CATALOG: tuple[Entry, ...] = (
         "reflection_complete",
         {"decision": "string", "confidence?": "number", "reason?": "string", "resume_at?": "string"},
         "agent",
-        "reflect is done: `goal_achieved` or `iteration_needed`.",
+        "reflect is done: `goal_achieved`, or `iteration_needed` where a limit cut the turn short, with the `reason`.",
         "LC-43, G-01",
     ),
     Entry(
-        "terminated", {"status": "string", "outputs": "any", "limit?": "object"}, "agent", "terminate is done.", "LC-55"
+        "terminated",
+        {"status": "string", "outputs": "list", "limit?": "object"},
+        "agent",
+        "terminate is done. `status` is the outcome; `outputs` has the output, or null where it is too large for a log.",
+        "LC-55",
     ),
     Entry(
         "error",

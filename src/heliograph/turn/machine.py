@@ -25,6 +25,7 @@ from heliograph.lifecycle.machine import BadTransition, step
 from heliograph.lifecycle.phases import Phase
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
+from heliograph.signals.payload import carried
 from heliograph.turn.calls import CallResult
 from heliograph.turn.deliverable import deliverable_of, deliverable_of_error
 from heliograph.turn.events import (
@@ -48,12 +49,13 @@ from heliograph.types import Json, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What advances: the agent at work, the signal that its signals answer to, and the phase it is in."""
+    """What advances: the agent at work, the signal that its signals answer to, the phase it is in, and what it can do."""
 
     agent: str
     version: str
     activation_id: str
     phase: Phase = Phase.INIT
+    capabilities: tuple[str, ...] = ()
 
 
 def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]]:
@@ -91,7 +93,7 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
             raise BadTransition(f"Hydrated means nothing in phase {turn.phase}: a turn is claimed before all else")
         return _go_on(replace(turn, phase=Phase.ACT), event, now)
     turn, drafts = _through(turn, now, [
-        ("ready", {"capabilities": [turn.agent], "version": turn.version}, "ready"),
+        ("ready", {"capabilities": list(turn.capabilities), "version": turn.version}, "ready"),
         ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"),
     ])  # fmt: skip
     return turn, [Emit(tuple(drafts)), Act()]
@@ -113,13 +115,23 @@ def _in_act(turn: Turn, event: Event) -> Turn:
 def _succeed(
     turn: Turn, output: Json, now: datetime, outcome: Outcome = "success", limit: JsonObject | None = None
 ) -> tuple[Turn, list[Effect]]:
+    decision, cue = _decide(outcome, limit)
     turn, drafts = _through(turn, now, [
         ("action_complete", {"steps_executed": 1, "success": True}, "action_complete"),
-        ("reflection_complete", {"decision": "goal_achieved", "confidence": 1.0}, "goal_achieved"),
+        ("reflection_complete", decision, cue),
     ])  # fmt: skip
     told: JsonObject = {} if limit is None else {"limit": limit}
-    drafts.append(_draft(turn, "terminated", {"status": outcome, "outputs": [turn.agent], **told}, now))
+    outputs: list[Json] = [] if output is None else [carried(output)]
+    drafts.append(_draft(turn, "terminated", {"status": outcome, "outputs": outputs, **told}, now))
     return turn, [Emit(tuple(drafts)), Deliver(outcome, {**deliverable_of(output), **told}, output)]
+
+
+def _decide(outcome: Outcome, limit: JsonObject | None) -> tuple[JsonObject, str]:
+    """What reflect decides, and the cue that follows: a turn that a limit cut short has not reached its goal (G-12)."""
+    if outcome == "success":
+        return {"decision": "goal_achieved"}, "goal_achieved"
+    reason = "a limit was reached before the agent was done" if limit is None else str(limit.get("message"))
+    return {"decision": "iteration_needed", "reason": reason}, "halt"
 
 
 def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:

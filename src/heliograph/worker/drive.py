@@ -56,7 +56,7 @@ class Drive:
         self.spec = self.workflow.agents[claimed.agent]
         self.voice = Voice(claimed, self.workflow, kit)
         self.held = Held(claimed, self.spec, self.workflow, self.voice, kit, Halt())
-        self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id)
+        self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)
         self.task: Task | None = None  # that runs this; set by the worker

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
-from heliograph.errors import HeliographError, InvalidInput, StepInDoubt, ToolFailed, TurnTimedOut, told
+from heliograph.errors import HeliographError, InvalidInput, StepInDoubt, ToolFailed, TurnTimedOut, is_recoverable, told
 from heliograph.reactive.state import DOCUMENT_BYTES_MAX, check_size, to_json
 from heliograph.records import CallStatus
 from heliograph.redaction import redacted, redacted_text
@@ -51,7 +51,7 @@ async def outcome_of(world: World, asked: Asked, function: Callable[..., Any], a
         KeyboardInterrupt,
         BaseExceptionGroup,
     ) as error:  # what ends a program ends this call, and not the worker
-        return CallResult(asked.call_id, "failed", None, error_of(TOOL_ERROR, told(error), is_recoverable=True))
+        return CallResult(asked.call_id, "failed", None, error_of(TOOL_ERROR, told(error), is_recoverable=is_recoverable(error)))
     finally:
         _inside.reset(token)
     return CallResult(asked.call_id, "success", output)

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from heliograph.errors import AgentFailed, HeliographError, TurnTimedOut
+from heliograph.errors import AgentFailed, HeliographError, TurnTimedOut, is_recoverable
 from heliograph.policy.retry import DELAY_SECONDS_MAX, backoff_seconds, jitter_of
 from heliograph.reactive.state import to_json
 from heliograph.tools.bound import BoundTool
@@ -114,8 +114,9 @@ class Here:
             except HeliographError as error:
                 if not error.recoverable and not isinstance(error, TurnTimedOut):
                     raise
-            except Exception:  # noqa: S110  it is tried again; what the last try raises is told
-                pass
+            except Exception as error:
+                if not is_recoverable(error):
+                    raise
             await world.sleep(backoff_seconds(attempt, jitter_of(context.idempotency_key, attempt)))
         return await self._once(tool, context, arguments, slot)
 

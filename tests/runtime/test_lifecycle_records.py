@@ -1,0 +1,174 @@
+"""What the log of a run says of each turn's phases: how it began, what it decided, how it ended, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, ToolFailed
+from heliograph.turn.events import Hydrated
+from heliograph.worker import drive
+from heliograph.worker.held import Held
+from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.loop_kit import Model, agent, call
+
+PHASES = ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
+TOO_LARGE = "x" * 70_000
+
+
+def search(query: str) -> str:
+    """Search."""
+    return query.upper()
+
+
+def of_phases(signals: list[Any]) -> list[str]:
+    return [name for name in names(signals) if name in (*PHASES, "error", "halt")]
+
+
+@pytest.mark.proves("LC-15", "CTL-55", "CTL-56")
+async def test_ready_names_what_the_agent_can_do_and_its_version(rig: Rig) -> None:
+    app = Heliograph("able")
+    app.prompt_agent("lead", "Lead.", model=Model("done"), activate_on=START, tools=[search], agents=["clerk"],
+                     asks_human=True, emits=["lead:done"], version="2.1")  # fmt: skip
+    app.agent(name="clerk", activate_on=["lead:done"], version="7")(lambda _ctx: None)
+    result = await rig.run(app)
+    ready = {signal.agent: signal.payload for signal in result.signals if signal.name == "ready"}
+    assert ready == {
+        "lead": {"capabilities": ["search", "delegate_to_clerk", "ask_human", "lead:done"], "version": "2.1"},
+        "clerk": {"capabilities": [], "version": "7"},
+    }
+
+
+@pytest.mark.proves("LC-43", "LC-55")
+async def test_a_turn_that_succeeds_decides_that_its_goal_is_achieved_and_terminates_with_its_output(rig: Rig) -> None:
+    app = Heliograph("succeeds")
+    app.agent(name="worker", activate_on=START, updates="out")(lambda _ctx: {"n": 1})
+    signals = (await rig.run(app)).signals
+    assert one(signals, "reflection_complete") == {"decision": "goal_achieved"}
+    assert one(signals, "terminated") == {"status": "success", "outputs": [{"n": 1}]}
+
+
+@pytest.mark.proves("LC-43", "LC-55")
+async def test_a_turn_that_a_limit_cuts_short_decides_that_more_is_needed_and_terminates_as_partial(rig: Rig) -> None:
+    first = call("search", {"query": "a"})
+    app = agent(Model([first], "never"), [search], budget={"model_calls": 1})
+    signals = (await rig.run(app)).signals
+    decision, terminated = one(signals, "reflection_complete"), one(signals, "terminated")
+    assert decision == {"decision": "iteration_needed", "reason": terminated["limit"]["message"]}
+    assert "model_calls" in decision["reason"]
+    assert terminated["status"] == "partial"
+    assert of_phases(signals) == PHASES
+
+
+@pytest.mark.parametrize(("output", "outputs"), [(None, []), (TOO_LARGE, [None])], ids=["nothing", "too large"])
+async def test_outputs_are_empty_for_no_output_and_null_for_one_that_is_too_large(
+    rig: Rig, output: Any, outputs: Any
+) -> None:
+    app = Heliograph("outputs")
+    app.agent(name="worker", activate_on=START)(lambda _ctx: output)
+    assert one((await rig.run(app)).signals, "terminated") == {"status": "success", "outputs": outputs}
+
+
+class Careful(Exception):
+    pass
+
+
+def failing(what: str) -> Heliograph:
+    app = Heliograph("failing")
+    if what == "model":
+        refused = HarnessError("the key has expired", code="AUTH_ERROR", recoverable=True)
+        app.prompt_agent("worker", "Work.", model=ScriptedModel([refused]), activate_on=START, retries=0)
+        return app
+
+    @app.agent(activate_on=START, timeout_seconds=0.05 if what == "late" else 60)
+    async def worker(_ctx: Context) -> None:
+        if what == "late":
+            await asyncio.Event().wait()
+        if what == "tool":
+            raise ToolFailed("no index", code="NO_INDEX")
+        raise Careful("no ink")
+
+    return app
+
+
+@pytest.mark.proves("CTL-45", "CTL-46", "CTL-47", "LC-55")
+@pytest.mark.parametrize(
+    ("what", "status", "error"),
+    [
+        ("own", "failed", ("ACTION_FAILED", "Careful: no ink", False)),
+        ("tool", "failed", ("NO_INDEX", "no index", False)),
+        ("late", "timeout", ("TIMEOUT", "agent worker ran longer than 0.05 s", False)),
+        ("model", "failed", ("AUTH_ERROR", "the key has expired", True)),
+    ],
+)
+async def test_a_turn_that_fails_logs_an_error_with_its_code_message_and_whether_it_may_pass(
+    rig: Rig, what: str, status: str, error: tuple[str, str, bool]
+) -> None:
+    signals = (await rig.run(failing(what))).signals
+    code, message, recoverable = error
+    logged = one(signals, "error")
+    assert (logged["error_code"], logged["message"], logged["recoverable"]) == error
+    assert logged["details"] == {"phase": "act", "scope": "turn"}
+    assert one(signals, "terminated") == {"status": status, "outputs": []}
+    assert one(signals, "agent:failed")["error"] == {"code": code, "message": message, "recoverable": recoverable}
+    assert of_phases(signals) == ["ready", "plan_ready", "error", "terminated"]
+
+
+@pytest.mark.proves("LC-66")
+async def test_an_event_of_another_phase_is_refused_and_nothing_of_it_is_logged(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Heliograph("refuses")
+    runs: list[int] = []
+    real = drive.act
+
+    async def out_of_order(held: Held, context: Context, journal: Any) -> Any:
+        runs.append(held.claimed.epoch)
+        if len(runs) == 1:
+            return Hydrated(recoveries=0, may_run_again=True, is_run_over=False)  # init again, in the middle of act
+        return await real(held, context, journal)
+
+    monkeypatch.setattr(drive, "act", out_of_order)
+    app.agent(name="worker", activate_on=START, updates="out")(lambda _ctx: "done")
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert of_phases(signals) == PHASES  # as if the first attempt had not been: it was given up, and made again
+    assert len(runs) == 2
+    assert (await rig.turn_of("worker")).attempts == 1
+
+
+@pytest.mark.proves("LC-66", "LC-02")
+async def test_phases_follow_each_other_in_a_turn_that_defers_waits_and_loses_its_worker(rig: Rig) -> None:
+    app = Heliograph("winding")
+    begun = asyncio.Event()
+
+    @app.agent(activate_on=START, updates="out")
+    async def worker(ctx: Context) -> Any:
+        if not ctx.deferrals:
+            raise Defer("later", 0.01)
+        await ctx.pause(0.01)
+        reply = await ctx.call("ask")
+        if ctx.attempt == 1:
+            begun.set()
+            await asyncio.Event().wait()
+        return reply
+
+    run_id = await rig.start(app)
+    lost = rig.runtime.worker(app.workflow, lease_seconds=0.2)
+    lost.watchdog.interval_seconds = 0.05
+    working = asyncio.create_task(lost.run())
+    (command,) = await rig.taken("ask")
+    await command.report(result="there")
+    await until(begun.is_set)
+    working.cancel()
+    for each in list(lost._running.values()):
+        assert each.task is not None
+        each.task.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    async with rig.serving(app):
+        signals = await rig.ended(run_id)
+    assert of_phases(signals) == PHASES
+    assert one(signals, "terminated")["outputs"] == ["there"]
