@@ -51,7 +51,9 @@ async def outcome_of(world: World, asked: Asked, function: Callable[..., Any], a
         KeyboardInterrupt,
         BaseExceptionGroup,
     ) as error:  # what ends a program ends this call, and not the worker
-        return CallResult(asked.call_id, "failed", None, error_of(TOOL_ERROR, told(error), is_recoverable=is_recoverable(error)))
+        return CallResult(
+            asked.call_id, "failed", None, error_of(TOOL_ERROR, told(error), is_recoverable=is_recoverable(error))
+        )
     finally:
         _inside.reset(token)
     return CallResult(asked.call_id, "success", output)
