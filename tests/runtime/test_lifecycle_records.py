@@ -9,7 +9,7 @@ import pytest
 
 from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, ToolFailed
 from heliograph.turn.events import Hydrated
-from heliograph.worker import drive
+from heliograph.worker.act import act
 from heliograph.worker.held import Held
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call
@@ -122,15 +122,14 @@ async def test_an_event_of_another_phase_is_refused_and_nothing_of_it_is_logged(
 ) -> None:
     app = Heliograph("refuses")
     runs: list[int] = []
-    real = drive.act
 
     async def out_of_order(held: Held, context: Context, journal: Any) -> Any:
         runs.append(held.claimed.epoch)
         if len(runs) == 1:
             return Hydrated(recoveries=0, may_run_again=True, is_run_over=False)  # init again, in the middle of act
-        return await real(held, context, journal)
+        return await act(held, context, journal)
 
-    monkeypatch.setattr(drive, "act", out_of_order)
+    monkeypatch.setattr("heliograph.worker.drive.act", out_of_order)
     app.agent(name="worker", activate_on=START, updates="out")(lambda _ctx: "done")
     run_id = await rig.start(app)
     async with rig.serving(app):
