@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 
 import asyncpg
 import pytest
 import pytest_asyncio
 
+from heliograph.errors import InvalidInput
 from heliograph.ledger.roles import SERVICES
+from heliograph.reactive.fields import check_fields
 from tests.kernel.filled import fill
-from tests.kernel.kit import Kernel
+from tests.kernel.kit import Item, Kernel, draft, ending, message, run_item, saying
 from tests.kernel.strangers import functions, known
 from tests.kernel.test_tenancy import fitted
-from tests.kernel.waits import TOKEN
+from tests.kernel.waits import TOKEN, command
 from tests.logins import connected, login
 
 FAR = [
@@ -72,3 +76,111 @@ async def test_a_service_reads_every_view_row_by_row(kernel: Kernel, service: Ke
     )
     for (view,) in views:
         assert len(await service.connection.fetch(f"select * from heliograph.{view}")) > 0
+
+
+# the log of run_a has sig_run_a_1 and sig_run_a_2; the third signal of these drafts is the wrong one
+WRONG_DRAFTS: dict[str, Item] = {
+    "a parent beyond the log": draft("note", "sig_run_a_3"),
+    "a parent before the log": draft("note", "sig_run_a_0"),
+    "a parent beyond all logs": draft("note", "sig_run_a_" + "9" * 30),
+    "a parent spelled in another way": draft("note", "sig_run_a_01"),
+    "a parent longer than any id": draft("note", "p" * 301),
+    "an empty parent": draft("note", ""),
+    "itself": draft("note", 2),
+    "a later draft": draft("note", 3),
+    "an index below zero": draft("note", -1),
+    "half an index": draft("note", 0.5),
+    "an index beyond all": draft("note", 1e300),
+    "no parent": draft("note", None),
+    "a parent of another type": draft("note") | {"parent": {"seq": 1}},
+    "no name": {"parent": 0},
+    "a name of another type": draft("note", 0) | {"name": 7},
+    "a long name": draft("n" * 201, 0),
+    "an agent of another type": draft("note", 0, agent=[]),
+    "a long agent": draft("note", 0, agent="a" * 201),
+    "a word for owed": draft("note", 0, owed="perhaps"),
+}
+
+
+@pytest.mark.proves("S26")
+@pytest.mark.parametrize("wrong", WRONG_DRAFTS.values(), ids=list(WRONG_DRAFTS))
+async def test_signal_that_readers_could_not_place_is_refused_by_every_function_that_logs(
+    kernel: Kernel, wrong: Item
+) -> None:
+    claimed = await kernel.running()
+    call = {**claimed, "call_id": "c0", "step_id": "s", "tool": "search", "effect": "pure", "timeout_seconds": None}
+    assert (await kernel._one("begin_call", call))["outcome"] == "fresh"
+    before = await kernel.everything()
+    drafts = [draft("one", claimed["activation_id"]), draft("two", 0), wrong]
+    end = ending(claimed)
+    reaction = {
+        "run_id": "run_a",
+        "signals": drafts,
+        "reaction": {"version": claimed["run"]["version"], "activations": []},
+    }
+    started = run_item("run_b", ["writer"], {"turn_b": "writer"})
+    in_b = (
+        wrong | {"parent": re.sub("run_a", "run_b", wrong["parent"])} if isinstance(wrong.get("parent"), str) else wrong
+    )
+    items: dict[str, Item] = {
+        "append": saying(claimed, *drafts),
+        "suspend": saying(claimed, *drafts, calls=[command("c1")]),
+        "record_call": {**saying(claimed, *drafts), "call_id": "c0", "status": "success", "result": 1},
+        "finish": {**end, "signals": [*end["signals"], draft("two", 0), wrong]},
+        "react": reaction,
+        "start_runs": {**started, "signals": [*started["signals"], in_b]},
+    }
+    for function, item in items.items():
+        (answer,) = await kernel.call(function, [item])
+        assert (function, answer["outcome"], answer.get("code")) == (function, "refused", "invalid_signal")
+    after = await kernel.everything()
+    for run in (*before["runs"], *after["runs"]):
+        run["refusals"] = 0  # react counts them
+    assert after == before
+
+
+async def test_draft_may_name_any_earlier_signal_as_parent(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    drafts = [
+        draft("one", "sig_run_a_1"),
+        draft("two", "sig_run_a_2"),
+        draft("three", 1),
+        draft("four", 2, agent=None, owed=None),
+        draft("five", "sig_run_other_7"),
+    ]
+    assert (await kernel.append(claimed, *drafts))["outcome"] == "ok"
+    parents = [row["parent"] for row in await kernel.rows("signal_log", "seq, parent")]
+    assert parents == [
+        None,
+        "sig_run_a_1",
+        "sig_run_a_1",
+        "sig_run_a_2",
+        "sig_run_a_4",
+        "sig_run_a_5",
+        "sig_run_other_7",
+    ]
+
+
+FIELDS: list[Any] = [
+    [], [{"name": "a"}], [{"name": "a", "type": "array", "required": False, "description": "x"}], [{"name": "ü" * 200}],
+    [{"name": "a", "type": None}], [{"name": f"f{n}"} for n in range(100)],
+    {}, "a", 7, [None], ["a"], [[]], [{}], [{"name": ""}], [{"name": 7}], [{"name": "n" * 201}], [{"name": "a", "type": "text"}],
+    [{"name": "a", "type": []}], [{"name": "a", "type": 7}], [{"name": "a", "required": "yes"}], [{"name": "a", "required": None}],
+    [{"name": "a", "kind": "x"}], [{"name": "a"}, {"name": "a"}], [{"name": f"f{n}"} for n in range(101)],
+]  # fmt: skip
+
+
+@pytest.mark.proves("S26")
+@pytest.mark.parametrize("fields", FIELDS, ids=range(len(FIELDS)))
+async def test_result_fields_are_checked_in_sql_as_clients_check_them(kernel: Kernel, fields: Any) -> None:
+    await kernel.running()
+    before = await kernel.everything()
+    sent = message("run_a", "critic", "turn_1", result_fields=fields)
+    try:
+        check_fields(fields)
+    except InvalidInput:
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="result_fields"):
+            await kernel.call("enqueue", [sent])
+        assert await kernel.everything() == before
+    else:
+        assert (await kernel.call("enqueue", [sent]))[0]["outcome"] == "queued"

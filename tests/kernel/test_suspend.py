@@ -239,7 +239,11 @@ async def test_a_batch_is_what_its_items_are_one_after_another(kernel: Kernel) -
     ("limit", "code", "item"),
     [
         ({"waits_max": 2}, "too_many_waits", {"calls": [tool("c1"), tool("c2"), tool("c3")]}),
-        ({"payload_bytes_max": 100}, "payload_too_large", {"signals": [draft("note", payload={"text": "x" * 101})]}),
+        (
+            {"payload_bytes_max": 100},
+            "payload_too_large",
+            {"signals": [draft("note", "sig_run_a_1", payload={"text": "x" * 101})]},
+        ),
         (
             {"cards_max": 1},
             "too_many_cards",

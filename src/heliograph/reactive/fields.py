@@ -65,7 +65,7 @@ def _check_field(field: Any, path: str) -> JsonObject:
     if not isinstance(name, str) or not 0 < len(name) <= FIELD_NAME_MAX:
         raise InvalidInput(f"a field needs a name of 1 to {FIELD_NAME_MAX} characters, not {shown(name)}",
                            code="required_field", path=f"{path}/name")  # fmt: skip
-    if kind is not None and kind not in TYPES:
+    if kind is not None and (not isinstance(kind, str) or kind not in TYPES):
         raise InvalidInput(f"the type of field {shown(name)} is one of {', '.join(TYPES)}, not {shown(kind)}",
                            code="invalid_enum", path=f"{path}/type")  # fmt: skip
     if not isinstance(required, bool):

@@ -8,6 +8,7 @@ from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_budgets import settle_ended
 from heliograph.testing.twin_callbacks import call_back_turns
+from heliograph.testing.twin_drafts import refuse_drafts
 from heliograph.testing.twin_head import dispatch_next, distinct, is_owner, log, owns, rounds, run_of
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
 from heliograph.testing.twin_limits import (
@@ -147,6 +148,7 @@ def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
     woken = get(reaction, "activations")
     return (
         _refuse_deliverable(item)
+        or refuse_drafts(run, get(item, "signals"))
         or _refuse_ending(item, limited)
         or (None if "result_fields_unchecked" in tx.bugs else _refuse_fields(item, turn["result_fields"]))
         or (

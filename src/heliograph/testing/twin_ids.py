@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from heliograph.reactive.fields import FIELD_NAME_MAX, FIELDS_MAX, TYPES
 from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
 from heliograph.testing.twin_tables import PHASES
@@ -43,18 +44,30 @@ def is_reserved(name: str) -> bool:
 
 
 def wrong_fields(fields: Any) -> str | None:
-    asked = fields if isinstance(fields, list) else []
-    if (fields is None or isinstance(fields, list)) and all(_is_field(field) for field in asked):
+    if fields is None:
         return None
-    return "result_fields is a list of {name, required}, each with a name of 1 to 200 bytes, and required true or false"
+    if not isinstance(fields, list):
+        return "result_fields is a list of {name, type, required, description}"
+    if len(fields) > FIELDS_MAX:
+        return "result_fields has at most 100 fields"
+    if not all(_is_field(field) for field in fields):
+        return (
+            "result_fields is a list of {name, type, required, description}, each with a name of 1 to 200 characters, a type of "
+            "JSON, and required true or false"
+        )
+    return None if len({field["name"] for field in fields}) == len(fields) else "result_fields has a name twice"
 
 
 def _is_field(field: Any) -> bool:
-    name, required = get(field, "name"), get(field, "required")
+    if not isinstance(field, dict):
+        return False
+    name, kind, required = (get(field, key) for key in ("name", "type", "required"))
     return (
         isinstance(name, str)
-        and is_short(name)
-        and (required is ABSENT or required is None or isinstance(required, bool))
+        and 1 <= len(name) <= FIELD_NAME_MAX
+        and (kind is ABSENT or kind is None or (isinstance(kind, str) and kind in TYPES))
+        and (required is ABSENT or isinstance(required, bool))
+        and field.keys() <= {"name", "type", "required", "description"}
     )
 
 

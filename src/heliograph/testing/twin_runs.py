@@ -10,6 +10,7 @@ from heliograph.testing import twin_json as j
 from heliograph.testing.twin_budgets import open_budgets, wrong_amounts
 from heliograph.testing.twin_callbacks import call_back_runs, wrong_url
 from heliograph.testing.twin_contexts import check_contexts
+from heliograph.testing.twin_drafts import refuse_drafts
 from heliograph.testing.twin_head import (
     activate,
     distinct,
@@ -248,7 +249,8 @@ def react(tx: Transaction, items: Any) -> list[Row]:
         if run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
             woken = get(get(item, "reaction"), "activations")
             verdict = (
-                refuse_large_signals(item, limited, get(item, "signals"))
+                refuse_drafts(run, get(item, "signals"))
+                or refuse_large_signals(item, limited, get(item, "signals"))
                 or refuse_activations(tx, run_id, [] if woken is ABSENT else woken, limited)
                 or {"outcome": "ok"}
             )
@@ -311,7 +313,11 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
     run_id, reaction, request = answer["run_id"], get(item, "reaction"), get_text(item, "request_hash")
     woken = j.length(get(reaction, "activations"))
     written = j.length(get(item, "signals"))
-    refusal = refuse_large_signals(item, limited, get(item, "signals")) or refuse_fan_out(woken, limited)
+    refusal = (
+        refuse_drafts({"run_id": run_id, "signal_seq": 0}, get(item, "signals"))
+        or refuse_large_signals(item, limited, get(item, "signals"))
+        or refuse_fan_out(woken, limited)
+    )
     pruned = tx.tables.pruned.get(f"run:{run_id}")
     if pruned is not None and pruned["hash"] is not None:
         answer["outcome"] = "duplicate" if pruned["hash"] == request else "conflict"

@@ -17,7 +17,7 @@ from heliograph.testing.twin_outbox import outbox_row
 from heliograph.testing.twin_reports import hash_of, nearest, open_waits, resolve
 from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import Row, Transaction, interval
-from heliograph.testing.twin_turns import put_cards, refuse_names, refuse_said, waits_of
+from heliograph.testing.twin_turns import put_cards, refuse_names, refuse_own_drafts, refuse_said, waits_of
 
 
 def suspend(tx: Transaction, items: Any) -> list[Row]:
@@ -54,7 +54,7 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
         return {"outcome": "stopped"}
     turn_id = str(get_text(item, "turn_id"))
     known, turn = tx.tables.waits.of(turn_id), tx.tables.turns[turn_id]
-    refusal = refuse_names(item)
+    refusal = refuse_names(item) or refuse_own_drafts(tx, item)
     if refusal is not None:
         return refusal
     if turn["card_count"] + cards > limited["cards_max"] or is_larger(item, limited["payload_bytes_max"] // 2):

@@ -37,6 +37,34 @@ begin
     return v_first;
 end $$;
 
+-- _wrong_draft: null, or what is wrong with a draft that would follow p_base signals of a run's log. p_place: its index in its
+--   call. Its parent is the index of an earlier draft of the call, or the id of a signal that the log has; only the first
+--   signal of a run has none. An id that is none of this run's is a signal of another run, which is not looked up: the
+--   doctor's R5 says the same.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bigint, p_draft jsonb) returns text
+    language sql immutable as $$
+    select case
+        when jsonb_typeof(p_draft) <> 'object' then 'a signal is an object'
+        when not coalesce(jsonb_typeof(p_draft -> 'name') = 'string' and octet_length(p_draft ->> 'name') between 1 and 200, false)
+        then 'a signal has a name of 1 to 200 bytes'
+        when not coalesce(jsonb_typeof(p_draft -> 'agent') in ('string', 'null') and octet_length(p_draft ->> 'agent') <= 200,
+                          p_draft ->> 'agent' is null)
+        then 'the agent of a signal is a name of at most 200 bytes'
+        when not coalesce(jsonb_typeof(p_draft -> 'owed') in ('boolean', 'null'), true) then 'owed is true or false'
+        when not case coalesce(jsonb_typeof(p_draft -> 'parent'), 'null')
+            when 'null' then p_base + p_place = 0
+            when 'number' then (p_draft ->> 'parent')::numeric between 0 and p_place - 1 and p_draft ->> 'parent' !~ '[.]'
+            when 'string' then case
+                when heliograph._signal_id(p_run_id, 0) = regexp_replace(p_draft ->> 'parent', '_[0-9]+$', '_0') then coalesce(
+                    p_draft ->> 'parent' = heliograph._signal_id(p_run_id, substring(p_draft ->> 'parent' from '_([0-9]{1,18})$')::bigint)
+                    and substring(p_draft ->> 'parent' from '_([0-9]{1,18})$')::bigint between 1 and p_base, false)
+                else octet_length(p_draft ->> 'parent') between 1 and 300 end
+            else false end
+        then format('the parent of %s is no earlier signal of the run', left(p_draft ->> 'name', 80)) end
+$$;
+
 -- _signal_at: one signal of a run's log: {id, name, payload, agent}. Null where it is pruned.
 --   raises: nothing
 --   locks:  nothing

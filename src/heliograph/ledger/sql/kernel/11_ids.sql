@@ -54,16 +54,33 @@ create function heliograph._is_reserved(p_name text) returns boolean
         or p_name = any ('{ready,plan_ready,action_complete,reflection_complete,terminated,error,halt,heartbeat,delegation,delegation_response}')
 $$;
 
--- _wrong_fields: null, or why these are no result_fields [{name, required}].
+-- _is_field: whether this is one of result_fields. Null counts as no.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._is_field(p_field jsonb) returns boolean
+    language sql immutable as $$
+    select case when jsonb_typeof(p_field) = 'object' then
+        jsonb_typeof(p_field -> 'name') = 'string' and length(p_field ->> 'name') between 1 and 200
+        and coalesce(p_field ->> 'type', 'string') = any ('{string,number,integer,boolean,object,array}')
+        and coalesce(jsonb_typeof(p_field -> 'required'), 'boolean') = 'boolean'
+        and p_field - '{name,type,required,description}'::text[] = '{}' end
+$$;
+
+-- _wrong_fields: null, or why these are no result_fields [{name, type, required, description}], as reactive/fields.py checks
+--   them for clients: at most 100, no name twice.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._wrong_fields(p_fields jsonb) returns text
     language sql immutable as $$
-    select case when jsonb_typeof(p_fields) not in ('array', 'null')
-                  or exists (select from jsonb_array_elements(case jsonb_typeof(p_fields) when 'array' then p_fields else '[]' end) f
-                              where not coalesce(jsonb_typeof(f -> 'name') = 'string' and octet_length(f ->> 'name') between 1 and 200, false)
-                                 or not coalesce(jsonb_typeof(f -> 'required') in ('boolean', 'null'), true))
-                then 'result_fields is a list of {name, required}, each with a name of 1 to 200 bytes, and required true or false' end
+    select case
+        when jsonb_typeof(p_fields) = 'null' then null
+        when jsonb_typeof(p_fields) <> 'array' then 'result_fields is a list of {name, type, required, description}'
+        when jsonb_array_length(p_fields) > 100 then 'result_fields has at most 100 fields'
+        when exists (select from jsonb_array_elements(p_fields) f where heliograph._is_field(f) is not true)
+        then 'result_fields is a list of {name, type, required, description}, each with a name of 1 to 200 characters, a type of JSON, and '
+             'required true or false'
+        when (select count(distinct f ->> 'name') from jsonb_array_elements(p_fields) f) < jsonb_array_length(p_fields)
+        then 'result_fields has a name twice' end
 $$;
 
 -- _invalid: refuse the whole call, from within a query.

@@ -47,6 +47,17 @@ create function heliograph._refuse_signals(p_signals jsonb, p_limits heliograph.
      where octet_length(s ->> 'payload') > heliograph._payload_max(s ->> 'name', p_limits) order by n limit 1
 $$;
 
+-- _refuse_drafts: null, or why these drafts cannot be logged. p_base: the position of the run's newest signal.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._refuse_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns jsonb
+    language sql stable as $$
+    select heliograph._refused('invalid_signal', w.wrong)
+      from jsonb_array_elements(case when jsonb_typeof(p_drafts) = 'array' then p_drafts end) with ordinality d (draft, n)
+     cross join lateral (select heliograph._wrong_draft(p_run_id, p_base, d.n - 1, d.draft) as wrong) w
+     where w.wrong is not null order by d.n limit 1
+$$;
+
 -- _refuse_content: null, or why this content is too large even for a blob.
 --   raises: nothing
 --   locks:  nothing

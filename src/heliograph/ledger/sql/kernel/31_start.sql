@@ -2,7 +2,7 @@
 --   p_runs: [{run_id, target, request_hash, agents: [name], hears_reports, callback_url, signals: [draft], reaction}], see _commit_reactions.
 --   Answers [{run_id, outcome, targets}] in the order of p_runs: 'started'; 'duplicate' for the same request again, which
 --   changes nothing, also when the run is pruned by now; 'conflict' for a run id that another request has taken;
---   'refused' with code and message: payload_too_large, fan_out. targets: what to ring, of the whole call.
+--   'refused' with code and message: payload_too_large, fan_out, invalid_signal. targets: what to ring, of the whole call.
 --   raises: see _enter; 22023 for a run, an agent, a turn or a context that is none, naming the field; 23514 for a
 --           reaction that the tables refuse, 23503 for one that wakes an agent which the run lacks, 23505 for one with a turn id that is taken
 --   locks:  the new runs in ascending id; nobody else can know their heads yet
@@ -38,7 +38,8 @@ begin
             select i.*, i.item -> 'reaction' as reaction, i.item ->> 'request_hash' as hash, p.hash as pruned_hash,
                    coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
                    coalesce(jsonb_array_length(i.item #> '{reaction,activations}'), 0) as more,
-                   coalesce(case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
+                   coalesce(heliograph._refuse_drafts(i.run_id, 0, i.item -> 'signals'),
+                            case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
                                  then heliograph._refuse_signals(i.item -> 'signals', v_limits) end,
                             heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'), v_limits)) as refusal
               from item i

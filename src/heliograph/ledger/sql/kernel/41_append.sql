@@ -2,7 +2,7 @@
 --   p_items: [{agent_id, turn_id, epoch, phase, said, cards: [{card_id, kind, content}], signals: [draft]}]. said is
 --   the number of drafts that this owner appended before. A draft marked owed wakes others: see react.
 --   Answers [{turn_id, outcome, first_seq}] in the order of p_items: 'ok'; 'stale', or 'refused' with code and message
---   (too_many_cards, payload_too_large, card_exists, reserved_name), which wrote nothing.
+--   (too_many_cards, payload_too_large, card_exists, reserved_name, invalid_signal), which wrote nothing.
 --   The same call again (a lost reply) is 'ok' and writes nothing: cards are known by id, drafts by said.
 --   raises: see _enter; 22023 for a card or a phase that is none, naming the field; 23514 for a card that says it is a deliverable:
 --           only an ending writes one
@@ -57,6 +57,16 @@ create function heliograph._refuse_names(p_item jsonb) returns jsonb
                 then heliograph._refused('reserved_name', 'no turn emits signals whose names begin with workflow: or kernel:') end
 $$;
 
+-- _refuse_own_drafts: see _refuse_drafts, for the drafts that a turn's own item appends to the log of its run.
+--   raises: nothing
+--   locks:  nothing; the caller holds the run
+create function heliograph._refuse_own_drafts(p_project text, p_item jsonb) returns jsonb
+    language sql stable as $$
+    select case when p_item #> '{signals,0}' is not null then (
+        select heliograph._refuse_drafts(r.run_id, r.signal_seq, p_item -> 'signals') from heliograph.runs r
+         where r.project_id = p_project and r.run_id = heliograph._run_of(p_item ->> 'agent_id')) end
+$$;
+
 -- _refuse_said: null, or why the cards and signals of an item are not taken.
 --   raises: nothing
 --   locks:  nothing
@@ -64,6 +74,7 @@ create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits h
     language sql stable as $$
     select coalesce(
         heliograph._refuse_names(p_item),
+        heliograph._refuse_own_drafts(p_project, p_item),
         case when pg_column_size(p_item) > p_limits.payload_bytes_max / 2
              then heliograph._refuse_signals(p_item -> 'signals', p_limits) end,
         case when pg_column_size(p_item) > p_limits.blob_bytes_max / 2 then (

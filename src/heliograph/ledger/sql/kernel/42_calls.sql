@@ -126,7 +126,7 @@ $$;
 --   signals and said as in append; the log says of the call what they say.
 --   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items: 'ok'; 'duplicate': it was recorded before,
 --   and nothing is written; 'stale'; 'refused' with code and message (payload_too_large; not_begun; not_inline;
---   too_many_waits).
+--   too_many_waits; reserved_name; invalid_signal).
 --   raises: see _enter; 22023 for another status, an error that is missing, or a call that is none
 --   locks:  the heads, then the runs
 create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb

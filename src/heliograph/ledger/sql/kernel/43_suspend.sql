@@ -17,7 +17,7 @@
 --   join, a result is there that its owner was not told. 'stopped': a graceful stop waited for the turn, and has ended it.
 --   'stale'. 'refused' with code and message, nothing written: too_many_waits, too_many_cards, payload_too_large, fan_out,
 --   recursion_depth_exceeded, queue_full, unknown_agent, delegation_cycle, run_stopping, id_conflict, unknown_box,
---   box_in_use, reserved_name; BUDGET_EXCEEDED: a budget, which the answer names, lacks the tool calls. Each call of kind
+--   box_in_use, reserved_name, invalid_signal; BUDGET_EXCEEDED: a budget, which the answer names, lacks the tool calls. Each call of kind
 --   tool counts as one, as soon as it is made.
 --   raises: see _enter; 22023 for a call, a card or a phase that is none; 23514 for a card that says it is a deliverable;
 --           23505 for the id of another card, or of a turn that somebody else gave at the same moment; 40001 when the head
@@ -54,7 +54,8 @@ begin
                    when h.stop_requested_at is not null then '{"outcome": "stopped"}'
                    else coalesce(
                        -- a check of every item costs more than all else: asked first whether it may find anything
-                       case when i.item -> 'signals' is not null then heliograph._refuse_names(i.item) end,
+                       case when i.item #> '{signals,0}' is not null
+                            then coalesce(heliograph._refuse_names(i.item), heliograph._refuse_own_drafts(p_project, i.item)) end,
                        case when t.card_count + i.cards > v_limits.cards_max or i.bytes > v_limits.payload_bytes_max / 2
                             then heliograph._refuse_said(p_project, i.item, v_limits) end,
                        case when o.known + i.calls > v_limits.waits_max or i.bytes > v_limits.result_bytes_max / 6

@@ -1,7 +1,7 @@
 -- react: pay what a run owes: the reaction to signals that nobody has reacted to (K25).
 --   p_items: [{run_id, signals: [draft], reaction}], computed from sweep_owed's answer.
 --   Answers [{run_id, outcome, targets}]: 'ok'; 'conflict' when the run moved on: somebody else reacted, or will;
---   'refused' with code and message: payload_too_large, fan_out, queue_full, or what no table takes (23514 for a run that may
+--   'refused' with code and message: payload_too_large, fan_out, queue_full, invalid_signal, or what no table takes (23514 for a run that may
 --   not end yet, or has ended); it is counted on the run, so that sweep_owed lets the others go first (K23).
 --   raises: see _enter; nothing that an item of its own can be blamed for
 --   locks:  the heads of the agents activated, then the runs
@@ -22,7 +22,9 @@ begin
         v_verdict := '{"outcome": "conflict"}';
         if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
            = (v_item #>> '{reaction,version}')::bigint then
-            v_verdict := coalesce(case when pg_column_size(v_item) > v_limits.payload_bytes_max / 2
+            v_verdict := coalesce((select heliograph._refuse_drafts(r.run_id, r.signal_seq, v_item -> 'signals') from heliograph.runs r
+                                    where r.project_id = p_project and r.run_id = v_item ->> 'run_id'),
+                                  case when pg_column_size(v_item) > v_limits.payload_bytes_max / 2
                                        then heliograph._refuse_signals(v_item -> 'signals', v_limits) end,
                                   heliograph._refuse_activations(p_project, v_item ->> 'run_id',
                                       coalesce(v_item #> '{reaction,activations}', '[]'), v_limits),
