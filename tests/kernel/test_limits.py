@@ -182,7 +182,7 @@ async def test_the_payload_of_a_signal_has_so_many_bytes_wherever_it_comes_from(
         (await kernel.call("finish", [ending(claimed, version=2) | {"signals": [draft("x", 0, payload=too_large)]}]))[0],
         await suspend(kernel, claimed, command("c1"), signals=[draft("note", "sig_run_a_1", payload=too_large)], said=1),
         (await kernel.call("start_runs", [{"run_id": "run_b", "target": "t", "request_hash": "", "agents": [], "reaction": {},
-                                           "signals": [draft("note", payload=too_large)]}]))[0],
+                                           "signals": [draft("note", "sig_run_a_1", payload=too_large)]}]))[0],
     ]  # fmt: skip
     assert [(each["outcome"], each["code"]) for each in answers] == [("refused", "payload_too_large")] * 5
     assert all("1001 bytes; at most 1000 are allowed" in each["message"] for each in answers)

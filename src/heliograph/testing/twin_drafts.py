@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from heliograph.ids import signal_id
-from heliograph.testing.twin_json import ABSENT, get, get_text
+from heliograph.testing.twin_json import ABSENT, get
 from heliograph.testing.twin_limits import refused
 from heliograph.testing.twin_tables import Row
 

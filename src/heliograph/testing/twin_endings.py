@@ -148,7 +148,6 @@ def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
     woken = get(reaction, "activations")
     return (
         _refuse_deliverable(item)
-        or refuse_drafts(run, get(item, "signals"))
         or _refuse_ending(item, limited)
         or (None if "result_fields_unchecked" in tx.bugs else _refuse_fields(item, turn["result_fields"]))
         or (
@@ -156,6 +155,7 @@ def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
             if j.elements(woken)
             else None
         )
+        or refuse_drafts(run, get(item, "signals"))
         or {"outcome": "ok"}
     )
 

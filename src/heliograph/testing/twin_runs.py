@@ -249,9 +249,9 @@ def react(tx: Transaction, items: Any) -> list[Row]:
         if run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
             woken = get(get(item, "reaction"), "activations")
             verdict = (
-                refuse_drafts(run, get(item, "signals"))
-                or refuse_large_signals(item, limited, get(item, "signals"))
+                refuse_large_signals(item, limited, get(item, "signals"))
                 or refuse_activations(tx, run_id, [] if woken is ABSENT else woken, limited)
+                or refuse_drafts(run, get(item, "signals"))
                 or {"outcome": "ok"}
             )
             if verdict["outcome"] == "ok":
@@ -314,9 +314,9 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
     woken = j.length(get(reaction, "activations"))
     written = j.length(get(item, "signals"))
     refusal = (
-        refuse_drafts({"run_id": run_id, "signal_seq": 0}, get(item, "signals"))
-        or refuse_large_signals(item, limited, get(item, "signals"))
+        refuse_large_signals(item, limited, get(item, "signals"))
         or refuse_fan_out(woken, limited)
+        or refuse_drafts({"run_id": run_id, "signal_seq": 0}, get(item, "signals"))
     )
     pruned = tx.tables.pruned.get(f"run:{run_id}")
     if pruned is not None and pruned["hash"] is not None:

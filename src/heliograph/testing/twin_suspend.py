@@ -54,11 +54,12 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
         return {"outcome": "stopped"}
     turn_id = str(get_text(item, "turn_id"))
     known, turn = tx.tables.waits.of(turn_id), tx.tables.turns[turn_id]
-    refusal = refuse_names(item) or refuse_own_drafts(tx, item)
+    refusal = refuse_names(item)
     if refusal is not None:
         return refusal
     if turn["card_count"] + cards > limited["cards_max"] or is_larger(item, limited["payload_bytes_max"] // 2):
         refusal = refuse_said(tx, item, limited)
+    refusal = refusal or refuse_own_drafts(tx, item)
     is_much = len(known) + calls > limited["waits_max"] or is_larger(item, limited["result_bytes_max"] // 6)
     if refusal is None and is_much:
         refusal = _refuse_calls(item, known, limited)

@@ -7,10 +7,10 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_budgets import left
+from heliograph.testing.twin_drafts import refuse_drafts
 from heliograph.testing.twin_head import log, owns, run_of, signal_at
 from heliograph.testing.twin_ids import check, check_phase, wrong_card
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
-from heliograph.testing.twin_drafts import refuse_drafts
 from heliograph.testing.twin_limits import content_of, limits, put_card, refuse_content, refuse_large_signals, refused
 from heliograph.testing.twin_runs import run_view
 from heliograph.testing.twin_size import is_larger
@@ -172,7 +172,7 @@ def append(tx: Transaction, items: Any) -> list[Row]:
 
 def refuse_said(tx: Transaction, item: Any, limited: Row) -> Row | None:
     """Bug: cards_unbounded."""
-    if refusal := refuse_names(item) or refuse_own_drafts(tx, item):
+    if refusal := refuse_names(item):
         return refusal
     if refusal := refuse_large_signals(item, limited, get(item, "signals")):
         return refusal
@@ -190,7 +190,7 @@ def refuse_said(tx: Transaction, item: Any, limited: Row) -> Row | None:
     ):
         return refused("too_many_cards", f"the turn would have {turn['card_count'] + count} cards; at most "
                        f"{limited['cards_max']} are allowed")  # fmt: skip
-    return None
+    return refuse_own_drafts(tx, item)
 
 
 def refuse_own_drafts(tx: Transaction, item: Any) -> Row | None:

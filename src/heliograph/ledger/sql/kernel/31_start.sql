@@ -38,10 +38,10 @@ begin
             select i.*, i.item -> 'reaction' as reaction, i.item ->> 'request_hash' as hash, p.hash as pruned_hash,
                    coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
                    coalesce(jsonb_array_length(i.item #> '{reaction,activations}'), 0) as more,
-                   coalesce(heliograph._refuse_drafts(i.run_id, 0, i.item -> 'signals'),
-                            case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
+                   coalesce(case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
                                  then heliograph._refuse_signals(i.item -> 'signals', v_limits) end,
-                            heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'), v_limits)) as refusal
+                            heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'), v_limits),
+                            heliograph._refuse_drafts(i.run_id, 0, i.item -> 'signals')) as refusal
               from item i
               left join lateral (select x.hash from heliograph.pruned x
                                   where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true

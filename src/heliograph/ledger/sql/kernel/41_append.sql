@@ -74,7 +74,6 @@ create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits h
     language sql stable as $$
     select coalesce(
         heliograph._refuse_names(p_item),
-        heliograph._refuse_own_drafts(p_project, p_item),
         case when pg_column_size(p_item) > p_limits.payload_bytes_max / 2
              then heliograph._refuse_signals(p_item -> 'signals', p_limits) end,
         case when pg_column_size(p_item) > p_limits.blob_bytes_max / 2 then (
@@ -86,7 +85,8 @@ create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits h
                                        t.card_count + jsonb_array_length(p_item -> 'cards'), p_limits.cards_max))
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
-               and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end)
+               and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end,
+        heliograph._refuse_own_drafts(p_project, p_item))
 $$;
 
 -- _say: write, once, the drafts of one gated item, and its phase. Answers the log position of the first draft.

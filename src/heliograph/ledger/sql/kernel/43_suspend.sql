@@ -54,10 +54,10 @@ begin
                    when h.stop_requested_at is not null then '{"outcome": "stopped"}'
                    else coalesce(
                        -- a check of every item costs more than all else: asked first whether it may find anything
-                       case when i.item #> '{signals,0}' is not null
-                            then coalesce(heliograph._refuse_names(i.item), heliograph._refuse_own_drafts(p_project, i.item)) end,
+                       case when i.item -> 'signals' is not null then heliograph._refuse_names(i.item) end,
                        case when t.card_count + i.cards > v_limits.cards_max or i.bytes > v_limits.payload_bytes_max / 2
                             then heliograph._refuse_said(p_project, i.item, v_limits) end,
+                       heliograph._refuse_own_drafts(p_project, i.item),
                        case when o.known + i.calls > v_limits.waits_max or i.bytes > v_limits.result_bytes_max / 6
                             then heliograph._refuse_calls(p_project, i.item, v_limits) end,
                        case when cardinality(v_children) > 0

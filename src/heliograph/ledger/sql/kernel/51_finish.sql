@@ -35,13 +35,13 @@ begin
                         then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
                         else coalesce(
                             heliograph._refuse_deliverable(i.item),
-                            heliograph._refuse_drafts(v_runs[n], r.signal_seq, i.item -> 'signals'),
                             case when pg_column_size(i.item) > least(v_limits.payload_bytes_max, v_limits.blob_bytes_max) / 2
                                  then heliograph._refuse_ending(i.item, v_limits) end,
                             case when t.result_fields is not null then heliograph._refuse_fields(i.item, t.result_fields) end,
                             case when i.item #> '{reaction,activations,0}' is not null
                                  then coalesce(heliograph._refuse_activations(p_project, v_runs[n], i.item #> '{reaction,activations}', v_limits),
                                                heliograph._refuse_taken(i.item, t.taken)) end,
+                            heliograph._refuse_drafts(v_runs[n], r.signal_seq, i.item -> 'signals'),
                             '{"outcome": "ok"}') end as verdict
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item) i

@@ -22,12 +22,12 @@ begin
         v_verdict := '{"outcome": "conflict"}';
         if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
            = (v_item #>> '{reaction,version}')::bigint then
-            v_verdict := coalesce((select heliograph._refuse_drafts(r.run_id, r.signal_seq, v_item -> 'signals') from heliograph.runs r
-                                    where r.project_id = p_project and r.run_id = v_item ->> 'run_id'),
-                                  case when pg_column_size(v_item) > v_limits.payload_bytes_max / 2
+            v_verdict := coalesce(case when pg_column_size(v_item) > v_limits.payload_bytes_max / 2
                                        then heliograph._refuse_signals(v_item -> 'signals', v_limits) end,
                                   heliograph._refuse_activations(p_project, v_item ->> 'run_id',
                                       coalesce(v_item #> '{reaction,activations}', '[]'), v_limits),
+                                  (select heliograph._refuse_drafts(r.run_id, r.signal_seq, v_item -> 'signals') from heliograph.runs r
+                                    where r.project_id = p_project and r.run_id = v_item ->> 'run_id'),
                                   '{"outcome": "ok"}');
         end if;
         if v_verdict ->> 'outcome' = 'ok' then
