@@ -92,6 +92,6 @@ lock: venv ## resolve both locks again; ARGS=--upgrade moves every pin
 build: venv ## wheel and sdist into dist/
 	@$(PY) -m hatchling build
 
-clean: ## remove .venv, .venv-bench, caches and dist/; data in .heliograph/ stays
-	rm -rf .venv .venv-bench dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## remove the environments, caches and dist/; data in .heliograph/ stays
+	rm -rf .venv .venv-bench .venv-3.* dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

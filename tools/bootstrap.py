@@ -2,6 +2,7 @@
 
     python3.11 tools/bootstrap.py           .venv: the project and its tools
     python3.11 tools/bootstrap.py bench     .venv-bench: what `make bench` measures Heliograph beside
+    python3.13 tools/bootstrap.py further   .venv-3.13: as .venv, for tests on a further interpreter
 
 Needs nothing but Python 3.11 with `venv`. The stamp is written last: an environment without one was cut
 short and is made again, one whose stamp differs belongs to another lock, interpreter or folder. Two
@@ -69,10 +70,12 @@ class Environment:
 
 PROJECT = Environment(".venv", "requirements.lock", has_project=True)
 BENCH = Environment(".venv-bench", "bench/requirements.lock", has_project=False)
+FURTHER = Environment(f".venv-{sys.version_info[0]}.{sys.version_info[1]}", "requirements.lock", has_project=True)
+ENVIRONMENTS = {"bench": BENCH, "further": FURTHER}
 
 
 def main() -> int:
-    environment = BENCH if sys.argv[1:] == ["bench"] else PROJECT
+    environment = ENVIRONMENTS[sys.argv[1]] if sys.argv[1:] else PROJECT
     stamp = environment.wanted()
     with Path(__file__).open("rb") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)

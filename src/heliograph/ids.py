@@ -7,6 +7,7 @@ again from a seed.
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -16,6 +17,22 @@ def make_id(kind: str, at: datetime, entropy: bytes) -> str:
     """`kind_` and 26 characters; `at` is aware, `entropy` is ten bytes."""
     number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(entropy[:10], "big")
     return f"{kind}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+KEY_MAX = 255  # what payment providers and queues commonly accept as an idempotency key
+
+
+def idempotency_key(project: str, application: str, *parts: str) -> str:
+    """The key under which the outside world deduplicates one turn or call: `project/application/turn/...`.
+
+    Slashes within a part are escaped, so two keys are equal only where all their parts are equal. A key of more than
+    `KEY_MAX` characters is cut, and ends with the SHA-256 of the whole.
+    """
+    key = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (project, application, *parts))
+    if len(key) <= KEY_MAX:
+        return key
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    return f"{key[: KEY_MAX - len(digest) - 1]}/{digest}"
 
 
 def signal_id(run_id: str, seq: int) -> str:

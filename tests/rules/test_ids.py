@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.ids import make_id, signal_id, split_signal_id
+from heliograph.ids import KEY_MAX, idempotency_key, make_id, signal_id, split_signal_id
 
 MOMENTS = st.integers(10**5, 10**14).map(lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms))
 ENTROPY = st.binary(min_size=10, max_size=10)
@@ -39,3 +39,23 @@ def test_a_signal_id_tells_the_run_and_the_position_it_was_made_of(run_id: str, 
 @pytest.mark.parametrize("text", ["", "sig_", "sig_a", "sig_a_", "sig_a_x", "sig_a_-1", "sig_a_٣", "msg_a_1", "a_1"])
 def test_what_is_not_a_signal_id_splits_into_nothing(text: str) -> None:
     assert split_signal_id(text) is None
+
+
+PARTS = st.lists(st.text("ab/%", max_size=300), min_size=2, max_size=4)
+
+
+@pytest.mark.proves("S27")
+@given(PARTS, PARTS)
+def test_idempotency_keys_are_equal_only_where_every_part_is_equal(one: list[str], other: list[str]) -> None:
+    keys = [idempotency_key(*parts) for parts in (one, other)]
+    assert (keys[0] == keys[1]) == (one == other)
+    assert max(map(len, keys)) <= KEY_MAX
+
+
+@pytest.mark.proves("S27")
+def test_idempotency_key_names_project_application_turn_and_call() -> None:
+    assert idempotency_key("shop", "orders", "turn_1", "m1-2") == "shop/orders/turn_1/m1-2"
+    long = idempotency_key("shop", "orders", "t" * 200, "c" * 64)
+    assert long.startswith("shop/orders/ttt")
+    assert len(long) == KEY_MAX
+    assert long != idempotency_key("shop", "orders", "t" * 200, "d" * 64)

@@ -92,8 +92,8 @@ async def test_a_tool_is_given_its_call_and_what_the_application_has_for_it(rig:
         "worker", "Look.", model=Model([call("look", {"at": "it"})], "ok"), activate_on=START, tools=[look]
     )
     await rig.run(app)
-    turn = await rig.turn_of("worker")
-    assert seen == [("worker", "m1-1", f"{turn.turn_id}:m1-1", {"store": 1}, "it")]
+    turn, project = await rig.turn_of("worker"), rig.runtime.settings.project
+    assert seen == [("worker", "m1-1", f"{project}/given/{turn.turn_id}/m1-1", {"store": 1}, "it")]
 
 
 # ── Ends ──

@@ -87,8 +87,8 @@ async def test_what_is_made_again_has_the_key_of_the_first_time_and_is_asked_abo
             await rig.client.grant(task.turn_id, task.call_id)
         await rig.ended(run_id)
     assert bank.heard == "paid 5"
-    turn = await rig.turn_of("worker")
-    assert bank.keys == [f"{turn.turn_id}:m1-1"] * 3
+    turn, project = await rig.turn_of("worker"), rig.runtime.settings.project
+    assert bank.keys == [f"{project}/{bank.app.name}/{turn.turn_id}/m1-1"] * 3
 
 
 async def test_a_result_that_somebody_says_has_to_be_what_the_tool_declares(rig: Rig) -> None:

@@ -11,7 +11,16 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from heliograph import Context, Heliograph
+from heliograph import (
+    Context,
+    Heliograph,
+    ModelRequest,
+    ScriptedModel,
+    ToolCall,
+    ToolContext,
+    ToolMessage,
+    tool,
+)
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
 from tests.runtime.kit import START, Rig, one, until
@@ -239,3 +248,41 @@ async def test_a_sweep_that_waits_in_one_project_holds_up_no_other(
         finally:
             is_over.set()
         assert one(await locked.ended(locked_id), "workflow:end")["outcome"] == "success"
+
+
+@pytest.mark.proves("S27")
+async def test_equal_turn_ids_in_two_projects_give_different_idempotency_keys(rigs: list[Rig]) -> None:
+    keys: list[str] = []
+
+    def pay(ctx: ToolContext) -> str:
+        """Pay."""
+        keys.append(ctx.idempotency_key)
+        return "paid"
+
+    app = Heliograph("till")
+    app.prompt_agent("clerk", "Pay.", model=ScriptedModel(paying_once), on_request=True, tools=[tool(pay)])
+
+    @app.agent(on_request=True)
+    def noted(ctx: Context) -> None:
+        keys.append(ctx.idempotency_key)
+
+    @app.agent(activate_on=START)
+    async def keeper(ctx: Context) -> None:
+        await ctx.pause(3600)
+
+    a, b, _ = rigs
+    for rig in (a, b):
+        await rig.start(app, run_id="run_same")
+        for agent in ("noted", "clerk"):
+            await rig.client.enqueue("run_same", agent, turn_id=f"turn_{agent}")
+    async with a.serving(app, projects=[project(a), project(b)]):
+        await until(lambda: len(keys) == 4)
+        for rig in (a, b):
+            await rig.client.stop_run("run_same", now=True)
+            await rig.ended("run_same")
+    turns = [f"{project(rig)}/till/{rest}" for rig in (a, b) for rest in ("turn_noted", "turn_clerk/m1-1")]
+    assert sorted(keys) == sorted(turns)
+
+
+def paying_once(request: ModelRequest) -> Any:
+    return "done" if isinstance(request.messages[-1], ToolMessage) else [ToolCall("id-1", "pay", {})]

@@ -54,7 +54,7 @@ async def test_an_idempotent_turn_of_a_dead_worker_runs_again_with_the_same_key(
     (lost,) = await rig.claimed_by_the_dead(app)
     async with rig.serving(app) as worker:
         signals = await rig.ended(run_id)
-    assert seen == [(2, lost.turn_id)]
+    assert seen == [(2, f"{rig.runtime.settings.project}/idempotent/{lost.turn_id}")]
     assert worker.watchdog.recovered == [lost.turn_id]
     assert one(signals, "workflow:end")["outcome"] == "success"
     epochs = [lease.turn_epoch for lease in await rig.runtime.reader.leases(lost.turn_id)]

@@ -17,7 +17,7 @@ from tests.runtime.tools_kit import Script, app_of, called
 async def test_functions_get_what_they_are_annotated_for_and_say_what_went_wrong(rig: Rig) -> None:
     def double(n: int, ctx: ToolContext) -> Any:
         """Double."""
-        return [n * ctx.deps["by"], ctx.agent, ctx.idempotency_key == f"{ctx.turn_id}:{ctx.call_id}"]
+        return [n * ctx.deps["by"], ctx.agent, ctx.idempotency_key.endswith(f"/tools/{ctx.turn_id}/{ctx.call_id}")]
 
     async def fail(why: str) -> None:
         """Fail."""

@@ -162,7 +162,7 @@ async def test_a_context_tells_the_agent_who_it_is_and_what_woke_it(rig: Rig) ->
     cause = next(signal for signal in result.signals if signal.name == "x:y")
     turn = next(turn for turn in await rig.runtime.reader.turns() if turn.agent == "second")
     assert seen == {"name": "x:y", "payload": {"n": 1}, "by": "first", "cause": cause.id, "me": "second", "attempt": 1,
-                    "key": turn.turn_id}  # fmt: skip
+                    "key": f"{rig.runtime.settings.project}/who/{turn.turn_id}"}  # fmt: skip
 
 
 # ── State of any type ──

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from heliograph.errors import InvalidInput
+from heliograph.ids import idempotency_key
 from heliograph.ports import Memory, Remembered
 from heliograph.reactive.state import to_json
 from heliograph.records import Card, Cause
@@ -30,8 +31,8 @@ class Context(Calls):
     document: the same state as the JSON object it was.
     signal: what woke the agent: `.name`, `.payload`, `.agent`, `.id`.
     task: what the agent is to do: what was delegated to it, else the payload of `signal`.
-    idempotency_key: the same for every attempt of this turn and for no other turn; hand it to whatever must not
-        happen twice.
+    idempotency_key: the same for every attempt of this turn, and for no other turn of any project or application:
+        `project/application/turn`. Pass it to whatever must not happen twice.
     attempt: 1, and one more for each time the turn lost its worker.
     deferrals: how often the turn was put off.
     context_box_id: the box that it was given to read; None for none. See `context`.
@@ -54,7 +55,7 @@ class Context(Calls):
         self.agent: str = claimed.agent
         self.run_id: str = claimed.run_id
         self.turn_id: str = claimed.turn_id
-        self.idempotency_key: str = claimed.turn_id
+        self.idempotency_key = idempotency_key(held.kit.project, claimed.target, claimed.turn_id)
         self.attempt: int = claimed.attempts + 1
         self.deferrals: int = claimed.defers
         self.context_box_id: str | None = claimed.context_box_id

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from heliograph.errors import AgentFailed, HeliographError, TurnTimedOut, is_recoverable
+from heliograph.ids import idempotency_key
 from heliograph.policy.retry import DELAY_SECONDS_MAX, backoff_seconds, jitter_of
 from heliograph.reactive.state import to_json
 from heliograph.tools.bound import BoundTool
@@ -86,9 +87,9 @@ class Here:
 
     async def _step(self, asked: Asked, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:
         claimed = self._held.claimed
-        context = ToolContext(claimed.run_id, claimed.turn_id, claimed.agent, asked.call_id,
-                              f"{claimed.turn_id}:{key}", self._held.workflow.deps,
-                              resolver=self._held.workflow.secrets)  # fmt: skip
+        outside = idempotency_key(self._held.kit.project, claimed.target, claimed.turn_id, key)
+        context = ToolContext(claimed.run_id, claimed.turn_id, claimed.agent, asked.call_id, outside,
+                              self._held.workflow.deps, resolver=self._held.workflow.secrets)  # fmt: skip
 
         if (known := self._asking.recorded(asked)) is not None:
             return known
