@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from heliograph.ids import idempotency_key
+
 RunStatus = Literal["running", "terminating", "ended"]
 Outcome = Literal["success", "failed", "canceled", "timeout", "partial"]
 CallKind = Literal["tool", "inline", "child", "timer", "human"]
@@ -199,7 +201,7 @@ class OwedRun(msgspec.Struct, frozen=True):
 class Event(msgspec.Struct, frozen=True):
     """A row of the outbox for the wire: a task event, pointers only (L0-86), or a command to a tool (L0-51).
 
-    wires: those that it has to reach, beside PostgreSQL's own.
+    wires: those that it has to reach, beside PostgreSQL's own. target: the turn's application.
     """
 
     outbox_id: int
@@ -207,6 +209,13 @@ class Event(msgspec.Struct, frozen=True):
     subject: str
     body: dict[str, Any]
     wires: list[str] = []
+    project: str = ""
+    target: str | None = None
+
+    @property
+    def message_id(self) -> str:
+        """What subscribers deduplicate by: unlike `key`, it differs between projects and applications."""
+        return idempotency_key(self.project, self.target or "", self.key)
 
 
 class Callback(msgspec.Struct, frozen=True):

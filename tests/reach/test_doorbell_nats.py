@@ -179,7 +179,7 @@ async def test_nats_dying_in_the_middle_of_a_run_costs_latency_only(
         await eventually(lambda: runtime.world.wires[0].is_up)
         events = await ground.listen()
         await runtime.worker(two_steps().workflow).watchdog.relay()
-        assert (await events.get())[1].startswith("evt:turn_")
+        assert (await events.get())[1].startswith("default/bells/evt:turn_")
         assert (await runtime.database.fetch(waiting))[0][0] == 0
 
 

@@ -14,7 +14,7 @@ from heliograph.records import Event
 from heliograph.testing.conformance import Heard, eventually
 
 HELLO = b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true,"proto":1}\r\n'
-EVENT = Event(1, "evt:turn_1", "evt.agent.run_1.task", {"n": 1})
+EVENT = Event(1, "evt:turn_1", "evt.agent.run_1.task", {"n": 1}, project="shop", target="till")
 
 
 class OddServer:
@@ -76,7 +76,7 @@ async def test_an_event_counts_when_the_server_has_read_it_and_not_when_it_has_a
     assert b"SUB cmd.agent.*.wakeup" in server.confirmed
     for n in range(1, 21):
         await bell.publish([EVENT])
-        assert server.confirmed.count(b"Nats-Msg-Id: evt:turn_1") == n
+        assert server.confirmed.count(b"Nats-Msg-Id: shop/till/evt:turn_1") == n
         assert server.confirmed.endswith(b"PING\r\n")
 
 
@@ -97,7 +97,7 @@ async def test_no_event_counts_on_a_connection_whose_pings_were_once_answered_to
     assert server.connections == 2
     await eventually(lambda: server.ended == 1)
     await bell.publish([EVENT])
-    assert b"Nats-Msg-Id: evt:turn_1" in server.confirmed
+    assert b"Nats-Msg-Id: shop/till/evt:turn_1" in server.confirmed
 
 
 @pytest.mark.proves("L0-04", "G-61")
@@ -114,7 +114,7 @@ async def test_who_is_cancelled_while_it_publishes_leaves_a_connection_that_othe
     server.answers_pings = True
     server.answer_late()
     await bell.publish([EVENT])
-    assert server.confirmed.count(b"Nats-Msg-Id: evt:turn_1") == 2
+    assert server.confirmed.count(b"Nats-Msg-Id: shop/till/evt:turn_1") == 2
     assert server.connections == 1
 
 
@@ -156,4 +156,4 @@ async def test_a_subject_that_is_no_text_kills_no_confirmation(bell: NatsDoorbel
         await bell.publish([EVENT])
     await eventually(lambda: bell.is_up)
     await bell.publish([EVENT])
-    assert server.confirmed.count(b"Nats-Msg-Id: evt:turn_1") == 1
+    assert server.confirmed.count(b"Nats-Msg-Id: shop/till/evt:turn_1") == 1

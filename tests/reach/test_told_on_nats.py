@@ -35,7 +35,7 @@ async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
         event = await events.get()
         told[event[1]] = event
     assert [event[:2] for event in told.values()] == [
-        (safe_subject(f"evt.agent.{row['agent_id']}.task"), row["key"]) for row in rows
+        (safe_subject(f"evt.agent.{row['agent_id']}.task"), f"default/bells/{row['key']}") for row in rows
     ]
     for subject, _, body in told.values():
         assert subject.startswith("evt.agent.run_")
@@ -67,7 +67,7 @@ async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_u
         working = asyncio.create_task(worker.run())
         run_id, _ = await runtime.start(app.workflow, {})
         subject, key, command = await asyncio.wait_for(commands.get(), 30)
-        assert (subject, key) == ("cmd.tool.search", f"cmd:{command['agent_turn_id']}:c1")
+        assert (subject, key) == ("cmd.tool.search", f"default/asks/cmd:{command['agent_turn_id']}:c1")
         assert (command["tool_name"], command["arguments"], command["tool_call_id"]) == ("search", arguments, "c1")
         assert await asyncio.wait_for(commands.get(), 30) == (subject, key, command)  # after a second, and more
         client = HeliographClient.on(runtime)
@@ -158,8 +158,8 @@ async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_co
         async with opened(database_url, server.url) as with_wire:
             await with_wire.worker(app.workflow).watchdog.relay()
             [turn] = [turn for turn in await without.reader.turns() if turn.status == "suspended"]
-            assert (await asyncio.wait_for(commands.get(), 30)).removeprefix("cmd:").startswith(turn.turn_id)
-            assert (await asyncio.wait_for(events.get(), 30))[1].startswith("evt:")
+            assert (await asyncio.wait_for(commands.get(), 30)).removeprefix("default/mixed/cmd:").startswith(turn.turn_id)
+            assert (await asyncio.wait_for(events.get(), 30))[1].startswith("default/mixed/evt:")
         assert await client.report(turn.turn_id, "c1", result=2) == "applied"
         signals = [signal async for signal in without.follow(run_id)]
         worker.stop()
@@ -167,7 +167,7 @@ async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_co
         async with opened(database_url, server.url) as with_wire:
             await with_wire.worker(app.workflow).watchdog.relay()
             keys = {(await asyncio.wait_for(events.get(), 30))[1]}
-        assert keys == {f"evt:{turn.turn_id}"}
+        assert keys == {f"default/mixed/evt:{turn.turn_id}"}
         assert await without.database.fetch(waiting) == []
     end: Any = signals[-1].payload
     assert end["state"] == {"first": 1, "second": 2}

@@ -3,7 +3,7 @@
     work:<target>      cmd.agent.<target>.wakeup         L0-32, L0-105; the target is a pool of workers, and the body has
                                                          {"agent_ids": [...]}, as far as they are known (G-72)
     <kind>:<name>      heliograph.bell.<kind>.<name>     what a process asks of others: log, owed
-    a task event       evt.agent.<agent id>.task         L0-71, L0-107; its header Nats-Msg-Id is the outbox row's key
+    a task event       evt.agent.<agent id>.task         L0-71, L0-107; its header Nats-Msg-Id: project/application/key
     a step             evt.agent.<agent id>.step         L0-108; told once, without a promise and without a key
     a command          cmd.tool.<tool>                   L0-51; as above, again and again until the call is answered
 
@@ -83,7 +83,7 @@ class NatsDoorbell(Bell):
                     raise ConnectionError("NATS does not read what is published")
                 body, key = msgspec.json.encode(event.body), event.key
                 try:
-                    await client.publish(safe_subject(event.subject), body, headers={"Nats-Msg-Id": key})
+                    await client.publish(safe_subject(event.subject), body, headers={"Nats-Msg-Id": event.message_id})
                 except MaxPayloadError:  # it would hold up all that follow; it is in the ledger, for who looks there
                     log.error("%s has %d bytes, more than this NATS takes (max_payload): it is not told there", key, len(body))  # fmt: skip
         except NatsError as error:

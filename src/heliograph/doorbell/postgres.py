@@ -41,7 +41,7 @@ class PostgresDoorbell(Bell):
 
     async def publish(self, events: Sequence[Event]) -> None:
         """To everybody who listens on `heliograph_events`, each as a JSON object of subject, key and body."""
-        told = [{"subject": event.subject, "key": event.key, "body": event.body} for event in events]
+        told = [{"subject": event.subject, "key": event.message_id, "body": event.body} for event in events]
         await self._notify(EVENTS_CHANNEL, [json.dumps(each, separators=(",", ":")) for each in told])
 
     async def _connect(self) -> None:

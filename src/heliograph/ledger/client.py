@@ -168,7 +168,7 @@ class Ledger:
 
     async def read_outbox(self, limit: int = 100) -> list[Event]:
         rows = await self.world.call("read_outbox", self.project, limit)
-        return msgspec.convert(rows, list[Event])
+        return msgspec.convert([{**row, "project": self.project} for row in rows], list[Event])
 
     async def mark_published(self, keys: Sequence[str]) -> None:
         await self.world.call("mark_published", self.project, list(keys))

@@ -16,11 +16,13 @@ from typing import Any, Protocol
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from heliograph.doorbell.bell import Bell
 from heliograph.records import Event
 
 PATIENCE_SECONDS = 15.0
+EVENT = Event(1, "evt:turn_1", "evt.agent.run_1.task", {}, project="shop", target="till")
 RINGS = 1000
 
 OnWire = tuple[str, str, dict[str, Any]]  # subject as it stood on the wire, key, body
@@ -160,9 +162,9 @@ class DoorbellConformance:
             "output_box_id": "box_1",
             "deliverable_card_id": "card_1",
         }
-        await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", body)])
+        await self.here.publish([replace(EVENT, body=body)])
         async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await events.get() == ("evt.agent.run_1.task", "evt:turn_1", body)
+            assert await events.get() == ("evt.agent.run_1.task", "shop/till/evt:turn_1", body)
 
     @pytest.mark.proves("G-61")
     async def test_an_event_that_may_not_have_got_there_is_an_error_and_may_be_published_again(
@@ -170,14 +172,14 @@ class DoorbellConformance:
     ) -> None:
         await ground.cut()
         with pytest.raises(OSError, match=r"\w"):
-            await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
+            await self.here.publish([EVENT])
         await ground.mend()
         await eventually(lambda: self.here.is_up)
         events = await ground.listen()
-        await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
-        await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
+        await self.here.publish([EVENT])
+        await self.here.publish([EVENT])
         async with asyncio.timeout(PATIENCE_SECONDS):
-            assert await events.get() == await events.get() == ("evt.agent.run_1.task", "evt:turn_1", {})
+            assert await events.get() == await events.get() == ("evt.agent.run_1.task", "shop/till/evt:turn_1", {})
 
     async def test_closing_twice_or_unopened_is_harmless(self, ground: BellGround) -> None:
         await self.here.close()

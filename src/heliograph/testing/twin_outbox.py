@@ -64,7 +64,9 @@ def _told(tx: Transaction, row: Row) -> Row:
         keys = ("agent_turn_id", "outcome", "output_box_id", "deliverable_card_id")
         values = dict.fromkeys(keys) if turn is None else {key: turn[key] for key in keys}
         body = {"status" if key == "outcome" else key: value for key, value in values.items()}
-    return {"outbox_id": row["outbox_id"], "kind": row["kind"], "key": row["key"], "subject": subject, "body": body}
+    head = None if turn is None else tx.tables.heads.get(turn["agent_id"])
+    return {"outbox_id": row["outbox_id"], "kind": row["kind"], "key": row["key"], "subject": subject, "body": body,
+            "target": None if head is None else head["target"]}  # fmt: skip
 
 
 def mark_published(tx: Transaction, keys: Any) -> int:

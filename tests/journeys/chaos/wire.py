@@ -100,7 +100,7 @@ class PostgresListener(Listener):
         await self._connection.add_listener(EVENTS_CHANNEL, self._hear)
 
     def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        key = json.loads(str(payload))["key"]
+        key = json.loads(str(payload))["key"].rpartition("/")[2]
         if key.startswith("evt:"):  # commands go the same way
             self.heard.update([key])
 
@@ -134,7 +134,7 @@ class NatsListener(Listener):
         await flushed(self._client)
 
     async def _hear(self, message: Any) -> None:
-        self.heard.update([message.headers["Nats-Msg-Id"]])
+        self.heard.update([message.headers["Nats-Msg-Id"].rpartition("/")[2]])
 
     async def disconnect(self) -> None:
         await self._client.close()

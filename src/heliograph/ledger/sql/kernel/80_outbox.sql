@@ -1,8 +1,9 @@
 -- The outbox: what is on its way to the wire, at least once, each with the key of its row (G-61).
 
 -- read_outbox: the oldest due rows for the wire: task events and, where the project has a wire of its own (79_wires.sql),
---   commands that have a subject: [{outbox_id, kind, key, subject, body, wires}]. wires: those that a row has to reach; who
---   has not got them all leaves it. A task event points and carries no content (L0-86, L0-107).
+--   commands that have a subject: [{outbox_id, kind, key, target, subject, body, wires}]. target: the turn's application.
+--   wires: those that a row has to reach; who has not got them all leaves it. A task event points and carries no content
+--   (L0-86, L0-107).
 --   raises: see _enter
 --   locks:  nothing: two relays may publish the same row, the key tells the copies apart
 create function heliograph.read_outbox(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -14,7 +15,7 @@ declare
 begin
     return (
         select coalesce(jsonb_agg(jsonb_build_object(
-                   'outbox_id', o.outbox_id, 'kind', o.kind, 'key', o.key,
+                   'outbox_id', o.outbox_id, 'kind', o.kind, 'key', o.key, 'target', t.target,
                    'subject', coalesce(o.subject, 'evt.agent.' || t.agent_id || '.task'),
                    'body', coalesce(o.body, jsonb_build_object(
                        'agent_turn_id', t.agent_turn_id, 'status', t.outcome, 'output_box_id', t.output_box_id,
@@ -29,7 +30,10 @@ begin
                     and c.subject is not null and v_wires <> '[]'
                   order by c.due_at, c.outbox_id limit p_limit)) o
           left join lateral (  -- each by its key: a join may read all turns that there are
-                select x.agent_turn_id, x.agent_id, x.outcome, x.output_box_id, x.deliverable_card_id from heliograph.agent_turns x
+                select x.agent_turn_id, x.agent_id, x.outcome, x.output_box_id, x.deliverable_card_id,
+                       (select h.target from heliograph.agent_state_head h
+                         where h.project_id = p_project and h.agent_id = x.agent_id) as target
+                  from heliograph.agent_turns x
                  where x.project_id = p_project and x.agent_turn_id = o.agent_turn_id offset 0) t on true);
 end $$;
 
