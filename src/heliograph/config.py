@@ -27,12 +27,12 @@ class Settings:
     everybody who names a callback may.
     """
 
-    database_url: str | None = None
+    database_url: str | None = field(default=None, repr=False)
     home: Path = Path(".heliograph")
     project: str = "default"
     model: str | None = None
     postgres_version: int = 18
-    nats_url: str | None = None
+    nats_url: str | None = field(default=None, repr=False)
     prune_after_seconds: float | None = None
     webhook_secrets: tuple[str, ...] = field(default=(), repr=False)
     egress_allow: str = ""

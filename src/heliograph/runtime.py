@@ -28,7 +28,7 @@ from heliograph.policy.egress import parse, server_policy
 from heliograph.reactive.function import check_function
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
-from heliograph.redaction import guard_logs, keep_keys_out, keep_out
+from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
 from heliograph.signals.model import Signal
 from heliograph.tools.toolbox import Toolbox
 from heliograph.worker.kit import Kit
@@ -251,6 +251,7 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     settings = settings or read_settings(os.environ)
     keep_keys_out(os.environ)
     keep_out(*settings.webhook_secrets)
+    keep_url_out(settings.nats_url or "")
     guard_logs()
     async with open_database(settings) as database:
         await _check_schema(database, installs=settings.database_url is None)

@@ -7,9 +7,10 @@ import copy
 import io
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import asyncpg
 import pytest
@@ -26,9 +27,12 @@ from heliograph import (
     secret,
     tool,
 )
+from heliograph.cli.errors import report
 from heliograph.cli.logs import _JsonLines, _Lines
+from heliograph.config import Settings
 from heliograph.reactive.state import to_json
 from heliograph.redaction import keep_keys_out, redacted, redacted_text
+from heliograph.runtime import open_runtime
 from heliograph.secrets import names_in
 from heliograph.tools.secrets import filled, resolved
 from tests.runtime.kit import START, Rig, until
@@ -199,10 +203,94 @@ def test_references_are_found_where_they_stand_alone_and_only_the_allowed_are_re
     assert resolved(given, ["one"], lambda name: f"value of {name}") == {**given, "a": "value of one"}
 
 
-def test_keys_of_the_environment_are_kept_out_by_their_names() -> None:
-    keep_keys_out({"OPENAI_API_KEY": "sk-0123456789abcdef", "PGPASSWORD": "postgres-postgres", "X_TOKEN": "short"})
-    assert redacted_text("401: Incorrect API key sk-0123456789abcdef") == "401: Incorrect API key ***"
-    assert redacted({"a": ["postgres-postgres", "short"]}) == {"a": ["postgres-postgres", "short"]}
+@pytest.mark.proves("S13")
+@pytest.mark.parametrize(
+    ("variable", "value", "secret"),
+    [
+        ("OPENAI_API_KEY", "sk-0123456789abcdef", None),
+        ("APIKEY", "sk-0123456789abcdef", None),
+        ("CI_TOKEN", "0123456789abcdeF", None),
+        ("SMTP_PASSWORD", "Tr0ub4dor", None),
+        ("smtp_password", "correct horse battery", None),
+        ("SIGNING_SECRET", "n0t-for-you", None),
+        ("HELIOGRAPH_SECRET_CRM", "ordinary", None),
+        ("PGPASSWORD", "swordfish", None),
+        ("HELIOGRAPH_DATABASE_URL", "postgresql://me:s3same%2Fopen@db/app", "s3same/open"),
+        ("HELIOGRAPH_DATABASE_URL", "postgresql://me:s3same%2Fopen@db/app", "s3same%2Fopen"),
+        ("HELIOGRAPH_DATABASE_URL", "postgresql://db/app?user=me&password=swordfish", "swordfish"),
+        ("HELIOGRAPH_NATS_URL", "nats://a:swordfish@one:4222,nats://a:starfish@two:4222", "starfish"),
+        ("HELIOGRAPH_NATS_URL", "nats://t0ken-of-nats@one:4222", "t0ken-of-nats"),
+        ("REDIS_URL", "redis://:swordfish@cache:6379/0", "swordfish"),
+    ],
+)
+def test_secrets_of_the_environment_are_redacted_before_anyone_looks_them_up(
+    variable: str, value: str, secret: str | None
+) -> None:
+    keep_keys_out({variable: value})
+    assert redacted_text(f"before {secret or value} after") == "before *** after"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PASSWORD", "a"),
+        ("X_TOKEN", "short"),
+        ("APP_SECRET", "production"),
+        ("SORT_KEY", "published_at_descending"),
+        ("PGPASSWORD", "postgres"),
+        ("HELIOGRAPH_DATABASE_URL", "postgresql://heliograph:heliograph@localhost/heliograph"),
+        ("HELIOGRAPH_DATABASE_URL", "postgresql://worker01:worker01@localhost/app"),
+        ("EDITOR", "not-a-secret-1234"),
+        ("HOMEPAGE", "https://somebody@example.com/path"),
+        ("ODD_URL", "http://[::1"),
+    ],
+)
+def test_short_and_ordinary_values_of_the_environment_are_left_alone(variable: str, value: str) -> None:
+    keep_keys_out({variable: value})
+    assert redaction._kept.forms == set()
+
+
+@pytest.mark.proves("S13")
+async def test_passwords_and_environment_secrets_that_no_one_looked_up_are_in_no_record(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    password = urlsplit(database_url).password
+    assert password
+    monkeypatch.setenv("HELIOGRAPH_SECRET_UNUSED", CANARIES[0])
+    monkeypatch.setenv("BILLING_API_KEY", CANARIES[1])
+    leaked = f"{password} {CANARIES[0]} {CANARIES[1]}"
+    app = Heliograph("careless")
+
+    @app.agent(activate_on=START, updates="seen", emits=["leak:seen"])
+    def careless(ctx: Context) -> str:
+        ctx.emit("leak:seen", leaked)
+        return f"{leaked} {os.environ['BILLING_API_KEY']}"
+
+    @app.agent(activate_on=["leak:seen"])
+    def failing(_: Context) -> None:
+        raise RuntimeError(f"cannot connect to {database_url}, {leaked}")
+
+    async with open_runtime(Settings(database_url=database_url)) as runtime:
+        rig = Rig(runtime, database_url)
+        assert repr(runtime.settings).count(password) == 0
+        await rig.run(app)
+        tables = await everything(rig)
+    assert tables.count("*** *** ***") >= 3
+    assert not any(form in tables for value in (password, *CANARIES[:2]) for form in spellings(value))
+
+
+def test_the_command_line_redacts_its_own_errors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HELIOGRAPH_DEBUG", "1")
+    keep_keys_out({"SMTP_PASSWORD": "Tr0ub4dor"})
+    try:
+        raise SetupError("no login with Tr0ub4dor", hint="not Tr0ub4dor")
+    except SetupError as error:
+        assert report(error, as_json=True) == 1
+    shown = capsys.readouterr()
+    assert [shown.out.count("***"), "SetupError: no login with ***" in shown.err] == [2, True]
+    assert "Tr0ub4dor" not in shown.out + shown.err
 
 
 def test_the_command_line_still_says_what_an_error_was_that_held_a_secret() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heliograph.cli.output import OutputClosed, OutputFailed, line, note
 from heliograph.errors import HeliographError, shown
+from heliograph.redaction import redacted, redacted_text
 
 INTERRUPTED = 130
 
@@ -26,14 +27,14 @@ def report(error: Exception, *, as_json: bool) -> int:
     Answers the exit code. HELIOGRAPH_DEBUG=1 adds the traceback.
     """
     if os.environ.get("HELIOGRAPH_DEBUG", "") not in ("", "0"):
-        traceback.print_exception(error)
+        note(redacted_text("".join(traceback.format_exception(error))).rstrip())
     known = error if isinstance(error, HeliographError) else _unexpected(error)
-    note(f"error: {known.message}")
+    note(redacted_text(f"error: {known.message}"))
     if known.hint is not None:
-        note(f"hint: {known.hint}")
+        note(redacted_text(f"hint: {known.hint}"))
     if as_json:
         with suppress(OutputClosed, OutputFailed):
-            line(json.dumps(known.envelope(), ensure_ascii=False))
+            line(json.dumps(redacted(known.envelope()), ensure_ascii=False))
     return known.exit_code
 
 

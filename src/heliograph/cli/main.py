@@ -21,6 +21,7 @@ from heliograph.cli.output import OutputClosed, abandon, flush, line, note, open
 from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
 from heliograph.errors import InvalidInput, shown
+from heliograph.redaction import keep_keys_out
 
 CALLBACK_STATES = ("due", "delivered", "dead")
 TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
@@ -67,6 +68,7 @@ def _dispatch(arguments: list[str]) -> int:
                 "--project is given once; only helio worker serves several", code="usage", path="--project"
             )
         os.environ["HELIOGRAPH_PROJECT"] = options.project[0]
+    keep_keys_out(os.environ)
     if options.call == "sim:main":  # its options are its own, --help among them
         return _call(options.call, rest)
     if rest:

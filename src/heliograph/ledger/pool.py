@@ -10,7 +10,7 @@ import msgspec
 
 from heliograph.errors import HeliographError, InvalidInput, KernelRefused, NotFound, SetupError, StoreUnavailable
 from heliograph.ledger.kernel import KERNEL
-from heliograph.redaction import is_clean, redacted
+from heliograph.redaction import is_clean, keep_url_out, redacted
 
 _JSONB_VERSION = b"\x01"
 # SQLSTATE classes after which the same call may well succeed (kernel.md section 7, rule 10)
@@ -40,6 +40,7 @@ class Database:
 
         Raises StoreUnavailable or SetupError naming host and user, never the password; InvalidInput for the URL.
         """
+        keep_url_out(url)
         named = {} if project is None else {"heliograph.project": project}
         try:
             try:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from heliograph.errors import InvalidInput, SetupError, shown
+from heliograph.redaction import SECRET_PREFIX
 from heliograph.secrets import REFERENCE, Resolver, Secret
 
-_PREFIX = "HELIOGRAPH_SECRET_"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -24,7 +24,7 @@ def secret(name: str, resolver: Resolver | None = None) -> Secret:
             f"the name of a secret is 1 to 64 ASCII letters, digits, '_' or '-', not {shown(repr(name))}",
             code="invalid_id",
         )
-    variable = _PREFIX + name.upper().replace("-", "_")
+    variable = SECRET_PREFIX + name.upper().replace("-", "_")
     value = resolver(name) if resolver is not None else None
     value = os.environ.get(variable) if value is None else value
     if value is None:
