@@ -138,7 +138,7 @@ async def test_an_answer_that_cannot_be_read_breaks_off_no_other_call_and_what_m
 async def test_what_is_read_of_a_body_ends_at_the_bound_whatever_its_status_says_it_is() -> None:
     for head in (f"307 Temporary Redirect\r\nlocation: /mcp\r\n{EVENTS}", "500 Oh\r\ncontent-type: text/plain"):
         peer = Peer(head)
-        async with listening(peer) as (url, egress), http_client({}, egress, here) as client:
+        async with listening(peer) as (url, egress), http_client(url, {}, egress, here) as client:
             with pytest.raises(Exception, match="answered more than"):
                 await client.post(url, json={"id": 1, "method": "tools/call", "params": {"name": "flood"}})
 

@@ -72,7 +72,7 @@ async def test_each_connection_goes_to_an_address_that_was_checked_whatever_the_
         raise httpx2.ConnectError("refused", request=request)
 
     monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", connect)
-    async with http_client({}, EgressPolicy(), rebinding) as client:
+    async with http_client("https://rebind.example/mcp", {}, EgressPolicy(), rebinding) as client:
         with pytest.raises(httpx2.ConnectError, match="refused"):
             await client.get("https://rebind.example/mcp")
         with pytest.raises(httpx2.ConnectError, match="not on the public internet"):
@@ -91,7 +91,7 @@ async def test_an_address_that_swallows_everything_leaves_the_time_to_try_the_ne
     async with hooked() as hook:
         origin = f"http://tools.example:{hook.port}"
         with swallowing("127.0.0.2", hook.port):
-            async with http_client({}, EgressPolicy(frozenset({origin})), both) as client, asyncio.timeout(60):
+            async with http_client(origin, {}, EgressPolicy(frozenset({origin})), both) as client, asyncio.timeout(60):
                 assert (await client.post(f"{origin}/x", json={})).status_code == 204
 
 
@@ -124,12 +124,35 @@ async def test_the_certificate_is_checked_against_the_name_that_was_asked_for(
 
     async with hooked(tls=server) as hook:
         origins = {name: f"https://{name}.example:{hook.port}" for name in ("hook", "other")}
-        async with http_client({"x-key": "k"}, EgressPolicy(frozenset(origins.values())), here) as client:
+        allowed = EgressPolicy(frozenset(origins.values()))
+        async with http_client(origins["hook"], {"x-key": "k"}, allowed, here) as client:
             assert (await client.post(f"{origins['hook']}/x", json={})).status_code == 204
             with pytest.raises(httpx2.ConnectError, match="certificate"):
                 await client.post(f"{origins['other']}/x", json={})
         (request,) = hook.requests
         assert (request.headers["host"], request.headers["x-key"]) == (f"hook.example:{hook.port}", "k")
+
+
+@pytest.mark.proves("S13")
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+async def test_secret_headers_are_never_sent_to_another_origin_after_a_redirect(code: int) -> None:
+    async def here(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    secret = {"Authorization": "Bearer k", "X-Api-Key": "k"}
+    async with hooked() as other:
+        moved = f"HTTP/1.1 {code} Moved\r\nLocation: {other.url}\r\nContent-Length: 0\r\n\r\n".encode()
+        async with hooked(moved) as first:
+            allowed = EgressPolicy(frozenset({first.origin, other.origin}))
+            server = Connection("own", None, first.url, {}, secret, None, 5.0, egress=allowed, resolve=here)
+            with pytest.raises(HarnessError):
+                await server.offered()
+            assert {request.headers["x-api-key"] for request in first.requests} == {"k"}
+            assert other.connections == 0  # the SDK follows nothing to another origin
+            async with http_client(first.url, secret, allowed, here) as client:
+                assert (await client.post(first.url, json={})).status_code == code
+                await client.post(other.url, json={})  # and what would follow by itself carries none of it
+        assert [sorted({"authorization", "x-api-key"} & request.headers.keys()) for request in other.requests] == [[]]
 
 
 async def test_a_proxy_of_the_environment_is_no_way_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +162,7 @@ async def test_a_proxy_of_the_environment_is_no_way_around_it(monkeypatch: pytes
     async with hooked() as proxy, hooked() as hook:
         for name in ("HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.origin)
-        async with http_client({}, EgressPolicy(frozenset({hook.origin})), here) as client:
+        async with http_client(hook.url, {}, EgressPolicy(frozenset({hook.origin})), here) as client:
             assert (await client.post(hook.url, json={})).status_code == 204
         assert (proxy.connections, hook.connections) == (0, 1)
 

@@ -158,7 +158,9 @@ async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_co
         async with opened(database_url, server.url) as with_wire:
             await with_wire.worker(app.workflow).watchdog.relay()
             [turn] = [turn for turn in await without.reader.turns() if turn.status == "suspended"]
-            assert (await asyncio.wait_for(commands.get(), 30)).removeprefix("default/mixed/cmd:").startswith(turn.turn_id)
+            assert (
+                (await asyncio.wait_for(commands.get(), 30)).removeprefix("default/mixed/cmd:").startswith(turn.turn_id)
+            )
             assert (await asyncio.wait_for(events.get(), 30))[1].startswith("default/mixed/evt:")
         assert await client.report(turn.turn_id, "c1", result=2) == "applied"
         signals = [signal async for signal in without.follow(run_id)]

@@ -170,7 +170,7 @@ class Connection:
                 transport = stdio_client(server, errlog=stack.enter_context(_errors()))
             else:
                 url = await self._checked(self._url or "")
-                http = http_client(self._filled(self._headers), self._egress, self._resolve)
+                http = http_client(url, self._filled(self._headers), self._egress, self._resolve)
                 transport = streamable_http_client(
                     url, http_client=await stack.enter_async_context(http), max_sse_event_size=ANSWER_BYTES_MAX
                 )

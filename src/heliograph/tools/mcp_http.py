@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import httpx2
@@ -18,17 +18,24 @@ _EVENTS = "text/event-stream"
 
 
 def http_client(
-    headers: Mapping[str, str], policy: EgressPolicy, resolve: Resolve
+    url: str, headers: Mapping[str, str], policy: EgressPolicy, resolve: Resolve
 ) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
-    """A client with the timeouts of the SDK's own, but for connecting: it tries several addresses in that time. No proxy of the environment: it would look the name up once more."""
+    """A client of the server at `url`, which sends `headers` to that origin and to no other, also after a redirect.
+
+    It has the timeouts of the SDK's own, but for connecting: it tries several addresses in that time. No proxy of the
+    environment: it would look the name up once more.
+    """
     timeout = httpx2.Timeout(MCP_DEFAULT_TIMEOUT, connect=CONNECT_SECONDS_MAX, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
-    return httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=_Checked(policy, resolve))
+    return httpx2.AsyncClient(headers=dict(headers), timeout=timeout, follow_redirects=False,
+                              transport=_Checked(policy, resolve, policy.target(url).origin, headers))  # fmt: skip
 
 
 class _Checked(httpx2.AsyncBaseTransport):
-    def __init__(self, policy: EgressPolicy, resolve: Resolve):
+    def __init__(self, policy: EgressPolicy, resolve: Resolve, origin: str, own: Iterable[str]):
         self._policy = policy
         self._resolve = resolve
+        self._origin = origin
+        self._own = frozenset(own)  # the names of the headers that are for this origin alone
         self._transports: dict[str, httpx2.AsyncHTTPTransport] = {}  # by origin: a connection is no other name's
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -42,11 +49,12 @@ class _Checked(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError(f"{request.url.host}: {error.strerror or error}", request=request) from error
         if target.origin not in self._transports:
             self._transports[target.origin] = httpx2.AsyncHTTPTransport()
+        kept_back = frozenset[str]() if target.origin == self._origin else self._own
         failed: httpx2.TransportError | None = None
         for address in addresses[:_ADDRESSES_MAX]:
             try:
                 response = await self._transports[target.origin].handle_async_request(
-                    _at(request, address, target.host)
+                    _at(request, address, target.host, kept_back)
                 )
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failed = error
@@ -60,9 +68,11 @@ class _Checked(httpx2.AsyncBaseTransport):
             await transport.aclose()
 
 
-def _at(request: httpx2.Request, address: str, host: str) -> httpx2.Request:
+def _at(request: httpx2.Request, address: str, host: str, kept_back: Iterable[str]) -> httpx2.Request:
     """The same request to an address of its host; the header Host stays as it was. What comes back is to be as long as it looks."""
     headers = httpx2.Headers(request.headers)
+    for name in kept_back:
+        headers.pop(name, None)
     headers["accept-encoding"] = "identity"
     return httpx2.Request(
         request.method, request.url.copy_with(host=address), headers=headers, stream=request.stream,
