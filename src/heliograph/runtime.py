@@ -254,7 +254,7 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     keep_url_out(settings.nats_url or "")
     guard_logs()
     async with open_database(settings) as database:
-        await _check_schema(database, installs=settings.database_url is None)
+        await prepare_schema(database, installs=settings.database_url is None)
         world = RealWorld(database)
         bells = _bells(settings, database, world.ring_here)
         try:
@@ -279,7 +279,7 @@ async def open_reader(settings: Settings | None = None) -> AsyncIterator[Reader]
     """Only to read: no bell, no worker. Raises what `open_runtime` raises."""
     settings = settings or read_settings(os.environ)
     async with open_database(settings) as database:
-        await _check_schema(database, installs=settings.database_url is None)
+        await prepare_schema(database, installs=settings.database_url is None)
         yield Reader(database, settings.project)
 
 
@@ -292,7 +292,8 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
     url = embedded.url if embedded is not None else settings.database_url
     assert url is not None
     try:
-        database = await Database.open(url, project=settings.project)
+        database = await Database.open(url, project=settings.project,
+                                       ensure_running=None if embedded is None else embedded.ensure_running)  # fmt: skip
         try:
             yield database
         finally:
@@ -329,7 +330,8 @@ def _bells(settings: Settings, database: Database, on_ring: Callable[[list[str]]
     return bells
 
 
-async def _check_schema(database: Database, *, installs: bool) -> None:
+async def prepare_schema(database: Database, *, installs: bool = True) -> None:
+    """Install or upgrade the schema where that is wanted, and look whether it is ours. Raises Refused, StoreUnavailable."""
     try:
         connection = await database.acquire()
         try:

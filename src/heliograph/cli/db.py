@@ -91,11 +91,13 @@ async def _install() -> tuple[list[str], SchemaState, str | None]:
 
 
 async def _url(options: Namespace) -> None:
-    from heliograph.runtime import open_database
+    from heliograph.runtime import open_database, prepare_schema
 
     settings = read_settings(os.environ)
     async with open_database(settings) as database:
         is_embedded = settings.database_url is None
+        if options.hold and is_embedded:  # for a program that connects by this URL alone
+            await prepare_schema(database)
         shown_url = database.url if options.show_password else mask_password(database.url)
         if options.json:
             json_line({"url": shown_url, "embedded": is_embedded})

@@ -15,8 +15,9 @@ kernel releases a lock however its process ends, kill -9 included:
 
 So the last one out stops the server, even by kill -9; whoever opens while the guard is
 stopping waits at the gate and starts it anew; a guard that was killed is replaced by the
-next one to open; a server that was killed is started again by the next one to open, under
-the same URL. A holder never stops a server, and never asks whether a process id is alive.
+next one to open; a server that was killed is started again, under the same URL, by the next
+process that opens it, or by a holder that finds nobody at its socket (`ensure_running`). A
+holder never stops a server, and never asks whether a process id is alive.
 
 A forked child of a holder is no holder: its copies of the locks are closed.
 """
@@ -59,10 +60,20 @@ class EmbeddedServer:
     log: Path
     _server: Path = field(repr=False)
     _hold: Lock = field(repr=False)
+    _opening: _Opening = field(repr=False)
 
     def close(self) -> None:
         """Let go; the guard stops the server when nobody else holds it. A second call does nothing."""
         self._hold.close()
+
+    def ensure_running(self) -> None:
+        """Start the server again if it was killed; return as soon as it answers. Blocks. Raises SetupError."""
+        if self._hold.fd < 0:
+            raise SetupError("this hold on the embedded PostgreSQL is closed")
+        try:
+            self._opening.restart()
+        except OSError as error:
+            raise SetupError(f"cannot start the embedded PostgreSQL again: {error}") from error
 
     def wait_stopped(self, timeout_seconds: float) -> bool:
         """Wait until no process of the server is left; False when it still runs after that long."""
@@ -153,9 +164,7 @@ class _Opening:
 
     def run(self) -> EmbeddedServer:
         cluster = self.cluster
-        with self._closing("gate") as gate:
-            if not _wait_until(gate.take_exclusive, self.deadline):
-                raise self._too_late("another process is starting or stopping it")
+        with self._gate() as gate:
             hold = Lock(cluster.path("holders"))
             try:
                 # the guard looks for holders without the gate, for a moment at a time
@@ -163,13 +172,30 @@ class _Opening:
                     raise self._too_late("its guard does not let go")
                 self._ensure_guard()
                 self._ensure_server(gate)
-                return EmbeddedServer(cluster.url(), cluster.bin, cluster.log, cluster.path("server"), hold)
+                return EmbeddedServer(cluster.url(), cluster.bin, cluster.log, cluster.path("server"), hold, self)
             except subprocess.TimeoutExpired:
                 hold.close()
                 raise self._too_late("it was still being made or started") from None
             except BaseException:
                 hold.close()
                 raise
+
+    def restart(self) -> None:
+        """For a holder: the guard and the server again, whichever was killed, within the same limit as at first."""
+        self.deadline = time.monotonic() + self.limit_seconds
+        with self._gate() as gate:
+            try:
+                self._ensure_guard()
+                self._ensure_server(gate)
+            except subprocess.TimeoutExpired:
+                raise self._too_late("it was still being started") from None
+
+    @contextmanager
+    def _gate(self) -> Iterator[Lock]:
+        with self._closing("gate") as gate:
+            if not _wait_until(gate.take_exclusive, self.deadline):
+                raise self._too_late("another process is starting or stopping it")
+            yield gate
 
     def _ensure_guard(self) -> None:
         """Before the server: from its first moment on there is somebody to stop it."""

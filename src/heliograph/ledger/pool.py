@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,8 +37,11 @@ class Database:
         self.settings = settings or {}  # that every connection to it has
 
     @classmethod
-    async def open(cls, url: str, *, size: int = 8, project: str | None = None) -> Database:
-        """project: the one that the views are to show; a kernel function says its own.
+    async def open(
+        cls, url: str, *, size: int = 8, project: str | None = None, ensure_running: Callable[[], None] | None = None
+    ) -> Database:
+        """project: the one that the views are to show; a kernel function says its own. ensure_running: starts the server
+        if it was killed, in a thread; called where nobody answers.
 
         Raises StoreUnavailable or SetupError naming host and user, never the password; InvalidInput for the URL.
         """
@@ -44,10 +49,10 @@ class Database:
         named = {} if project is None else {"heliograph.project": project}
         try:
             try:
-                pool = await _connect(url, size, named)
+                pool = await _connect(url, size, named, ensure_running)
             except asyncpg.ProtocolViolationError:  # a pooler in between that knows no such setting
                 named = {}
-                pool = await _connect(url, size, named)
+                pool = await _connect(url, size, named, ensure_running)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError) as error:
             raise explain_connect(error, url) from error
         return cls(pool, url, named)
@@ -85,11 +90,32 @@ def encoded(value: object) -> bytes:
     return data if is_clean(data) else msgspec.json.encode(redacted(value))
 
 
-async def _connect(url: str, size: int, settings: dict[str, str]) -> asyncpg.Pool[Any]:
+async def _connect(
+    url: str, size: int, settings: dict[str, str], ensure_running: Callable[[], None] | None
+) -> asyncpg.Pool[Any]:
     return await asyncpg.create_pool(
         url, min_size=1, max_size=size, connection_class=_Connection, init=_prepare,
+        connect=None if ensure_running is None else _restarting(ensure_running),
         command_timeout=_COMMAND_TIMEOUT_SECONDS, server_settings={"application_name": "heliograph", **settings},
     )  # fmt: skip
+
+
+def _restarting(ensure_running: Callable[[], None]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """How a pool connects to a server that this process may start: where nobody answers, it is started again first."""
+    starting = asyncio.Lock()
+
+    async def connect(*args: Any, **options: Any) -> Any:
+        try:
+            return await asyncpg.connect(*args, **options)
+        except (ConnectionError, FileNotFoundError, asyncpg.CannotConnectNowError):
+            async with starting:
+                try:
+                    await asyncio.to_thread(ensure_running)
+                except HeliographError as error:
+                    raise ConnectionError(error.message) from error
+            return await asyncpg.connect(*args, **options)
+
+    return connect
 
 
 async def _prepare(connection: Any) -> None:
