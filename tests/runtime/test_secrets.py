@@ -31,7 +31,7 @@ from heliograph.cli.errors import report
 from heliograph.cli.logs import _JsonLines, _Lines
 from heliograph.config import Settings
 from heliograph.reactive.state import to_json
-from heliograph.redaction import keep_keys_out, redacted, redacted_text
+from heliograph.redaction import keep_keys_out, redacted_text
 from heliograph.runtime import open_runtime
 from heliograph.secrets import names_in
 from heliograph.tools.secrets import filled, resolved
@@ -287,7 +287,8 @@ def test_the_command_line_redacts_its_own_errors(
     try:
         raise SetupError("no login with Tr0ub4dor", hint="not Tr0ub4dor")
     except SetupError as error:
-        assert report(error, as_json=True) == 1
+        code = report(error, as_json=True)
+    assert code == 1
     shown = capsys.readouterr()
     assert [shown.out.count("***"), "SetupError: no login with ***" in shown.err] == [2, True]
     assert "Tr0ub4dor" not in shown.out + shown.err
