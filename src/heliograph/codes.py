@@ -24,6 +24,7 @@ MODEL_TIMEOUT = "MODEL_TIMEOUT"
 MCP_UNAVAILABLE = "MCP_UNAVAILABLE"
 BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
 RESULT_SCHEMA = "result_schema"  # lower case: it is a word of the tool's own, told to whoever called it
+UNDECODABLE = "UNDECODABLE"
 CANCELED = "CANCELED"
 INTERNAL_ERROR = "INTERNAL_ERROR"
 UNKNOWN = "UNKNOWN"
@@ -73,6 +74,9 @@ CODES = (
         "act",
         False,
         "a call would have cost more than the budget of its turn, or of one above it, has left",
+    ),
+    Code(
+        UNDECODABLE, "any", False, "a stored value that the turn needs cannot be decoded; the message says where it is"
     ),
     Code(CANCELED, "any", False, "the turn was stopped; its message is the reason"),
     Code(INTERNAL_ERROR, "any", False, "the store refused what would have ended the turn; the worker's log says why"),

@@ -191,11 +191,12 @@ class OwedSignal(msgspec.Struct, frozen=True):
 
 
 class OwedRun(msgspec.Struct, frozen=True):
-    """A run that owes a reaction, and to what."""
+    """A run that owes a reaction, and to what. undecodable: why its state and memory are not here."""
 
     target: str
     run: RunView
     signals: list[OwedSignal]
+    undecodable: str | None = None
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -220,7 +221,7 @@ class Event(msgspec.Struct, frozen=True):
 
 class Callback(msgspec.Struct, frozen=True):
     """The end of a turn, or of a run, that is to be told by a POST. `attempt` counts from 1. content: the deliverable of the
-    turn, or the state of the run.
+    turn, or the state of the run. undecodable: why it is not here.
     """
 
     callback_id: str
@@ -234,3 +235,4 @@ class Callback(msgspec.Struct, frozen=True):
     content: Any
     card_id: str | None
     duration_ms: int
+    undecodable: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from heliograph.signals.payload import (
     is_longer,
     parse_json,
 )
+
+LARGEST = int(sys.float_info.max)
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 values = st.recursive(
@@ -100,6 +103,8 @@ def test_a_key_that_is_no_string_is_refused_with_the_place_of_its_object() -> No
     [
         ({"a": {"b": [0, float("nan")]}}, "json_non_finite", "/a/b/1"),
         ({"a/b": {"c~d": float("-inf")}}, "json_non_finite", "/a~1b/c~0d"),
+        ([LARGEST + 1], "number_too_large", "/0"),
+        ([-LARGEST - 1], "number_too_large", "/0"),
         ([10**DIGITS_MAX], "number_too_large", "/0"),
         ([-(10**DIGITS_MAX)], "number_too_large", "/0"),
         ({"a": "x\0"}, "nul_character", "/a"),
@@ -119,7 +124,7 @@ def test_the_path_of_the_caller_stands_before_the_place() -> None:
     assert refusal(float("nan"), "/payload").path == "/payload"
 
 
-@pytest.mark.parametrize("value", [nested(DEPTH_MAX), 10**DIGITS_MAX - 1, -(10**DIGITS_MAX) + 1, 1.7e308, "\U0001f600"])
+@pytest.mark.parametrize("value", [nested(DEPTH_MAX), LARGEST, -LARGEST, 1.7e308, "\U0001f600"])
 def test_the_limits_themselves_are_allowed(value: Any) -> None:
     assert parse_json(json.dumps(value)) == value
 

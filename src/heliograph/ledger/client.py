@@ -12,18 +12,22 @@ gave the turn back: the caller leaves it, as it would have after the first one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.errors import StoreUnavailable
+from heliograph.errors import HeliographError, KernelRefused, StoreUnavailable
 from heliograph.ledger.coalesce import Coalescer
+from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.hints import woken_by
+from heliograph.ledger.undecodable import checked, read_callbacks, read_commands, read_events, read_owed
 from heliograph.records import Begun, Callback, Card, Claimed, Event, OwedRun, Reported, Written
 from heliograph.world import Transaction, World
 
+log = logging.getLogger("heliograph.ledger")
 T = TypeVar("T")
 
 _RETRIES = 4
@@ -58,9 +62,18 @@ class Ledger:
     async def claim(
         self, targets: Sequence[str | dict[str, Any]], worker: str, limit: int, lease_seconds: float
     ) -> list[Claimed]:
-        """`targets`: names, or narrowed as {target, agents, run_id}; see claim in 40_claim.sql."""
+        """`targets`: names, or narrowed as {target, agents, run_id}; see claim in 40_claim.sql.
+
+        A turn that cannot be decoded is ended as failed, here: no worker can run it.
+        """
         rows = await self.world.call("claim", self.project, list(targets), worker, limit, lease_seconds)
-        return msgspec.convert(rows, list[Claimed])
+        claimed: list[Claimed] = []
+        for row, turn in zip(rows, read_rows(rows, Claimed), strict=True):
+            if isinstance(turn, Claimed):
+                claimed.append(turn)
+            else:
+                await self._fail_undecodable(row, turn)
+        return claimed
 
     async def renew(self, items: Sequence[dict[str, Any]], lease_seconds: float) -> list[Written]:
         rows = await self._retried("renew", list(items), lease_seconds)
@@ -69,6 +82,12 @@ class Ledger:
     async def release(self, items: Sequence[dict[str, Any]]) -> list[Written]:
         """Give turns back as they are; rings, so that another worker goes on with them."""
         return msgspec.convert(await self._write("release", list(items)), list[Written])
+
+    async def fail_turn(self, turn: dict[str, Any], code: str, message: str) -> None:
+        """End a turn of the caller's as failed, by the kernel. turn: {agent_id, turn_id, epoch, run_id, target}."""
+        gate = {key: turn[key] for key in ("agent_id", "turn_id", "epoch")}
+        await self._write("release", [{**gate, "failure": {"code": code, "message": message}}])
+        self.world.ring([f"log:{turn['run_id']}", f"owed:{turn['target']}", f"report:{turn['target']}"])
 
     async def append(self, item: dict[str, Any]) -> Written:
         return await self._appends.call(item)
@@ -106,7 +125,7 @@ class Ledger:
         rows: list[dict[str, Any]] = await self.world.call(
             "take_commands", self.project, list(tools), limit, visible_seconds
         )
-        return rows
+        return read_commands(rows)
 
     async def stop(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Stop turns; rings the workers that are to wind one up, or that have just lost it."""
@@ -134,8 +153,7 @@ class Ledger:
         self._ring(await self.world.call("sweep_bells", self.project, older_seconds))
 
     async def sweep_owed(self, targets: Sequence[str], limit: int = 20) -> list[OwedRun]:
-        rows = await self.world.call("sweep_owed", self.project, list(targets), limit)
-        return msgspec.convert(rows, list[OwedRun])
+        return read_owed(await self.world.call("sweep_owed", self.project, list(targets), limit))
 
     async def declare_wire(self, wire: str) -> None:
         """From now on whoever has not got this wire leaves the outbox to those that have it."""
@@ -146,7 +164,10 @@ class Ledger:
         return await self._write(function, list(items))
 
     async def read_box(self, box_id: str) -> list[Card]:
-        """All cards of a box, in order, those of its bases before its own; none for a box that is not there."""
+        """All cards of a box, in order, those of its bases before its own; none for a box that is not there.
+
+        Raises KernelRefused (UNDECODABLE) for a card that cannot be decoded.
+        """
         cards: list[Card] = []
         while page := await self._page(box_id, cards[-1].position if cards else 0):
             cards += page
@@ -167,15 +188,22 @@ class Ledger:
         return answer
 
     async def read_outbox(self, limit: int = 100) -> list[Event]:
+        """What is to be published. A command that cannot be decoded is set aside: its call times out."""
         rows = await self.world.call("read_outbox", self.project, limit)
-        return msgspec.convert([{**row, "project": self.project} for row in rows], list[Event])
+        events, left_out = read_events([{**row, "project": self.project} for row in rows])
+        if left_out:
+            log.error(
+                "commands of project %s are set aside, they cannot be decoded: %s", self.project, ", ".join(left_out)
+            )
+            await self.mark_published(left_out)
+        return events
 
     async def mark_published(self, keys: Sequence[str]) -> None:
         await self.world.call("mark_published", self.project, list(keys))
 
     async def take_callbacks(self, limit: int, hidden_seconds: float) -> list[Callback]:
         rows = await self.world.call("take_callbacks", self.project, limit, hidden_seconds)
-        return msgspec.convert(rows, list[Callback])
+        return read_callbacks(rows)
 
     async def record_callbacks(self, items: Sequence[dict[str, Any]]) -> None:
         await self._retried("record_callbacks", list(items))
@@ -186,7 +214,7 @@ class Ledger:
 
     async def _page(self, box_id: str, after: int) -> list[Card]:
         rows = await self._retried("read_box", box_id, after, CARDS_PER_PAGE, retries=_PATIENT_RETRIES)
-        return msgspec.convert(rows, list[Card])
+        return msgspec.convert(checked(rows), list[Card])
 
     async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: dict[str, list[dict[str, Any]]] = {}
@@ -194,23 +222,23 @@ class Ledger:
             answers.setdefault(row["run_id"], []).append(row)
         return [answers[run["run_id"]].pop(0) for run in runs]
 
-    async def _append(self, items: list[dict[str, Any]]) -> list[Written]:
-        return msgspec.convert(await self._retried("append", items, retries=_PATIENT_RETRIES), list[Written])
+    async def _append(self, items: list[dict[str, Any]]) -> list[Written | KernelRefused]:
+        return read_rows(await self._retried("append", items, retries=_PATIENT_RETRIES), Written)
 
-    async def _finish(self, items: list[dict[str, Any]]) -> list[Written]:
-        return msgspec.convert(await self._write("finish", items, _PATIENT_RETRIES), list[Written])
+    async def _finish(self, items: list[dict[str, Any]]) -> list[Written | KernelRefused]:
+        return read_rows(await self._write("finish", items, _PATIENT_RETRIES), Written)
 
-    async def _suspend(self, items: list[dict[str, Any]]) -> list[Written]:
-        return msgspec.convert(await self._write("suspend", items, _PATIENT_RETRIES), list[Written])
+    async def _suspend(self, items: list[dict[str, Any]]) -> list[Written | KernelRefused]:
+        return read_rows(await self._write("suspend", items, _PATIENT_RETRIES), Written)
 
-    async def _begin(self, items: list[dict[str, Any]]) -> list[Begun]:
-        return msgspec.convert(await self._retried("begin_call", items, retries=_PATIENT_RETRIES), list[Begun])
+    async def _begin(self, items: list[dict[str, Any]]) -> list[Begun | KernelRefused]:
+        return read_rows(await self._retried("begin_call", items, retries=_PATIENT_RETRIES), Begun)
 
-    async def _record(self, items: list[dict[str, Any]]) -> list[Written]:
-        return msgspec.convert(await self._write("record_call", items, _PATIENT_RETRIES), list[Written])
+    async def _record(self, items: list[dict[str, Any]]) -> list[Written | KernelRefused]:
+        return read_rows(await self._write("record_call", items, _PATIENT_RETRIES), Written)
 
-    async def _report(self, items: list[dict[str, Any]]) -> list[Reported]:
-        return msgspec.convert(await self._write("report", items), list[Reported])
+    async def _report(self, items: list[dict[str, Any]]) -> list[Reported | KernelRefused]:
+        return read_rows(await self._write("report", items), Reported)
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
@@ -224,6 +252,13 @@ class Ledger:
             except StoreUnavailable:
                 await self.world.sleep(min(_FIRST_DELAY_SECONDS * 2**attempt, _DELAY_SECONDS_MAX))
         return await self.world.call(function, self.project, *args)
+
+    async def _fail_undecodable(self, row: dict[str, Any], error: KernelRefused) -> None:
+        log.error("%s is ended as failed: %s", row["turn_id"], error.message)
+        try:
+            await self.fail_turn(row, error.code, error.message)
+        except HeliographError as refused:  # its lease runs out, and it is claimed again
+            log.warning("%s is left to its lease: %s", row["turn_id"], refused.message)
 
     def _ring(self, targets: Iterable[str], items: Iterable[dict[str, Any]] = ()) -> None:
         # after the commit, never inside it: NOTIFY in a transaction holds a lock over the flush (kernel.md section 6)

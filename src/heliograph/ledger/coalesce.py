@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from heliograph.errors import StoreUnavailable
+from heliograph.errors import KernelRefused, StoreUnavailable
 from heliograph.world import World
 
 Item = TypeVar("Item")
@@ -33,12 +33,15 @@ class _Waiter(Generic[Item, Answer]):
 class Coalescer(Generic[Item, Answer]):
     """One kernel function's calls. `send` makes one call of the items given, and answers in their order.
 
+    An answer may be an error: the call was made, and this item's caller gets the error.
     An item that makes a call fail is found by sending the items one by one: it fails alone. Only an unreachable store
     fails them all, as it would have failed each. What belongs to a call is sent even if its caller was cancelled, as
     with any call that is under way; a caller that is cancelled while it waits takes its item back.
     """
 
-    def __init__(self, world: World, name: str, send: Callable[[list[Item]], Awaitable[list[Answer]]]):
+    def __init__(
+        self, world: World, name: str, send: Callable[[list[Item]], Awaitable[Sequence[Answer | KernelRefused]]]
+    ):
         self._world = world
         self._name = name
         self._send = send
@@ -105,5 +108,9 @@ class Coalescer(Generic[Item, Answer]):
                     waiter.answer.set_exception(error)
             return
         for waiter, answer in zip(batch, answers, strict=True):
-            if not waiter.answer.done():
+            if waiter.answer.done():
+                continue
+            if isinstance(answer, Exception):
+                waiter.answer.set_exception(answer)
+            else:
                 waiter.answer.set_result(answer)

@@ -11,12 +11,14 @@ import asyncpg
 import msgspec
 
 from heliograph.errors import HeliographError, InvalidInput, KernelRefused, NotFound, SetupError, StoreUnavailable
+from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
 from heliograph.redaction import is_clean, keep_url_out, redacted
 
 _JSONB_VERSION = b"\x01"
 # SQLSTATE classes after which the same call may well succeed (kernel.md section 7, rule 10)
 _RETRYABLE = ("08", "40001", "40P01", "53", "55P03", "57P0", "57014")
+_JSON_CODES = ("json_too_deep", "json_too_large", "number_too_large")  # of _check_json in 06_json.sql
 _COMMAND_TIMEOUT_SECONDS = (
     10.0  # of a call that takes milliseconds: a connection that has vanished is missed by this alone
 )
@@ -65,7 +67,7 @@ class Database:
             raw = await self._pool.fetchval(definition.statement(), *values)
         except Exception as error:
             raise explain(error, f"heliograph.{function}") from error
-        return None if raw is None else msgspec.json.decode(raw)
+        return None if raw is None else decode(raw)
 
     async def fetch(self, query: str, *args: object) -> list[asyncpg.Record]:
         try:
@@ -144,6 +146,11 @@ def explain(error: Exception, what: str) -> Exception:
         if state == "42501":
             return SetupError(f"{what} is not allowed to this login ({_first_line(error)}); an operator grants it: "
                               "helio db grant LOGIN --role worker --role api", code="no_right")  # fmt: skip
+        if state == "54001":  # raised by the parser, before any function is called
+            return KernelRefused(f"{what} refused: its JSON is nested too deep ({state})", code="json_too_deep")
+        code, _, rejected = _first_line(error).partition(": ")
+        if state == "22023" and code in _JSON_CODES:
+            return KernelRefused(f"{what} refused: {rejected}", code=code)
         return KernelRefused(f"{what} refused: {_first_line(error)} ({state})")
     # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):

@@ -11,6 +11,7 @@ import msgspec
 from heliograph.errors import NotFound, shown
 from heliograph.ids import split_signal_id
 from heliograph.ledger.client import CARDS_PER_PAGE
+from heliograph.ledger.decoding import MARK, decode
 from heliograph.ledger.pool import Database
 from heliograph.records import Card
 from heliograph.signals.model import Signal, Source
@@ -334,14 +335,20 @@ class Reader:
         # identifiers come from this file only; values are parameters
         query = f"select {columns} from heliograph.{view} where project_id = $1 and {where} order by {order} limit {int(limit)}"  # noqa: S608
         rows = await self._database.fetch(query, self._project, *args)
-        return [msgspec.convert({k: _decoded(v) for k, v in row.items()}, kind) for row in rows]
+        return [_converted(row, kind) for row in rows]
 
 
-def _decoded(value: object) -> object:
-    return msgspec.json.decode(value) if isinstance(value, bytes) else value
+def _converted(row: Any, kind: type[R]) -> R:
+    """A row as a `kind`. What cannot be decoded is a placeholder that says why: what can be is shown all the same."""
+    values = {k: decode(v) if isinstance(v, bytes) else v for k, v in row.items()}
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        documents = {k: {MARK: str(error)} for k, v in row.items() if isinstance(v, bytes)}
+        return msgspec.convert({**values, **documents}, kind)
 
 
 def _signal(row: Any) -> Signal:
     source = Source(row["agent"], row["parent"]) if row["agent"] or row["parent"] else None
-    return Signal(id=row["id"], name=row["name"], payload=msgspec.json.decode(row["payload"]), timestamp=row["timestamp"],
+    return Signal(id=row["id"], name=row["name"], payload=decode(row["payload"]), timestamp=row["timestamp"],
                   source=source, run_id=row["run_id"], seq=row["seq"], turn_id=row["turn_id"])  # fmt: skip

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.pool import Database, encoded, explain, explain_connect
 
@@ -93,9 +93,7 @@ class OpenTransaction:
             # another one may be open, which the function has begun
             if not self.connection.is_in_transaction() or await self.connection.fetchval(f"select {_XID}") != self._xid:
                 raise KernelRefused("the function has ended the transaction that it was given; the runtime commits it")
-            answer = msgspec.json.decode(
-                await self.connection.fetchval(definition.statement(), *values, timeout=_SECONDS_MAX)
-            )
+            answer = decode(await self.connection.fetchval(definition.statement(), *values, timeout=_SECONDS_MAX))
             if answer[0]["outcome"] == "ok":
                 await self._begun.commit()
                 self._is_open = False

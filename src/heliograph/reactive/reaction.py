@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from heliograph.codes import RESULT_MISSING
 from heliograph.errors import AgentFailed, HeliographError, shown, told
 from heliograph.ids import signal_id
@@ -132,9 +134,10 @@ def react_to_owed(
     """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel.
 
     stop_because: react to none of them and let the run end as failed, for this reason: the way out for a run whose
-    reaction the store refuses again and again (K23).
+    reaction the store refuses again and again (K23). A run whose memory cannot be decoded gets a new one.
     """
-    builder = _Builder(workflow, owed.run, now, new_id, closing=0, owed=0)
+    run = owed.run if owed.undecodable is None else msgspec.structs.replace(owed.run, memory=_new_memory(workflow, now))
+    builder = _Builder(workflow, run, now, new_id, closing=0, owed=0)
     builder.stop_because = stop_because
     for signal in owed.signals:
         if signal.name == "agent:failed":

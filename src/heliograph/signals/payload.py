@@ -11,6 +11,7 @@ import copy
 import json
 import math
 import re
+import sys
 from collections import Counter
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -26,6 +27,7 @@ PAYLOAD_BYTES_MAX = 64 * 1024
 CARRIED_BYTES_MAX = PAYLOAD_BYTES_MAX - 2048  # of one value in a payload that the runtime makes
 
 _INTEGER_END = 10**DIGITS_MAX
+_INTEGER_MAX = int(sys.float_info.max)  # beyond it other languages read infinity
 _CONTAINERS = frozenset({dict, list})
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
@@ -160,10 +162,15 @@ def _problem_of(value: Any) -> _Problem | None:
     if kind is bool or value is None:
         return None
     if kind is int:
-        return None if -_INTEGER_END < value < _INTEGER_END else _too_large(f"an integer of over {DIGITS_MAX} digits")
+        return None if -_INTEGER_MAX <= value <= _INTEGER_MAX else _too_large(_size_of(value))
     if kind is float:
         return None if math.isfinite(value) else ("json_non_finite", f"JSON has no {value}", "send null or a string")
     return ("wrong_type", f"{kind.__name__} is no JSON type", _HINTS.get(kind))
+
+
+def _size_of(value: int) -> str:
+    is_long = not -_INTEGER_END < value < _INTEGER_END
+    return f"an integer of over {DIGITS_MAX} digits" if is_long else "an integer outside the range of a double"
 
 
 def _problem_of_text(text: str) -> _Problem | None:

@@ -33,7 +33,7 @@ from heliograph.testing import (
     twin_turns,
     twin_wires,
 )
-from heliograph.testing.twin_json import Refusal, decode, encode
+from heliograph.testing.twin_json import Refusal, check_json, decode, encode
 from heliograph.testing.twin_tables import Project, Row, Transaction, microseconds
 
 _MODULES = (
@@ -94,4 +94,4 @@ def _read(value: object) -> Any:
     raw = encode(value)
     if rb"\u0000" in raw.replace(rb"\\", b""):
         raise KernelRefused("unsupported Unicode escape sequence: \\u0000 cannot be converted to text (22P05)")
-    return decode(raw)
+    return check_json(raw, decode(raw))

@@ -202,13 +202,28 @@ def _refuse_fields(item: Any, fields: Any) -> Row | None:
 def release(tx: Transaction, items: Any) -> list[Row]:
     answer = []
     for item in j.elements(items):
+        if j.has(item, "failure"):
+            _check_failure(get(item, "failure"))
+    for item in j.elements(items):
         outcome, targets = "stale", list[str]()
         if owns(tx, item):
             agent_id = str(get_text(item, "agent_id"))
             ended = end_if_stopping(tx, agent_id)
-            outcome, targets = ("ok", [disown(tx, agent_id, None)]) if ended is None else ("stopped", ended)
+            if ended is not None:
+                outcome, targets = "stopped", ended
+            elif j.has(item, "failure"):
+                code, message = (str(get_text(item["failure"], key)) for key in ("code", "message"))
+                outcome, targets = "ok", end_by_kernel(tx, str(get_text(item, "turn_id")), "failed", code, message)
+            else:
+                outcome, targets = "ok", [disown(tx, agent_id, None)]
         answer.append({"turn_id": get_text(item, "turn_id"), "outcome": outcome, "targets": targets})
     return answer
+
+
+def _check_failure(failure: Any) -> None:
+    lengths = [len((get_text(failure, key) or "").encode()) for key in ("code", "message")]
+    if not (1 <= lengths[0] <= 200 and 1 <= lengths[1] <= 4000):
+        raise Refusal("22023", "a failure has a code of 1 to 200 bytes, and a message of 1 to 4000")
 
 
 def disown(tx: Transaction, agent_id: str, due_at: int | None) -> str:

@@ -8,11 +8,14 @@ expected there is only one nothing, and it is `None`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+
+from heliograph.errors import KernelRefused
 
 
 class Refusal(Exception):
@@ -30,6 +33,9 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
+BYTES_MAX = 134_217_728
+DEPTH_MAX = 100
+_DIGITS = re.compile(rb"[0-9]{255}")
 
 _INTEGER = re.compile(r"\s*[+-]?[0-9]+\s*")
 _TRUE = frozenset({"t", "tr", "tru", "true", "y", "ye", "yes", "on", "1"})
@@ -52,6 +58,42 @@ def encode(value: object) -> bytes:
 
 def decode(raw: bytes | str) -> Any:
     return _decoder.decode(raw)
+
+
+def check_json(raw: bytes, value: Any) -> Any:
+    """_check_json of 06_json.sql, for `raw` and the value that it writes. Most calls are too small for anything to be wrong.
+
+    Raises KernelRefused, as no function of the kernel has begun yet.
+    """
+    if len(raw) > BYTES_MAX:
+        raise KernelRefused(f"over {BYTES_MAX} bytes of JSON", code="json_too_large")
+    if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deep(value):
+        raise KernelRefused(f"over {DEPTH_MAX} containers inside each other", code="json_too_deep")
+    if _DIGITS.search(raw) and _has_large_number(value):
+        raise KernelRefused("a number outside the range of a double", code="number_too_large")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [item for each in level if isinstance(each, dict | list) for item in _items(each)]
+    return bool(level)  # each is inside of as many containers
+
+
+def _has_large_number(value: Any) -> bool:
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict | list):
+            todo += _items(item)
+        elif isinstance(item, int) and abs(item) > sys.float_info.max:
+            return True
+    return False
+
+
+def _items(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 def get(value: Any, key: str) -> Any:

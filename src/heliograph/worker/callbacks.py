@@ -93,7 +93,7 @@ def body_of(callback: Callback) -> bytes:
     """The message: the response to a delegation (CTL-25), or to the start of a run. The same for every try."""
     body = _response(callback)
     encoded = msgspec.json.encode(body)
-    if len(encoded) <= BODY_BYTES_MAX:
+    if len(encoded) <= BODY_BYTES_MAX and callback.undecodable is None:
         return encoded
     left_out = [key for key in ("result", "state", "error") if key in body]
     return msgspec.json.encode({k: v for k, v in body.items() if k not in left_out} | {"left_out": left_out})

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED, RESULT_MISSING
+from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED, RESULT_MISSING, UNDECODABLE
 from heliograph.errors import AgentFailed, InvalidInput, KernelRefused, shown
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.fields import problems_of
@@ -241,7 +241,7 @@ def _code(error: AgentFailed | KernelRefused) -> str:
 
 def _told(turn_id: str, error: AgentFailed | KernelRefused) -> str:
     """What the turn's error says. A refusal of the store names constraints and tables: that is for the log (S20)."""
-    if isinstance(error, AgentFailed):
+    if isinstance(error, AgentFailed) or error.code == UNDECODABLE:
         return error.message
     log.error("%s: %s", turn_id, error.message)
     return "the store refused what this turn was to write; the worker's log says why"

@@ -10,7 +10,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from heliograph.errors import HeliographError, StoreUnavailable
+import msgspec
+
+from heliograph.codes import UNDECODABLE
+from heliograph.errors import HeliographError, KernelRefused, StoreUnavailable
 from heliograph.records import Claimed
 from heliograph.worker.drive import Drive
 from heliograph.worker.kit import GivenUp, Kit, TurnLost, gate_of
@@ -130,11 +133,19 @@ class Worker:
                 async with self._claiming:
                     if self.is_stopping:
                         return
-                    claimed = await kit.ledger.claim(kit.claims, self.name, most, self.lease_seconds)
+                    claimed = await self._claim(kit, most)
                     for turn in claimed:
                         self._start(turn, kit)
                 if len(claimed) < most:
                     hungry.remove(kit)
+
+    async def _claim(self, kit: Kit, most: int) -> list[Claimed]:
+        """Claim for one project. A claim that the kernel refuses costs neither the process nor the other projects."""
+        try:
+            return await kit.ledger.claim(kit.claims, self.name, most, self.lease_seconds)
+        except KernelRefused as error:
+            log.error("cannot claim in project %s: %s", kit.project, error.message)
+            return []
 
     def _start(self, claimed: Claimed, kit: Kit) -> None:
         if log.isEnabledFor(logging.INFO):
@@ -155,7 +166,10 @@ class Worker:
             # refused by the store or out of reach: the lease ends, attempts are counted, and in the end the
             # kernel itself delivers the failure (K23)
             log.error("%s is given up here: %s", turn_id, error.message)
-            is_given_up = True
+            is_given_up = error.code != UNDECODABLE or not await self._fail(drive, error.message)
+        except RecursionError as error:  # a value that is nested deeper than the runtime can follow
+            log.exception("%s is given up here", turn_id, exc_info=error)
+            is_given_up = not await self._fail(drive, "a value of this turn is nested too deep for the runtime")
         finally:
             if self._holds(drive):
                 was_full = self._room == 0  # else there was nothing more to claim, and a bell tells of what is new
@@ -164,6 +178,16 @@ class Worker:
                     self._world.ring([self._slot])
                 if is_given_up:
                     self._world.spawn(f"{self.name} leaves {turn_id}", self._leave(drive))
+
+    async def _fail(self, drive: Drive, message: str) -> bool:
+        """End a turn that no worker can run as failed; whether that was done. Otherwise its lease runs out."""
+        claimed = drive.claimed
+        try:
+            await drive.kit.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, message)
+        except HeliographError as error:
+            log.warning("%s is left to its lease: %s", claimed.turn_id, error.message)
+            return False
+        return True
 
     async def _leave(self, drive: Drive) -> None:
         """Have the lease of a turn that is given up end as soon as the store can be asked: nobody is at work on it here."""

@@ -52,10 +52,12 @@ class Debts:
     async def _react(self, kit: Kit, owed: OwedRun) -> str:
         """'ok', or 'conflict' when nothing was written. Raises KernelRefused."""
         world, run_id = kit.world, owed.run.run_id
+        if owed.undecodable is not None:
+            log.error("run %s is ended as failed: %s", run_id, owed.undecodable)
         is_hopeless = self._refused.get((kit.project, run_id), (0, 0.0))[0] >= _REFUSALS_MAX
         reaction = react_to_owed(
             kit.workflows[owed.target], owed, world.now(), world.new_id,
-            "its reaction cannot be committed; the worker's log says why" if is_hopeless else None,
+            owed.undecodable or ("its reaction cannot be committed; the worker's log says why" if is_hopeless else None),
         )  # fmt: skip
         await world.point("before_react")
         answer = await kit.ledger.react({

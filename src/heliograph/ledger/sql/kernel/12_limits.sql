@@ -144,6 +144,7 @@ declare
         select string_agg(k, ', ' order by k) from jsonb_object_keys(p_limits) k
          where k = 'project_id' or not to_jsonb(heliograph._limits(p_project)) ? k);
 begin
+    perform heliograph._check_json(p_limits);
     if v_unknown is not null then
         raise exception using errcode = '22023', message = format('there is no limit %s', v_unknown);
     end if;

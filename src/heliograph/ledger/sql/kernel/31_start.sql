@@ -19,6 +19,7 @@ declare
     v_answers jsonb := '[]';
     v_wrong text;
 begin
+    perform heliograph._check_json(p_runs);
     v_wrong := (
         select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
                when strpos(r ->> 'run_id', '/') > 0 then 'a run id has no slash'

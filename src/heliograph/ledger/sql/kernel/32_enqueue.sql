@@ -24,6 +24,7 @@ declare
         select h.agent_id from heliograph.agent_state_head h where h.project_id = p_project and h.agent_id = any (v_agents));
     v_constraint text;
 begin
+    perform heliograph._check_json(p_messages);
     perform heliograph._lock_heads(p_project, v_heads);
     perform heliograph._lock_runs(p_project, (select array_agg(m ->> 'run_id') from jsonb_array_elements(p_messages) m));
     for v_tries_left in reverse coalesce(jsonb_array_length(p_messages), 0) .. 0 loop

@@ -18,6 +18,7 @@ declare
     v_running_max integer;
     v_answer jsonb;
 begin
+    perform heliograph._check_json(p_targets);
     perform heliograph._check_lease(p_lease_seconds);
     if not coalesce(octet_length(p_worker) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'a worker has a name of 1 to 200 bytes';
@@ -163,6 +164,7 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_answer jsonb;
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._check_lease(p_lease_seconds);
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)) then

@@ -16,6 +16,7 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_answer jsonb := '[]';
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id',

@@ -23,6 +23,7 @@ declare
     v_owes boolean;
     v_answers jsonb;
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._check_calls(p_items);
     if v_reserves then
         perform heliograph._check_amounts(p_items, 'reserve');
@@ -140,6 +141,7 @@ declare
     v_answer jsonb;
     v_answers jsonb := '[]';
 begin
+    perform heliograph._check_json(p_items);
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
         perform heliograph._check_amounts(p_items, 'used');
     end if;

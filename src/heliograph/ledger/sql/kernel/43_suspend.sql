@@ -41,6 +41,7 @@ declare
     v_targets text[] := '{}';
     v_answers jsonb := '[]';
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._check_suspend(p_items);
     perform heliograph._lock_heads(p_project, v_agents || v_children);
     perform heliograph._lock_runs(p_project, v_runs);

@@ -15,6 +15,7 @@ declare
     v_item jsonb;
     v_answer jsonb := '[]';
 begin
+    perform heliograph._check_json(p_items);
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce((i ->> 'delay_seconds')::float8 between 0 and 31622400, false)) then
         raise exception using errcode = '22023', message = 'delay_seconds must be between 0 and 366 days';

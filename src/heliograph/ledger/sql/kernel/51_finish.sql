@@ -24,6 +24,7 @@ declare
     v_targets text[] := '{}';
     v_answers jsonb := '[]';
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._lock_heads(p_project, v_agents || heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, v_runs);
     for v_places in select places from heliograph._rounds(v_runs) loop
@@ -128,9 +129,10 @@ create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns 
 $$;
 
 -- release: give turns back unharmed: a worker that closes (L0-111). running -> dispatched, epoch + 1; no attempt is counted,
---   and they keep their places. p_items: [{agent_id, turn_id, epoch}].
+--   and they keep their places. p_items: [{agent_id, turn_id, epoch, failure}]. With a failure {code, message} nobody can go on
+--   with the turn: it is ended as failed instead.
 --   Answers [{turn_id, outcome, targets}]: 'ok'; 'stopped' when a stop waited for it, which ends it; 'stale'.
---   raises: see _enter
+--   raises: see _enter; 22023 for a failure without a code of 1 to 200 bytes and a message of 1 to 4000
 --   locks:  the heads, and the runs of those stopped
 create function heliograph.release(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -141,6 +143,8 @@ declare
     v_outcome text;
     v_answer jsonb := '[]';
 begin
+    perform heliograph._check_json(p_items);
+    perform heliograph._check_failure(i -> 'failure') from jsonb_array_elements(p_items) i where i ? 'failure';
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         v_targets := '{}';
@@ -148,7 +152,11 @@ begin
         if heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
             v_targets := heliograph._end_if_stopping(p_project, v_item ->> 'agent_id', p_now);
             v_outcome := 'stopped';
-            if v_targets is null then
+            if v_targets is null and v_item ? 'failure' then
+                v_targets := heliograph._end_by_kernel(p_project, v_item ->> 'turn_id', 'failed', v_item #>> '{failure,code}',
+                                                       v_item #>> '{failure,message}', p_now);
+                v_outcome := 'ok';
+            elsif v_targets is null then
                 v_targets := array[heliograph._disown(p_project, v_item ->> 'agent_id', null, p_now)];
                 v_outcome := 'ok';
             end if;
@@ -157,6 +165,19 @@ begin
                                                    'targets', to_jsonb(v_targets));
     end loop;
     return v_answer;
+end $$;
+
+-- _check_failure: refuse what does not say why a turn failed.
+--   raises: 22023
+--   locks:  nothing
+create function heliograph._check_failure(p_failure jsonb) returns void
+    language plpgsql immutable as $$
+begin
+    if not coalesce(octet_length(p_failure ->> 'code') between 1 and 200
+                    and octet_length(p_failure ->> 'message') between 1 and 4000, false) then
+        raise exception using errcode = '22023',
+            message = 'a failure has a code of 1 to 200 bytes, and a message of 1 to 4000';
+    end if;
 end $$;
 
 -- _disown: take a running turn from its owner: running -> dispatched, epoch + 1, lease closed, its messages pending again,

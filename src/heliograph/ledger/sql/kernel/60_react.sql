@@ -15,6 +15,7 @@ declare
     v_verdict jsonb;
     v_answer jsonb := '[]';
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._lock_heads(p_project, heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, (select array_agg(i ->> 'run_id') from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop

@@ -23,6 +23,7 @@ declare
     v_done jsonb := '{"resumed": [], "targets": []}';
     v_others boolean;
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     with judged as materialized (
         select i.item, i.n, v.verdict, v.verdict ->> 'outcome' as outcome,

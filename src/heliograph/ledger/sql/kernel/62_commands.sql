@@ -14,6 +14,7 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_answer jsonb;
 begin
+    perform heliograph._check_json(p_tools);
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     elsif not coalesce(p_visible_seconds between 0 and 86400, false) then

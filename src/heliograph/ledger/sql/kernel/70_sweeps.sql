@@ -137,6 +137,7 @@ create function heliograph.sweep_owed(p_project text, p_targets jsonb, p_limit i
 declare
     v_project constant text := heliograph._enter(p_project);
 begin
+    perform heliograph._check_json(p_targets);
     perform heliograph._check_sweep(p_limit);
     return (
         select coalesce(jsonb_agg(jsonb_build_object(

@@ -47,6 +47,7 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_marked integer;
 begin
+    perform heliograph._check_json(p_keys);
     with unmarked as (
         select key from heliograph.outbox
          where project_id = p_project and heliograph._is_unpublished(published_at)

@@ -81,6 +81,7 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_answers jsonb;
 begin
+    perform heliograph._check_json(p_items);
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'state' in ('delivered', 'failed'), false)
                    or not coalesce((i ->> 'again_seconds')::float8 between 0 and 31622400, true)) then
@@ -149,6 +150,7 @@ declare
     v_keys text[] := array(select jsonb_array_elements_text(p_keys));
     v_found constant text[] := heliograph._hold_callbacks(p_project, v_keys);
 begin
+    perform heliograph._check_json(p_keys);
     update heliograph.callbacks c set state = 'due', attempts = 0, due_at = p_now, last_error = null, finished_at = null
      where c.project_id = p_project and c.callback_id = any (v_found);
     return coalesce((

@@ -17,6 +17,7 @@ declare
     v_item record;
     v_answers jsonb := '{}';
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._check_box(i ->> 'box_id') from jsonb_array_elements(p_items) i;
     perform heliograph._check_box_card(c) from jsonb_array_elements(p_items) i, jsonb_array_elements(i -> 'cards') c;
     for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.item ->> 'box_id', i.n loop
@@ -39,6 +40,7 @@ declare
     v_item record;
     v_answers jsonb := '{}';
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._check_box(i ->> 'box_id') from jsonb_array_elements(p_items) i;
     for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.item ->> 'box_id', i.n loop
         v_answers := v_answers || jsonb_build_object(v_item.n::text, heliograph._fork_box(
@@ -63,6 +65,7 @@ declare
     v_verdict jsonb;
     v_answer jsonb := '[]';
 begin
+    perform heliograph._check_json(p_items);
     perform heliograph._lock_heads(p_project, array(
         select distinct i ->> 'agent_id' from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop

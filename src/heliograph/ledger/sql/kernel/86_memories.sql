@@ -16,6 +16,7 @@ declare
     v_answer jsonb;
     v_answers jsonb := '{}';
 begin
+    perform heliograph._check_json(p_items);
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;
@@ -146,6 +147,7 @@ declare
                select i ->> 'memory_id' from jsonb_array_elements(p_items) i))
          order by m.memory_id for update);
 begin
+    perform heliograph._check_json(p_items);
     delete from heliograph.memories where project_id = p_project and memory_id = any (v_found);
     return (select coalesce(jsonb_agg(jsonb_build_object('memory_id', i.item -> 'memory_id', 'outcome',
                        case when i.item ->> 'memory_id' = any (v_found) then 'forgotten' else 'unknown' end) order by i.n), '[]')
