@@ -206,7 +206,6 @@ async def test_what_no_worker_can_sign_is_a_dead_letter_when_its_time_is_over(
             await until(lambda: _is(rig, "delivered"))
 
 
-@pytest.mark.proves("CTL-25")
 @pytest.mark.parametrize("where", ["take_callbacks", "send"])
 async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_at_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str
@@ -240,7 +239,6 @@ async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_a
         assert len(hook.requests) == 1
 
 
-@pytest.mark.proves("CTL-25")
 @pytest.mark.parametrize("where", ["send", "record_callbacks"])
 async def test_what_had_been_sent_when_a_worker_was_stopped_is_not_sent_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str
@@ -279,7 +277,7 @@ async def test_what_had_been_sent_when_a_worker_was_stopped_is_not_sent_again(
         assert len(await rig.client.callbacks("delivered")) == 2
 
 
-@pytest.mark.proves("CTL-25", "L0-111")
+@pytest.mark.proves("L0-111")
 async def test_a_worker_whose_grace_is_over_waits_for_no_receiver(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging, came, is_over, send = Heliograph("hangs"), asyncio.Event(), asyncio.Event(), Messenger.send
 

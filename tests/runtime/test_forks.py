@@ -103,7 +103,7 @@ async def test_a_delegation_has_its_own_priority_else_that_of_its_agent(rig: Rig
     assert [tuple(row) for row in await rig.fetch(query, result.run_id)] == [("c1", 3), ("c2", 0)]
 
 
-@pytest.mark.proves("CTL-25", "CTL-26", "CTL-27", "G-22")
+@pytest.mark.proves("CTL-26", "CTL-27", "G-22")
 async def test_a_follower_sees_how_a_delegation_stands_in_order(rig: Rig) -> None:
     app = Heliograph("watched")
     begun, may_end = asyncio.Event(), asyncio.Event()

@@ -28,7 +28,7 @@ def crew(lead: Model, *, contexts: Any = None, hangs: bool = False, **options: A
     return app
 
 
-@pytest.mark.proves("CTL-20", "CTL-22", "CTL-24")
+@pytest.mark.proves("CTL-24")
 async def test_a_model_says_who_comes_first_and_what_is_read_among_what_it_is_allowed(rig: Rig) -> None:
     await rig.client.boxes.put([{"kind": "note", "content": "be kind"}], box_id="handbook-3")
     said = {"task": "greet", "priority": "high", "deadline": 30, "context": "handbook"}

@@ -136,6 +136,7 @@ CATALOG: tuple[Entry, ...] = (
             "id": "string",
             "target_agent": "string",
             "task": "any",
+            "context?": "object",
             "task_id?": "string",
             "status?": "string",
             "priority?": "string",

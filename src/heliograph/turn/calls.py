@@ -67,6 +67,7 @@ class Delegation:
     budget: Mapping[str, int | float] | None = None
     priority: str | None = None
     callback_url: str | None = None
+    context: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class Asked:
     priority: int | None = None
     fails_fast: bool = False
     callback_url: str | None = None
+    context: JsonObject | None = None
 
 
 class Journal:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from heliograph.errors import AgentFailed, InvalidInput, shown
@@ -35,12 +34,13 @@ from heliograph.turn.calls import (
 )
 from heliograph.turn.interruptions import Defer, check_seconds
 from heliograph.turn.results import misfits_of
-from heliograph.types import Json
+from heliograph.types import Json, JsonObject
 from heliograph.worker.asking import Asking
 from heliograph.worker.effect import is_inside_step
 from heliograph.worker.held import Held
 from heliograph.worker.people import People
 from heliograph.worker.steps import Steps
+from heliograph.worker.targets import Target, target_of
 
 RETRIES_MAX = 100
 _INSTANCE_MAX = 160  # a turn id that somebody chose may be long; its end tells it from others
@@ -54,6 +54,7 @@ class Calls(People):
         self._asking = Asking(journal, Steps(held))
         self._workflow = held.workflow
         self._agent = held.claimed.agent
+        self._run_id = held.claimed.run_id
         self._turn_id = held.claimed.turn_id
         self._ttl_seconds = held.claimed.ttl_seconds
 
@@ -121,19 +122,20 @@ class Calls(People):
     def delegate(
         self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
         context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
-        budget: Mapping[str, int | float] | None = None,
+        budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Have another agent of the application do something, as a turn of its own, and wait for its output.
 
-        The child finds `payload` in `ctx.task`. It is an instance of its own unless `instance` names one: turns of one
-        instance run one after another. timeout: seconds until it is given up and stopped. context_box_id: the box that
+        agent: its name, or its id in this run: `<run id>/<name>`, or `<run id>/<name>/<instance>`.
+        The child finds `payload` in `ctx.task` and the object `context` in `ctx.task_context`. It is an instance of its
+        own unless `instance` or the id names one: turns of one instance run one after another. timeout: seconds until it is given up and stopped. context_box_id: the box that
         it finds in `ctx.context()`; `ctx.context_box_id` hands on this turn's own. priority: in place of the agent's:
         low, normal, high or critical. callback_url: told of its end, too, by a signed POST. budget: what the child may
         use, beside what the agent's own budget and this turn's allow. Raises DelegationFailed, InvalidInput
         (`unknown_agent`, `payload_too_large`, what is wrong with the budget or the URL).
         """
         child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
-                           callback_url=callback_url, budget=budget)  # fmt: skip
+                           callback_url=callback_url, budget=budget, context=context)  # fmt: skip
         return self._asking.value(self._tools([child])[0])
 
     def delegates(
@@ -215,23 +217,26 @@ class Calls(People):
                      misfits=misfits_of(tool, call.result_schema, "/result_schema"))  # fmt: skip
 
     def _delegation(self, child: Delegation, step_id: str) -> Asked:
-        if child.agent not in self._workflow.agents:
-            near = get_close_matches(str(child.agent), self._workflow.agents, 1)
-            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(self._workflow.agents))}"
-            raise InvalidInput(f"application {self._workflow.name} has no agent {shown(child.agent)}; {known}",
-                               code="unknown_agent")  # fmt: skip
+        target = target_of(child.agent, self._workflow, self._run_id)
         call_id = self._journal.new_call(child.call_id)
-        own = f"{self._turn_id}-{call_id}"[-_INSTANCE_MAX:]
-        instance = own if child.instance is None else check_name(child.instance, "an instance")
-        context = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
+        box = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
         if child.priority is not None:
             check_one_of(child.priority, "priority", PRIORITIES)
         own_budget = check_budget(child.budget)
-        return Asked(call_id, step_id, child.agent, "child", check_payload(to_json(child.payload), "/payload"),
-                     check_timeout(child.timeout), "idempotent", instance=instance, context_box_id=context,
+        task, context = to_json(child.payload, "/payload"), _context_of(child)
+        check_payload(task if context is None else {"task": task, "context": context}, "/payload")
+        return Asked(call_id, step_id, target.agent, "child", task, check_timeout(child.timeout), "idempotent",
+                     instance=self._instance(child, target, call_id), context_box_id=box, context=context,
                      priority=None if child.priority is None else PRIORITIES.index(child.priority),
                      budget=None if own_budget is None else amounts_of(own_budget),
                      callback_url=None if child.callback_url is None else parse(child.callback_url).url)  # fmt: skip
+
+    def _instance(self, child: Delegation, target: Target, call_id: str) -> str | None:
+        if child.instance is not None:
+            return check_name(child.instance, "an instance")
+        if target.is_by_id:
+            return None if target.instance is None else check_name(target.instance, "an instance")
+        return f"{self._turn_id}-{call_id}"[-_INSTANCE_MAX:]
 
     def _check_may_wait(self, what: str) -> None:
         why = "inside a step nothing can wait: a step is done in one go" if is_inside_step() else self._journal.why_not
@@ -250,6 +255,17 @@ class Calls(People):
                                code="out_of_range")  # fmt: skip
         if wait is None or wait.state != "resolved":
             await self._asking.suspend([asked])
+
+
+def _context_of(child: Delegation) -> JsonObject | None:
+    if child.context is None:
+        return None
+    if not isinstance(child.context, Mapping):
+        raise InvalidInput(f"the context of a delegation is an object, not {shown(child.context)}", code="wrong_type",
+                           path="/context")  # fmt: skip
+    given = to_json(dict(child.context), "/context")
+    assert isinstance(given, dict)
+    return given
 
 
 def _shorter(own: float | None, whole: float | None) -> float | None:

@@ -31,6 +31,7 @@ class Context(Calls):
     document: the same state as the JSON object it was.
     signal: what woke the agent: `.name`, `.payload`, `.agent`, `.id`.
     task: what the agent is to do: what was delegated to it, else the payload of `signal`.
+    task_context: the object `context` of a delegation; empty where none was given.
     idempotency_key: the same for every attempt of this turn, and for no other turn of any project or application:
         `project/application/turn`. Pass it to whatever must not happen twice.
     attempt: 1, and one more for each time the turn lost its worker.
@@ -49,9 +50,9 @@ class Context(Calls):
         self.state: Any = held.workflow.shape.load(document)
         self.signal: Cause = claimed.cause
         payload = claimed.cause.payload
-        self.task: Any = (
-            payload.get("task") if claimed.cause.name == DELEGATION and isinstance(payload, dict) else payload
-        )
+        delegation = payload if claimed.cause.name == DELEGATION and isinstance(payload, dict) else None
+        self.task: Any = payload if delegation is None else delegation.get("task")
+        self.task_context: JsonObject = copied((delegation or {}).get("context") or {})
         self.agent: str = claimed.agent
         self.run_id: str = claimed.run_id
         self.turn_id: str = claimed.turn_id

@@ -96,6 +96,8 @@ def _announced(held: Held, asked: Asked) -> list[Draft]:
         return [Draft("tool:call", said, claimed.agent, claimed.activation_id, now)]
     task: JsonObject = {"id": asked.call_id, "target_agent": asked.tool, "task": asked.input, "status": "accepted",
                         "priority": PRIORITIES[_priority(held, asked)]}  # fmt: skip
+    if asked.context is not None:
+        task["context"] = asked.context
     if asked.is_untrusted:
         task["trust"] = UNTRUSTED
     return [Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now),

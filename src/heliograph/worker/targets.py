@@ -1,0 +1,42 @@
+"""Find the agent that a delegation names: by its name, or by its id in the run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.workflow import Workflow
+
+
+class Target(NamedTuple):
+    """`instance`: None for the agent itself, which has no instance; it counts only where `is_by_id`."""
+
+    agent: str
+    instance: str | None = None
+    is_by_id: bool = False
+
+
+def target_of(given: Any, workflow: Workflow, run_id: str) -> Target:
+    """The agent named by `<name>`, `<run id>/<name>` or `<run id>/<name>/<instance>`.
+
+    Raises InvalidInput: `wrong_type`, `unknown_agent`.
+    """
+    if not isinstance(given, str):
+        raise InvalidInput(f"the agent of a delegation is a name or an id, not {shown(given)}", code="wrong_type",
+                           path="/agent")  # fmt: skip
+    run, slash, rest = given.partition("/")
+    if slash and run != run_id:
+        raise InvalidInput(f"agent {shown(given)} belongs to another run; this is run {run_id}", code="unknown_agent",
+                           path="/agent")  # fmt: skip
+    name, _, instance = rest.partition("/") if slash else (given, "", "")
+    if name not in workflow.agents:
+        raise InvalidInput(f"application {workflow.name} has no agent {shown(name)}; {_hint(name, workflow.agents)}",
+                           code="unknown_agent")  # fmt: skip
+    return Target(name, instance or None, bool(slash))
+
+
+def _hint(name: str, agents: Collection[str]) -> str:
+    near = get_close_matches(name, agents, 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(agents))}"
