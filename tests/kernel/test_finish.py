@@ -259,3 +259,20 @@ async def test_however_a_turn_ends_its_event_only_points_and_the_card_is_read_ag
     assert (card["card_id"], card["kind"]) == (event["body"]["deliverable_card_id"], "task.deliverable")
     assert card["content"]["text"] in ("what nobody is told", "not finished before its time to live ran out")
     assert card["content"]["text"] not in repr(event)
+
+
+@pytest.mark.proves("L0-84", "L0-85")
+async def test_ending_that_lacks_a_required_result_field_is_refused_and_writes_nothing(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {})
+    fields = [{"name": "total"}, {"name": "note", "required": False}]
+    await kernel.enqueue("run_a", "critic", "turn_a", result_fields=fields)
+    claimed = await kernel.claim_one()
+    before = await kernel.everything()
+    answer = await kernel.finish(claimed, ends="success")
+    assert (answer["outcome"], answer["code"]) == ("refused", "result_fields")
+    assert "total" in answer["message"]
+    assert "note" not in answer["message"]
+    assert await kernel.everything() == before
+    covered = {**ending(claimed, ends="success"), "content": {"fields": [{"name": "total", "value": 3}]}}
+    (answer,) = await kernel.call("finish", [covered])
+    assert answer["outcome"] == "ok"
