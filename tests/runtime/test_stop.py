@@ -38,7 +38,7 @@ def working(work: Work, **options: Any) -> Heliograph:
     return app
 
 
-@pytest.mark.proves("G-66", "G-08", "CTL-39", "CTL-40", "LC-65", "L0-80", "L0-87")
+@pytest.mark.proves("G-66", "G-08", "CTL-40", "LC-65", "L0-80", "L0-87")
 async def test_a_running_turn_that_is_stopped_is_cancelled_at_once_and_winds_itself_up(rig: Rig) -> None:
     work = Work()
     app = working(work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,7 @@ from heliograph.signals.payload import check_payload, copied
 from heliograph.turn.calls import DELEGATION, Asked, Journal
 from heliograph.types import Json, JsonObject
 from heliograph.worker.calls import Calls
+from heliograph.worker.cleanup import Cleanups
 from heliograph.worker.held import Held
 from heliograph.worker.memory import LedgerMemory, check_memory, check_search
 from heliograph.worker.steps import reached
@@ -64,6 +65,7 @@ class Context(Calls):
         self._memory: Memory = held.workflow.memory or LedgerMemory(self._ledger)
         self._cards: list[Card] | None = None
         self.emitted: list[tuple[str, Json]] = []
+        self._cleanups = Cleanups()
 
     @property
     def is_replaying(self) -> bool:
@@ -123,6 +125,14 @@ class Context(Calls):
             raise InvalidInput(f"agent {self.agent} emits {declared}; declare {name!r} in emits first",
                                code="undeclared_signal", path=f"/agents/{self.agent}/emits")  # fmt: skip
         self.emitted.append((name, check_payload(to_json(payload))))
+
+    def on_cleanup(self, function: Callable[..., Any], /, *args: Any) -> None:
+        """Have `function(*args)`, plain or async, run when this turn ends here: well, badly, late, or by a graceful stop.
+
+        The last registered runs first; what one raises is logged. None runs when the turn suspends or is deferred (the
+        function registers them again), after a forced halt, or when the worker is lost. Raises InvalidInput.
+        """
+        self._cleanups.add(function, args)
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Tell whoever watches how far the work is: `fraction` from 0 to 1. Sent soon, in batches."""

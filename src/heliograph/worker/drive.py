@@ -34,6 +34,7 @@ from heliograph.turn.machine import Turn, advance
 from heliograph.types import Json, JsonObject
 from heliograph.worker.act import act
 from heliograph.worker.branches import Branches
+from heliograph.worker.cleanup import Cleanups
 from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
 from heliograph.worker.halt import Halt
@@ -63,6 +64,8 @@ class Drive:
         self.has_begun = False
         self.lost_at: float | None = None  # when this worker learned that the turn is no longer its own
         self._is_acting = False
+        self._is_cleaning_up = False
+        self._cleanups = Cleanups()
 
     @property
     def claimed(self) -> Claimed:
@@ -87,6 +90,8 @@ class Drive:
         """End the work of a turn that is no longer ours. A commit that is under way is told so by the kernel; and it may
         be what ended the turn, a moment ago: then its bells are still to be rung."""
         self._leave_act()
+        if self._is_cleaning_up and self.task is not None:
+            self.task.cancel()
 
     def _leave_act(self) -> None:
         if self._is_acting and self.task is not None:
@@ -146,6 +151,7 @@ class Drive:
                 case Postpone():
                     await postpone(self.held, effect)
                 case Deliver():
+                    await self._clean_up()
                     await self._deliver(effect)
         return None
 
@@ -153,6 +159,7 @@ class Drive:
         journal = Journal(self.claimed.agent, self.held.waits, Branches().name)
         try:
             context = Context(self.held, journal)
+            self._cleanups = context._cleanups
         except InvalidInput as error:  # the state was written by another version of the application
             return Raised("failed", ACTION_FAILED, shown(error.message, 2000))
         await self.kit.world.point("before_act")
@@ -176,6 +183,13 @@ class Drive:
             self.usage = journal.tokens  # of the whole turn: what is recorded of it is counted again
         self.emitted = tuple(context.emitted)
         return event
+
+    async def _clean_up(self) -> None:
+        self._is_cleaning_up = True
+        try:
+            await self._cleanups.run(self.held, self.phase)
+        finally:
+            self._is_cleaning_up = False
 
     def _say_begun(self) -> None:
         """Tell whoever waits for a delegation that it is being done, once: soon, or with all that the turn says.

@@ -32,7 +32,7 @@ async def outcome_of(world: World, asked: Asked, function: Callable[..., Any], a
     """The effect itself, as a result. What the function raises is a result, too."""
     token = _inside.set(True)
     try:
-        made = await world.within(asked.timeout_seconds, _invoke(world, function, args))
+        made = await world.within(asked.timeout_seconds, invoke(world, function, args))
         output = await _written(world, made, f"what step {asked.tool} returned")
     except TurnTimedOut as error:
         # it was given up in the middle: whether it happened is known only of what may be repeated, or is undone
@@ -84,7 +84,8 @@ async def _written(world: World, made: Any, what: str) -> Json:
     return await world.run_sync(write) if is_longer(made, _AT_ONCE_MAX) else write()
 
 
-async def _invoke(world: World, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+async def invoke(world: World, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """The result of a function, plain or async; a plain one runs in a thread."""
     if inspect.iscoroutinefunction(function):
         return await function(*args)
     result = await world.run_sync(function, *args)
