@@ -1,23 +1,24 @@
-"""Code that is run shut in: in a process of its own, without credentials, files, network or unlimited resources (S17).
+"""Code that is run in a sandbox: in a process of its own, without credentials, files, network or unlimited resources.
 
-See `jail`, which is what that process runs. Where the platform does not allow a jail to be built, nothing is run.
+`jail` is the program of that process. Where the platform does not allow a sandbox, nothing is run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import importlib.util
 import inspect
 import json
 import os
-import shutil
+import platform
+import signal
 import site
 import sys
 import sysconfig
-import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,23 +26,34 @@ from typing import Any
 from heliograph.errors import InvalidInput, SetupError, ToolFailed, shown
 from heliograph.reactive.tool import Tool, check_tool
 from heliograph.tools import jail
+from heliograph.tools.cgroup import Cgroup, open_cgroup
+from heliograph.tools.syscall_filter import MACHINES, SANDBOXED_PID, filter_program
 from heliograph.types import Json, JsonObject
 
 _MIB = 1024 * 1024
 _ERROR_MAX = 2000
 _CODE_BYTES_MAX = 256 * 1024
+_END_SECONDS = 5
+_LAUNCHER_MIB, _LAUNCHER_PROCESSES = 64, 8
+_REMOVAL_ATTEMPTS = 200
 _OURS = str(Path(jail.__file__).resolve().parents[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What shut-in code may use: seconds of a processor, memory, files and what it prints, each in MiB; open files."""
+    """What code in the sandbox may use.
+
+    cpu_seconds: processor time. memory_mib: memory. disk_mib, files: the size of its two folders, and how many files and
+    folders they may hold. output_mib: what it prints. open_files, threads: how many at once.
+    """
 
     cpu_seconds: int = 10
     memory_mib: int = 512
     disk_mib: int = 16
     output_mib: int = 1
     open_files: int = 64
+    files: int = 1024
+    threads: int = 32
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -71,7 +83,8 @@ def code_tool(
     async def run(code: str) -> Json:
         if len(code.encode("utf-8", "surrogatepass")) > _CODE_BYTES_MAX:
             raise ToolFailed(f"the code has more than {_CODE_BYTES_MAX} bytes", code="payload_too_large")
-        ran = await shut_in({"code": code}, bounds, _packages() if packages else [], network=network)
+        found = _packages() if packages else []
+        ran = await shut_in({"code": code, "packages": found}, bounds, found, network=network)
         return {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
 
     says = description or (
@@ -107,8 +120,8 @@ async def call_isolated(
     """What a function of the application returns, called in a process of its own. Raises ToolFailed with what it raises."""
     place = place_of(function)
     binds = [*place.pop("binds"), *_packages(), _OURS]
-    paths = [*place.pop("path"), *_packages(), str(Path(_OURS).parent)]
-    spec = {**place, "path": paths, "arguments": dict(arguments)}
+    paths = [*place.pop("path"), str(Path(_OURS).parent)]
+    spec = {**place, "path": paths, "packages": _packages(), "arguments": dict(arguments)}
     ran = await shut_in(spec, limits or Limits(), binds, network=network)
     try:
         answer = json.loads(ran.stdout)
@@ -123,54 +136,91 @@ async def call_isolated(
 
 
 async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, network: bool = False) -> Ran:
-    """Run what `spec` says, and end with it: cancelled, the process is killed. Raises SetupError (`no_sandbox`)."""
-    if sys.platform != "linux":
-        raise SetupError("isolated code needs Linux: its namespaces and its filter of system calls", code="no_sandbox")
-    root = await asyncio.to_thread(tempfile.mkdtemp, prefix="heliograph-jail-")
+    """Run what `spec` describes, and end with it: cancelled, its processes are killed. Raises SetupError (`no_sandbox`)."""
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise _no_sandbox(f"{sys.platform} on {platform.machine()} has no filter of system calls that we know")
+    program = filter_program(platform.machine(), network=network)
     told = {
-        **spec, "root": root, "network": network, "disk_bytes": limits.disk_mib * _MIB,
-        "binds": [*_python(), *binds], "limits": {
-            "CPU": limits.cpu_seconds, "AS": limits.memory_mib * _MIB, "FSIZE": limits.disk_mib * _MIB,
-            "NOFILE": limits.open_files, "CORE": 0,
-        },
+        "packages": [], **spec, "parent": os.getpid(), "pid": SANDBOXED_PID, "network": network, "files": limits.files,
+        "disk_bytes": limits.disk_mib * _MIB, "binds": [*_python(), *binds], "limits": _resource_limits(limits),
+        "filter": base64.b64encode(program).decode(),
     }  # fmt: skip
+    async with _cgroup_for(limits) as cgroup:
+        ran, said = await _run(told, limits.output_mib * _MIB, cgroup)
+    built, _, code = said.partition(jail.ENDED)
+    if built != jail.BUILT:
+        raise _no_sandbox(built.decode("utf-8", "replace") or ran.stderr.strip()[-300:])
+    return Ran(int(code), ran.stdout, ran.stderr) if code else replace(ran, exit_code=-signal.SIGKILL)
+
+
+def _resource_limits(limits: Limits) -> dict[str, int]:
+    return {
+        "CPU": limits.cpu_seconds, "AS": limits.memory_mib * _MIB, "FSIZE": limits.disk_mib * _MIB,
+        "NOFILE": limits.open_files, "NPROC": limits.threads, "SIGPENDING": 64, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0,
+    }  # fmt: skip
+
+
+def _no_sandbox(why: str) -> SetupError:
+    return SetupError(
+        f"there can be no sandbox here: {shown(why, 300)}; nothing was run. It needs Linux 5.14 or newer with user namespaces; "
+        "a container's seccomp and AppArmor profiles have to allow unshare, mount and pivot_root",
+        code="no_sandbox",
+    )
+
+
+@contextlib.asynccontextmanager
+async def _cgroup_for(limits: Limits) -> AsyncIterator[Cgroup | None]:
+    """A cgroup for one sandbox, where there can be one. The launcher and init are in it too."""
+    memory = (limits.memory_mib + limits.disk_mib + _LAUNCHER_MIB) * _MIB
+    cgroup = await asyncio.to_thread(open_cgroup, memory, limits.threads + _LAUNCHER_PROCESSES)
     try:
-        ran, said = await _run(told, limits.output_mib * _MIB)
+        yield cgroup
     finally:
-        shutil.rmtree(root, ignore_errors=True)
-    if said != jail.BUILT:
-        why = said.decode("utf-8", "replace") or ran.stderr.strip()[-300:]
-        raise SetupError(
-            f"isolated code cannot be shut in here: {shown(why, 300)}; nothing was run. It needs user namespaces "
-            "(kernel.unprivileged_userns_clone, or the container's seccomp profile) and no tighter bound around it",
-            code="no_sandbox",
-        )  # fmt: skip
-    return ran
+        for _ in range(_REMOVAL_ATTEMPTS):
+            if cgroup is None or cgroup.try_remove():
+                break
+            await asyncio.sleep(0.01)  # its last process is about to be gone
 
 
-async def _run(told: Mapping[str, Any], most: int) -> tuple[Ran, bytes]:
+async def _run(told: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tuple[Ran, bytes]:
     """What came of the process, and what it said about its jail: nothing that runs in it can say that."""
     heard, pipe = os.pipe()
     os.set_blocking(heard, False)
     try:
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", jail.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                sys.executable, "-I", "-S", jail.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE, pass_fds=(pipe,), cwd="/",
                 env={"LANG": "C.UTF-8", "HOME": "/jail", "OPENBLAS_NUM_THREADS": "1"},
             )  # fmt: skip
         finally:
             os.close(pipe)
         try:
+            if cgroup is not None:
+                cgroup.add(process.pid)  # it waits for its specification
             out, err = await _spoken(process, json.dumps({**told, "pipe": pipe}).encode(), most)
             code = await process.wait()
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await _end(process)
         return Ran(code, out, err), _said(heard)
     finally:
         os.close(heard)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Have the launcher kill what it launched, and wait until all of it is gone."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await process.communicate()  # to the end of its pipes, which are closed then
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()  # what it launched dies with it
+        await process.wait()
 
 
 def _said(heard: int) -> bytes:
@@ -200,7 +250,7 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
         heard += part
         if len(heard) > most:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                process.terminate()
             return bytes(heard[:most])
     return bytes(heard)
 
@@ -209,7 +259,7 @@ def _python() -> list[str]:
     """The interpreter with its standard library, and not what is installed beside it."""
     paths = sysconfig.get_paths()
     found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib"), jail.__file__]
-    return list(dict.fromkeys(str(Path(each).resolve()) for each in found))
+    return list(dict.fromkeys(each for name in found for each in (name, str(Path(name).resolve()))))
 
 
 def _packages() -> list[str]:

@@ -1,98 +1,181 @@
-"""Run a piece of Python shut in: a program of its own, started by `isolated` with `python -I`, that imports nothing of ours (S17).
+"""Run a piece of Python in a sandbox: a program of its own, started by `isolated` with `python -I -S`, that imports nothing of ours.
 
-It is told what to do on stdin, as JSON, and answers on stdout. Before it does it, it takes itself everything that it does not
-need, in this order: namespaces of its own for users, mounts and the network, a file system with nothing but Python in it, limits
-on time, memory and files, and a filter of system calls. Whether all of it could be taken it says over a pipe of its own, which is
-closed before anything is run: nothing that is run can say it.
+Its input is a JSON specification on stdin. Three processes come of it. The launcher enters new namespaces and waits. Init, the
+first process of the new PID namespace, builds a file system that has nothing but Python in it. The sandboxed process gives up
+all capabilities, takes its limits, installs the filter of system calls, and only then runs the code.
+
+`BUILT` on a pipe of their own says that all of it succeeded; otherwise the pipe has the reason why not, and nothing was run. The
+sandboxed process closes its end before it runs anything. Init keeps its end, and writes the exit code of the sandboxed process.
 """
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import ctypes
-import importlib
-import importlib.util
-import inspect
 import json
 import os
-import platform
 import resource
-import runpy
+import select
+import signal
 import struct
 import sys
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
-BUILT = b"built"  # all that the pipe says where there is a jail; else it says why there is none
+BUILT = b"built"
+ENDED = b"\0"  # between what the sandboxed process wrote to the pipe, and its exit code
 
-_NEW = {"user": 0x10000000, "mounts": 0x00020000, "ipc": 0x08000000, "names": 0x04000000, "network": 0x40000000}
+_NEW_USER, _NEW_MOUNTS, _NEW_NETWORK = 0x10000000, 0x00020000, 0x40000000
+_NEW_PIDS, _NEW_IPC, _NEW_NAMES = 0x20000000, 0x08000000, 0x04000000
 _BIND, _REC, _PRIVATE, _READ_ONLY, _REMOUNT = 0x1000, 0x4000, 0x40000, 0x1, 0x20
-_KEPT_FLAGS = 0x2 | 0x4 | 0x8 | 0x400  # nosuid, nodev, noexec, noatime: a mount that has them has to keep them
+_NO_SUID, _NO_DEVICES, _NO_EXEC, _DETACH = 0x2, 0x4, 0x8, 0x2
+_MOUNT_SETATTR, _HERE, _RECURSIVE = 442, -100, 0x8000
 _SYSTEM = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/dev/null", "/dev/urandom",
 )  # fmt: skip
-_DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 38, 22
-
-# Numbers of system calls: other processes, other programs, other namespaces, the kernel itself.
-_CALLS = {
-    "x86_64": (0xC000003E, 56, 435, (
-        57, 58, 59, 322,  # fork, vfork, execve, execveat
-        62, 200, 234, 129, 297, 424, 434, 438,  # kill and its like, pidfd
-        101, 310, 311, 312,  # ptrace, process_vm, kcmp
-        155, 161, 165, 166, 272, 308, 428, 429, 430, 431, 432, 433, 442,  # roots, mounts, namespaces
-        248, 249, 250, 321, 298, 323, 425, 426, 427, 175, 313, 246, 169, 103, 172, 173,  # keys, bpf, perf, io_uring, modules
-    ), (41, 42, 43, 49, 50, 288)),
-    "aarch64": (0xC00000B7, 220, 435, (
-        221, 281, 129, 130, 131, 138, 240, 424, 434, 438, 117, 270, 271, 272, 51, 41, 40, 39, 97, 268,
-        428, 429, 430, 431, 432, 433, 442, 217, 218, 219, 280, 241, 282, 425, 426, 427, 105, 273, 104, 142, 116,
-    ), (198, 203, 202, 200, 201, 242)),
-}  # fmt: skip
+_WRITABLE = ("/jail", "/tmp")
+_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl")
+_FIRST_FREE_ID = 0x70000000  # users that no system gives to anybody: each sandbox of root has its own
+_NOBODY = 65534
+_INSIDE = 1000  # what the sandboxed process sees as its user and group
+_DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 4, 38, 22
+_SECUREBITS, _DROP_BOUNDING, _AMBIENT, _CLEAR_AMBIENT = 28, 24, 47, 4
+_ALL_SECUREBITS = 0xEF  # no root, no set-user-id fixup, no keeping, no ambient capabilities; each locked
 
 
 def main() -> None:
     spec = json.loads(sys.stdin.buffer.read())
-    with open(spec["pipe"], "wb") as pipe:
-        try:
-            _shut_in(spec)
-        except (OSError, MemoryError) as error:
-            pipe.write((getattr(error, "strerror", None) or repr(error)).encode())
-            sys.exit(1)
-        pipe.write(BUILT)
+    try:
+        _enter_sandbox(spec)
+    except (OSError, ValueError, MemoryError) as error:
+        os.write(spec["pipe"], (getattr(error, "strerror", None) or repr(error)).encode())
+        os._exit(1)
+    os.write(spec["pipe"], BUILT)
+    os.close(spec["pipe"])
+    _complete_interpreter(spec)
     if "code" in spec:
         _run_code(spec["code"])
     else:
         _run_function(spec)
 
 
-def _shut_in(spec: dict[str, Any]) -> None:
-    """Raises OSError naming what this platform does not allow."""
+def _enter_sandbox(spec: dict[str, Any]) -> None:
+    """Return in the sandboxed process alone. Raises OSError that names what this platform does not allow."""
     libc = ctypes.CDLL(None, use_errno=True)
+    _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != spec["parent"]:
+        os._exit(1)
     _do(libc, "prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    user, group = os.getuid(), os.getgid()
-    flags = sum(flag for name, flag in _NEW.items() if name != "network" or not spec["network"])
-    _do(libc, "unshare", flags)
-    for file, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
-        with open(f"/proc/self/{file}", "w", encoding="ascii") as opened:
-            opened.write(text)
-    _do(libc, "prctl", _DEATH_SIGNAL, 9, 0, 0, 0)  # with whoever has started it; new credentials forget this
-    _enter_root(libc, spec)
-    for name, value in spec["limits"].items():
-        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
-    _filter_calls(libc, network=spec["network"])
+    _enter_user_namespace(libc)
+    _do(libc, "unshare", _NEW_MOUNTS | _NEW_PIDS | _NEW_IPC | _NEW_NAMES | (0 if spec["network"] else _NEW_NETWORK))
+    is_alive, launcher_lives = os.pipe()
+    if init := os.fork():
+        _wait_as_launcher(init)
+    os.close(launcher_lives)
+    _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if select.select([is_alive], [], [], 0)[0]:
+        os._exit(1)
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # init ignores what it has no handler for
+    _do(libc, "sethostname", b"sandbox", len(b"sandbox"))
+    proc = _enter_root(libc, spec)
+    if sandboxed := os.fork():
+        _wait_as_init(sandboxed, spec["pipe"])
+    _give_up_everything(libc, spec, proc)
 
 
-def _enter_root(libc: Any, spec: dict[str, Any]) -> None:
-    root = spec["root"]
+def _wait_as_launcher(init: int) -> NoReturn:
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(init, signal.SIGKILL))
+    os.waitpid(init, 0)
+    os._exit(0)
+
+
+def _wait_as_init(sandboxed: int, pipe: int) -> NoReturn:
+    while (ended := os.waitpid(-1, 0))[0] != sandboxed:
+        pass
+    os.write(pipe, ENDED + str(os.waitstatus_to_exitcode(ended[1])).encode())
+    os._exit(0)
+
+
+def _enter_user_namespace(libc: Any) -> None:
+    """In it, user 0 is one without rights. Where we are root, user 1 is root, for as long as the file system is being built."""
+    maps = {"uid_map": _map_for("uid", os.geteuid()), "gid_map": _map_for("gid", os.getegid())}
+    if os.geteuid() == 0 and _may_set_groups():
+        os.setgroups([])
+    entered, enters = os.pipe()
+    ours = os.getpid()
+    if not (helper := os.fork()):  # in the namespace around it, where maps of root's are allowed
+        os.close(enters)
+        os._exit(0 if os.read(entered, 1) and _write_maps(os.open(f"/proc/{ours}", os.O_RDONLY), maps) else 1)
+    os.close(entered)
+    _do(libc, "unshare", _NEW_USER)
+    os.write(enters, b"1")
+    os.close(enters)
+    if os.waitpid(helper, 0)[1] != 0:
+        raise OSError(0, "a user namespace may have no users here")
+    _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # new credentials forget it
+
+
+def _may_set_groups() -> bool:
+    with open("/proc/self/setgroups", encoding="ascii") as file:
+        return file.read().strip() == "allow"
+
+
+def _map_for(kind: str, outside: int) -> str:
+    if outside != 0:
+        return f"0 {outside} 1"
+    with open(f"/proc/self/{kind}_map", encoding="ascii") as file:
+        ranges = [tuple(map(int, line.split())) for line in file]
+    for wanted in (_FIRST_FREE_ID + os.getpid(), _NOBODY):
+        if any(first <= wanted < first + count for first, _, count in ranges):
+            return f"0 {wanted} 1\n1 0 1"
+    return "0 0 1"  # a namespace with this one user, who is an ordinary one outside
+
+
+def _write_maps(process: int, maps: dict[str, str]) -> bool:
+    for name, text in ({"setgroups": "deny"} | maps).items():
+        file = os.open(name, os.O_WRONLY, dir_fd=process)
+        os.write(file, text.encode())
+        os.close(file)
+    return True
+
+
+def _enter_root(libc: Any, spec: dict[str, Any]) -> int:
+    """Enter a file system of our own, read-only but for two folders of bounded size. Answers /proc of the old one, opened."""
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    root = "/proc"  # it is there wherever this got so far, and nothing is bound from it
     _do(libc, "mount", None, b"/", None, _REC | _PRIVATE, None)
-    _do(libc, "mount", b"tmpfs", root.encode(), b"tmpfs", 0, f"size={spec['disk_bytes']},mode=755".encode())
-    network = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl") if spec["network"] else ()
-    for path in dict.fromkeys([*_SYSTEM, *network, *spec["binds"]]):
+    _mount_tmpfs(libc, root, "size=4m,nr_inodes=8192,mode=755")
+    paths = [*_SYSTEM, *(_NETWORK if spec["network"] else ()), *spec["binds"]]
+    _mount_writable(libc, root, spec, paths)
+    for path in dict.fromkeys(paths):
         if os.path.exists(path):
             _bind(libc, path, root + path)
-    for folder in ("jail", "tmp"):
-        os.makedirs(f"{root}/{folder}", exist_ok=True)
-    os.chroot(root)
+            _set_attributes(libc, root + path, _READ_ONLY | _NO_SUID | (0 if path.startswith("/dev/") else _NO_DEVICES))
+    _do(libc, "mount", None, root.encode(), None, _REMOUNT | _BIND | _READ_ONLY | _NO_SUID | _NO_DEVICES, None)
+    os.chdir(root)
+    _do(libc, "pivot_root", b".", b".")
+    _do(libc, "umount2", b".", _DETACH)
     os.chdir("/jail")
+    return proc
+
+
+def _mount_writable(libc: Any, root: str, spec: dict[str, Any], paths: list[str]) -> None:
+    """Mount the two writable folders, which share their bounds. What is bound below them needs folders of its own there."""
+    inodes = spec["files"] + 3 + sum(path.count("/") for path in paths if path.startswith(_WRITABLE))
+    os.mkdir(f"{root}/scratch")
+    _mount_tmpfs(libc, f"{root}/scratch", f"size={spec['disk_bytes']},nr_inodes={inodes},mode=700,uid=0,gid=0")
+    for folder in _WRITABLE:
+        made = f"{root}/scratch{folder}"
+        os.mkdir(made, 0o700)
+        os.chown(made, 0, 0)
+        _bind(libc, made, root + folder)
+    _do(libc, "umount2", f"{root}/scratch".encode(), _DETACH)
+    os.rmdir(f"{root}/scratch")
+
+
+def _mount_tmpfs(libc: Any, target: str, options: str) -> None:
+    _do(libc, "mount", b"tmpfs", target.encode(), b"tmpfs", _NO_SUID | _NO_DEVICES | _NO_EXEC, options.encode())
 
 
 def _bind(libc: Any, path: str, target: str) -> None:
@@ -102,45 +185,70 @@ def _bind(libc: Any, path: str, target: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if not os.path.exists(target):
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
-    kept = os.statvfs(path).f_flag & _KEPT_FLAGS
     _do(libc, "mount", path.encode(), target.encode(), None, _BIND | _REC, None)
-    _do(libc, "mount", None, target.encode(), None, _REMOUNT | _BIND | _READ_ONLY | kept, None)
 
 
-def _filter_calls(libc: Any, *, network: bool) -> None:
-    """Seccomp: what is denied answers EPERM; a thread may be begun, a process may not."""
-    if platform.machine() not in _CALLS:
-        raise OSError(0, f"no filter of system calls is known for {platform.machine()}")
-    architecture, clone, clone3, denied, sockets = _CALLS[platform.machine()]
-    load, jump, jump_set, jump_least, answer = 0x20, 0x15, 0x45, 0x35, 0x06
-    allow, deny, absent, kill = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
-    lines = [(load, 0, 0, 4), (jump, 1, 0, architecture), (answer, 0, 0, kill), (load, 0, 0, 0)]
-    lines += [(jump_least, 0, 1, 0x40000000), (answer, 0, 0, deny)]
-    for number in (*denied, *(() if network else sockets)):
-        lines += [(jump, 0, 1, number), (answer, 0, 0, deny)]
-    lines += [(jump, 0, 1, clone3), (answer, 0, 0, absent)]
-    lines += [
-        (jump, 0, 3, clone),
-        (load, 0, 0, 16),
-        (jump_set, 1, 0, 0x10000),
-        (answer, 0, 0, deny),
-        (answer, 0, 0, allow),
-    ]
-    program = b"".join(struct.pack("HBBI", *line) for line in lines)
-    buffer = ctypes.create_string_buffer(program)
-    header = struct.pack("HxxxxxxP", len(lines), ctypes.addressof(buffer))
+def _set_attributes(libc: Any, target: str, attributes: int) -> None:
+    """Add them to a mount and to each below it."""
+    wanted = ctypes.create_string_buffer(struct.pack("QQQQ", attributes, 0, 0, 0), 32)
+    _do(libc, "syscall", _MOUNT_SETATTR, _HERE, target.encode(), _RECURSIVE, wanted, 32, name="mount_setattr")
+
+
+def _give_up_everything(libc: Any, spec: dict[str, Any], proc: int) -> None:
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    _do(libc, "prctl", _DUMPABLE, 1, 0, 0, 0)  # new credentials end it, and /proc/self would be root's
+    _do(libc, "unshare", _NEW_USER | _NEW_MOUNTS)  # the mounts belong to the namespace around this one: locked
+    _write_maps(os.open("self", os.O_RDONLY, dir_fd=proc), {each: f"{_INSIDE} 0 1" for each in ("uid_map", "gid_map")})
+    for name, value in spec["limits"].items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(kind)[1]
+        least = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (least, least))
+    os.closerange(3, spec["pipe"])
+    os.closerange(spec["pipe"] + 1, spec["pipe"] + 1024)
+    _drop_capabilities(libc)
+    if os.getpid() != spec["pid"]:
+        raise OSError(0, "the first process of a PID namespace has no child of its own here")
+    program = base64.b64decode(spec["filter"])
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     _do(libc, "prctl", _SECCOMP, 2, ctypes.create_string_buffer(header), 0, 0)
 
 
-def _do(libc: Any, name: str, *args: Any) -> None:
+def _drop_capabilities(libc: Any) -> None:
+    _do(libc, "prctl", _SECUREBITS, _ALL_SECUREBITS, 0, 0, 0)
+    for capability in range(64):
+        if libc.prctl(_DROP_BOUNDING, ctypes.c_ulong(capability), 0, 0, 0) != 0:
+            break  # the kernel has no more
+    _do(libc, "prctl", _AMBIENT, _CLEAR_AMBIENT, 0, 0, 0)
+    version = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0), 8)
+    _do(libc, "capset", version, ctypes.create_string_buffer(24))
+
+
+def _do(libc: Any, function: str, *args: Any, name: str = "") -> None:
     ctypes.set_errno(0)
-    given = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in args]
-    if getattr(libc, name)(*given) != 0:
+    given = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
+    if getattr(libc, function)(*given) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{name} is not allowed here: {os.strerror(number)}")
+        raise OSError(number, f"{name or function} is not allowed here: {os.strerror(number)}")
+
+
+def _complete_interpreter(spec: dict[str, Any]) -> None:
+    """Do what `-S` left out, now that files of installed packages are run in the sandbox."""
+    import site
+
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+    sys.path[:0] = spec.get("path", [])
+    for folder in spec["packages"]:
+        site.addsitedir(folder)
 
 
 def _run_code(code: str) -> None:
+    import runpy
+
     with open("/jail/code.py", "w", encoding="utf-8") as file:
         file.write(code)
     sys.argv = ["code.py"]
@@ -149,10 +257,12 @@ def _run_code(code: str) -> None:
 
 def _run_function(spec: dict[str, Any]) -> None:
     """Call a function of an application by its place, and answer what it returns as JSON."""
+    import asyncio
+    import inspect
+
     answers = os.dup(1)
     os.dup2(2, 1)  # what it prints is no answer
     try:
-        sys.path[:0] = spec["path"]
         found: Any = _module(spec)
         for part in spec["qualname"].split("."):
             found = getattr(found, part)
@@ -176,6 +286,9 @@ async def _awaited(work: Any) -> Any:
 
 
 def _module(spec: dict[str, Any]) -> Any:
+    import importlib
+    import importlib.util
+
     if spec["file"] is None:
         return importlib.import_module(spec["module"])
     found = importlib.util.spec_from_file_location("isolated_module", spec["file"])

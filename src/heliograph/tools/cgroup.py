@@ -1,0 +1,111 @@
+"""A cgroup around one sandbox, where the worker may make one: it bounds all memory of the sandbox, the kernel's for it too.
+
+A worker may make one where it is root, or where its cgroup was delegated to its user: below its own cgroup, or beside it. With
+version 2, the controllers have to be enabled there; a user's own cgroup gets them enabled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PREFIX = "heliograph-sandbox-"
+_LEFT_SECONDS = 60  # after which an empty one is that of a worker that was killed
+_NEEDED = {"memory", "pids"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """One folder for version 2, one for each controller for version 1."""
+
+    folders: tuple[Path, ...]
+
+    def add(self, pid: int) -> None:
+        """Move a process into it. Where the kernel does not allow that, there is no cgroup: it stays where it is."""
+        with contextlib.suppress(OSError):
+            for folder in self.folders:
+                (folder / "cgroup.procs").write_text(str(pid))
+
+    def try_remove(self) -> bool:
+        """Whether it is gone: it can be removed once all of its processes are."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return not any(folder.exists() for folder in self.folders)
+
+
+def open_cgroup(memory_bytes: int, processes: int, root: str = "/proc/self") -> Cgroup | None:
+    """A new cgroup with these limits; None where there can be none."""
+    name = f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+    for parents in _places(Path(root)):
+        made = Cgroup(tuple(parent / name for parent in parents.values()))
+        try:
+            for controllers, parent in parents.items():
+                _remove_left(parent)
+                (parent / name).mkdir()
+                _limit(parent / name, controllers, memory_bytes, processes)
+        except OSError:
+            made.try_remove()
+            continue
+        return made
+    return None
+
+
+def _limit(folder: Path, controllers: str, memory_bytes: int, processes: int) -> None:
+    if controllers == "":  # version 2 has one hierarchy for all
+        (folder / "memory.max").write_text(str(memory_bytes))
+        (folder / "pids.max").write_text(str(processes))
+        optional = folder / "memory.swap.max", "0"
+    elif controllers == "memory":
+        (folder / "memory.limit_in_bytes").write_text(str(memory_bytes))
+        optional = folder / "memory.memsw.limit_in_bytes", str(memory_bytes)
+    else:
+        (folder / "pids.max").write_text(str(processes))
+        return
+    if optional[0].exists():  # only where the kernel accounts for swap
+        optional[0].write_text(optional[1])
+
+
+def _remove_left(parent: Path) -> None:
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_ctime < time.time() - _LEFT_SECONDS:
+                folder.rmdir()  # fails where a process is in it
+
+
+def _places(root: Path) -> Iterator[dict[str, Path]]:
+    """Where cgroups may be made: by the name of the controller the folder, or by the empty name for version 2."""
+    try:
+        mounts = [line.split() for line in (root / "mounts").read_text("utf-8").splitlines()]
+        own = {names: path for _, names, path in (line.split(":", 2) for line in (root / "cgroup").read_text("utf-8").splitlines())}
+    except (OSError, ValueError):
+        return
+    paths = {name: path for names, path in own.items() for name in names.split(",")}
+    for _, where, kind, *_ in mounts:
+        if kind == "cgroup2" and "" in paths:
+            below = Path(where) / paths[""].lstrip("/")
+            for parent in (below, below.parent) if below != Path(where) else (below,):
+                if _has_controllers(parent):
+                    yield {"": parent}
+    single = {
+        name: Path(where) / paths[name].lstrip("/")
+        for _, where, kind, options, *_ in mounts
+        if kind == "cgroup"
+        for name in _NEEDED & set(options.split(",")) & set(paths)
+    }
+    if set(single) == _NEEDED and all(os.access(folder, os.W_OK) for folder in single.values()):
+        yield single
+
+
+def _has_controllers(parent: Path) -> bool:
+    try:
+        if parent.stat().st_uid == os.geteuid() != 0:
+            (parent / "cgroup.subtree_control").write_text("+memory +pids")
+        return set((parent / "cgroup.subtree_control").read_text("ascii").split()) >= _NEEDED
+    except OSError:
+        return False

@@ -1,0 +1,307 @@
+"""The sandbox under attack, by root's worker and by an ordinary user's: nothing is written, taken or killed outside of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import heliograph
+from heliograph.tools.cgroup import open_cgroup
+from tests.reach import sandbox_attacks as attacks
+
+pytestmark = [
+    pytest.mark.proves("S23"), pytest.mark.timeout(120),
+    pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux"),
+]  # fmt: skip
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+ON_X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="these numbers are those of x86_64")
+
+
+class Worker:
+    """A worker in a process of its own, whose installed packages belong to its user."""
+
+    def __init__(self, folder: Path, python: str, user: int | None, *args: str, under: tuple[str, ...] = ()):
+        venv = folder / "venv"
+        if not venv.exists():
+            subprocess.run([python, "-m", "venv", "--without-pip", "--symlinks", str(venv)], check=True)
+            self._own(venv, user)
+        (self.packages,) = venv.glob("lib/python*/site-packages")
+        (self.packages / "victim.py").write_text("WHO = 'victim'\n")
+        self._own(folder, user)
+        account: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        installed = [sysconfig.get_paths()["purelib"], str(Path(heliograph.__file__).parents[1]), str(ROOT)]
+        self.process = subprocess.Popen(
+            [*under, str(venv / "bin" / "python"), "-m", "tests.reach.sandbox_worker", *args], text=True, cwd="/",
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={"PYTHONPATH": ":".join(installed), "PATH": os.environ["PATH"], "TMPDIR": str(folder)}, **account,
+        )  # fmt: skip
+
+    @staticmethod
+    def _own(folder: Path, user: int | None) -> None:
+        if user is not None:
+            for each in [folder, *folder.rglob("*")]:
+                os.chown(each, user, user, follow_symlinks=False)
+
+    def send(self, code: str, *, limits: dict[str, int] | None = None, **options: bool) -> None:
+        program = attacks.PRELUDE + code.replace("WORKER", str(self.process.pid))
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"code": program, "limits": limits or {}, "options": options}) + "\n")
+        self.process.stdin.flush()
+
+    def run(self, code: str, **options: Any) -> dict[str, Any]:
+        self.send(code, **options)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read() if self.process.stderr else ""
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def attack(self, code: str, **options: Any) -> Any:
+        """What a program printed, as JSON. The worker is alive after it, and its packages are as they were."""
+        before = self.fingerprint()
+        answer = self.run(code, **options)
+        assert self.process.poll() is None
+        assert self.fingerprint() == before
+        assert answer.get("exit_code") == 0, answer
+        return json.loads(answer["stdout"])
+
+    def fingerprint(self) -> list[tuple[str, int, int, int]]:
+        found = [self.packages, *sorted(self.packages.iterdir()), *sorted(Path(self.packages).parent.iterdir())]
+        return [(str(each), each.lstat().st_mtime_ns, each.lstat().st_mode, each.lstat().st_uid) for each in found]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def python_for(user: int | None) -> str | None:
+    """An interpreter that the user may run, of the version for which our packages are installed."""
+    base = getattr(sys, "_base_executable", sys.executable)
+    for found in (base, f"/usr/bin/python3.{sys.version_info.minor}"):
+        account: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        path = f"{sysconfig.get_paths()['purelib']}:{Path(heliograph.__file__).parents[1]}"
+        try:
+            ran = subprocess.run([found, "-c", "import asyncpg, pydantic, heliograph"], capture_output=True, cwd="/",
+                                 env={"PYTHONPATH": path}, **account)  # fmt: skip
+        except OSError:
+            continue
+        if ran.returncode == 0:
+            return found
+    return None
+
+
+@pytest.fixture(scope="module", params=["as we are", "nobody"])
+def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Worker]]:
+    user = NOBODY if request.param == "nobody" else None
+    if user is not None and os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    if (python := python_for(user)) is None:
+        pytest.skip("no Python here that an ordinary user may run")
+    folder, started = Path(tempfile.mkdtemp(prefix="sandbox-test-", dir="/tmp")), []
+
+    def begin(*args: str, **options: Any) -> Worker:
+        started.append(Worker(folder, python, user, *args, **options))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.close()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def worker(start: Callable[..., Worker]) -> Worker:
+    made = start()
+    if "refused" in (answer := made.run("pass")):
+        pytest.skip(answer["message"])
+    return made
+
+
+def could(found: Any) -> list[Any]:
+    """Each attempt that succeeded."""
+    if isinstance(found, dict):
+        return [(key, each) for key, value in found.items() for each in could(value)]
+    if isinstance(found, list):
+        return [found] if found[:1] == ["could"] else [each for value in found for each in could(value)]
+    return []
+
+
+@ON_X86
+@pytest.mark.parametrize("kind", ["MOUNTS", "MEMORY", "PROCESSES", "KERNEL"])
+def test_calls_of_former_attacks_are_rejected_by_number(worker: Worker, kind: str) -> None:
+    numbers = getattr(attacks, kind)
+    got = worker.attack(attacks.BY_NUMBER.replace("NUMBERS", repr(numbers)))
+    assert got == {str(number): "EPERM" for number in numbers}
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_installed_packages_are_not_writable_even_by_their_owner(worker: Worker, network: bool) -> None:
+    got = worker.attack(attacks.ESCAPE, packages=True, network=network)
+    assert (got["folders"], str(worker.packages) in got) == (3, True)
+    assert got["open_tree_attr"] == "EPERM"
+    assert could(got) == []
+    assert worker.attack("import victim\nprint(json.dumps(victim.WHO))", packages=True) == "victim"
+
+
+def test_no_signal_and_no_limit_reaches_another_process(worker: Worker) -> None:
+    got = worker.attack(attacks.SIGNALS)
+    assert set(got.values()) == {"EPERM"}
+
+
+def test_it_begins_no_process_and_no_namespace(worker: Worker) -> None:
+    got = worker.attack(attacks.PROCESS)
+    assert set(got["clone"]) | set(got["fork"]) | set(got["x32"]) == {"EPERM"}
+    assert got["clone3"] == "ENOSYS"
+
+
+def test_it_has_ids_a_name_and_files_of_its_own(worker: Worker) -> None:
+    got = worker.attack(attacks.STATE)
+    assert (got["ids"], got["host"], got["files"], got["proc"]) == ([1000, 1000, 2, 1], "sandbox", "EBADF", False)
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_it_opens_no_socket_but_those_of_a_granted_network(worker: Worker, network: bool) -> None:
+    *rejected, sent = worker.attack(attacks.SOCKETS, network=network)
+    assert (set(rejected), sent) == ({"EPERM"}, "x")
+
+
+@pytest.mark.parametrize(
+    ("code", "most", "error"),
+    [
+        (attacks.FOLDERS, 100, "ENOSPC"), (attacks.DEEP, 100, "ENOSPC"), (attacks.LINKS, 100, "ENOSPC"),
+        (attacks.HARD_LINKS, 100, "ENOSPC"), (attacks.BYTES, 10, "ENOSPC"), (attacks.PIPES, 30, "EMFILE"),
+        (attacks.THREADS, 8, "can't start new thread"),
+    ],
+    ids=["folders", "deep folders", "links", "hard links", "bytes", "pipes", "threads"],
+)  # fmt: skip
+def test_memory_of_the_kernel_is_bounded(worker: Worker, code: str, most: int, error: str) -> None:
+    made, why = worker.attack(code, limits={"files": 100, "disk_mib": 1, "threads": 8, "open_files": 64})
+    assert most - 3 <= made <= most
+    assert why == error
+
+
+@ON_X86
+def test_a_call_of_the_32_bit_architecture_kills_the_sandboxed_process(worker: Worker) -> None:
+    before = worker.fingerprint()
+    assert worker.run(attacks.I386)["exit_code"] in (-31, -11)  # SIGSYS; SIGSEGV where the kernel has no such calls
+    assert worker.fingerprint() == before
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_arbitrary_calls_with_arbitrary_arguments_harm_nobody_else(worker: Worker, seed: int) -> None:
+    """Each ends the sandboxed process at worst. Two in a row show that nothing is left of the first."""
+    before, host = worker.fingerprint(), os.uname().nodename
+    answer = worker.run(attacks.FUZZ.replace("SEED", str(seed)), limits={"cpu_seconds": 5})
+    assert "exit_code" in answer
+    assert worker.process.poll() is None
+    assert (worker.fingerprint(), os.uname().nodename) == (before, host)
+    assert worker.attack(attacks.STATE)["ids"] == [1000, 1000, 2, 1]
+
+
+def sandboxed(worker: Worker) -> tuple[Path, list[int]]:
+    """The sandboxed process of a worker, once it has its filter; and every process below the worker."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        below = descendants(worker.process.pid)
+        for pid in below:
+            if "\nSeccomp:\t2" in read(f"/proc/{pid}/status"):
+                return Path(f"/proc/{pid}"), below
+    raise AssertionError("nothing is sandboxed")
+
+
+def descendants(of: int) -> list[int]:
+    parents = {int(pid): int((read(f"/proc/{pid}/stat").rpartition(")")[2].split() or [0, 0])[1])
+               for pid in os.listdir("/proc") if pid.isdigit()}  # fmt: skip
+    found = [of]
+    for each in found:
+        found += [pid for pid, parent in parents.items() if parent == each]
+    return found[1:]
+
+
+def read(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except OSError:
+        return ""
+
+
+def test_the_sandboxed_process_has_no_privilege_and_one_writable_file_system(start: Callable[..., Worker]) -> None:
+    worker = start()
+    worker.send("import time\ntime.sleep(600)", packages=True, limits={"files": 100, "disk_mib": 1})
+    process, _ = sandboxed(worker)
+    status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
+    assert {status[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+    assert (status["NoNewPrivs"], status["Seccomp"], status["NSpid"].split()[-1]) == ("1", "2", "2")
+    for name in ("user", "mnt", "pid", "ipc", "net", "uts"):
+        ours, theirs = os.stat(f"/proc/{worker.process.pid}/ns/{name}"), os.stat(process / "ns" / name)
+        assert ours.st_ino != theirs.st_ino, name
+    mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
+    writable = {mount[4]: mount[-1] for mount in mounts if "ro" not in mount[5].split(",")}
+    assert set(writable) == {"/jail", "/tmp"}
+    for options in writable.values():
+        assert "size=1024k" in options
+        assert 103 <= int(options.partition("nr_inodes=")[2].split(",")[0]) < 150  # and folders above what is bound there
+    assert all({"nosuid", "nodev", "noexec"} <= set(mount[5].split(",")) for mount in mounts if mount[4] in writable)
+    if os.geteuid() == 0:
+        assert status["Uid"].split()[0] != "0"
+    is_ours = os.stat(f"/proc/{worker.process.pid}").st_uid == os.geteuid()
+    if is_ours and (probe := open_cgroup(1 << 20, 1)) is not None:
+        probe.try_remove()
+        assert "heliograph-sandbox-" in (process / "cgroup").read_text()
+
+
+def test_the_sandboxed_process_dies_when_its_worker_is_killed(start: Callable[..., Worker]) -> None:
+    """And leaves no folder behind: its files are in memory alone."""
+    worker = start()
+    folder = Path(worker.packages).parents[3]
+    before = set(folder.iterdir())
+    worker.send("import time\nopen('/tmp/x', 'w').write('x')\ntime.sleep(600)")
+    _, below = sandboxed(worker)
+    assert len(below) == 3  # the launcher, init, and the sandboxed process
+    opened = {pid: os.pidfd_open(pid) for pid in below}
+    worker.process.kill()
+    for pid, descriptor in opened.items():
+        assert select.select([descriptor], [], [], 30)[0], f"{pid} is alive"
+        os.close(descriptor)
+    assert set(folder.iterdir()) == before
+    assert not list(Path(tempfile.gettempdir()).glob("heliograph-jail-*"))
+
+
+@pytest.mark.parametrize("kind", ["user", "mnt", "pid", "ipc", "net", "uts"])
+def test_it_refuses_where_a_namespace_cannot_be_had(start: Callable[..., Worker], kind: str) -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare of util-linux")
+    enter = f"echo 0 > /proc/sys/user/max_{kind}_namespaces && exec \"$@\""
+    worker = start(under=("unshare", "--user", "--map-root-user", "sh", "-c", enter, "sh"))
+    refused = worker.run("print('ran')")
+    assert (refused["refused"], "unshare is not allowed here" in refused["message"]) == ("no_sandbox", True), refused
+
+
+@ON_X86
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("mount_setattr", ("442",)), ("pivot_root", ("155",)), ("mount", ("165",)), ("umount2", ("166",)), ("capset", ("126",)),
+        ("filter", ("157", "22")), ("securebits", ("157", "28")), ("no new privileges", ("157", "38")),
+        ("parent-death signal", ("157", "1")), ("host name", ("170",)),
+    ],
+)  # fmt: skip
+def test_it_refuses_where_a_part_is_missing(start: Callable[..., Worker], name: str, call: tuple[str, ...]) -> None:
+    refused = start(*call).run("print('ran')")
+    assert refused.get("refused") == "no_sandbox", (name, refused)
+    assert "nothing was run" in refused["message"]
