@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -275,9 +277,12 @@ def test_the_sandboxed_process_dies_when_its_worker_is_killed(start: Callable[..
     assert len(below) == 3  # the launcher, init, and the sandboxed process
     opened = {pid: os.pidfd_open(pid) for pid in below}
     worker.process.kill()
-    for pid, descriptor in opened.items():
-        assert select.select([descriptor], [], [], 30)[0], f"{pid} is alive"
+    alive = [pid for pid, descriptor in opened.items() if not select.select([descriptor], [], [], 10)[0]]
+    for descriptor in opened.values():
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         os.close(descriptor)
+    assert alive == []
     assert set(folder.iterdir()) == before
     assert not list(Path(tempfile.gettempdir()).glob("heliograph-jail-*"))
 
