@@ -11,6 +11,7 @@ import ctypes
 import json
 import struct
 import sys
+from typing import Any
 
 from heliograph import Limits, SetupError, code_tool
 
@@ -28,7 +29,7 @@ def reject(number: int, argument: int | None) -> None:
     assert libc.prctl(22, 2, header, 0, 0) == 0
 
 
-async def run(code: str, limits: dict[str, int], options: dict[str, bool]) -> dict[str, object]:
+async def run(code: str, limits: dict[str, int], options: dict[str, Any]) -> dict[str, object]:
     try:
         ran = await code_tool(limits=Limits(**limits), **options)(code=code)
     except SetupError as error:

@@ -98,7 +98,7 @@ def python_for(user: int | None) -> str | None:
         account: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         path = f"{sysconfig.get_paths()['purelib']}:{Path(heliograph.__file__).parents[1]}"
         try:
-            ran = subprocess.run([found, "-c", "import asyncpg, pydantic, heliograph"], capture_output=True, cwd="/",
+            ran = subprocess.run([found, "-c", "import asyncpg, pydantic, heliograph"], capture_output=True, cwd="/", check=False,
                                  env={"PYTHONPATH": path}, **account)  # fmt: skip
         except OSError:
             continue
@@ -227,8 +227,10 @@ def sandboxed(worker: Worker) -> tuple[Path, list[int]]:
 
 
 def descendants(of: int) -> list[int]:
-    parents = {int(pid): int((read(f"/proc/{pid}/stat").rpartition(")")[2].split() or [0, 0])[1])
-               for pid in os.listdir("/proc") if pid.isdigit()}  # fmt: skip
+    stats = {
+        int(pid): read(f"/proc/{pid}/stat").rpartition(")")[2].split() for pid in os.listdir("/proc") if pid.isdigit()
+    }
+    parents = {pid: int(stat[1]) for pid, stat in stats.items() if stat}
     found = [of]
     for each in found:
         found += [pid for pid, parent in parents.items() if parent == each]
@@ -254,10 +256,12 @@ def test_the_sandboxed_process_has_no_privilege_and_one_writable_file_system(sta
         assert ours.st_ino != theirs.st_ino, name
     mounts = [line.split() for line in (process / "mountinfo").read_text().splitlines()]
     writable = {mount[4]: mount[-1] for mount in mounts if "ro" not in mount[5].split(",")}
-    assert set(writable) == {"/jail", "/tmp"}
+    assert set(writable) == {"/jail", "/tmp"}  # noqa: S108
     for options in writable.values():
         assert "size=1024k" in options
-        assert 103 <= int(options.partition("nr_inodes=")[2].split(",")[0]) < 150  # and folders above what is bound there
+        assert (
+            103 <= int(options.partition("nr_inodes=")[2].split(",")[0]) < 150
+        )  # and folders above what is bound there
     assert all({"nosuid", "nodev", "noexec"} <= set(mount[5].split(",")) for mount in mounts if mount[4] in writable)
     if os.geteuid() == 0:
         assert status["Uid"].split()[0] != "0"
@@ -291,7 +295,7 @@ def test_the_sandboxed_process_dies_when_its_worker_is_killed(start: Callable[..
 def test_it_refuses_where_a_namespace_cannot_be_had(start: Callable[..., Worker], kind: str) -> None:
     if shutil.which("unshare") is None:
         pytest.skip("needs unshare of util-linux")
-    enter = f"echo 0 > /proc/sys/user/max_{kind}_namespaces && exec \"$@\""
+    enter = f'echo 0 > /proc/sys/user/max_{kind}_namespaces && exec "$@"'
     worker = start(under=("unshare", "--user", "--map-root-user", "sh", "-c", enter, "sh"))
     refused = worker.run("print('ran')")
     assert (refused["refused"], "unshare is not allowed here" in refused["message"]) == ("no_sandbox", True), refused

@@ -21,7 +21,9 @@ EITHER = [(machine, network) for machine in MACHINES for network in (False, True
 
 
 def verdict(program: bytes, architecture: int, number: int, *args: int) -> int:
-    data = struct.pack("IIQ6Q", number & 0xFFFFFFFF, architecture, 0, *[a & (1 << 64) - 1 for a in (*args, *[0] * 6)[:6]])
+    data = struct.pack(
+        "IIQ6Q", number & 0xFFFFFFFF, architecture, 0, *[a & (1 << 64) - 1 for a in (*args, *[0] * 6)[:6]]
+    )
     lines, place, value = [struct.unpack_from("HBBI", program, at) for at in range(0, len(program), 8)], 0, 0
     while True:
         code, yes, no, operand = lines[place]
@@ -77,14 +79,22 @@ def test_a_call_under_another_architecture_kills(machine: str, network: bool) ->
 def test_a_call_that_is_partly_allowed_is_judged_by_its_arguments(
     machine: str, name: str, allowed: list[tuple[int, ...]], rejected: list[tuple[int, ...]]
 ) -> None:
-    program, (architecture, _), number = filter_program(machine, network=False), MACHINES[machine], CHECKED[machine][name]
+    program, (architecture, _), number = (
+        filter_program(machine, network=False),
+        MACHINES[machine],
+        CHECKED[machine][name],
+    )
     assert {verdict(program, architecture, number, *args) for args in allowed} <= {ALLOW}
     assert {verdict(program, architecture, number, *args) for args in rejected} == {EPERM}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_granted_network_is_tcp_and_udp_alone(machine: str) -> None:
-    program, (architecture, _), number = filter_program(machine, network=True), MACHINES[machine], CHECKED[machine]["socket"]
+    program, (architecture, _), number = (
+        filter_program(machine, network=True),
+        MACHINES[machine],
+        CHECKED[machine]["socket"],
+    )
     for kind in ((2, 1, 0), (10, 0x80802, 17), (2, 1, 6)):
         assert verdict(program, architecture, number, *kind) == ALLOW
     for kind in ((1, 1, 0), (16, 3, 0), (17, 3, 0), (40, 1, 0), (2, 3, 1), (2, 1, 262), (38, 5, 0)):

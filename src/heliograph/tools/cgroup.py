@@ -82,7 +82,10 @@ def _places(root: Path) -> Iterator[dict[str, Path]]:
     """Where cgroups may be made: by the name of the controller the folder, or by the empty name for version 2."""
     try:
         mounts = [line.split() for line in (root / "mounts").read_text("utf-8").splitlines()]
-        own = {names: path for _, names, path in (line.split(":", 2) for line in (root / "cgroup").read_text("utf-8").splitlines())}
+        own = {
+            names: path
+            for _, names, path in (line.split(":", 2) for line in (root / "cgroup").read_text("utf-8").splitlines())
+        }
     except (OSError, ValueError):
         return
     paths = {name: path for names, path in own.items() for name in names.split(",")}

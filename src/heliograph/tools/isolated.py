@@ -172,7 +172,9 @@ def _no_sandbox(why: str) -> SetupError:
 async def _cgroup_for(limits: Limits) -> AsyncIterator[Cgroup | None]:
     """A cgroup for one sandbox, where there can be one. The launcher and init are in it too."""
     memory = (limits.memory_mib + limits.disk_mib + _LAUNCHER_MIB) * _MIB
-    cgroup = await asyncio.to_thread(open_cgroup, memory, limits.threads + _LAUNCHER_PROCESSES)
+    cgroup = open_cgroup(
+        memory, limits.threads + _LAUNCHER_PROCESSES
+    )  # a few writes: a thread could outlive a cancellation
     try:
         yield cgroup
     finally:
@@ -208,18 +210,16 @@ async def _run(told: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tup
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Have the launcher kill what it launched, and wait until all of it is gone."""
+    """Kill the launcher, with which all that it launched dies, and wait for the end of the pipes that they hold."""
     assert process.stdin is not None
     process.stdin.close()
     try:
         with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+            process.kill()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
-                await process.communicate()  # to the end of its pipes, which are closed then
+                await process.communicate()
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()  # what it launched dies with it
         await process.wait()
 
 
@@ -250,7 +250,7 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
         heard += part
         if len(heard) > most:
             with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+                process.kill()
             return bytes(heard[:most])
     return bytes(heard)
 

@@ -33,7 +33,7 @@ _MOUNT_SETATTR, _HERE, _RECURSIVE = 442, -100, 0x8000
 _SYSTEM = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/dev/null", "/dev/urandom",
 )  # fmt: skip
-_WRITABLE = ("/jail", "/tmp")
+_WRITABLE = ("/jail", "/tmp")  # noqa: S108  a file system of our own
 _NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl")
 _FIRST_FREE_ID = 0x70000000  # users that no system gives to anybody: each sandbox of root has its own
 _NOBODY = 65534
@@ -85,7 +85,7 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
 
 
 def _wait_as_launcher(init: int) -> NoReturn:
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(init, signal.SIGKILL))
+    """Init dies with the launcher, and everything in its namespace with init."""
     os.waitpid(init, 0)
     os._exit(0)
 
@@ -199,7 +199,7 @@ def _give_up_everything(libc: Any, spec: dict[str, Any], proc: int) -> None:
     os.setresuid(0, 0, 0)
     _do(libc, "prctl", _DUMPABLE, 1, 0, 0, 0)  # new credentials end it, and /proc/self would be root's
     _do(libc, "unshare", _NEW_USER | _NEW_MOUNTS)  # the mounts belong to the namespace around this one: locked
-    _write_maps(os.open("self", os.O_RDONLY, dir_fd=proc), {each: f"{_INSIDE} 0 1" for each in ("uid_map", "gid_map")})
+    _write_maps(os.open("self", os.O_RDONLY, dir_fd=proc), dict.fromkeys(("uid_map", "gid_map"), f"{_INSIDE} 0 1"))
     for name, value in spec["limits"].items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]

@@ -9,7 +9,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # audit architecture, and the column in the lists below
+MACHINES = {
+    "x86_64": (0xC000003E, 0),
+    "aarch64": (0xC00000B7, 1),
+}  # audit architecture, and the column in the lists below
 SANDBOXED_PID = 2  # in its PID namespace: the only process beside init, which is 1
 
 # name:number on x86_64:number on aarch64
@@ -40,12 +43,37 @@ _ALLOWED_WITH_NETWORK = """
 accept:43:202  accept4:288:242  bind:49:200  connect:42:203  listen:50:201  recvmmsg:299:243  recvmsg:47:212
 sendmmsg:307:269  sendmsg:46:211  setsockopt:54:208
 """
-_CLONE3 = (435, 435)  # its flags are in memory, where a filter cannot read: "no such call", and libc takes clone instead
+_CLONE3 = (
+    435,
+    435,
+)  # its flags are in memory, where a filter cannot read: "no such call", and libc takes clone instead
 
 _ANY = 0xFFFFFFFF
 _THREAD_NEEDS, _THREAD_MAY = 0x10900, 0x7D0F00  # CLONE_THREAD, SIGHAND, VM; and what C libraries add to begin a thread
-_FILE_COMMANDS = {0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032}  # duplicate, flags, locks; no owner, signal, lease, seal
-_TERMINAL_AND_STATUS = {0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451}  # TCGETS(2), TIOCGWINSZ, FIO*, FIO*CLEX
+_FILE_COMMANDS = {
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    36,
+    37,
+    38,
+    1030,
+    1032,
+}  # duplicate, flags, locks; no owner, signal, lease, seal
+_TERMINAL_AND_STATUS = {
+    0x5401,
+    0x802C542A,
+    0x5413,
+    0x541B,
+    0x5421,
+    0x5450,
+    0x5451,
+}  # TCGETS(2), TIOCGWINSZ, FIO*, FIO*CLEX
 _MEMORY_ADVICE = {0, 1, 2, 3, 4, 8, 10, 14, 15, 16, 17, 18}
 _THREAD_NAMES = {15, 16, 0x53564D41}  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 _TCP_AND_UDP = {0, 6, 17}
@@ -80,7 +108,11 @@ _CHECKED: dict[tuple[int, int], tuple[Condition, ...]] = {
     (53, 199): (_one_of(0, 1), _one_of(1, 1, mask=0xF)),  # socketpair: a connected pair, as event loops need it
 }
 _CHECKED_WITH_NETWORK: dict[tuple[int, int], tuple[Condition, ...]] = {
-    (41, 198): (_one_of(0, 2, 10), _one_of(1, 1, 2, mask=0xF), _one_of(2, *_TCP_AND_UDP)),  # socket: IPv4 and IPv6 alone
+    (41, 198): (
+        _one_of(0, 2, 10),
+        _one_of(1, 1, 2, mask=0xF),
+        _one_of(2, *_TCP_AND_UDP),
+    ),  # socket: IPv4 and IPv6 alone
 }
 
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
