@@ -116,10 +116,15 @@ def insert_wait(tx: Transaction, head: Row, call: Any, **more: Any) -> Row:
         "kind": None, "effect": get_text(call, "effect") or "once", "state": "open", "epoch": None, "deadline": None,
         "token_hash": None, "after_execution": "suspend", "may_override": False, "fails_fast": False, "child_turn_id": None, "status": None,
         "result_card_id": None, "resolved_position": None, "duplicates": 0, "opened_at": tx.now, "resolved_at": None,
-        "reserved": None,
+        "reserved": None, "taint": _taint(call), "is_trusted": bool(j.parse_boolean(get_text(call, "is_trusted"))),
     }  # fmt: skip
     assert more.keys() <= row.keys()
     return tx.insert(tx.tables.waits, (turn_id, call_id), row | more)
+
+
+def _taint(call: Any) -> list[str] | None:
+    found = get_raw(call, "taint")
+    return [str(source) for source in found] if isinstance(found, list) and found else None
 
 
 def request_edge(tx: Transaction, head: Row, wait: Row, edge_id: int) -> Row:

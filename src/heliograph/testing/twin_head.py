@@ -50,9 +50,14 @@ def signal_at(tx: Transaction, run_id: str, seq: int) -> Row | None:
             name, agent = (get(entry, key) for key in ("name", "agent"))
             return {
                 "id": signal_id(run_id, seq), "name": None if name is ABSENT else name, "payload": payload_of(entry),
-                "agent": None if agent is ABSENT else agent,
+                "agent": None if agent is ABSENT else agent, **trust_of(entry),
             }  # fmt: skip
     return None
+
+
+def trust_of(content: Any) -> Row:
+    """The mark of an untrusted signal or deliverable; nothing of a trusted one."""
+    return {"trust": "untrusted"} if get_text(content, "trust") == "untrusted" else {}
 
 
 def payload_of(entry: Any) -> Any:

@@ -36,6 +36,7 @@ def _keep(tx: Transaction, item: Any) -> Row:
     seconds, memory_id = j.parse_float(get_text(item, "ttl_seconds")), get_text(item, "memory_id")
     tx.insert(tx.tables.memories, memory_id, {
         "memory_id": memory_id, "agent": get_text(item, "agent"), "text": get_text(item, "text"), "metadata": _metadata(item),
+        "is_untrusted": get_text(item, "trust") == "untrusted",
         "created_at": tx.now, "expires_at": None if seconds is None else tx.now + interval(seconds),
     })  # fmt: skip
     return {"outcome": "remembered"}
@@ -106,7 +107,7 @@ def recall(tx: Transaction, query: str | None, agent: str | None, limit: int | N
     found.sort(key=lambda row: -row["rank"])
     return [
         {key: row[key] for key in ("memory_id", "agent", "text", "metadata", "rank")}
-        | {"created_at": timestamp(row["created_at"])}
+        | {"created_at": timestamp(row["created_at"]), "trust": "untrusted" if row["is_untrusted"] else "trusted"}
         for row in found[:limit]
     ]
 

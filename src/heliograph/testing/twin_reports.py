@@ -218,9 +218,10 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
     result, wait, turn, head = (item[key] for key in ("result", "wait", "turn", "head"))
     turn_id, call_id, status = turn["agent_turn_id"], wait["tool_call_id"], get_text(result, "status")
     output, error, more = (get_raw(result, key) for key in ("output", "error", "more"))
+    item["trust"] = _trust(wait, result)
     item["status"], item["card_id"] = status, f"card:{turn_id}:call:{call_id}"
     item["content"] = {
-        "call_id": call_id, "tool": wait["tool"], "status": status, "trust": "untrusted",
+        "call_id": call_id, "tool": wait["tool"], "status": status, "trust": item["trust"],
         **({"output": output} if status == "success" else {"error": error}), **(more or {}),
         **({"session": session} if wait["kind"] == "human" and (session := get_text(result, "session")) is not None else {}),
     }  # fmt: skip
@@ -237,6 +238,13 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
         _write_message(tx, item, message_type, logs=logs)
     if wait["kind"] != "inline":
         acknowledge(tx, f"cmd:{turn_id}:{call_id}")
+
+
+def _trust(wait: Row, result: Any) -> str:
+    """Of a result: people are trusted, a child as its turn was, a tool where its author vouches for it."""
+    if wait["kind"] in ("human", "child"):
+        return str(get_text(result, "trust") or "trusted") if wait["kind"] == "child" else "trusted"
+    return "trusted" if wait["is_trusted"] and wait["taint"] is None else "untrusted"
 
 
 def _write_message(tx: Transaction, item: Row, message_type: str, *, logs: bool) -> None:
@@ -299,7 +307,7 @@ def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
 def _told(item: Row, name: str, payload: Row) -> Row:
     head = item["head"]
     return {"name": name, "agent": head["agent_name"], "parent": head["parent_step_id"], "payload": payload,
-            "owed": item["run"]["hears_reports"]}  # fmt: skip
+            "owed": item["run"]["hears_reports"], **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
 
 
 def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:

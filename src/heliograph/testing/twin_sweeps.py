@@ -7,7 +7,7 @@ from typing import Any
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_callbacks import due_callbacks
 from heliograph.testing.twin_endings import disown, end_by_kernel, end_if_stopping
-from heliograph.testing.twin_head import dispatch_next, is_owed, payload_of
+from heliograph.testing.twin_head import dispatch_next, is_owed, payload_of, trust_of
 from heliograph.testing.twin_json import Refusal, get
 from heliograph.testing.twin_limits import content_of, limits
 from heliograph.testing.twin_outbox import due_again
@@ -207,7 +207,7 @@ def _sweep_report(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 
 
 def _ended(turn_id: str, call_id: str, child: Row, content: Any) -> Row:
-    row = {"turn_id": turn_id, "call_id": call_id, "message_type": "tool_result", "more": {
+    row = {"turn_id": turn_id, "call_id": call_id, "message_type": "tool_result", **trust_of(content), "more": {
         "child_turn_id": child["agent_turn_id"], "outcome": child["outcome"], "deliverable_card_id": child["deliverable_card_id"],
     }}  # fmt: skip
     if child["outcome"] in ("success", "partial"):

@@ -122,6 +122,7 @@ def waits_of(tx: Transaction, turn_id: str) -> list[Row] | None:
             "content": None if card is None else content_of(tx, card["content"]),
             **{key: wait[key] for key in ("step_id", "tool", "kind", "effect", "state", "status", "resolved_position",
                                           "after_execution", "may_override", "epoch")},
+            **({} if wait["taint"] is None else {"taint": wait["taint"]}),
         })  # fmt: skip
     return found or None
 

@@ -65,13 +65,15 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
         then format('the parent of %s is no earlier signal of the run', left(p_draft ->> 'name', 80)) end
 $$;
 
--- _signal_at: one signal of a run's log: {id, name, payload, agent}. Null where it is pruned.
+-- _signal_at: one signal of a run's log: {id, name, payload, agent, trust}, trust of an untrusted one only. Null where it is
+--   pruned.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._signal_at(p_project text, p_run_id text, p_seq bigint) returns table (signal jsonb)
     language sql stable as $$
     select jsonb_build_object('id', heliograph._signal_id(p_run_id, p_seq), 'name', e -> 'name',
                               'payload', coalesce(e -> 'payload', '{}'), 'agent', e -> 'agent')
+           || case when e ->> 'trust' = 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end
       from (select case when p_seq < s.seq + s.count then s.entries -> (p_seq - s.seq)::integer end as e from heliograph.signals s
              where s.project_id = p_project and s.run_id = p_run_id and s.seq <= p_seq
              order by s.seq desc limit 1) found

@@ -2,7 +2,8 @@
 -- that whoever owns the turn next knows what may be done again and what must not be (K13, K14).
 
 -- begin_call: announce effects before they happen. p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect,
---   timeout_seconds, reserve}]. reserve: {tokens, micros, model_calls, tool_calls}, what the call may use of the budgets that
+--   timeout_seconds, taint, is_trusted, reserve}]. taint: the untrusted sources that the turn has read, null for none.
+--   is_trusted: the call's author vouches for its result. reserve: {tokens, micros, model_calls, tool_calls}, what the call may use of the budgets that
 --   hold for its turn. effect: pure, idempotent, transactional or once (unless said otherwise: once).
 --   Answers [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': do it; so answers the same epoch again, which
 --   has not done it before it has this answer. 'again': another owner began it, and it may be repeated; what is
@@ -33,6 +34,7 @@ begin
         select i.n, i.item ->> 'turn_id' as turn_id, i.item ->> 'call_id' as call_id, i.item ->> 'step_id' as step_id,
                i.item ->> 'tool' as tool, coalesce(i.item ->> 'effect', 'once') as effect,
                (i.item ->> 'epoch')::bigint as epoch, (i.item ->> 'timeout_seconds')::float8 as timeout_seconds,
+               heliograph._taint(i.item) as taint, coalesce((i.item ->> 'is_trusted')::boolean, false) as is_trusted,
                h.agent_id, h.run_id, h.parent_step_id, w.at as wait_at, w.status, w.result_card_id, w.reserved,
                -- of those that may begin it: one that is stale opens nothing
                row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id order by i.n) = 1 as is_first,
@@ -63,9 +65,10 @@ begin
                   and x.agent_turn_id = i.item ->> 'turn_id' offset 0) o on true
     ), opened as (
         insert into heliograph.turn_waiting_tools
-            (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline, opened_at)
+            (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline, taint,
+             is_trusted, opened_at)
         select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, 'inline', effect, epoch,
-               p_now + make_interval(secs => timeout_seconds), p_now
+               p_now + make_interval(secs => timeout_seconds), taint, is_trusted, p_now
           from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
     ), edge as (
         insert into heliograph.execution_edges
@@ -104,6 +107,15 @@ begin
     end if;
     return coalesce(v_answers, '[]');
 end $$;
+
+-- _taint: the untrusted sources that an item names; null for none.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._taint(p_item jsonb) returns text[]
+    language sql immutable as $$
+    select case when jsonb_typeof(p_item -> 'taint') = 'array' and p_item -> 'taint' <> '[]'
+                then array(select t.source from jsonb_array_elements_text(p_item -> 'taint') with ordinality t (source, n) order by n) end
+$$;
 
 -- _with_results: answers of begin_call; those in doubt with the status and the content that they have been given.
 --   raises: nothing

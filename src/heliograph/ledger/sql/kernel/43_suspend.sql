@@ -2,7 +2,8 @@
 -- in the commit that suspends, and commands leave from the outbox, after it: no answer can come too early to be known.
 
 -- suspend: p_items: [{agent_id, turn_id, epoch, phase, said, cards, signals, join, seen, calls: [{call_id, step_id, tool, kind,
---   effect, timeout_seconds, token, after_execution, may_override, fails_fast, command: {subject, body}, child: {agent, instance,
+--   effect, timeout_seconds, token, after_execution, may_override, fails_fast, taint, is_trusted, command: {subject, body},
+--   child: {agent, instance,
 --   turn_id, activation, cause, priority, max_attempts, ttl_seconds, context_box_id, result_fields, budget, callback_url}}]}].
 --   said, cards, signals: as in append. join: 'all' resumes when no call of the turn is open (also none that was opened
 --   before), 'each' as soon as one is resolved. seen: the highest resolved_position that the owner was told, by claim or
@@ -10,7 +11,7 @@
 --   kind: tool and human are reported from outside; child: a turn of another agent, or of an instance of it, that this one
 --   waits for, with cause and activation as indexes of signals; timer: resolved as success at its deadline.
 --   fails_fast: the first of the calls of one step that are made so, and that does not succeed, has the others canceled.
---   timeout_seconds null: no deadline. token: the capability to report, kept hashed, and in the command while it is open.
+--   taint, is_trusted: as in begin_call. timeout_seconds null: no deadline. token: the capability to report, kept hashed, and in the command while it is open.
 --   A call id that the turn has already stays what it is, resolved or not.
 --   Answers [{turn_id, outcome, first_seq, targets}] in the order of p_items. 'suspended'. 'resolved', with "waits" as in
 --   claim: all is written, but the turn runs on, since nothing is open any more (reports were early), or, of a streaming
@@ -187,17 +188,20 @@ begin
           from item i
          cross join lateral rows from (jsonb_to_recordset(i.calls) as
                (call_id text, step_id text, tool text, kind text, effect text, timeout_seconds float8, token text,
-                after_execution text, may_override boolean, fails_fast boolean, command jsonb, child jsonb)) with ordinality
-               c (call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, command, child, n)
+                after_execution text, may_override boolean, fails_fast boolean, command jsonb, child jsonb, taint text[],
+                is_trusted boolean)) with ordinality
+               c (call_id, step_id, tool, kind, effect, timeout_seconds, token, after_execution, may_override, fails_fast, command, child,
+                  taint, is_trusted, n)
          where not exists (select from heliograph.turn_waiting_tools x
                             where x.project_id = p_project and x.agent_turn_id = i.turn_id and x.tool_call_id = c.call_id)
     ), wait as (
         insert into heliograph.turn_waiting_tools
             (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline, token_hash,
-             after_execution, may_override, fails_fast, child_turn_id, opened_at)
+             after_execution, may_override, fails_fast, child_turn_id, taint, is_trusted, opened_at)
         select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, kind, coalesce(effect, 'once'), epoch,
                p_now + make_interval(secs => timeout_seconds), sha256(convert_to(token, 'UTF8')),
-               coalesce(after_execution, 'suspend'), coalesce(may_override, false), coalesce(fails_fast, false), child ->> 'turn_id', p_now
+               coalesce(after_execution, 'suspend'), coalesce(may_override, false), coalesce(fails_fast, false), child ->> 'turn_id',
+               nullif(taint, '{}'), coalesce(is_trusted, false), p_now
           from call order by turn_id, n
     ), edge as (
         insert into heliograph.execution_edges

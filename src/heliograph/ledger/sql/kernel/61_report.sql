@@ -173,8 +173,8 @@ begin
 end $$;
 
 -- _resolve: resolve open waits, and resume the turns that have nothing left to wait for (K4, K15). The one place that does.
---   p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more}]; a wait that is not open
---   is passed over. message_type: of the inbox row (L0-60, L0-75); null for an inline call, whose owner knows. inbox_id: the row
+--   p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, trust}]; a wait that is not open
+--   is passed over. trust: of a child's end, whether its turn had read untrusted content. message_type: of the inbox row (L0-60, L0-75); null for an inline call, whose owner knows. inbox_id: the row
 --   that an early report has already. more: what else the card says. session: the login that has answered for a person,
 --   which the card says beside whom it names (S18). p_logs: whether tool:result, of a child delegation_response, is to be
 --   logged here. What does not succeed of a step that is to fail fast takes the other calls of the step with it, see
@@ -201,7 +201,7 @@ begin
                x.message_type = 'timeout' or x.is_given_up as goes_on_without, coalesce(x.more ->> 'outcome', x.status) as ended,
                greatest(0, floor(extract(epoch from p_now - w.opened_at) * 1000))::bigint as duration_ms,
                heliograph._result_id(x.turn_id, x.call_id) as card_id,
-               w.at as wait_at, w.tool, w.kind, w.child_turn_id, w.agent_id, w.run_id,
+               w.at as wait_at, w.tool, w.kind, w.trust, w.child_turn_id, w.agent_id, w.run_id,
                case when w.may_override and x.output #>> '{__cg_control,after_execution}' in ('suspend', 'terminate')
                     then x.output #>> '{__cg_control,after_execution}' else w.after_execution end as after_execution,
                t.output_box_id, h.at as head_at, h.agent_name, h.turn_epoch, h.target, h.parent_step_id, h.resumes_on,
@@ -210,18 +210,22 @@ begin
                r.signal_seq + row_number() over (partition by w.run_id order by x.turn_id, x.n) as seq,
                -- one object where it can be, joined only where it has to be: this is done for each result there is
                case when x.status = 'success' and x.more is null
-                    then jsonb_build_object('call_id', x.call_id, 'tool', w.tool, 'status', x.status, 'trust', 'untrusted', 'output', x.output)
-                    else jsonb_build_object('call_id', x.call_id, 'tool', w.tool, 'status', x.status, 'trust', 'untrusted',
+                    then jsonb_build_object('call_id', x.call_id, 'tool', w.tool, 'status', x.status, 'trust', w.trust, 'output', x.output)
+                    else jsonb_build_object('call_id', x.call_id, 'tool', w.tool, 'status', x.status, 'trust', w.trust,
                                             case x.status when 'success' then 'output' else 'error' end,
                                             case x.status when 'success' then x.output else x.error end)
                          || coalesce(x.more, '{}') end
                || case when w.kind = 'human' and x.session is not null then jsonb_build_object('session', x.session) else '{}' end as content
           from rows from (jsonb_to_recordset(p_results) as
                (turn_id text, call_id text, status text, output jsonb, error jsonb, message_type text, actor text,
-                inbox_id bigint, more jsonb, session text, is_given_up boolean)) with ordinality
-               x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, is_given_up, n)
+                inbox_id bigint, more jsonb, session text, is_given_up boolean, trust text)) with ordinality
+               x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, is_given_up, trust, n)
          cross join lateral (
-               select y.ctid as at, y.* from heliograph.turn_waiting_tools y
+               select y.ctid as at, y.*,
+                      -- people are trusted; a child as far as its own turn was; a tool where its author vouches for it
+                      case y.kind when 'human' then 'trusted' when 'child' then coalesce(x.trust, 'trusted')
+                           else case when y.is_trusted and y.taint is null then 'trusted' else 'untrusted' end end as trust
+                 from heliograph.turn_waiting_tools y
                 where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id
                   and y.state = 'open' offset 0) w
          cross join lateral (
@@ -299,7 +303,8 @@ begin
                         then jsonb_build_object('id', call_id, 'call_id', call_id, 'name', tool, 'status', status, 'card_id', card_id)
                         else jsonb_build_object('id', call_id, 'call_id', call_id, 'name', tool, 'status', status, 'card_id', card_id,
                                  case status when 'success' then 'output' else 'error' end,
-                                 case status when 'success' then output else error end) end) order by seq), turn_id, p_now, bool_or(hears_reports)
+                                 case status when 'success' then output else error end) end)
+                   || case trust when 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end order by seq), turn_id, p_now, bool_or(hears_reports)
           from item where p_logs group by run_id, turn_id order by min(seq)
     ), run as (
         update heliograph.runs r

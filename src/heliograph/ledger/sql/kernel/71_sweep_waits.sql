@@ -137,6 +137,7 @@ begin
     select jsonb_agg(jsonb_build_object('turn_id', p_turn_id, 'call_id', d.call_id, 'message_type', 'tool_result', 'more',
                          jsonb_build_object('child_turn_id', t.agent_turn_id, 'outcome', t.outcome,
                                             'deliverable_card_id', t.deliverable_card_id))
+                     || case when c.content ->> 'trust' = 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end
                      || case when t.outcome in ('success', 'partial')
                              then jsonb_build_object('status', 'success', 'output', c.content)
                              else jsonb_build_object('status', t.outcome, 'error', coalesce(c.content -> 'error',

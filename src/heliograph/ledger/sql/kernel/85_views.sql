@@ -97,7 +97,7 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
        case jsonb_typeof(e.entry -> 'parent')
            when 'number' then heliograph._signal_id(s.run_id, s.seq + (e.entry -> 'parent')::bigint)
            else e.entry ->> 'parent' end as parent,
-       s.agent_turn_id as turn_id
+       s.agent_turn_id as turn_id, coalesce(e.entry ->> 'trust', 'trusted') as trust
   from heliograph.signals s
  cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n);
 

@@ -1,7 +1,7 @@
 -- Memories: what agents keep beyond their turns and runs. They belong to no turn, and stay when turns are pruned.
 
--- remember: keep texts. p_items: [{memory_id, agent, text, metadata, ttl_seconds}]. agent: whose it is; null: the project's, for
---   all its agents. ttl_seconds null: until it is forgotten.
+-- remember: keep texts. p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: whose it is; null: the project's, for
+--   all its agents. trust: 'untrusted' of a text that follows from untrusted content. ttl_seconds null: until it is forgotten.
 --   Answers [{memory_id, outcome}] in the order of p_items: 'remembered'; 'duplicate': it is there, the same in agent, text and
 --   metadata; 'conflict': the id is another memory's; 'refused' with code and message: memory_too_large, too_many_memories.
 --   raises: see _enter; 22023 for an item that is no memory, naming the field
@@ -27,9 +27,10 @@ begin
         v_answer := heliograph._known_memory(p_project, v_each.item);
         v_answer := coalesce(v_answer, heliograph._refuse_memory(p_project, v_each.item, v_limits));
         if v_answer is null then
-            insert into heliograph.memories (project_id, memory_id, agent, text, metadata, created_at, expires_at)
+            insert into heliograph.memories (project_id, memory_id, agent, text, metadata, is_untrusted, created_at, expires_at)
             values (p_project, v_each.item ->> 'memory_id', v_each.item ->> 'agent', v_each.item ->> 'text',
-                    coalesce(nullif(v_each.item -> 'metadata', 'null'), '{}'), p_now,
+                    coalesce(nullif(v_each.item -> 'metadata', 'null'), '{}'),
+                    coalesce(v_each.item ->> 'trust' = 'untrusted', false), p_now,
                     p_now + make_interval(secs => (v_each.item ->> 'ttl_seconds')::float8))
             on conflict do nothing;
             v_answer := case when found then '{"outcome": "remembered"}' else heliograph._known_memory(p_project, v_each.item) end;
@@ -92,7 +93,7 @@ $$;
 --   not be there (websearch_to_tsquery). An empty one fits all: the newest come first then, as among equals. Full text takes
 --   a sentence of a language without spaces for one word, so parts of a query that is not all ASCII are looked for as they are, too.
 --   Of everybody the newest memories_max are looked at.
---   Answers [{memory_id, agent, text, metadata, created_at, rank}], at most p_limit.
+--   Answers [{memory_id, agent, text, metadata, trust, created_at, rank}], at most p_limit.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, and for a query of more than 8192 bytes
 --   locks:  nothing
 create function heliograph.recall(p_project text, p_query text, p_agent text, p_limit integer, p_now timestamptz) returns jsonb
@@ -116,6 +117,7 @@ begin
     return (
         select coalesce(jsonb_agg(to_jsonb(f) order by f.rank desc, f.created_at desc, f.memory_id), '[]')
           from (select m.memory_id, m.agent, m.text, m.metadata, m.created_at,
+                       case when m.is_untrusted then 'untrusted' else 'trusted' end as trust,
                        case when v_is_open then 0 else round(ts_rank(m.words, v_words)::numeric, 4) end as rank
                   from (select * from (select * from heliograph.memories x
                                         where x.project_id = p_project and x.agent = p_agent
