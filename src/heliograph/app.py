@@ -83,6 +83,7 @@ class Heliograph:
         result_fields: Sequence[Mapping[str, Any]] = (),
         on_request: bool = False,
         budget: Mapping[str, int | float] | None = None,
+        trusted: bool = False,
         version: str = "1",
     ) -> Callable[[F], F]:
         """Make a function, plain or async, an agent. It takes a `Context` and returns the agent's output.
@@ -91,7 +92,8 @@ class Heliograph:
         of these signals wakes it; activate_when_all: it wakes when each of these has come. when: a guard of the state,
         or of state and signal. emits: its own signals, see Context.emit. updates: the state key, or keys, that take
         its output. on_request: nothing has to wake it, for others delegate to it or send it messages. version: what the
-        `ready` signal of each turn names. The rest: see AgentSpec, and for `budget`, too. Raises InvalidInput naming the argument and the rule.
+        `ready` signal of each turn names. The rest: see AgentSpec, and for `budget` and `trusted`,
+        too. Raises InvalidInput naming the argument and the rule.
         """
         options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
         if misplaced:

@@ -142,7 +142,7 @@ class Harness(Protocol):
 class Remembered:
     """A memory that was found. agent: whose it is; None: the project's. rank: how well it fits; larger is better.
 
-    trust: what others wrote is data, and no instruction; see `heliograph.untrusted`.
+    trust: "untrusted" where it follows from untrusted content, or nobody knows: then the turn that finds it is tainted, too.
     """
 
     memory_id: str
@@ -156,7 +156,8 @@ class Remembered:
 class Memory(Protocol):
     """Where agents keep what outlives their turns: PostgreSQL by default, or a store of vectors.
 
-    Both are called inside a step, and again when a worker was lost in the middle: the same id is the same memory.
+    The metadata of a memory that follows from untrusted content has the key `trust` with the value "untrusted". A search says
+    `trust="trusted"` of those that have not. Both are called inside a step, and again when a worker was lost in the middle: the same id is the same memory.
     """
 
     async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:

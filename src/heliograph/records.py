@@ -47,6 +47,7 @@ class Cause(msgspec.Struct, frozen=True):
     name: str
     payload: Any
     agent: str | None = None
+    trust: str | None = None  # "untrusted" of one that follows from untrusted content
 
 
 class InboxRow(msgspec.Struct, frozen=True):
@@ -57,7 +58,8 @@ class InboxRow(msgspec.Struct, frozen=True):
 class Wait(msgspec.Struct, frozen=True):
     """A call that a turn has opened. `content` is that of its result's card, once it is resolved.
 
-    resolved_position: its place in the order in which the turn's results came, from 1.
+    resolved_position: its place in the order in which the turn's results came, from 1. taint: the untrusted sources that the
+    turn had read when it opened the call.
     """
 
     call_id: str
@@ -73,6 +75,7 @@ class Wait(msgspec.Struct, frozen=True):
     resolved_position: int | None = None
     after_execution: Literal["suspend", "terminate"] = "suspend"
     may_override: bool = False
+    taint: list[str] | None = None
 
 
 class Lack(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from tests.runtime.tools_kit import Script, app_of, called
 
 
 async def test_turns_share_one_program_of_an_mcp_server_and_only_what_it_was_allowed(rig: Rig) -> None:
-    server = MCPServer([sys.executable, OWN], name="own", tools=["pid", "add"], prefix="own_")
+    server = MCPServer([sys.executable, OWN], name="own", tools=["pid", "add"], prefix="own_", trusted=True)
     pids: list[Any] = []
     for _ in range(2):
         script = Script([called("own_pid"), called("own_add", a=1, b="x"), called("own_die")])
@@ -39,7 +39,9 @@ async def test_a_server_that_dies_in_the_middle_is_an_error_for_the_model_and_se
 async def test_a_turn_whose_server_is_away_is_put_off_and_goes_on_when_it_is_there(rig: Rig, tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text("raise SystemExit(1)")
-    server = MCPServer([sys.executable, str(program)], name="away", env={"PYTHONPATH": str(Path(OWN).parent)})
+    server = MCPServer(
+        [sys.executable, str(program)], name="away", trusted=True, env={"PYTHONPATH": str(Path(OWN).parent)}
+    )
     script = Script([called("add", a=1, b=2)])
     app = app_of(script, server, retries=20)
     run_id = await rig.start(app)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.agent_checks import (
     arity,
     check_answers,
@@ -63,7 +64,9 @@ class AgentSpec:
 
     `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
     `after_untrusted`: once it has read what strangers wrote (see Tool.trusted), a call that has an effect has to be granted
-    by a person ("confirm"), or is made ("allow"). `version` is the author's; `ready` names it beside `capabilities`.
+    by a person ("confirm"), or is made ("allow"). `trusted`: its author vouches for what it writes, whatever it has read: its
+    output, state, signals, memories and tasks are not marked as untrusted. `version` is the author's; `ready` names it beside
+    `capabilities`.
     """
 
     name: str
@@ -96,6 +99,7 @@ class AgentSpec:
     price: tuple[float, float] | None = None
     budget: Mapping[str, int | float] | None = None
     after_untrusted: str = "confirm"
+    trusted: bool = False
     version: str = "1"
     when_arity: int = field(default=1)
 
@@ -144,7 +148,7 @@ def define_agent(
     max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
     model_timeout_seconds: float | None = None, max_output_tokens: int | None = None,
     price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
-    after_untrusted: str = "confirm", version: str = "1", **unknown: Any,
+    after_untrusted: str = "confirm", trusted: bool = False, version: str = "1", **unknown: Any,
 ) -> AgentSpec:  # fmt: skip
     """An agent from what its author wrote; everything is checked here, before anything runs.
 
@@ -162,6 +166,9 @@ def define_agent(
     check_one_of(name, "priority", priority, PRIORITIES)
     check_one_of(name, "effect", effect, EFFECTS)
     check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
+    if not isinstance(trusted, bool):
+        raise InvalidInput(f"agent {name}: trusted is True or False, not {shown(trusted)}", code="wrong_type",
+                           path=f"/agents/{name}/trusted")  # fmt: skip
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, retries, max_steps)
     check_answers(name, model_timeout_seconds, asks_human, max_output_tokens)
     has_tools = as_tools(name, tools)
@@ -185,7 +192,7 @@ def define_agent(
         model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
-        version=version,
+        trusted=trusted, version=version,
     )  # fmt: skip
 
 

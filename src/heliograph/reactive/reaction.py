@@ -10,7 +10,7 @@ agents by name (G-47).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -27,13 +27,15 @@ from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried, copied
 from heliograph.types import Json, JsonObject
 
+_UNTRUSTED_KEYS = "untrusted_keys"
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a turn ended, as its owner tells it.
 
     drafts: what it said and has not been logged yet. emitted: the agent's own signals; none means all that it
-    declares, each with the output.
+    declares, each with the output. is_untrusted: the turn has read untrusted content, so what it writes is untrusted.
     """
 
     agent: str
@@ -46,6 +48,7 @@ class Ending:
     drafts: tuple[Draft, ...] = ()
     emitted: tuple[tuple[str, Json], ...] = ()
     usage: tuple[int, int] = (0, 0)
+    is_untrusted: bool = False
 
 
 @dataclass(slots=True)
@@ -111,16 +114,16 @@ def react_to_ending(
         is_partial = ending.outcome == "partial"
         try:
             if not is_partial or ending.output not in (None, ""):  # a limit that was met before anything was said
-                builder.update(agent, ending.output, parent=done)
+                builder.update(agent, ending.output, parent=done, is_untrusted=ending.is_untrusted)
         except AgentFailed:
             if not is_partial:  # what there was at the limit changes the state only where it fits
                 raise
         for name, payload in ending.emitted or [(name, _carried(ending)) for name in agent.emits]:
-            builder.say(Draft(name, payload, ending.agent, done, now))
+            builder.say(Draft(name, payload, ending.agent, done, now, ending.is_untrusted))
     else:
         failure: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
                                "deliverable_card_id": ending.card_id}  # fmt: skip
-        builder.say(Draft("agent:failed", failure, ending.agent, ending.activation_id, now))
+        builder.say(Draft("agent:failed", failure, ending.agent, ending.activation_id, now, ending.is_untrusted))
     return builder.finished()
 
 
@@ -209,7 +212,7 @@ class _Builder:
         usage["inputTokens"] += ending.usage[0]
         usage["outputTokens"] += ending.usage[1]
 
-    def update(self, agent: AgentSpec, output: Json, parent: int) -> None:
+    def update(self, agent: AgentSpec, output: Json, parent: int, *, is_untrusted: bool) -> None:
         shape = self.workflow.shape
         try:
             after = fold_changes(self.workflow.reducers, agent, self.state, output)
@@ -220,10 +223,18 @@ class _Builder:
             raise AgentFailed(f"what agent {agent.name} returned does not fit: {error.message}") from error
         except Exception as error:
             raise AgentFailed(f"the reducer for {', '.join(agent.updates)} raised {told(error)}") from error
+        before = untrusted_keys(self.memory)
+        marked = set(before & after.keys())
         for key in sorted(after):
             if after[key] != self.state.get(key) or key not in self.state:
-                self.say(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now))
+                # what is overwritten is gone; what a reducer makes holds something of the old value
+                is_new = key in agent.updates and key not in self.workflow.reducers
+                is_marked = is_untrusted or (key in before and not is_new)
+                marked = marked | {key} if is_marked else marked - {key}
+                self.say(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now, is_marked))
                 self.reaction.state = after
+        if marked != before:
+            self.memory[_UNTRUSTED_KEYS] = sorted(marked)
         self.state = after
 
     def finished(self) -> Reaction:
@@ -326,7 +337,8 @@ class _Builder:
         payload: JsonObject = {"state": self.state, "outcome": outcome, "metrics": self._metrics()}
         if stopped_by is not None:
             payload["reason"] = stopped_by
-        self.say(Draft("workflow:end", payload, None, self._last_parent(), self.now))
+        is_untrusted = bool(untrusted_keys(self.memory))
+        self.say(Draft("workflow:end", payload, None, self._last_parent(), self.now, is_untrusted))
 
     def _metrics(self) -> JsonObject:
         started_at = datetime.fromisoformat(self.memory["started_at"])
@@ -335,6 +347,11 @@ class _Builder:
             "activations": self.view.activations + len(self.reaction.activations), "usage": dict(self.memory["usage"]),
             "duration_ms": max(0, round((self.now - started_at).total_seconds() * 1000)),
         }  # fmt: skip
+
+
+def untrusted_keys(memory: Mapping[str, Any]) -> frozenset[str]:
+    """The keys of a run's state whose values are untrusted; recorded with the state, in the same commit."""
+    return frozenset(memory.get(_UNTRUSTED_KEYS, ()))
 
 
 def _new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
@@ -352,7 +369,7 @@ def _new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
 
 def _completed(ending: Ending, now: datetime) -> Draft:
     payload: JsonObject = {"agent": ending.agent, **_carried(ending)}
-    return Draft("agent:completed", payload, ending.agent, ending.activation_id, now)
+    return Draft("agent:completed", payload, ending.agent, ending.activation_id, now, ending.is_untrusted)
 
 
 def _carried(ending: Ending) -> JsonObject:

@@ -59,7 +59,7 @@ class Draft(Struct, frozen=True):
     """A signal that is not recorded yet: it has no id and no position.
 
     parent: the id of a recorded signal, or the index of an earlier draft of the same batch.
-    at: aware; None means the time of recording.
+    at: aware; None means the time of recording. is_untrusted: it follows from untrusted content.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Draft(Struct, frozen=True):
     agent: str | None = None
     parent: str | int | None = None
     at: datetime | None = None
+    is_untrusted: bool = False
 
 
 def to_wire(signal: Signal) -> JsonObject:

@@ -103,7 +103,15 @@ def _open_not_made(tx: Transaction, item: Any) -> None:
     said = item["not_made"]
     _open_inline(
         tx,
-        {**item, "step_id": get_raw(said, "step_id"), "tool": said["tool"], "effect": "pure", "timeout_seconds": None},
+        {
+            **item,
+            "step_id": get_raw(said, "step_id"),
+            "tool": said["tool"],
+            "effect": "pure",
+            "timeout_seconds": None,
+            "taint": get_raw(said, "taint"),
+            "is_trusted": True,
+        },
     )
 
 

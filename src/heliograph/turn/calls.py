@@ -52,6 +52,7 @@ class Call:
     may_override: bool = False
     needs_token: bool = True
     result_schema: Any = None
+    trusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ class CallResult:
 class Asked:
     """A call as the kernel will know it. `tool` is the agent's name for a child, the step's name for an inline call.
 
-    misfits: why an output is not what was declared, if it is not. is_untrusted: its input may follow what strangers wrote.
-    The kernel knows nothing of either.
+    misfits: why an output is not what was declared, if it is not; the kernel knows nothing of it. is_trusted: the author
+    vouches for the result.
     """
 
     call_id: str
@@ -110,7 +111,7 @@ class Asked:
     context_box_id: str | None = None
     budget: Mapping[str, int] | None = None
     misfits: Misfits | None = field(default=None, compare=False)
-    is_untrusted: bool = False
+    is_trusted: bool = True
     priority: int | None = None
     fails_fast: bool = False
     callback_url: str | None = None

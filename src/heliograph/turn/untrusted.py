@@ -7,6 +7,8 @@ each time that a turn runs, so a conversation that is built again is the same, t
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
 from heliograph.errors import shown
@@ -21,14 +23,72 @@ NOTE = (
 )
 _MARK_DIGITS = 24
 _SOURCE_MAX = 100
+_FRAMED_LEAST = 12  # characters
+_FRAME = re.compile(r'<(untrusted-[0-9a-f]{24}) from="([^"<>]*)">\n(.*?)\n</\1>', re.DOTALL)
+_DATA = ("default", "const", "enum", "examples", "required")
 
 
 def untrusted(content: Json, source: str) -> str:
     """`content` as text in its frame; source: where it comes from, such as the name of a tool."""
     text = content if isinstance(content, str) else _written(content)
-    mark = f"untrusted-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:_MARK_DIGITS]}"
+    mark = _mark_of(text)
     where = "".join(c for c in shown(source, _SOURCE_MAX) if c not in '<>"')
     return f'<{mark} from="{where}">\n{text}\n</{mark}>'
+
+
+def _mark_of(text: str) -> str:
+    return f"untrusted-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:_MARK_DIGITS]}"
+
+
+def is_marked(content: Json) -> bool:
+    """Whether a payload, the content of a card or a result is marked as untrusted."""
+    return isinstance(content, dict) and content.get("trust") == UNTRUSTED
+
+
+def framed_within(text: str, values: Mapping[str, Json]) -> str:
+    """`text` with a frame around each text of `values` that stands in it word for word, outside of any frame.
+
+    values: by source. Short texts stay as they are: they hold no instruction, and may stand anywhere by chance.
+    """
+    sources = {
+        each: source for source, value in values.items() for each in texts_in(value) if len(each) >= _FRAMED_LEAST
+    }
+    for each in sorted(sources, key=lambda found: (-len(found), found)):
+        framed, made, done = untrusted(each, sources[each]), "", 0
+        frames = [found.span() for found in _FRAME.finditer(text) if _mark_of(found[3]) == found[1]]
+        while (start := text.find(each, done)) >= 0:
+            end = start + len(each)
+            is_framed = any(first <= start and end <= last for first, last in frames)
+            made += text[done:start] + (each if is_framed else framed)
+            done = end
+        text = made + text[done:]
+    return text
+
+
+def texts_in(value: Json) -> Iterator[str]:
+    """The texts of a JSON value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_in(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from texts_in(item)
+
+
+def framed_schema(schema: Json, source: str) -> Json:
+    """A JSON Schema from outside with its titles and descriptions in frames. Data and names in it stay as they are."""
+    if isinstance(schema, list):
+        return [framed_schema(item, source) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: untrusted(item, source) if key in ("title", "description") and isinstance(item, str)
+        else item if key in _DATA else framed_schema(item, source)
+        for key, item in schema.items()
+    }  # fmt: skip
 
 
 def told_text(message: ToolMessage) -> str:

@@ -38,12 +38,10 @@ async def ask(held: Held, request: ModelRequest) -> ModelReply:
     raise next((error for error in failed if error.recoverable), failed[-1])
 
 
-def request_of(
-    held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, has_untrusted: bool = False
-) -> ModelRequest:
+def request_of(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelRequest:
     spec = held.spec
     return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens,
-                        has_untrusted=has_untrusted)  # fmt: skip
+                        has_untrusted=held.taint.may_have_read)  # fmt: skip
 
 
 async def ask_one(held: Held, model: Any, request: ModelRequest) -> ModelReply:

@@ -22,15 +22,26 @@ class Asking:
         self._journal = journal
         self.steps = steps
 
+    def find(self, asked: Asked) -> Wait | None:
+        """What is recorded of a call; None where it is new. Raises what the journal raises."""
+        wait = self._journal.find(asked)
+        if wait is not None:
+            self.steps.taint.resume(wait)
+        return wait
+
+    def _heard(self, asked: Asked, wait: Wait) -> CallResult:
+        self.steps.taint.hear_result(wait)
+        return heard(asked, wait)
+
     async def value(self, asked: Asked) -> Json:
         """The output of one call. Raises what `value_of` raises, Suspended."""
         [result] = await self.all([asked])
         return value_of(asked, result)
 
     async def all(self, asked: Sequence[Asked]) -> list[CallResult]:
-        waits = [self._journal.find(call) for call in asked]
+        waits = [self.find(call) for call in asked]
         known = {
-            call.call_id: heard(call, wait)
+            call.call_id: self._heard(call, wait)
             for call, wait in zip(asked, waits, strict=True)
             if wait and _is_resolved(wait)
         }
@@ -45,10 +56,10 @@ class Asking:
         return [known[call.call_id] for call in asked]
 
     async def each(self, asked: Sequence[Asked]) -> AsyncIterator[CallResult]:
-        waits = [self._journal.find(call) for call in asked]
+        waits = [self.find(call) for call in asked]
         resolved = [(call, wait) for call, wait in zip(asked, waits, strict=True) if wait and _is_resolved(wait)]
         for call, wait in sorted(resolved, key=lambda each: each[1].resolved_position or 0):
-            yield heard(call, wait)
+            yield self._heard(call, wait)
         if len(resolved) < len(asked):
             await self.suspend(
                 [call for call, wait in zip(asked, waits, strict=True) if not _is_resolved(wait)], each=True
@@ -63,7 +74,7 @@ class Asking:
 
     def recorded(self, asked: Asked) -> CallResult | None:
         """What is recorded of a step; None where it is to be done. Called once for each."""
-        wait = self._journal.find(asked)
+        wait = self.find(asked)
         return result_of(wait) if wait is not None and _is_resolved(wait) else None
 
     async def suspend(self, asked: Sequence[Asked], *, each: bool = False) -> NoReturn:

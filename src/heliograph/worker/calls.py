@@ -61,7 +61,7 @@ class Calls(People):
     def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0,
         call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
-        needs_token: bool = True, result_schema: Any = None,
+        needs_token: bool = True, result_schema: Any = None, trusted: bool = False,
     ) -> Coroutine[Any, Any, Json]:  # fmt: skip
         """Call a tool that works elsewhere, and wait for its result: the turn is suspended and holds nothing.
 
@@ -70,9 +70,10 @@ class Calls(People):
         after: "terminate" makes the result the turn's own, without running the function again. may_override: the tool
         may decide that by its result. needs_token: False lets anybody report who may report at all and knows the turn
         and the call, also before it is made. result_schema: a type or a JSON Schema; a result that does not fit it is a
-        failure with the code `result_schema`. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
+        failure with the code `result_schema`. trusted: you vouch for the result; any other makes what this turn writes
+        untrusted. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
         """
-        call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema)
+        call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema, trusted)
         return self._asking.value(self._tools([call])[0])
 
     def calls(
@@ -213,7 +214,7 @@ class Calls(People):
                                path="/arguments")  # fmt: skip
         return Asked(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(given), "/arguments"),
                      check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
-                     bool(call.needs_token),
+                     bool(call.needs_token), is_trusted=bool(call.trusted),
                      misfits=misfits_of(tool, call.result_schema, "/result_schema"))  # fmt: skip
 
     def _delegation(self, child: Delegation, step_id: str) -> Asked:
@@ -248,7 +249,7 @@ class Calls(People):
         await self._asking.steps.settled()
 
     async def _pause(self, asked: Asked) -> None:
-        wait = self._journal.find(asked)
+        wait = self._asking.find(asked)
         if wait is None and asked.timeout_seconds is not None and asked.timeout_seconds > self._ttl_seconds:
             raise InvalidInput(f"a pause of {asked.timeout_seconds:g} s is longer than this turn has left to live, "
                                f"{self._ttl_seconds:g} s; give agent {self._agent} a larger ttl_seconds",

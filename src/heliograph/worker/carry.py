@@ -18,13 +18,13 @@ from heliograph.tools.bound import BadArguments, BoundTool
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import failed, last_question, told_of
 from heliograph.turn.people import Question, answer_of, granted
+from heliograph.turn.untrusted import framed_schema, untrusted
 from heliograph.types import Json, JsonObject
 from heliograph.worker.asking import Asking
 from heliograph.worker.builtin import builtin_specs, question_of
 from heliograph.worker.errands import Errands
 from heliograph.worker.held import Held
 from heliograph.worker.here import Here
-from heliograph.worker.trust import Trust, is_untrusted
 
 _INSTANCE_MAX = 160
 _CALLS_MAX = 128  # in one answer; a turn may have a thousand
@@ -69,10 +69,11 @@ class Carrier:
         self._asking = asking
         self._here = Here(held, journal, asking)
         self._tools: dict[str, BoundTool] = {}
+        self._specs: dict[str, ToolSpec] = {}
         self._builtin: dict[str, ToolSpec] = {}
         self._results: dict[str, Json] = {}
         self._last_question = max(last_question(held.claimed.waits), *held.carried, 0)
-        self.trust = Trust(held)
+        self._taint = held.taint
 
     async def open(self) -> None:
         """Find the tools. Raises what opening a server of tools raises, InvalidInput."""
@@ -81,16 +82,26 @@ class Carrier:
         self._builtin = builtin_specs(spec, wanted, self._errands.specs)
         toolbox = self._held.kit.toolbox
         for given in spec.tools:
-            for tool in [given] if isinstance(given, Tool) else await toolbox.tools_of(given):
+            is_own = isinstance(given, Tool)
+            for tool in [given] if is_own else await toolbox.tools_of(given):
                 if tool.name in self._tools or tool.name in self._builtin:
                     raise InvalidInput(f"agent {spec.name} has two tools named {tool.name}; give one of them another name, "
                                        "or its server a prefix", code="duplicate_entry")  # fmt: skip
-                self._tools[tool.name] = toolbox.bound(tool)
-                self.trust.offer(tool)
+                bound = self._tools[tool.name] = toolbox.bound(tool)
+                self._specs[tool.name] = bound.spec if is_own or tool.trusted else self._framed(bound.spec, given)
+                self._taint.offer(tool)
 
     @property
     def specs(self) -> list[ToolSpec]:
-        return [*(tool.spec for tool in self._tools.values()), *self._builtin.values()]
+        return [*self._specs.values(), *self._builtin.values()]
+
+    def _framed(self, spec: ToolSpec, given: Any) -> ToolSpec:
+        """A tool as an untrusted server describes it. The model reads that, and so has the turn."""
+        source = f"the tools of {getattr(given, 'label', 'a server')}"
+        self._taint.read(source)
+        parameters = framed_schema(spec.parameters, source)
+        assert isinstance(parameters, dict)
+        return ToolSpec(spec.name, untrusted(spec.description, source) if spec.description else "", parameters)
 
     def specs_at(self, step: int) -> list[ToolSpec]:
         """What the model may call in this step; in the last one only what can still end the turn."""
@@ -116,7 +127,7 @@ class Carrier:
             return {n: failed(call, why) for n, call in enumerate(calls)}
         self._held.carried.add(step)
         answers = await self._carried(step, calls)
-        self.trust.hear(calls, answers)
+        self._taint.hear(calls, answers)
         for n, call in enumerate(calls):
             if not answers[n].is_error:
                 self._results[call.tool] = answers[n].content
@@ -239,7 +250,7 @@ class Carrier:
         if self._journal.knows(f"{call_id}-approval"):
             return True
         return not self._journal.knows(call_id) and (
-            tool.tool.needs_approval(arguments) or self.trust.must_ask(tool.tool)
+            tool.tool.needs_approval(arguments) or self._taint.must_ask(tool.tool)
         )
 
     def _allowed(
@@ -265,7 +276,13 @@ class Carrier:
         return failed(call, missing) if result is None else self._told(call, result)
 
     def _told(self, call: ToolCall, result: CallResult) -> ToolMessage:
-        return told_of(call, result, is_untrusted=is_untrusted(self._tools, call))
+        return told_of(call, result, is_untrusted=not self._is_trusted(call))
+
+    def _is_trusted(self, call: ToolCall) -> bool:
+        """Whether somebody vouches for what answers a call. A tool that is not there any more was maybe not trusted."""
+        if call.tool in self._tools:
+            return self._tools[call.tool].tool.trusted
+        return call.tool in self._builtin and self._errands.is_trusted(call.tool)
 
     def _heard(self, call: ToolCall, asked: Asked, result: CallResult) -> ToolMessage:
         """What a model is told of what was done elsewhere; of what people said, only what is an answer."""
@@ -281,7 +298,7 @@ class Carrier:
     def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
         made = tool.tool
         return Asked(f"m{step}-{n + 1}", self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
-                     made.effect, misfits=tool.misfits)  # fmt: skip
+                     made.effect, misfits=tool.misfits, is_trusted=made.trusted)  # fmt: skip
 
     def _approval(
         self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any], time: int = 1, misfit: str = ""
@@ -290,7 +307,7 @@ class Carrier:
         made = tool.tool
         asks = f"May {self._held.claimed.agent} call {made.name}?"
         asks += f" It was granted for other arguments, and was not called: {misfit}" if misfit else ""
-        asks += f" It has read what strangers wrote: {self.trust.told}." if self.trust.has_read else ""
+        asks += f" It has read what strangers wrote: {self._taint.told}." if self._taint.has_read else ""
         question = Question("decision", asks, arguments, made.may_edit,
                             form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
         call_id = f"m{step}-{n + 1}-approval{'' if time == 1 else f'-{time}'}"
@@ -308,8 +325,7 @@ class Carrier:
         errand = self._errands.errand_of(call, is_recorded=self._journal.knows(call_id))
         self._check_not_refused(step, n)
         return Asked(call_id, step_id, errand.agent, "child", errand.task, errand.seconds, "idempotent", instance=instance,
-                     context_box_id=errand.context_box_id, priority=errand.priority,
-                     is_untrusted=self.trust.has_read)  # fmt: skip
+                     context_box_id=errand.context_box_id, priority=errand.priority)  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
         """Raises Submitted, or BadArguments for what cannot be a result."""

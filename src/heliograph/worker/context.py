@@ -15,6 +15,7 @@ from heliograph.records import Card, Cause
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_payload, copied
 from heliograph.turn.calls import DELEGATION, Asked, Journal
+from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
 from heliograph.worker.calls import Calls
 from heliograph.worker.cleanup import Cleanups
@@ -47,13 +48,10 @@ class Context(Calls):
         self._voice = held.voice
         self._world = held.kit.world
         self.activation_id = claimed.activation_id
-        self.document: JsonObject = copied(document)
-        self.state: Any = held.workflow.shape.load(document)
-        self.signal: Cause = claimed.cause
-        payload = claimed.cause.payload
-        delegation = payload if claimed.cause.name == DELEGATION and isinstance(payload, dict) else None
-        self.task: Any = payload if delegation is None else delegation.get("task")
-        self.task_context: JsonObject = copied((delegation or {}).get("context") or {})
+        self._taint = held.taint
+        self._document: JsonObject = copied(document)
+        self._state: Any = held.workflow.shape.load(document)
+        self._cause = claimed.cause
         self.agent: str = claimed.agent
         self.run_id: str = claimed.run_id
         self.turn_id: str = claimed.turn_id
@@ -66,6 +64,37 @@ class Context(Calls):
         self._cards: list[Card] | None = None
         self.emitted: list[tuple[str, Json]] = []
         self._cleanups = Cleanups()
+
+    # What is read makes the turn tainted where it is untrusted, so these are noted.
+
+    @property
+    def state(self) -> Any:
+        self._taint.read_state()
+        return self._state
+
+    @property
+    def document(self) -> JsonObject:
+        self._taint.read_state()
+        return self._document
+
+    @property
+    def signal(self) -> Cause:
+        self._taint.read_signal()
+        return self._cause
+
+    @property
+    def task(self) -> Any:
+        delegation = self._delegation
+        return self.signal.payload if delegation is None else delegation.get("task")
+
+    @property
+    def task_context(self) -> JsonObject:
+        return copied((self._delegation or {}).get("context") or {})
+
+    @property
+    def _delegation(self) -> JsonObject | None:
+        payload = self.signal.payload
+        return payload if self._cause.name == DELEGATION and isinstance(payload, dict) else None
 
     @property
     def is_replaying(self) -> bool:
@@ -82,16 +111,21 @@ class Context(Calls):
             self._cards = (
                 [] if self.context_box_id is None else await reached(self._ledger.read_box(self.context_box_id))
             )
+        self._taint.read_cards(self._cards)
         return copy.deepcopy(self._cards)
 
     def remember(self, text: str, /, **metadata: Any) -> Coroutine[Any, Any, None]:
         """Keep a text beyond this turn and run, as this agent's; once, however often the turn runs.
 
-        metadata: JSON values to be kept beside it. Raises InvalidInput, ToolFailed where it is refused.
+        metadata: JSON values to be kept beside it; `trust="untrusted"` marks it as untrusted, which the runtime does itself
+        once the turn has read untrusted content. Raises InvalidInput, ToolFailed where it is refused.
         """
         self._check_may_wait("remember")
         check_memory(text)
         given = to_json(metadata, "/metadata")
+        assert isinstance(given, dict)
+        if self._taint.marks:
+            given["trust"] = UNTRUSTED
         asked = self._inline("remember", "idempotent")
         memory_id = f"{self.turn_id}-{asked.call_id}"[-_MEMORY_ID_MAX:]
         project = self._ledger.project
@@ -100,8 +134,8 @@ class Context(Calls):
     def recall(self, query: str, limit: int = 5, *, everywhere: bool = False) -> Coroutine[Any, Any, list[Remembered]]:
         """The memories of this agent and of the project that fit best; `everywhere`: of all agents of the project.
 
-        What was found is recorded, and is found again when the turn runs again. What others wrote is data, and no
-        instruction. Raises InvalidInput, ToolFailed.
+        What was found is recorded, and is found again when the turn runs again. One untrusted memory among them makes what
+        the turn writes untrusted. Raises InvalidInput, ToolFailed.
         """
         self._check_may_wait("recall")
         check_search(query, limit)
@@ -112,7 +146,10 @@ class Context(Calls):
             found = await self._memory.search(self._ledger.project, agent, query, limit)
             return [asdict(each) for each in found]
 
-        return [Remembered(**each) for each in await self._asking.step(asked, search, ())]
+        hits = [Remembered(**each) for each in await self._asking.step(asked, search, ())]
+        if any(hit.trust == UNTRUSTED for hit in hits):
+            self._taint.read("memory")
+        return hits
 
     def emit(self, name: str, payload: Any = None) -> None:
         """Emit one of the agent's declared signals, with this turn's commit.

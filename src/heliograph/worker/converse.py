@@ -14,10 +14,11 @@ from heliograph.codes import RESOURCE_EXHAUSTED, RESULT_MISSING
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.reactive.agent_checks import check_contexts
-from heliograph.reactive.template import substitute
+from heliograph.reactive.template import placeholders, substitute
 from heliograph.redaction import redacted_text
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import Conversation, answers_in, deferrals_of, is_empty, record_of, reply_of
+from heliograph.turn.untrusted import framed_within
 from heliograph.types import Json, JsonObject
 from heliograph.worker.ask import ask, request_of
 from heliograph.worker.asking import Asking
@@ -40,7 +41,7 @@ class Answer:
 async def converse(held: Held, context: Context, journal: Journal) -> Answer:
     """Raises what the model's harness raises, AgentFailed, Suspended."""
     spec = held.spec
-    prompt = spec.prompt(context) if callable(spec.prompt) else fill(spec.prompt or "", context)
+    prompt = _written(held, context) if callable(spec.prompt) else fill(spec.prompt or "", held)
     talk = Conversation(redacted_text(prompt), journal)
     _resume(held, journal)
     try:
@@ -71,8 +72,7 @@ async def _converse(held: Held, context: Context, journal: Journal, talk: Conver
     carrier = Carrier(held, journal, asking, check_contexts(spec.name, given))
     await carrier.open()
     for step in range(1, spec.max_steps + 1):
-        tools = carrier.specs_at(step)
-        request = request_of(held, talk.messages, tools, has_untrusted=carrier.trust.may_have_read)
+        request = request_of(held, talk.messages, carrier.specs_at(step))
         if spender is None:
             reply = await _asked(held, journal, asking, carrier, step, request)
         else:
@@ -134,11 +134,21 @@ def _output(reply: ModelReply) -> Json:
     return reply.text if reply.output is None else reply.output
 
 
-def fill(template: str, context: Context) -> str:
+def _written(held: Held, context: Context) -> str:
+    """The prompt that a function writes; the untrusted texts that it takes over word for word are in frames."""
+    assert callable(held.spec.prompt)
+    prompt = held.spec.prompt(context)
+    return framed_within(prompt, held.taint.values) if isinstance(prompt, str) else prompt
+
+
+def fill(template: str, held: Held) -> str:
     """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never templates (S8).
 
-    Raises InvalidInput (`template_undefined`) naming what there is.
+    Untrusted values stand in frames (S9). Raises InvalidInput (`template_undefined`) naming what there is.
     """
-    values: dict[str, Any] = {f"state.{key}": value for key, value in context.document.items()}
-    values |= {"signal.name": context.signal.name, "signal.payload": context.signal.payload}
+    cause = held.claimed.cause
+    values: dict[str, Any] = {f"state.{key}": value for key, value in held.claimed.run.state.items()}
+    values |= {"signal.name": cause.name, "signal.payload": cause.payload}
+    for name in {*placeholders(template)} & values.keys():
+        values[name] = held.taint.rendered(name, values[name])
     return substitute(template, values)

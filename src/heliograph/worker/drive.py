@@ -31,6 +31,7 @@ from heliograph.turn.events import (
     Waiting,
 )
 from heliograph.turn.machine import Turn, advance
+from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
 from heliograph.worker.act import act
 from heliograph.worker.branches import Branches
@@ -41,6 +42,7 @@ from heliograph.worker.halt import Halt
 from heliograph.worker.held import Held
 from heliograph.worker.kit import Kit
 from heliograph.worker.suspend import postpone, refuse_calls, suspend
+from heliograph.worker.taint import Taint
 from heliograph.worker.telling import tell_step
 from heliograph.worker.voice import Voice
 from heliograph.world import Task
@@ -55,8 +57,10 @@ class Drive:
         self.kit = kit
         self.workflow = kit.workflows[claimed.target]
         self.spec = self.workflow.agents[claimed.agent]
-        self.voice = Voice(claimed, self.workflow, kit)
-        self.held = Held(claimed, self.spec, self.workflow, self.voice, kit, Halt())
+        taint = Taint(claimed, self.spec)
+        taint.absorb(claimed.waits)  # until the agent runs, and reads them one after the other
+        self.voice = Voice(claimed, self.workflow, kit, taint)
+        self.held = Held(claimed, self.spec, self.workflow, self.voice, kit, Halt(), taint)
         self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)
@@ -157,6 +161,8 @@ class Drive:
 
     async def _act(self) -> Event:
         journal = Journal(self.claimed.agent, self.held.waits, Branches().name)
+        self.held = replace(self.held, taint=Taint(self.claimed, self.spec))
+        self.voice.taint = self.held.taint
         try:
             context = Context(self.held, journal)
             self._cleanups = context._cleanups
@@ -227,6 +233,7 @@ class Drive:
             return None
         claimed = msgspec.structs.replace(self.claimed, waits=written.waits)
         self.held = replace(self.held, claimed=claimed, not_made=[])
+        self.held.taint.absorb(written.waits)  # the turn may end by one of them at once
         return Resolved(closing_answer(written.waits), awaits_closing(written.waits))
 
     async def _deliver(self, effect: Deliver) -> None:
@@ -235,9 +242,10 @@ class Drive:
         ending = Ending(
             agent=self.claimed.agent, turn_id=self.claimed.turn_id, activation_id=self.claimed.activation_id,
             outcome=effect.outcome, card_id=card_id(self.claimed), output=effect.output, error=effect.error,
-            drafts=await self.voice.take(), emitted=self.emitted, usage=self.usage,
+            drafts=await self.voice.take(), emitted=self.emitted, usage=self.usage, is_untrusted=self.held.taint.marks,
         )  # fmt: skip
-        await deliver(self.claimed, ending, effect.content, self.kit)
+        content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
+        await deliver(self.claimed, ending, content, self.kit)
         tell_step(self.kit.world, self.claimed, None, self.phase)
 
     def _check_fields(self, output: Json) -> None:

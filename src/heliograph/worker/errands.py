@@ -41,6 +41,10 @@ class Errands:
         self._priority = held.claimed.priority
         self._contexts = contexts
 
+    def is_trusted(self, tool: str) -> bool:
+        """Whether `tool` delegates to an agent that its author vouches for."""
+        return tool in self._agents and self._agents[tool].trusted
+
     @property
     def specs(self) -> list[ToolSpec]:
         return [self._spec(tool, agent) for tool, agent in self._agents.items()]

@@ -10,13 +10,14 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed, Wait
 from heliograph.worker.halt import Halt
 from heliograph.worker.kit import Kit
+from heliograph.worker.taint import Taint
 from heliograph.worker.voice import Voice
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claimed turn, the agent that it runs and the application of that, its voice, what the worker works with, and
-    whether the turn is to end.
+    """A claimed turn, the agent that it runs and the application of that, its voice, what the worker works with,
+    whether the turn is to end, and the untrusted content that it has read.
 
     not_made: the calls that were recorded as not made since `claimed.waits` was read; the kernel has no intent of them, so
     a run of the agent that did not find them here would record them again.
@@ -29,6 +30,7 @@ class Held:
     voice: Voice
     kit: Kit
     halt: Halt
+    taint: Taint
     not_made: list[Wait] = field(default_factory=list)
     carried: set[int] = field(default_factory=set)
 

@@ -83,7 +83,8 @@ class Here:
         seconds = made.timeout_seconds
         if seconds is not None and made.retries:
             seconds += sum(seconds + DELAY_SECONDS_MAX for _ in range(made.retries))  # a bound: each try has its own
-        return Asked(call_id, self._journal.new_step(), made.name, "inline", arguments, seconds, made.effect)
+        return Asked(call_id, self._journal.new_step(), made.name, "inline", arguments, seconds, made.effect,
+                     is_trusted=made.trusted)  # fmt: skip
 
     async def _step(self, asked: Asked, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:
         claimed = self._held.claimed

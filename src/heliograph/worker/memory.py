@@ -23,7 +23,8 @@ class LedgerMemory:
 
     async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:
         """Raises Refused (`memory_too_large`, `too_many_memories`, `conflict`)."""
-        item = {"memory_id": memory_id, "agent": agent, "text": text, "metadata": metadata}
+        kept = {key: value for key, value in metadata.items() if key != "trust"}
+        item = {"memory_id": memory_id, "agent": agent, "text": text, "metadata": kept, "trust": metadata.get("trust")}
         [answer] = await reached(self._ledger.remember([item]))
         if answer["outcome"] == "refused":
             raise Refused(answer["message"], code=answer["code"])
@@ -32,7 +33,8 @@ class LedgerMemory:
 
     async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[Remembered]:
         rows = await reached(self._ledger.recall(query, agent, limit))
-        return [Remembered(row["memory_id"], row["text"], row["agent"], row["metadata"], row["rank"]) for row in rows]
+        keys = ("memory_id", "text", "agent", "metadata", "rank", "trust")
+        return [Remembered(*(row[key] for key in keys)) for row in rows]
 
 
 def check_memory(text: Any) -> str:

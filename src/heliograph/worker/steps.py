@@ -44,6 +44,7 @@ class Steps:
         self.voice = held.voice
         self.kit = held.kit
         self._halt = held.halt
+        self.taint = held.taint
         self._not_made = held.not_made
         self._in_flight: set[asyncio.Future[None]] = set()
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (held.claimed.budget or {}) else None
@@ -119,7 +120,7 @@ class Steps:
         await self.kit.world.point("before_record")
         more: dict[str, Any] = {} if used is None else {"used": dict(used)}
         if not is_made:
-            more["not_made"] = {"step_id": asked.step_id, "tool": asked.tool}
+            more["not_made"] = {"step_id": asked.step_id, "tool": asked.tool, "taint": list(self.taint.sources)}
         written = await reached(self.voice.commit(partial(self._record, result, more), drafts))
         if written.outcome == "refused":
             code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code
@@ -137,8 +138,10 @@ class Steps:
     def intent(self, asked: Asked, reserve: Mapping[str, int] | None) -> dict[str, Any]:
         intent = {
             **gate_of(self._claimed), "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool,
-            "effect": asked.effect, "timeout_seconds": asked.timeout_seconds,
+            "effect": asked.effect, "timeout_seconds": asked.timeout_seconds, "is_trusted": asked.is_trusted,
         }  # fmt: skip
+        if self.taint.has_read:
+            intent["taint"] = list(self.taint.sources)
         return intent if reserve is None else {**intent, "reserve": dict(reserve)}
 
     def item(self, result: CallResult, said: int, drafts: list[dict[str, object]]) -> dict[str, Any]:
@@ -156,10 +159,11 @@ class Steps:
     def resulted(self, asked: Asked, result: CallResult) -> Draft:
         said: JsonObject = {"id": result.call_id, "name": asked.tool, "status": result.status}
         said |= {"output": carried(result.output)} if result.status == "success" else {"error": result.error}
-        return self._draft("tool:result", said)
+        return self._draft("tool:result", said, is_untrusted=not asked.is_trusted)
 
-    def _draft(self, name: str, said: JsonObject) -> Draft:
-        return Draft(name, said, self._claimed.agent, self._claimed.activation_id, self.kit.world.now())
+    def _draft(self, name: str, said: JsonObject, *, is_untrusted: bool = False) -> Draft:
+        agent, now = self._claimed.agent, self.kit.world.now()
+        return Draft(name, said, agent, self._claimed.activation_id, now, is_untrusted)
 
 
 async def reached(work: Awaitable[T]) -> T:

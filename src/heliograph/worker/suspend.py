@@ -29,7 +29,7 @@ async def suspend(held: Held, effect: Suspend) -> Written:
     """
     claimed, kit = held.claimed, held.kit
     items = [_call_item(held, asked) for asked in effect.calls]
-    cards = [_card(claimed, asked) for asked in effect.calls if asked.kind in ("tool", "human")]
+    cards = [_card(held, asked) for asked in effect.calls if asked.kind in ("tool", "human")]
 
     async def send(said: int, drafts: list[dict[str, object]], first: int) -> Written:
         _place(items, drafts, first)
@@ -98,7 +98,7 @@ def _announced(held: Held, asked: Asked) -> list[Draft]:
                         "priority": PRIORITIES[_priority(held, asked)]}  # fmt: skip
     if asked.context is not None:
         task["context"] = asked.context
-    if asked.is_untrusted:
+    if held.taint.marks:
         task["trust"] = UNTRUSTED
     return [Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now),
             Draft("agent:activated", {"agent": asked.tool}, asked.tool, claimed.activation_id, now)]  # fmt: skip
@@ -122,6 +122,7 @@ def _call_item(held: Held, asked: Asked) -> dict[str, Any]:
         "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool, "kind": asked.kind,
         "effect": asked.effect, "timeout_seconds": asked.timeout_seconds, "token": None,
         "after_execution": asked.after, "may_override": asked.may_override, "fails_fast": asked.fails_fast,
+        "is_trusted": asked.is_trusted, "taint": list(held.taint.sources) or None,
         "command": None, "child": None,
     }  # fmt: skip
     if asked.kind == "tool":
@@ -155,12 +156,15 @@ def _command(claimed: Claimed, asked: Asked) -> JsonObject:
     }  # fmt: skip
 
 
-def _card(claimed: Claimed, asked: Asked) -> JsonObject:
+def _card(held: Held, asked: Asked) -> JsonObject:
     """The card of a call (L0-50), under an id that a second try derives again."""
+    claimed = held.claimed
     content: JsonObject = {
         "tool_call_id": asked.call_id, "step_id": asked.step_id, "tool_name": asked.tool, "arguments": asked.input,
         "after_execution": asked.after,
     }  # fmt: skip
+    if held.taint.marks:
+        content["trust"] = UNTRUSTED
     return {
         "card_id": f"card_{claimed.turn_id}_{claimed.epoch}_{asked.call_id}", "kind": "tool.call", "content": content,
     }  # fmt: skip

@@ -22,8 +22,10 @@ from heliograph.ids import signal_id
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed, Written
 from heliograph.signals.model import Draft
+from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
 from heliograph.worker.kit import Kit, TurnLost, gate_of, owned
+from heliograph.worker.taint import Taint
 
 log = logging.getLogger("heliograph.worker")
 
@@ -39,8 +41,9 @@ Send = Callable[[int, list[dict[str, object]], int], Awaitable[Written]]
 class Voice:
     """The voice of one owned turn. Indexes count the turn's drafts from 0, sent or not."""
 
-    def __init__(self, claimed: Claimed, workflow: Workflow, kit: Kit):
+    def __init__(self, claimed: Claimed, workflow: Workflow, kit: Kit, taint: Taint):
         self._claimed = claimed
+        self.taint = taint  # of the run of the agent that speaks now
         self._wakes = workflow.wakes
         self._kit = kit
         self._pending: list[Draft] = []
@@ -58,13 +61,13 @@ class Voice:
 
     def say(self, draft: Draft) -> int:
         """Keep a draft for the next commit; answers its index. An integer parent is an index given before."""
-        self._pending.append(draft)
+        self._pending.append(self._marked(draft))
         return self._first + len(self._pending) - 1
 
     def say_now(self, draft: Draft) -> None:
         """Keep a draft and send it soon, with whatever else is pending."""
         last = self._pending[-1] if len(self._pending) > self._in_flight else None
-        if last is not None and _are_one(last, draft):
+        if last is not None and _are_one(last, self._marked(draft)):
             self._pending[-1] = replace_content(last, draft)
         else:
             self.say(draft)
@@ -112,7 +115,7 @@ class Voice:
             if self._lost is not None:
                 raise self._lost
             self._call = send, len(self._pending)
-            self._pending += own
+            self._pending += [self._marked(draft) for draft in own]
             self._in_flight = len(self._pending)
             return await self._ask(*self._call)
 
@@ -197,6 +200,9 @@ class Voice:
                 return signal_id(self._claimed.run_id, seq + parent - first)
         return self._claimed.activation_id  # of a draft that was refused
 
+    def _marked(self, draft: Draft) -> Draft:
+        return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.marks else draft
+
     def _item(self, draft: Draft) -> dict[str, object]:
         return {**draft_item(draft), "owed": bool(self._wakes.match(draft.name))}
 
@@ -204,6 +210,8 @@ class Voice:
 def _are_one(last: Draft, draft: Draft) -> bool:
     """Whether `draft` goes on where `last` ends, and the two are not too long together."""
     if draft.name not in _DELTAS or last.name != draft.name or last.parent != draft.parent:
+        return False
+    if last.is_untrusted != draft.is_untrusted:
         return False
     return len(_content(last)) + len(_content(draft)) <= _DELTA_CHARACTERS_MAX
 
@@ -215,10 +223,11 @@ def _content(delta: Draft) -> str:
 
 def draft_item(draft: Draft) -> dict[str, object]:
     """A draft as the kernel's functions take it."""
-    return {
+    item: dict[str, object] = {
         "name": draft.name, "payload": draft.payload, "agent": draft.agent, "parent": draft.parent,
         "at": draft.at.isoformat() if draft.at else None,
     }  # fmt: skip
+    return {**item, "trust": UNTRUSTED} if draft.is_untrusted else item
 
 
 def replace_content(last: Draft, draft: Draft) -> Draft:

@@ -133,7 +133,7 @@ create function heliograph._with_results(p_project text, p_answers jsonb) return
 $$;
 
 -- record_call: what came of effects that begin_call announced. p_items: [{agent_id, turn_id, epoch, call_id, status, result,
---   error, signals: [draft], said, used, not_made}]. not_made: {step_id, tool} of a call that was not begun, since it is not to be
+--   error, signals: [draft], said, used, not_made}]. not_made: {step_id, tool, taint} of a call that was not begun, since it is not to be
 --   made at all: it is opened here, and recorded in the same commit. used: what it used of the kinds that it reserved; of those that are not named all that it
 --   reserved, but nothing where the status is canceled: it did not happen. status: success (with result), or failed, timeout, unknown, canceled (with error).
 --   signals and said as in append; the log says of the call what they say.
@@ -210,9 +210,9 @@ declare
 begin
     select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_item ->> 'agent_id';
     insert into heliograph.turn_waiting_tools
-        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, opened_at)
+        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint, is_trusted, opened_at)
     values (p_project, p_item ->> 'turn_id', p_item ->> 'call_id', v_head.agent_id, v_head.run_id, p_item #>> '{not_made,step_id}',
-            p_item #>> '{not_made,tool}', 'inline', 'pure', v_head.turn_epoch, p_now);
+            p_item #>> '{not_made,tool}', 'inline', 'pure', v_head.turn_epoch, heliograph._taint(p_item -> 'not_made'), true, p_now);
     insert into heliograph.execution_edges
         (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
     values (p_project, p_item ->> 'turn_id', 'tool_call', 'request', v_head.run_id, v_head.agent_id, p_item ->> 'call_id',
