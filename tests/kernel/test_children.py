@@ -82,7 +82,7 @@ async def test_the_deliverable_of_a_child_is_the_result_of_the_call(kernel: Kern
     claimed = await kernel.claim_one()
     (waited,) = claimed["waits"]
     assert waited["content"] == {
-        "call_id": "c1", "tool": "critic", "status": "success", "outcome": "success", "trust": "untrusted",
+        "call_id": "c1", "tool": "critic", "status": "success", "outcome": "success", "trust": "trusted",
         "output": {"text": "done"}, "child_turn_id": "turn_1", "deliverable_card_id": "card:turn_1:end",
     }  # fmt: skip
     version = (await kernel.run("run_a"))["version"]

@@ -116,6 +116,20 @@ async def test_other_functions_are_replaced_as_a_whole_and_the_data_stays(connec
     assert (await kernel.everything(), await objects(connection)) == (rows, functions)
 
 
+async def test_a_memory_of_an_earlier_version_counts_as_untrusted(connection: asyncpg.Connection) -> None:
+    """The migration is applied to the tables as they were before it."""
+    await install(connection)
+    (taint,) = [each for each in migrations() if each.name == "taint"]
+    insert = "insert into heliograph.memories (project_id, memory_id, text, metadata, created_at) values ($1, $1, 'x', '{}', now())"
+    await connection.execute("alter table heliograph.memories drop column is_untrusted")
+    await connection.execute("alter table heliograph.turn_waiting_tools drop column taint, drop column is_trusted")
+    await connection.execute(insert, "before")
+    await connection.execute(taint.sql)
+    await connection.execute(insert, "after")
+    rows = await connection.fetch("select memory_id, is_untrusted from heliograph.memories")
+    assert dict(map(tuple, rows)) == {"before": True, "after": False}
+
+
 async def test_a_database_newer_than_the_program_is_refused_and_left_alone(connection: asyncpg.Connection) -> None:
     await install(connection)
     await connection.execute(

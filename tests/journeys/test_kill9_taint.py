@@ -1,0 +1,36 @@
+"""`kill -9` of a worker whose turn has read untrusted content: the next worker asks for approval, as this one would have."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.reach.embedded_kit import eventually
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.proves("S24")
+def test_a_turn_that_another_process_recovers_is_as_tainted_as_before(database_url: str, tmp_path: Path) -> None:
+    began, gate = tmp_path / "began", tmp_path / "gate"
+    environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": database_url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+                   "KILL9_EFFECTS": str(began), "KILL9_GATE": str(gate)}  # fmt: skip
+
+    def begin() -> "subprocess.Popen[str]":
+        return subprocess.Popen([sys.executable, "-m", "tests.journeys.kill9_taint_app", "run_taint"], env=environment,
+                                cwd=ROOT, stdout=subprocess.PIPE, text=True)  # fmt: skip
+
+    process = begin()
+    eventually(began.exists, 40)
+    process.kill()
+    process.communicate()
+    gate.touch()
+    process = begin()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(output) == [
+        "May payer call pay? It has read what strangers wrote: state.order.", "success",
+    ]  # fmt: skip
