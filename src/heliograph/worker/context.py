@@ -84,15 +84,15 @@ class Context(Calls):
 
     @property
     def task(self) -> Any:
-        delegation = self._delegation
+        delegation = self._delegated
         return self.signal.payload if delegation is None else delegation.get("task")
 
     @property
     def task_context(self) -> JsonObject:
-        return copied((self._delegation or {}).get("context") or {})
+        return copied((self._delegated or {}).get("context") or {})
 
     @property
-    def _delegation(self) -> JsonObject | None:
+    def _delegated(self) -> JsonObject | None:
         payload = self.signal.payload
         return payload if self._cause.name == DELEGATION and isinstance(payload, dict) else None
 
