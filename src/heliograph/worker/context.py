@@ -89,7 +89,8 @@ class Context(Calls):
 
     @property
     def task_context(self) -> JsonObject:
-        return copied((self._delegated or {}).get("context") or {})
+        context = (self._delegated or {}).get("context")
+        return copied(context) if isinstance(context, dict) else {}
 
     @property
     def _delegated(self) -> JsonObject | None:
