@@ -218,8 +218,11 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def message_id(self) -> str:
-        """What subscribers deduplicate by: unlike `key`, it differs between projects and applications."""
-        return idempotency_key(self.project, self.target or "", self.key)
+        """What subscribers deduplicate by: unlike `key`, it differs between projects and applications.
+
+        An event that names no project, as a shared channel carries it, has a key that no other project's event has.
+        """
+        return self.key if not self.project else idempotency_key(self.project, self.target or "", self.key)
 
 
 class Callback(msgspec.Struct, frozen=True):

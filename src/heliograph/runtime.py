@@ -34,6 +34,7 @@ from heliograph.tools.toolbox import Toolbox
 from heliograph.worker.kit import Kit
 from heliograph.worker.loop import Worker
 from heliograph.worker.voice import draft_item
+from heliograph.world import bell_keys
 from heliograph.world_real import RealWorld
 
 if TYPE_CHECKING:
@@ -155,7 +156,11 @@ class Runtime:
 
         A database that is away is waited for, up to a minute. Raises StoreUnavailable after that.
         """
-        ear, has_come_back, is_over = self.world.hear([f"log:{run_id}"]), after > 0, False
+        ear, has_come_back, is_over = (
+            self.world.hear(bell_keys(self.settings.project, [f"log:{run_id}"])),
+            after > 0,
+            False,
+        )
         try:
             while True:
                 ear.clear()
@@ -166,6 +171,7 @@ class Runtime:
                     if signal.name == "workflow:end":
                         return
                 if page:
+                    ear.found()
                     continue
                 if is_over:
                     return
@@ -256,8 +262,9 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     async with open_database(settings) as database:
         await prepare_schema(database, installs=settings.database_url is None)
         world = RealWorld(database)
-        bells = _bells(settings, database, world.ring_here)
+        bells = _bells(settings, database, world.ears.ring_from_wire)
         try:
+            await world.learn(settings.project)
             for bell in bells:
                 await bell.open()
             world.wires = [*bells]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from heliograph.records import Event
 
@@ -25,6 +25,17 @@ class Task(Protocol):
     def done(self) -> bool: ...
 
 
+class BellKey(NamedTuple):
+    """What a bell rings for, in one project. `name` is `kind:name`, for example `work:newsroom` or `log:run_1`."""
+
+    project: str
+    name: str
+
+
+def bell_keys(project: str, names: Iterable[str]) -> list[BellKey]:
+    return [BellKey(project, name) for name in names]
+
+
 class Ear(Protocol):
     """Hears the rings of some keys. A ring between `clear` and `wait` is kept, so: clear, look, wait."""
 
@@ -32,6 +43,10 @@ class Ear(Protocol):
 
     async def wait(self, timeout_seconds: float) -> bool:
         """True when it rang, False when the time ran out."""
+        ...
+
+    def found(self) -> None:
+        """The look that followed a ring found something to do: the ring was no forgery, and does not count as one."""
         ...
 
     def close(self) -> None: ...
@@ -93,9 +108,9 @@ class World(Protocol):
         """A transaction of one's own; left without its commit, it is undone. Raises StoreUnavailable."""
         ...
 
-    def hear(self, keys: Iterable[str]) -> Ear: ...
+    def hear(self, keys: Iterable[BellKey]) -> Ear: ...
 
-    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
+    def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         """Ring, here and in other processes. Never before the commit it tells of; may be lost (decision 7).
 
         agents: the ids of those that have work now, as far as the caller knows: told to whoever watches the wire (G-72),
@@ -107,8 +122,8 @@ class World(Protocol):
         """Tell whoever watches the wire, soon and without a promise; where there is no such wire, nobody."""
         ...
 
-    async def publish(self, events: Sequence[Event]) -> None:
-        """Put them on the wires, in their order; an event's `key` is its message id. They may be on some when it raises."""
+    async def publish(self, project: str, events: Sequence[Event]) -> None:
+        """Put a project's events on the wires, in their order; an event's `key` is its message id. Some may be on a wire when it raises."""
         ...
 
     async def point(self, name: str) -> None:

@@ -15,16 +15,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from heliograph.errors import StoreUnavailable, TurnTimedOut, told
+from heliograph.doorbell.ears import Ear, Ears
+from heliograph.doorbell.tokens import Tokens
+from heliograph.errors import HeliographError, StoreUnavailable, TurnTimedOut, told
 from heliograph.ids import make_id
 from heliograph.ledger.pool import Database
 from heliograph.ledger.transactions import Transactions
 from heliograph.records import Event
 from heliograph.turn.interruptions import Interruption
-from heliograph.world import Task, Transaction
+from heliograph.world import BellKey, Task, Transaction
 
 log = logging.getLogger("heliograph.world")
 T = TypeVar("T")
+
+_LEARN_SECONDS = 5.0  # until the key of a project's bells is asked for again
 
 
 class Doorbell(Protocol):
@@ -32,6 +36,9 @@ class Doorbell(Protocol):
 
     @property
     def is_up(self) -> bool: ...
+
+    @property
+    def carries_names(self) -> bool: ...
 
     @property
     def carries_commands(self) -> bool: ...
@@ -87,32 +94,6 @@ def _running() -> asyncio.Task[Any] | None:
         return None
 
 
-class _Ear:
-    def __init__(self, keys: tuple[str, ...], ears: dict[str, set[_Ear]]):
-        self._keys = keys
-        self._ears = ears
-        self.bell = asyncio.Event()
-        for key in keys:
-            ears.setdefault(key, set()).add(self)
-
-    def clear(self) -> None:
-        self.bell.clear()
-
-    async def wait(self, timeout_seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.bell.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def close(self) -> None:
-        for key in self._keys:
-            self._ears[key].discard(self)
-            if not self._ears[key]:
-                del self._ears[key]
-
-
 class RealWorld:
     """See `heliograph.world.World`. `wires` reach other processes, the preferred one first; none need be up."""
 
@@ -120,7 +101,9 @@ class RealWorld:
         self._database = database
         self._loop = asyncio.get_running_loop()
         self._thread = threading.current_thread()
-        self._ears: dict[str, set[_Ear]] = {}
+        self.tokens = Tokens()
+        self.ears = Ears(self.tokens)
+        self._learning: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.wires: list[Doorbell] = []
         self.transactions = Transactions(database)
@@ -175,32 +158,63 @@ class RealWorld:
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         return self.transactions.open()
 
-    def hear(self, keys: Iterable[str]) -> _Ear:
-        return _Ear(tuple(keys), self._ears)
+    def hear(self, keys: Iterable[BellKey]) -> Ear:
+        ear = self.ears.hear(keys)
+        for project in {key.project for key in ear.keys if key.project and not self.tokens.has(key.project)}:
+            self.spawn(f"bell key of {project}", self._keep_learning(project))
+        return ear
 
-    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
+    def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         keys = list(keys)
-        self.ring_here(keys)
-        abroad = [key for key in keys if not key.startswith("slot:")]
+        self.ears.ring(keys)
+        abroad = [key for key in keys if not key.name.startswith("slot:")]
+        unknown = {key.project for key in abroad if not self.tokens.has(key.project)}
+        if unknown:
+            self.spawn("ring", self._learn_and_send(unknown, abroad, list(agents)))
+        else:
+            self._send(abroad, agents)
+
+    async def learn(self, project: str) -> bool:
+        """Have the key of a project's bells, without which others cannot be rung. False for a login that does not get it."""
+        async with self._learning.setdefault(project, asyncio.Lock()):
+            if not self.tokens.has(project):
+                try:
+                    self.tokens.add(project, await self._database.call("bell_key", project))
+                except HeliographError as error:
+                    log.info("no bell of project %s: %s", project, error.message)
+                    return False
+                self.ears.learned(project)
+        return True
+
+    async def _keep_learning(self, project: str) -> None:
+        while not await self.learn(project):
+            await self.sleep(_LEARN_SECONDS)
+
+    async def _learn_and_send(self, projects: Iterable[str], keys: Sequence[BellKey], agents: Sequence[str]) -> None:
+        if all([await self.learn(project) for project in projects]):
+            self._send(keys, agents)
+
+    def _send(self, keys: Sequence[BellKey], agents: Iterable[str]) -> None:
         wire = next((wire for wire in self.wires if wire.is_up), None)  # every process listens on each of them
-        if wire is not None and abroad:
-            wire.ring(abroad, agents)
+        if wire is not None and keys:
+            wire.ring([self._on_wire(key, wire) for key in keys], agents)
+
+    def _on_wire(self, key: BellKey, wire: Doorbell) -> str:
+        return key.name if wire.carries_names and key.name.startswith("work:") else self.tokens.of(key)
 
     def tell(self, subject: str, body: dict[str, Any]) -> None:
         for wire in self.wires:
             if wire.is_up:
                 wire.tell(subject, body)
 
-    def ring_here(self, keys: list[str]) -> None:
-        """Ring this process only; '*' rings everything."""
-        for key in list(self._ears) if keys == ["*"] else keys:
-            for ear in self._ears.get(key, ()):
-                ear.bell.set()
-
-    async def publish(self, events: Sequence[Event]) -> None:
+    async def publish(self, project: str, events: Sequence[Event]) -> None:
+        if not await self.learn(project):
+            raise StoreUnavailable(f"{len(events)} events are not published yet: the project's bell key is not known")
         try:
             for wire in self.wires:  # on all of them, or it stays in the outbox
                 carried = [e for e in events if wire.carries_commands or not e.subject.startswith("cmd.")]
+                if carried and not wire.carries_names:
+                    carried = [self.tokens.veiled(project, event) for event in carried]
                 if carried:
                     await wire.publish(carried)
         except OSError as error:

@@ -68,9 +68,12 @@ async def test_a_service_writes_no_table_and_reads_none(
 def forbidden(relation: str) -> list[str]:
     if relation.endswith("_seq"):
         return [f"select nextval('heliograph.{relation}')", f"select setval('heliograph.{relation}', 1)"]
-    some = {"head_transitions": "move", "schema_version": "version", "kernel_version": "checksum"}.get(
-        relation, "project_id"
-    )
+    some = {
+        "bell_secret": "is_only",
+        "head_transitions": "move",
+        "schema_version": "version",
+        "kernel_version": "checksum",
+    }.get(relation, "project_id")
     return [
         f"insert into heliograph.{relation} default values", f"update heliograph.{relation} set {some} = {some}",
         f"delete from heliograph.{relation}", f"truncate heliograph.{relation}",
@@ -97,6 +100,7 @@ async def test_a_service_executes_what_is_its_own_and_nothing_private(kernel: Ke
         "recall",
         "doctor",
         "liveness",
+        "bell_key",
     }
     assert {name for name, services in allowed.items() if services == {"api"}} == {
         "start_runs", "enqueue", "report", "report_result", "take_commands", "stop", "stop_runs", "put_boxes", "forget",

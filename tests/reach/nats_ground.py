@@ -39,7 +39,7 @@ class NatsGround:
     async def forge(self, text: str) -> None:
         client = await self.connect()
         token = "".join(c for c in text if c.isprintable() and c not in " .*>") or "x"
-        for subject in (f"cmd.agent.{token}.wakeup", f"heliograph.bell.{token}.{token}"):
+        for subject in (f"cmd.agent.{token}.wakeup", f"heliograph.bell.{token}"):
             await client.publish(subject, text.encode())
         with suppress(NatsError):  # a line that is too long costs its sender the connection
             await flushed(client)

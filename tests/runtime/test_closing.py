@@ -14,6 +14,7 @@ from heliograph import Context, Heliograph, StoreUnavailable
 from heliograph.config import Settings
 from heliograph.errors import KernelRefused
 from heliograph.runtime import open_runtime
+from heliograph.world import bell_keys
 from tests.runtime.kit import START, Rig, until
 
 
@@ -98,7 +99,7 @@ async def test_a_claim_that_is_under_way_when_a_worker_hands_back_is_handed_back
         await rig.turn_of("hangs", "running")
         monkeypatch.setattr(ledger, "claim", claim_late)
         monkeypatch.setattr(ledger, "release", release_first)
-        rig.runtime.world.ring([f"work:{app.name}"])
+        rig.runtime.world.ring(bell_keys(rig.runtime.ledger.project, [f"work:{app.name}"]))
         await claiming.wait()
     assert released.is_set()
     [turn] = await rig.runtime.reader.turns(run_id=run_id)
@@ -139,7 +140,7 @@ async def test_a_renewal_that_is_under_way_does_not_keep_what_a_worker_leaves_to
         run_id = await rig.start(app)
         await rig.turn_of("hangs", "running")
         monkeypatch.setattr(worker.kits[0].ledger, "renew", renew_late)
-        rig.runtime.world.ring([f"stop:{worker.name}"])
+        rig.runtime.world.ring(bell_keys(rig.runtime.ledger.project, [f"stop:{worker.name}"]))
         await renewing.wait()
     is_over.set()
     assert left.is_set()

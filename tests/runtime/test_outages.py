@@ -18,6 +18,7 @@ from heliograph.ledger.client import Ledger
 from heliograph.ledger.embedded import EmbeddedServer, open_embedded
 from heliograph.runtime import open_runtime
 from heliograph.worker import loop
+from heliograph.world import bell_keys
 from tests.reach.embedded_kit import eventually, is_free, postmaster
 from tests.runtime.kit import START, Rig, one, until
 
@@ -268,7 +269,7 @@ async def test_a_heartbeat_beside_the_end_of_a_turn_silences_no_bell(rig: Rig, m
         written = await finish(self, item)
         if "/child" in item["agent_id"]:
             is_renewed.clear()
-            self.world.ring([f"stop:{worker.name}"])
+            self.world.ring(bell_keys(self.project, [f"stop:{worker.name}"]))
             await is_renewed.wait()
         return written
 

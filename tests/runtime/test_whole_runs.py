@@ -89,9 +89,9 @@ async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that
     published: list[Event] = []
     publish = rig.runtime.world.publish
 
-    async def recorded(events: Sequence[Event]) -> None:
+    async def recorded(project: str, events: Sequence[Event]) -> None:
         published.extend(events)
-        await publish(events)
+        await publish(project, events)
 
     monkeypatch.setattr(rig.runtime.world, "publish", recorded)
     result = await rig.run(newsroom(), {"text": "one two three"})

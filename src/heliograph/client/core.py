@@ -26,6 +26,7 @@ from heliograph.signals.model import Signal
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_payload
 from heliograph.turn.interruptions import check_seconds
+from heliograph.world import bell_keys
 
 _LIMIT_MAX = 1000
 _SEQ_MAX = 2**63 - 1
@@ -117,14 +118,16 @@ class Client(ClientPeople):
 
     async def commands(self, tools: Sequence[str], *, visible_seconds: float = 60.0) -> AsyncIterator[Command]:
         """The calls of these tools, as they come, until the caller has enough."""
-        ear = self._open.world.hear([f"calls:{tool}" for tool in tools])
+        ear = self._open.world.hear(bell_keys(self._open.ledger.project, [f"calls:{tool}" for tool in tools]))
         try:
             while True:
                 ear.clear()
                 taken = await self.take_commands(tools, visible_seconds=visible_seconds)
                 for command in taken:
                     yield command
-                if not taken:
+                if taken:
+                    ear.found()
+                else:
                     await ear.wait(_COMMANDS_POLL_SECONDS)
         finally:
             ear.close()
@@ -191,7 +194,8 @@ class Client(ClientPeople):
             run = await reader.run(run_id)
             with suppress(SetupError):  # a login that may order stops and not carry them out
                 await self._open.ledger.sweep("stops")
-            self._open.world.ring([f"owed:{run.target}", f"report:{run.target}"])
+            names = [f"owed:{run.target}", f"report:{run.target}"]
+            self._open.world.ring(bell_keys(self._open.ledger.project, names))
 
     async def budgets(self, turn_id: str) -> list[Budget]:
         """The budgets that hold for a turn, its own and those of the turns that asked for it. Raises NotFound."""

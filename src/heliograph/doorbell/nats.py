@@ -2,7 +2,7 @@
 
     work:<target>      cmd.agent.<target>.wakeup         L0-32, L0-105; the target is a pool of workers, and the body has
                                                          {"agent_ids": [...]}, as far as they are known (G-72)
-    <kind>:<name>      heliograph.bell.<kind>.<name>     what a process asks of others: log, owed
+    <token>            heliograph.bell.<token>           what a process asks of others, as a keyed hash (S25)
     a task event       evt.agent.<agent id>.task         L0-71, L0-107; its header Nats-Msg-Id: project/application/key
     a step             evt.agent.<agent id>.step         L0-108; told once, without a promise and without a key
     a command          cmd.tool.<tool>                   L0-51; as above, again and again until the call is answered
@@ -43,7 +43,7 @@ except ImportError as error:
 log = logging.getLogger("heliograph.doorbell")
 
 _WAKEUP = "cmd.agent.{}.wakeup"
-_BELL = "heliograph.bell.{}.{}"
+_BELL = "heliograph.bell.{}"
 _TIMEOUT_SECONDS = 2
 _TOLD_MAX = 1000  # in a millisecond; what comes before the last so many is forgotten
 _PING_SECONDS = 10  # a server that vanished without a word is missed after two of these
@@ -52,6 +52,7 @@ _PING_SECONDS = 10  # a server that vanished without a word is missed after two 
 class NatsDoorbell(Bell):
     """Rings all processes on one NATS server or cluster."""
 
+    carries_names = True
     carries_commands = True
 
     def __init__(self, url: str, on_ring: Callable[[list[str]], None]):
@@ -122,7 +123,7 @@ class NatsDoorbell(Bell):
                 ping_interval=_PING_SECONDS,
                 error_cb=_note, disconnected_cb=_note_lost,
             )  # fmt: skip
-            for pattern in (_WAKEUP.format("*"), _BELL.format("*", "*")):
+            for pattern in (_WAKEUP.format("*"), _BELL.format("*")):
                 await client.subscribe(pattern, cb=self._heard)
             await flushed(client)
         except (NatsError, OSError) as error:
@@ -158,7 +159,7 @@ class NatsDoorbell(Bell):
 
     async def _heard(self, message: Any) -> None:
         key = key_of(message.subject)
-        if key is not None:
+        if key is not None and key != "*":  # which is this bell's own word
             self._on_ring([key])
 
     def _connected(self) -> Any:
@@ -191,7 +192,7 @@ async def _closed(client: Any) -> None:
 def subject_of(key: str) -> str:
     """The subject that a key of the bell rings on."""
     kind, _, name = key.partition(":")
-    return _WAKEUP.format(_token(name)) if kind == "work" else _BELL.format(_token(kind), _token(name))
+    return _WAKEUP.format(_token(name)) if kind == "work" else _BELL.format(_token(key))
 
 
 def key_of(subject: str) -> str | None:
@@ -199,8 +200,8 @@ def key_of(subject: str) -> str | None:
     match subject.split("."):
         case ["cmd", "agent", target, "wakeup"]:
             return f"work:{unquote(target)}"
-        case ["heliograph", "bell", kind, name]:
-            return f"{unquote(kind)}:{unquote(name)}"
+        case ["heliograph", "bell", name]:
+            return unquote(name)
     return None
 
 

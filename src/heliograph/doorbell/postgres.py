@@ -1,5 +1,8 @@
 """The bell over LISTEN/NOTIFY: no payload but the keys, no promise but speed (decision 7).
 
+Every login of the database may listen and ring: PostgreSQL has no rights for channels. So the keys are tokens, which name
+nothing, and so are task events.
+
 Rings go out on an autocommit connection of their own, never inside a
 transaction: NOTIFY would hold a cluster-wide lock over the flush (kernel.md
 section 6).
@@ -78,7 +81,7 @@ class PostgresDoorbell(Bell):
 
     def _heard(self, connection: Any, pid: int, _channel: str, payload: object) -> None:
         if pid != connection.get_server_pid():  # this process has rung here already
-            self._on_ring(str(payload).split("\n"))
+            self._on_ring([key for key in str(payload).split("\n") if key != "*"])  # which is this bell's own word
 
 
 def _drop(connection: Any) -> None:

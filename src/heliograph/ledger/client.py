@@ -25,7 +25,7 @@ from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.hints import woken_by
 from heliograph.ledger.undecodable import checked, read_callbacks, read_commands, read_events, read_owed
 from heliograph.records import Begun, Callback, Card, Claimed, Event, OwedRun, Reported, Written
-from heliograph.world import Transaction, World
+from heliograph.world import Transaction, World, bell_keys
 
 log = logging.getLogger("heliograph.ledger")
 T = TypeVar("T")
@@ -262,10 +262,10 @@ class Ledger:
 
     def _ring(self, targets: Iterable[str], items: Iterable[dict[str, Any]] = ()) -> None:
         # after the commit, never inside it: NOTIFY in a transaction holds a lock over the flush (kernel.md section 6)
-        if keys := sorted({f"work:{target}" for target in targets}):
-            self.world.ring(keys, woken_by(items))
+        if names := sorted({f"work:{target}" for target in targets}):
+            self.world.ring(bell_keys(self.project, names), woken_by(items))
 
     def _tell(self, owners: Iterable[str]) -> None:
         """Ring the workers that are to wind a turn up, or have just lost one."""
-        if keys := sorted({f"stop:{owner}" for owner in owners}):
-            self.world.ring(keys)
+        if names := sorted({f"stop:{owner}" for owner in owners}):
+            self.world.ring(bell_keys(self.project, names))

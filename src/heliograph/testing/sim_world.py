@@ -24,6 +24,7 @@ from heliograph.testing.oracle_books import Books
 from heliograph.testing.plan import Plan
 from heliograph.testing.twin_json import encode
 from heliograph.testing.twin_tables import microseconds
+from heliograph.world import BellKey
 from heliograph.world_real import within
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class Stage:
         self.log: list[str] = []
         self._keeps_trace = keeps_trace
         self._hash = blake2b(digest_size=16)
-        self.ears: dict[str, list[SimEar]] = {}
+        self.ears: dict[BellKey, list[SimEar]] = {}
         self.commands: list[dict[str, Any]] = []  # on the wire, for tools that listen there
 
     @property
@@ -129,7 +130,7 @@ class Stage:
 class SimEar:
     """See `heliograph.world.Ear`."""
 
-    def __init__(self, world: SimWorld, keys: tuple[str, ...]):
+    def __init__(self, world: SimWorld, keys: tuple[BellKey, ...]):
         self.world = world
         self._keys = keys
         self._bell = asyncio.Event()
@@ -142,8 +143,11 @@ class SimEar:
     def ring(self) -> None:
         self._bell.set()
 
+    def found(self) -> None:
+        """The simulator forges no rings, so none has to be paced."""
+
     async def wait(self, timeout_seconds: float) -> bool:
-        is_deaf = not self.world.stage.polls and self._keys[0].startswith("work:")
+        is_deaf = not self.world.stage.polls and self._keys[0].name.startswith("work:")
         try:
             async with asyncio.timeout(None if is_deaf else timeout_seconds):
                 await self._bell.wait()
@@ -259,13 +263,13 @@ class SimWorld:
                               "status": "success", "result": 1}  # fmt: skip
                     self.stage.execute("early", "report", (project, [report]))
 
-    def hear(self, keys: Iterable[str]) -> SimEar:
+    def hear(self, keys: Iterable[BellKey]) -> SimEar:
         return SimEar(self, tuple(keys))
 
     def tell(self, subject: str, body: dict[str, Any]) -> None:
         """Nobody watches the wire."""
 
-    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
+    def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         if self.process.is_dead:  # a coroutine that is dropped at the end still runs its `finally`
             return
         lost = "bell_lost" if self.stage.polls else "bell_lost_often"
@@ -275,7 +279,7 @@ class SimWorld:
                 if is_here or self.stage.fault(self.slot, f"{self.slot}/bell", (lost,)) is None:
                     ear.ring()
 
-    async def publish(self, events: Sequence[Event]) -> None:
+    async def publish(self, _project: str, events: Sequence[Event]) -> None:
         for event in events:
             await self._travel(f"{self.slot}/publish")
             if self.stage.fault(self.process.name, f"{self.slot}/publish", ("wire_down",)):

@@ -20,9 +20,9 @@ async def deliver(claimed: Claimed, ending: Ending, content: object, kit: Kit) -
     fit the state that it meets, or what the turn says is refused."""
     async with kit.gates.enter(claimed.run_id) as gate:
         gate.view = await _commit(claimed, ending, content, kit, gate.newest(claimed.run))
-    kit.world.ring([f"log:{claimed.run_id}"])
+    kit.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
-        kit.world.ring([f"report:{claimed.target}"])  # somebody waits for this turn
+        kit.ring(f"report:{claimed.target}")  # somebody waits for this turn
 
 
 async def _commit(claimed: Claimed, ending: Ending, content: object, kit: Kit, view: RunView) -> RunView:

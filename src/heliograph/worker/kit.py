@@ -14,7 +14,7 @@ from heliograph.records import Claimed, Written
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.interruptions import Interruption
 from heliograph.worker.gates import RunGates
-from heliograph.world import World
+from heliograph.world import BellKey, World, bell_keys
 
 NATS = "nats"  # the wire, as projects know it
 
@@ -78,6 +78,14 @@ class Kit:
     @property
     def targets(self) -> list[str]:
         return sorted(self.workflows)
+
+    def bell_keys(self, *names: str) -> list[BellKey]:
+        """The keys of this project's bells, for names such as `work:newsroom`."""
+        return bell_keys(self.project, names)
+
+    def ring(self, *names: str) -> None:
+        """Ring this project's bells. Never before the commit that it announces."""
+        self.world.ring(self.bell_keys(*names))
 
     @property
     def claims(self) -> list[dict[str, Any]]:

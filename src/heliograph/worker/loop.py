@@ -19,6 +19,7 @@ from heliograph.worker.drive import Drive
 from heliograph.worker.kit import GivenUp, Kit, TurnLost, gate_of
 from heliograph.worker.shares import shares
 from heliograph.worker.sweeps import Watchdog
+from heliograph.world import BellKey
 
 log = logging.getLogger("heliograph.worker")
 
@@ -56,14 +57,16 @@ class Worker:
     async def run(self) -> None:
         """Until `stop`; then until the turns in hand are done. Cancel it to leave them to the leases."""
         world = self._world
-        ear = world.hear([*sorted({f"work:{target}" for kit in self.kits for target in kit.targets}), self._slot])
+        work = [key for kit in self.kits for key in kit.bell_keys(*(f"work:{target}" for target in kit.targets))]
+        ear = world.hear([*work, self._slot])
         tasks = [*(world.spawn(f"{self.name} heartbeat", self._heartbeat(kit)) for kit in self.kits),
                  world.spawn(f"{self.name} watchdog", self.watchdog.run())]  # fmt: skip
         try:
             is_rung = True
             while not self.is_stopping or self._running:
                 ear.clear()
-                await self._drain()
+                if await self._drain():
+                    ear.found()
                 is_rung = await ear.wait(_AGAIN_SECONDS if is_rung and self._room > 0 else POLL_SECONDS)
         finally:
             ear.close()
@@ -103,15 +106,15 @@ class Worker:
             log.warning("turns of project %s are left to their leases: %s", kit.project, error.message)
 
     @property
-    def _slot(self) -> str:
-        return f"slot:{self.name}"
+    def _slot(self) -> BellKey:
+        return BellKey("", f"slot:{self.name}")  # this worker's own, of no project
 
     @property
     def _room(self) -> int:
         return self.concurrency - len(self._running)
 
-    async def _drain(self) -> None:
-        """Claim until there is nothing to claim, or no room."""
+    async def _drain(self) -> bool:
+        """Claim until there is nothing to claim, or no room. Answers whether there was anything."""
         while True:
             try:
                 return await self._look()
@@ -119,9 +122,10 @@ class Worker:
                 log.warning("cannot claim: %s", error.message)
                 await self._world.sleep(_CLAIM_AGAIN_SECONDS)
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
         """Offer the free slots to each project, fairly; what one of them leaves is offered to the others."""
         self._looks += 1
+        has_found = False
         first = self._looks % len(self.kits)
         hungry = self.kits[first:] + self.kits[:first]
         while hungry and self._room > 0:
@@ -132,12 +136,14 @@ class Worker:
                 most = min(offer, _CLAIM_MAX)
                 async with self._claiming:
                     if self.is_stopping:
-                        return
+                        return has_found
                     claimed = await self._claim(kit, most)
                     for turn in claimed:
                         self._start(turn, kit)
+                has_found = has_found or bool(claimed)
                 if len(claimed) < most:
                     hungry.remove(kit)
+        return has_found
 
     async def _claim(self, kit: Kit, most: int) -> list[Claimed]:
         """Claim for one project. A claim that the kernel refuses costs neither the process nor the other projects."""
@@ -213,7 +219,7 @@ class Worker:
 
         Each project's by themselves: one in which somebody holds a lock must not cost the others their leases.
         """
-        ear = self._world.hear([f"stop:{self.name}"])
+        ear = self._world.hear(kit.bell_keys(f"stop:{self.name}"))
         try:
             while True:
                 ear.clear()

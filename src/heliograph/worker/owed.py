@@ -66,5 +66,5 @@ class Debts:
         if answer["outcome"] == "refused":
             raise KernelRefused(str(answer.get("message")), code=answer.get("code"))
         if answer["outcome"] == "ok":
-            world.ring([f"log:{run_id}"])
+            kit.ring(f"log:{run_id}")
         return str(answer["outcome"])

@@ -41,7 +41,7 @@ async def suspend(held: Held, effect: Suspend) -> Written:
     await kit.world.point("before_suspend")
     written = await held.voice.commit(send, [draft for asked in effect.calls for draft in _announced(held, asked)])
     if written.outcome == "suspended" and (tools := {asked.tool for asked in effect.calls if asked.kind == "tool"}):
-        kit.world.ring([RELAY] if kit.sends_commands else sorted(f"calls:{tool}" for tool in tools))
+        kit.ring(*([RELAY] if kit.sends_commands else sorted(f"calls:{tool}" for tool in tools)))
     if written.outcome == "suspended":
         for step_id in dict.fromkeys(asked.step_id for asked in effect.calls):
             tell_step(kit.world, claimed, step_id, held.voice.phase)
@@ -85,7 +85,7 @@ async def postpone(held: Held, effect: Postpone) -> Written:
 def _tell_of_end(held: Held) -> None:
     """The kernel has ended the turn: somebody follows its run, its run owes a reaction, and a parent may wait for it."""
     claimed = held.claimed
-    held.kit.world.ring([f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}"])
+    held.kit.ring(f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}")
 
 
 def _announced(held: Held, asked: Asked) -> list[Draft]:

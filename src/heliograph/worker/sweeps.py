@@ -113,7 +113,7 @@ class Watchdog:
 
     async def _answer(self, kit: Kit, keys: Iterable[str], what: str, work: Callable[[Kit], Awaitable[None]]) -> None:
         """Do `work` for a project whenever one of `keys` rings; the sweeps do it on their timer too."""
-        ear = kit.world.hear(keys)
+        ear = kit.world.hear(kit.bell_keys(*keys))
         try:
             while True:
                 if not await ear.wait(3600.0):
@@ -248,6 +248,6 @@ class Watchdog:
             events = [e for e in await kit.ledger.read_outbox() if set(e.wires) <= set(kit.wires)]
             if not events:
                 return
-            await kit.world.publish(events)
+            await kit.world.publish(kit.project, events)
             await kit.world.point("before_mark")
             await kit.ledger.mark_published([event.key for event in events])

@@ -178,9 +178,9 @@ class Voice:
             self._batches.append((self._first, len(batch), first_seq))
         self._said += len(batch)
         self._drop(len(batch))
-        self._kit.world.ring([f"log:{self._claimed.run_id}"])
+        self._kit.ring(f"log:{self._claimed.run_id}")
         if any(self._wakes.match(draft.name) for draft in batch):
-            self._kit.world.ring([f"owed:{self._claimed.target}"])
+            self._kit.ring(f"owed:{self._claimed.target}")
 
     def _drop(self, count: int) -> None:
         del self._pending[:count]

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from heliograph.doorbell.tokens import Tokens
 from heliograph.runtime import Runtime
 from heliograph.signals.trace import check_trace
 from tests.journeys.chaos.ageing import PROJECT
@@ -78,9 +79,13 @@ async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
     peaceful = [run for run in found if run["target"] == "chaos"]
     doctor = [found for project in ("default", PROJECT) for found in await runtime.world.call("doctor", project, True)]
     gone = {row[0]: row[1] for row in await runtime.database.fetch("select id, outcome from heliograph.pruned")}
+    pruned = await runtime.database.fetch("select project_id, id from heliograph.pruned where id like 'turn:%'")
+    for project in ("default", PROJECT):
+        await runtime.world.learn(project)
+    tokens = runtime.world.tokens
     return [
         _acknowledged(evidence.acknowledged, found, gone),
-        *(_heard(listener, turns, gone) for listener in evidence.listeners),
+        *(_heard(listener, turns, pruned, tokens) for listener in evidence.listeners),
         *_effects(evidence.effects, turns, waits),
         _reports(evidence.reported),
         Verdict("the doctor finds nothing", told_each(f"{p['check']}: {p['subject']}" for p in doctor)),
@@ -101,15 +106,17 @@ def _acknowledged(path: Path, runs: list[Any], gone: Mapping[str, str]) -> Verdi
     return Verdict("E1 every acknowledged start is in the database", problems, f"{len(started)} starts")
 
 
-def _heard(listener: Listener, turns: list[Any], gone: Mapping[str, str]) -> Verdict:
-    keys = {f"evt:{turn['agent_turn_id']}": turn for turn in turns}
+def _heard(listener: Listener, turns: list[Any], pruned: list[Any], tokens: Tokens) -> Verdict:
+    keys = {listener.spelled(turn["project_id"], f"evt:{turn['agent_turn_id']}", tokens): turn for turn in turns}
     missing = [keys[key] for key in keys.keys() - listener.heard.keys()]
     # told at some moment between its end and the mark; only then may it have been told to nobody
     excused = [t for t in missing if t["published"] is not None and listener.was_deaf(t["ended"], t["published"])]
     lost = {turn["agent_turn_id"] for turn in missing} - {turn["agent_turn_id"] for turn in excused}
     twice = sum(times > 1 for times in listener.heard.values())
     problems = told("a task event was never heard", lost)
-    known = keys.keys() | {f"evt:{each.removeprefix('turn:')}" for each in gone}
+    known = keys.keys() | {
+        listener.spelled(row["project_id"], f"evt:{row['id'].removeprefix('turn:')}", tokens) for row in pruned
+    }
     problems += told("a task event of no turn was heard", listener.heard.keys() - known)
     return Verdict(f"E2 every ended turn was told on {listener.name}", problems,
                    f"{len(listener.heard)} heard, {twice} more than once, {len(excused)} told while the ear was away")  # fmt: skip

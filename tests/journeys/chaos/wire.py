@@ -19,6 +19,8 @@ from nats.aio.client import Client
 
 from heliograph.doorbell.nats import flushed
 from heliograph.doorbell.postgres import EVENTS_CHANNEL
+from heliograph.doorbell.tokens import Tokens
+from heliograph.records import Event
 from tests.journeys.chaos.away import AWAY
 
 SUBJECTS = "evt.agent.*.task"
@@ -80,6 +82,10 @@ class Listener(ABC):
     async def _answer(self) -> None:
         """Returns when the server has said something after all that it had to say before."""
 
+    def spelled(self, _project: str, key: str, _tokens: Tokens) -> str:
+        """How this wire spells the key of an event."""
+        return key
+
     def was_deaf(self, since: float, until: float) -> bool:
         return any(begin <= until and since <= end for begin, end in self.deaf)
 
@@ -100,9 +106,10 @@ class PostgresListener(Listener):
         await self._connection.add_listener(EVENTS_CHANNEL, self._hear)
 
     def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        key = json.loads(str(payload))["key"].rpartition("/")[2]
-        if key.startswith("evt:"):  # commands go the same way
-            self.heard.update([key])
+        self.heard.update([json.loads(str(payload))["key"]])
+
+    def spelled(self, project: str, key: str, tokens: Tokens) -> str:
+        return tokens.veiled(project, Event(0, key, "", {})).key
 
     async def disconnect(self) -> None:
         self._connection.terminate()

@@ -154,7 +154,7 @@ begin
                  array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs', 'put_boxes', 'redeliver_callbacks',
                        'remember', 'forget']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],
-                 array['read_log', 'read_box', 'recall', 'doctor', 'liveness'])) g (roles, names)
+                 array['read_log', 'read_box', 'recall', 'doctor', 'liveness', 'bell_key'])) g (roles, names)
           join pg_proc p on p.pronamespace = 'heliograph'::regnamespace and p.proname = any (g.names) order by p.oid
     loop
         execute format('grant execute on function %s to %s', v_each.name, v_each.roles);

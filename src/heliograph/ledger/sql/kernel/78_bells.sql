@@ -1,0 +1,15 @@
+-- Bells: the channels of LISTEN and NOTIFY have no rights, so what rings there is a keyed hash (S25).
+
+-- bell_key: the key of a project's bells, 64 hexadecimal digits. Who has it can compute what rings for a name of the project,
+--   as heliograph.doorbell.tokens does.
+--   raises: see _enter
+--   locks:  nothing
+create function heliograph.bell_key(p_project text) returns jsonb
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+begin
+    return (
+        select to_jsonb(encode(sha256(b.outer_key || sha256(b.inner_key || convert_to(p_project, 'UTF8'))), 'hex'))
+          from heliograph.bell_secret b);
+end $$;
