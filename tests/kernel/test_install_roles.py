@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import asyncpg
 import pytest
@@ -106,7 +107,7 @@ async def test_who_may_create_roles_installs_them_and_grants_them_without_being_
         await connection.execute(f"create role service_{admin} login password '{PASSWORD}'")
         await grant(connection, f"service_{admin}", SERVICES, ["project"])
         service = await connect(of(url, f"service_{admin}"))
-        assert (await Kernel(service, "project").running())["turn_id"] == "turn_a"
+        assert (await Kernel(service, "project", datetime.now(UTC)).running())["turn_id"] == "turn_a"
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="no project other"):
             await service.fetchval("select heliograph.doctor('other', false)")
         await service.close()

@@ -6,6 +6,7 @@ The functions are read from the catalog, so one that is added tomorrow is tried 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import asyncpg
@@ -65,6 +66,9 @@ async def answer(connection: asyncpg.Connection, function: Function, arguments: 
         rows = await connection.fetch(function.call(), *fitted(function, arguments))
     except asyncpg.PostgresError as error:
         return told(function.name, error, project)
+    if function.name == "bell_key":  # a hash of the project's name and a secret: another for each name, used or not
+        assert all(re.fullmatch("[0-9a-f]{64}", row[0]) for row in rows)
+        return [["KEY"]]
     return json.loads(json.dumps([row[0] for row in rows]).replace(project, "PROJECT"))
 
 
