@@ -87,7 +87,9 @@ class Ledger:
         """End a turn of the caller's as failed, by the kernel. turn: {agent_id, turn_id, epoch, run_id, target}."""
         gate = {key: turn[key] for key in ("agent_id", "turn_id", "epoch")}
         await self._write("release", [{**gate, "failure": {"code": code, "message": message}}])
-        self.world.ring([f"log:{turn['run_id']}", f"owed:{turn['target']}", f"report:{turn['target']}"])
+        self.world.ring(
+            bell_keys(self.project, [f"log:{turn['run_id']}", f"owed:{turn['target']}", f"report:{turn['target']}"])
+        )
 
     async def append(self, item: dict[str, Any]) -> Written:
         return await self._appends.call(item)
