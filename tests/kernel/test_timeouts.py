@@ -48,14 +48,22 @@ async def test_an_overdue_call_is_reported_as_a_timeout(kernel: Kernel) -> None:
     assert "5.000 s" in error["message"]
 
 
-@pytest.mark.proves("G-63", "L0-62")
+@pytest.mark.proves("G-63", "L0-62", "L0-21", "L0-76")
 async def test_each_call_has_a_deadline_of_its_own(kernel: Kernel) -> None:
+    async def resume_after() -> float | None:
+        deadline = (await kernel.head("run_a/writer"))["resume_deadline"]
+        return None if deadline is None else (deadline - started).total_seconds()
+
+    started = kernel.now
     await suspended(kernel, tool("c1", 5), tool("c2", 10), tool("c3", None))
+    assert await resume_after() == 5  # of the head: when the first of its calls is overdue
     kernel.wait(7)
     assert await kernel.sweep("waits") == NOTHING | {"resolved": ["turn_a"]}
     assert ((await wait(kernel, "turn_a", "c1"))["status"], await status(kernel)) == ("timeout", "suspended")
+    assert await resume_after() == 10
     kernel.wait(60)
     await kernel.sweep("waits")
+    assert await resume_after() is None
     assert await status(kernel) == "suspended"  # the third one has no deadline
     assert (await report(kernel, "turn_a", "c3"))["resumed"]
     assert answers(await kernel.claim_one()) == {"c1": "timeout", "c2": "timeout", "c3": "success"}

@@ -38,11 +38,17 @@ class TestNatsDoorbell(DoorbellConformance):
         self.here.ring(["work:newsroom", "log:run_1"], ["run_1/critic"])
         found = [await messages.get(), await messages.get()]
         assert sorted((each.subject, each.data, each.headers) for each in found) == [
-            ("cmd.agent.newsroom.wakeup", b'{"agent_ids":["run_1/critic"]}', None),
+            (
+                "cmd.agent.newsroom.wakeup",
+                b'{"agent_id":"run_1/critic","metadata":{"agent_ids":["run_1/critic"]}}',
+                None,
+            ),
             ("heliograph.bell.log%3Arun_1", b"", None),
         ]
         self.here.ring(["work:newsroom"], (f"run_1/agent_{n}" for n in range(100_000)))
-        assert len(json.loads((await messages.get()).data)["agent_ids"]) == 100
+        body = json.loads((await messages.get()).data)
+        assert len(body["metadata"]["agent_ids"]) == 100
+        assert body["agent_id"] == body["metadata"]["agent_ids"][0]
 
     async def test_what_is_told_while_the_wire_is_away_is_forgotten(self, ground: NatsGround) -> None:
         await ground.cut()
@@ -140,7 +146,8 @@ async def test_a_wakeup_tells_which_agents_have_work(database_url: str, server: 
     named: set[str] = set()
 
     async def heard(message: Any) -> None:
-        named.update(json.loads(message.data)["agent_ids"])
+        body = json.loads(message.data)
+        named.update(body["metadata"]["agent_ids"], [body["agent_id"]] if body["agent_id"] else [])
 
     watcher = await ground.connect()
     await watcher.subscribe("cmd.agent.bells.wakeup", cb=heard)
@@ -222,7 +229,10 @@ async def test_forged_bells_make_a_worker_look_and_change_nothing(
         before = await everything(runtime)
         forger = await ground.connect()
         for _ in range(1000):
-            await forger.publish("cmd.agent.bells.wakeup", b'{"agent_ids": ["run_x/first", 7], "inbox_id": 1}')
+            await forger.publish(
+                "cmd.agent.bells.wakeup",
+                b'{"agent_id": "run_x/first", "metadata": {"agent_ids": ["run_x/first", 7]}, "inbox_id": 1}',
+            )
             await forger.publish("cmd.agent.bells.wakeup", b'{"agent_ids": \xff')
             await forger.publish("heliograph.bell.owed%3Abells", b"x")
         await flushed(forger)

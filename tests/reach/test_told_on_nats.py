@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from heliograph import Call, Context, Heliograph
 from heliograph import Client as HeliographClient
-from heliograph import Context, Heliograph
 from heliograph.config import Settings
 from heliograph.doorbell.nats import flushed, safe_subject
 from heliograph.runtime import open_runtime
@@ -69,6 +69,14 @@ async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_u
         subject, key, command = await asyncio.wait_for(commands.get(), 30)
         assert (subject, key) == ("cmd.tool.search", f"default/asks/cmd:{command['agent_turn_id']}:c1")
         assert (command["tool_name"], command["arguments"], command["tool_call_id"]) == ("search", arguments, "c1")
+        # it left after the commit of its card, its edge and its wait: another connection sees them all
+        turn_id = command["agent_turn_id"]
+        assert [card.kind for card in await runtime.reader.cards(turn_id)] == ["tool.call"]
+        assert [wait.state for wait in await runtime.reader.waits(turn_id)] == ["open"]
+        (edge,) = await runtime.database.fetch(
+            "select primitive, edge_phase from heliograph.edge_overview where turn_id = $1 and call_id = 'c1'", turn_id
+        )
+        assert tuple(edge) == ("tool_call", "request")
         assert await asyncio.wait_for(commands.get(), 30) == (subject, key, command)  # after a second, and more
         client = HeliographClient.on(runtime)
         assert await client.report(command["agent_turn_id"], "c1", token=command["token"], result=5) == "applied"
@@ -113,6 +121,61 @@ async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
     assert [(body["step_id"], body["phase"]) for _, body in told] == [
         (None, "act"), ("s1", "act"), ("s2", "act"), (None, "terminate"),
     ]  # fmt: skip
+
+
+@pytest.mark.proves("L0-16", "L0-17", "L0-18", "L0-113")
+async def test_state_events_say_what_a_turn_is_doing_as_the_view_does(
+    database_url: str, server: NatsServer, ground: NatsGround
+) -> None:
+    events: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        events.put_nowait((message.subject, json.loads(message.data)))
+
+    watcher = await ground.connect()
+    await watcher.subscribe("evt.agent.*.state", cb=hear)
+    await flushed(watcher)
+    app = Heliograph("observed")
+    views: list[tuple[str | None, str | None, int | None]] = []
+
+    async with opened(database_url, server.url) as runtime:
+
+        async def look() -> None:
+            (turn,) = await runtime.reader.turns()
+            views.append((turn.activity, turn.current_tool, turn.waiting_tool_count))
+
+        @app.agent(activate_on=["workflow:start"], updates="seen")
+        async def walker(ctx: Context) -> Any:
+            await look()
+            await ctx.step("look", look)
+            return await ctx.calls([Call("search", needs_token=False), Call("fetch", needs_token=False)])
+
+        worker = runtime.worker(app.workflow)
+        working = asyncio.create_task(worker.run())
+        run_id, _ = await runtime.start(app.workflow, {}, "walk")
+
+        async def is_suspended() -> bool:
+            return any(turn.status == "suspended" for turn in await runtime.reader.turns())
+
+        await until(is_suspended)
+        await look()
+        told = [await asyncio.wait_for(events.get(), 30) for _ in range(4)]
+        (turn,) = await runtime.reader.turns()
+        client = HeliographClient.on(runtime)
+        for wait in await runtime.reader.waits(turn.turn_id):
+            if wait.state == "open":
+                await client.report(turn.turn_id, wait.call_id, result=1)
+        assert [signal async for signal in runtime.follow(run_id)][-1].name == "workflow:end"
+        worker.stop()
+        await working
+    assert {subject for subject, _ in told} == {"evt.agent.walk%2Fwalker.state"}
+    assert {body["agent_turn_id"] for _, body in told} == {turn.turn_id}
+    metadata = [body["metadata"] for _, body in told]
+    assert [(each["activity"], each["current_tool"], each["waiting_tool_count"]) for each in metadata] == [
+        ("thinking", None, 0), ("executing_tool", "look", 0), ("thinking", None, 0), ("awaiting_tool_result", "fetch", 2),
+    ]  # fmt: skip
+    # what follows is the function again, once its calls are answered
+    assert views[:3] == [("thinking", None, 0), ("executing_tool", "look", 0), ("awaiting_tool_result", "fetch", 2)]
 
 
 @pytest.mark.proves("L0-71", "L0-51", "G-61", "K18")

@@ -72,11 +72,72 @@ async def test_a_call_and_its_result_are_cards_edges_and_a_row_of_the_inbox(rig:
     assert [tuple(edge) for edge in edges] == [
         ("enqueue", "request", None), ("tool_call", "request", "c1"), ("report", "response", "c1"),
     ]  # fmt: skip
+    _, row = await rig.fetch(
+        "select * from heliograph.inbox_overview where turn_id = $1 order by inbox_id", turn.turn_id
+    )
+    assert {key: row[key] for key in ("message_type", "status", "correlation_id", "payload_card_id")} == {
+        "message_type": "tool_result", "status": "consumed", "correlation_id": "c1", "payload_card_id": result.card_id,
+    }  # fmt: skip
+    # by the names of the specification; the epoch is the one under which the owner took the row
+    assert {key: row[key] for key in ("turn_id", "agent_id", "turn_epoch", "tool_call_id", "report_status",
+                                      "after_execution", "tool_result_card_id")} == {
+        "turn_id": turn.turn_id, "agent_id": f"{run_id}/asker", "turn_epoch": turn.turn_epoch, "tool_call_id": "c1",
+        "report_status": "success", "after_execution": "suspend", "tool_result_card_id": result.card_id,
+    }  # fmt: skip
+
+
+@pytest.mark.proves("L0-106")
+async def test_result_that_ends_its_turn_says_so_in_its_inbox_row(rig: Rig) -> None:
+    app = asking(Call("search", {"q": "x"}, after="terminate"))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (command,) = await rig.taken("search")
+        await command.report(result="found")
+        await rig.ended(run_id)
     rows = await rig.fetch(
-        "select message_type, status, correlation_id, payload_card_id from heliograph.inbox_overview where turn_id = $1"
-        " order by inbox_id", turn.turn_id,
+        "select after_execution from heliograph.inbox_overview where turn_id = $1 and tool_call_id = 'c1'",
+        command.turn_id,
+    )
+    assert [tuple(row) for row in rows] == [("terminate",)]
+
+
+@pytest.mark.proves("L0-30")
+async def test_every_turn_of_a_run_has_an_inbox_row_with_its_payload_by_pointer_its_trace_and_its_lineage(
+    rig: Rig,
+) -> None:
+    app = Heliograph("lineage")
+
+    @app.agent(activate_on=START, emits=["asked"])
+    async def parent(ctx: Context) -> Any:
+        return await ctx.delegate("child", {"n": 1})
+
+    @app.agent(on_request=True)
+    def child(_: Context) -> int:
+        return 1
+
+    @app.agent(activate_on=["asked"])
+    def listener(_: Context) -> None:
+        return None
+
+    result = await rig.run(app)
+    assert result.outcome == "success"
+    signals = {signal.id: signal for signal in result.signals}
+    rows = await rig.fetch(
+        "select i.*, t.agent from heliograph.inbox_overview i join heliograph.turn_overview t using (project_id, turn_id)"
+        " where i.message_type = 'turn' and t.run_id = $1", result.run_id,
     )  # fmt: skip
-    assert [tuple(row) for row in rows][1] == ("tool_result", "consumed", "c1", result.card_id)
+    by_agent = {row["agent"]: row for row in rows}
+    assert set(by_agent) == {"parent", "child", "listener"}
+    # the payload is the signal that caused the turn, by its id; nothing is copied into the row
+    assert {agent: signals[row["correlation_id"]].name for agent, row in by_agent.items()} == {
+        "parent": "workflow:start", "child": "delegation", "listener": "asked",
+    }  # fmt: skip
+    for agent, row in by_agent.items():
+        assert row["trace_id"] == result.run_id
+        activation = signals[row["parent_step_id"]]
+        assert (activation.name, activation.agent) == ("agent:activated", agent)
+    assert by_agent["child"]["parent_turn_id"] == by_agent["parent"]["turn_id"]
+    assert (by_agent["parent"]["parent_turn_id"], by_agent["listener"]["parent_turn_id"]) == (None, None)
 
 
 @pytest.mark.proves("L0-60")

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from heliograph import Context, Heliograph, InvalidInput, ScriptedModel
+from heliograph import Context, Heliograph, InvalidInput, ScriptedModel, Signal
 from heliograph.records import Event
 from heliograph.signals.trace import chain
 from tests.runtime.kit import START, Rig, names, one
@@ -143,6 +143,50 @@ async def test_an_agent_reaches_others_by_signals_and_by_turns_that_are_delegate
         "defer", "deferrals", "delegate", "delegates", "document", "emit", "emitted", "idempotency_key", "is_replaying",
         "pause", "progress", "recall", "remember", "run_id", "signal", "sleep", "state", "step", "task", "turn_id",
     ]  # fmt: skip
+
+
+def _at(signal: Signal, key: str) -> Any:
+    assert isinstance(signal.payload, dict)
+    return signal.payload[key]
+
+
+@pytest.mark.proves("SIG-01", "SIG-15", "SIG-60")
+async def test_all_that_passes_between_agents_is_a_signal_in_the_log_with_its_emitter(rig: Rig) -> None:
+    app = Heliograph("talk")
+
+    @app.agent(activate_on=START, emits=["fact:found"])
+    def finder(ctx: Context) -> None:
+        ctx.emit("fact:found", {"n": 1})
+
+    @app.agent(activate_on=["fact:found"], updates="verdict")
+    async def editor(ctx: Context) -> Any:
+        return await ctx.delegate("critic", {"fact": 1})
+
+    @app.agent(on_request=True)
+    def critic(ctx: Context) -> str:
+        return f"judged {ctx.task}"
+
+    result = await rig.run(app)
+    assert result.outcome == "success"
+    signals = {signal.id: signal for signal in result.signals}
+    turns = await rig.runtime.reader.turns(run_id=result.run_id)
+    activations = {turn.agent: signals[turn.activation_id] for turn in turns}
+    assert set(activations) == {"finder", "editor", "critic"}
+    assert len([signal for signal in result.signals if signal.name == "agent:activated"]) == len(turns)
+    # each agent ran because of a signal of another one, or of the run's start: what it got is in the log
+    woken_by = {agent: signals[activation.parent or ""] for agent, activation in activations.items()}
+    assert {agent: (cause.name, cause.agent) for agent, cause in woken_by.items()} == {
+        "finder": ("workflow:start", None), "editor": ("fact:found", "finder"), "critic": ("delegation", "editor"),
+    }  # fmt: skip
+    answers = [signal for signal in result.signals if signal.name == "delegation_response"]
+    (ended,) = [s for s in result.signals if s.name == "agent:completed" and s.agent == "critic"]
+    (task_id,) = [turn.turn_id for turn in turns if turn.agent == "critic"]
+    assert [(signal.agent, _at(signal, "task_id"), _at(signal, "status")) for signal in answers] == [
+        ("critic", task_id, "in_progress"), ("editor", task_id, "completed"),
+    ]  # fmt: skip
+    assert _at(ended, "output") == "judged {'fact': 1}"
+    # the runtime's own story has no emitter, and everything else says which agent it is of
+    assert {signal.name for signal in result.signals if signal.agent is None} == {"workflow:start", "workflow:end"}
 
 
 async def test_a_context_tells_the_agent_who_it_is_and_what_woke_it(rig: Rig) -> None:

@@ -1,10 +1,12 @@
 """The bell over core NATS, for many nodes: the subject is the key, and what a message says is never read (decision 7).
 
     work:<target>      cmd.agent.<target>.wakeup         L0-32, L0-105; the target is a pool of workers, and the body has
-                                                         {"agent_ids": [...]}, as far as they are known (G-72)
+                                                         {"agent_id": the first agent with work, "metadata":
+                                                         {"agent_ids": all of them}}, as far as they are known (G-72)
     <token>            heliograph.bell.<token>           what a process asks of others, as a keyed hash (S25)
     a task event       evt.agent.<agent id>.task         L0-71, L0-107; its header Nats-Msg-Id: project/application/key
     a step             evt.agent.<agent id>.step         L0-108; told once, without a promise and without a key
+    a state            evt.agent.<agent id>.state        L0-113; as a step, at most ten a second
     a command          cmd.tool.<tool>                   L0-51; as above, again and again until the call is answered
 
 A name is one token of a subject. Letters, digits, '_' and '-' stand for themselves, every other byte is
@@ -148,7 +150,7 @@ class NatsDoorbell(Bell):
         told, self._told = self._told, deque(maxlen=_TOLD_MAX)
         client = self._connected()
         # a hint for those who watch; a worker looks for all work of its pool, whoever is named (S6)
-        hint = msgspec.json.encode({"agent_ids": agents})
+        hint = msgspec.json.encode({"agent_id": agents[0] if agents else None, "metadata": {"agent_ids": agents}})
         try:
             for key in keys:
                 await client.publish(subject_of(key), hint if key.startswith("work:") else b"")

@@ -174,6 +174,7 @@ class Drive:
         self._say_begun()
         self.has_begun = self._is_acting = True
         tell_step(self.kit.world, self.claimed, None, self.phase)
+        self.kit.state_events.emit(self.kit.world, self.claimed, "thinking")
         try:
             event = await act(self.held, context, journal)
         except asyncio.CancelledError:

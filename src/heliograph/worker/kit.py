@@ -14,6 +14,7 @@ from heliograph.records import Claimed, Written
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.interruptions import Interruption
 from heliograph.worker.gates import RunGates
+from heliograph.worker.state_events import StateEvents
 from heliograph.world import BellKey, World, bell_keys
 
 NATS = "nats"  # the wire, as projects know it
@@ -65,6 +66,7 @@ class Kit:
     callbacks: Messenger | None = None
     gates: RunGates = field(default_factory=RunGates)
     toolbox: Toolbox = field(default_factory=Toolbox)
+    state_events: StateEvents = field(default_factory=StateEvents)
 
     @property
     def wires(self) -> list[str]:

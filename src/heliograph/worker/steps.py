@@ -47,6 +47,9 @@ class Steps:
         self.taint = held.taint
         self._not_made = held.not_made
         self._in_flight: set[asyncio.Future[None]] = set()
+        self._running: list[
+            str
+        ] = []  # the tools between their intent and their result, in the order of their beginning
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (held.claimed.budget or {}) else None
 
     async def settled(self) -> None:
@@ -67,14 +70,28 @@ class Steps:
                 return known
             self.voice.say_now(self._called(asked))
             tell_step(self.kit.world, self._claimed, asked.step_id, self.voice.phase)
+            return await self._observed(asked, function, args)
+        finally:
+            self._in_flight.discard(done)
+            done.cancel()
+
+    async def _observed(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+        """Do and record a step that has begun; state events say which tool runs meanwhile, and what comes after it."""
+        self._running.append(asked.tool)
+        self._emit_activity()
+        try:
             if asked.effect == "transactional":
                 return await in_transaction(self, asked, function, args)
             result = await outcome_of(self.kit.world, asked, function, args)
             await self.record(asked, result, [self.resulted(asked, result)])
             return result
         finally:
-            self._in_flight.discard(done)
-            done.cancel()
+            self._running.remove(asked.tool)
+            self._emit_activity()
+
+    def _emit_activity(self) -> None:
+        tool = self._running[-1] if self._running else None
+        self.kit.state_events.emit(self.kit.world, self._claimed, "executing_tool" if tool else "thinking", tool)
 
     async def fail(self, asked: Asked, code: str, message: str) -> CallResult:
         """Record that a step has failed, whose result cannot be recorded. Raises TurnLost, AgentFailed."""

@@ -45,6 +45,9 @@ async def suspend(held: Held, effect: Suspend) -> Written:
     if written.outcome == "suspended":
         for step_id in dict.fromkeys(asked.step_id for asked in effect.calls):
             tell_step(kit.world, claimed, step_id, held.voice.phase)
+        waiting = {w.call_id for w in claimed.waits if w.kind != "inline" and w.state == "open"}
+        waiting |= {asked.call_id for asked in effect.calls}
+        kit.state_events.emit(kit.world, claimed, "awaiting_tool_result", effect.calls[-1].tool, len(waiting))
     if written.outcome == "stopped":
         _tell_of_end(held)
     return written

@@ -1,0 +1,44 @@
+"""State events: their rate."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from heliograph.worker.state_events import PER_SECOND_MAX, StateEvents
+
+
+class Wire:
+    """The part of the world that state events use, with a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.bodies: list[tuple[str, dict[str, Any]]] = []
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def tell(self, subject: str, body: dict[str, Any]) -> None:
+        self.bodies.append((subject, body))
+
+
+def claimed(agent_id: str) -> Any:
+    return SimpleNamespace(agent_id=agent_id, turn_id="turn_1", epoch=2)
+
+
+@pytest.mark.proves("L0-113")
+def test_agent_has_at_most_ten_state_events_in_any_second_and_others_have_theirs() -> None:
+    wire: Any = Wire()
+    events = StateEvents()
+    for n in range(200):
+        wire.time = n / 100
+        events.emit(wire, claimed("run/busy"), "thinking")
+    busy = len(wire.bodies)
+    assert busy == 2 * PER_SECOND_MAX
+    events.emit(wire, claimed("run/other"), "executing_tool", "search")
+    assert wire.bodies[-1] == ("evt.agent.run/other.state", {
+        "agent_turn_id": "turn_1", "turn_epoch": 2, "status": "running",
+        "metadata": {"activity": "executing_tool", "current_tool": "search", "waiting_tool_count": 0},
+    })  # fmt: skip
