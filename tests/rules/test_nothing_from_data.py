@@ -27,7 +27,8 @@ LOADERS = {
     "__init__.py": "our own modules, by our own table",
     "cli/main.py": "our own commands, by our own table",
     "cli/loading.py": "the application that the operator's command line names",
-    "tools/jail.py": "what a tool runs shut in, after it has been shut in",
+    "tools/jail.py": "our own program in the sandbox",
+    "tools/sandboxed.py": "what a tool runs in the sandbox",
 }
 LOADING = {"import_module", "spec_from_file_location", "exec_module", "run_path", "run_module", "module_from_spec"}
 

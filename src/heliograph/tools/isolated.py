@@ -25,7 +25,7 @@ from typing import Any
 
 from heliograph.errors import InvalidInput, SetupError, ToolFailed, shown
 from heliograph.reactive.tool import Tool, check_tool
-from heliograph.tools import jail
+from heliograph.tools import jail, sandboxed
 from heliograph.tools.cgroup import Cgroup, open_cgroup
 from heliograph.tools.syscall_filter import MACHINES, SANDBOXED_PID, filter_program
 from heliograph.types import Json, JsonObject
@@ -141,7 +141,7 @@ async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, 
         raise _no_sandbox(f"{sys.platform} on {platform.machine()} has no filter of system calls that we know")
     program = filter_program(platform.machine(), network=network)
     told = {
-        "packages": [], **spec, "parent": os.getpid(), "pid": SANDBOXED_PID, "network": network, "files": limits.files,
+        "packages": [], "program": sandboxed.__file__, **spec, "parent": os.getpid(), "pid": SANDBOXED_PID, "network": network, "files": limits.files,
         "disk_bytes": limits.disk_mib * _MIB, "binds": [*_python(), *binds], "limits": _resource_limits(limits),
         "filter": base64.b64encode(program).decode(),
     }  # fmt: skip
@@ -258,7 +258,7 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
 def _python() -> list[str]:
     """The interpreter with its standard library, and not what is installed beside it."""
     paths = sysconfig.get_paths()
-    found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib"), jail.__file__]
+    found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib"), sandboxed.__file__]
     return list(dict.fromkeys(each for name in found for each in (name, str(Path(name).resolve()))))
 
 

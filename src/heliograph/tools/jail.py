@@ -2,7 +2,7 @@
 
 Its input is a JSON specification on stdin. Three processes come of it. The launcher enters new namespaces and waits. Init, the
 first process of the new PID namespace, builds a file system that has nothing but Python in it. The sandboxed process gives up
-all capabilities, takes its limits, installs the filter of system calls, and only then runs the code.
+all capabilities, takes its limits, installs the filter of system calls, and only then runs the code: see `sandboxed`.
 
 `BUILT` on a pipe of their own says that all of it succeeded; otherwise the pipe has the reason why not, and nothing was run. The
 sandboxed process closes its end before it runs anything. Init keeps its end, and writes the exit code of the sandboxed process.
@@ -19,7 +19,6 @@ import select
 import signal
 import struct
 import sys
-import traceback
 from typing import Any, NoReturn
 
 BUILT = b"built"
@@ -52,11 +51,7 @@ def main() -> None:
         os._exit(1)
     os.write(spec["pipe"], BUILT)
     os.close(spec["pipe"])
-    _complete_interpreter(spec)
-    if "code" in spec:
-        _run_code(spec["code"])
-    else:
-        _run_function(spec)
+    _run_program(spec)
 
 
 def _enter_sandbox(spec: dict[str, Any]) -> None:
@@ -234,70 +229,15 @@ def _do(libc: Any, function: str, *args: Any, name: str = "") -> None:
         raise OSError(number, f"{name or function} is not allowed here: {os.strerror(number)}")
 
 
-def _complete_interpreter(spec: dict[str, Any]) -> None:
-    """Do what `-S` left out, now that files of installed packages are run in the sandbox."""
-    import site
-
-    site.setquit()
-    site.setcopyright()
-    site.sethelper()
-    sys.path[:0] = spec.get("path", [])
-    for folder in spec["packages"]:
-        site.addsitedir(folder)
-
-
-def _run_code(code: str) -> None:
-    import runpy
-
-    with open("/jail/code.py", "w", encoding="utf-8") as file:
-        file.write(code)
-    sys.argv = ["code.py"]
-    runpy.run_path("/jail/code.py", run_name="__main__")
-
-
-def _run_function(spec: dict[str, Any]) -> None:
-    """Call a function of an application by its place, and answer what it returns as JSON."""
-    import asyncio
-    import inspect
-
-    answers = os.dup(1)
-    os.dup2(2, 1)  # what it prints is no answer
-    try:
-        found: Any = _module(spec)
-        for part in spec["qualname"].split("."):
-            found = getattr(found, part)
-        import pydantic
-        from pydantic_core import ArgsKwargs, to_jsonable_python
-
-        function = getattr(found, "function", None) or found
-        result = pydantic.TypeAdapter(function).validate_python(ArgsKwargs((), spec["arguments"]))
-        if inspect.isawaitable(result):
-            result = asyncio.run(_awaited(result))
-        answer = {"result": to_jsonable_python(result)}
-    except Exception as error:
-        traceback.print_exc()
-        answer = {"error": f"{type(error).__name__}: {error}"}
-    with open(answers, "w", encoding="utf-8") as out:
-        json.dump(answer, out)
-
-
-async def _awaited(work: Any) -> Any:
-    return await work
-
-
-def _module(spec: dict[str, Any]) -> Any:
-    import importlib
+def _run_program(spec: dict[str, Any]) -> None:
     import importlib.util
 
-    if spec["file"] is None:
-        return importlib.import_module(spec["module"])
-    found = importlib.util.spec_from_file_location("isolated_module", spec["file"])
+    found = importlib.util.spec_from_file_location("sandboxed", spec["program"])
     assert found is not None
     assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules["isolated_module"] = module
-    found.loader.exec_module(module)
-    return module
+    program = importlib.util.module_from_spec(found)
+    found.loader.exec_module(program)
+    program.run(spec)
 
 
 if __name__ == "__main__":
