@@ -44,6 +44,8 @@ class Worker:
             self._own(venv, user)
         (self.packages,) = venv.glob("lib/python*/site-packages")
         (self.packages / "victim.py").write_text("WHO = 'victim'\n")
+        for each in (self.packages, self.packages / "victim.py"):
+            each.chmod(0o777)  # root's sandbox is another user: no permission of a file protects these
         self._own(folder, user)
         account: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         installed = [sysconfig.get_paths()["purelib"], str(Path(heliograph.__file__).parents[1]), str(ROOT)]
