@@ -44,7 +44,12 @@ class Code(NamedTuple):
 
 
 CODES = (
-    Code(INIT_FAILED, "init", False, "the turn could not begin: its inbox holds no message for it"),
+    Code(
+        INIT_FAILED,
+        "init",
+        False,
+        "the turn could not begin: its inbox holds no message for it, or it cannot be given its box",
+    ),
     Code(ACTION_FAILED, "act", False, "the agent's function raised, or its output does not fit"),
     Code(TOOL_ERROR, "act", False, "a tool or a step answered with an error"),
     Code(TOOL_TIMEOUT, "act", True, "a call or a step was not answered before its deadline"),

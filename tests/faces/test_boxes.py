@@ -39,6 +39,23 @@ async def test_boxes_are_put_together_forked_and_read_from_outside(environment: 
         assert mine[1].card_id == "card_2"
 
 
+async def test_id_of_a_box_that_nobody_named_says_what_it_is(environment: str) -> None:
+    app = Heliograph("idle")
+
+    @app.agent(activate_on=["workflow:start"])
+    def only(ctx: Context) -> None:
+        return None
+
+    async with open_runtime(Settings(database_url=environment)) as runtime:
+        await runtime.start(app.workflow, {})
+        [turn] = await runtime.reader.turns()
+        boxes = Client.on(runtime).boxes
+        context = await boxes.put([NOTE])
+        assert context.startswith("context_")
+        assert (await boxes.fork(context)).startswith("context_")
+        assert (await boxes.fork(context, writer_turn_id=turn.turn_id)).startswith("output_")
+
+
 async def refusal(work: Any) -> tuple[type[Exception], str]:
     with pytest.raises((InvalidInput, NotFound, Refused)) as caught:
         await work

@@ -348,3 +348,32 @@ async def test_an_output_box_is_read_by_its_owner_and_grows_and_nothing_in_it_ch
     whole = await kernel.call("read_box", "box_turn_a", None, 10)
     assert whole[:2] == first
     assert [card["kind"] for card in whole] == ["note", "note", "note", "task.deliverable"]
+
+
+@pytest.mark.proves("L0-97", "L0-91")
+async def test_every_card_of_a_turn_is_shown_after_its_output_box_was_replaced(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    await write(kernel, claimed, "before")
+    await put(kernel, "compact", "in short")
+    for n, base in enumerate(("compact", "box_turn_a")):
+        await fork(kernel, f"out_{n}", base, "turn_a")
+        await replace(kernel, claimed, output_box_id=f"out_{n}")
+        await write(kernel, claimed, f"after {n}")
+    await kernel.finish(claimed, ends="success")
+    rows = await kernel.rows("card_overview", "kind, content, position", "turn_id = 'turn_a'")
+    shown = [row["content"]["text"] for row in sorted(rows, key=lambda row: row["position"])]
+    assert shown == ["before", "after 0", "after 1", "done"]
+    assert await read(kernel, "out_1") == ["before", "after 1", "done"]
+
+
+@pytest.mark.proves("K12")
+async def test_end_of_a_turn_is_not_before_a_card_in_a_box_that_was_replaced(kernel: Kernel) -> None:
+    claimed = await kernel.running(ttl_seconds=1)
+    kernel.wait(60)
+    await write(kernel, claimed, "late")
+    await fork(kernel, "out", "box_turn_a", "turn_a")
+    await replace(kernel, claimed, output_box_id="out")
+    kernel.wait(-30)  # a sweep that read its clock before that
+    assert (await kernel.call("sweep_expired", None))["ended"] == ["turn_a"]
+    [card] = await kernel.rows("cards", "created_at", "kind = 'note' and agent_turn_id = 'turn_a'")
+    assert (await kernel.turn("turn_a"))["finished_at"] == card["created_at"]

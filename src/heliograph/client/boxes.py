@@ -32,7 +32,7 @@ class Boxes:
         cards is the same box. Raises Refused (`id_conflict`, `card_exists`), InvalidInput (`payload_too_large`,
         `invalid_card`, `invalid_id`).
         """
-        chosen = self._chosen(box_id)
+        chosen = self._chosen(box_id, "context")
         [answer] = await self._ledger.write_boxes("put_boxes", [{"box_id": chosen, "cards": _cards(cards)}])
         if answer["outcome"] not in ("put", "duplicate"):
             raise _refused(answer, chosen)
@@ -45,7 +45,7 @@ class Boxes:
         is for this turn to write to, once `replace` has made it the turn's. Raises NotFound (`unknown_box`,
         `unknown_turn`), Refused (`id_conflict`), InvalidInput (`invalid_id`).
         """
-        chosen = self._chosen(box_id)
+        chosen = self._chosen(box_id, "context" if writer_turn_id is None else "output")
         item = {
             "box_id": chosen, "base_box_id": check_id(base_box_id, "a box id", "/base_box_id"),
             "writer_turn_id": None if writer_turn_id is None else check_id(writer_turn_id, "a turn id", "/writer_turn_id"),
@@ -88,9 +88,9 @@ class Boxes:
         await self._runtime.reader.box(check_id(box_id, "a box id", "/box_id"))
         return await self._runtime.reader.cards_of_box(box_id)
 
-    def _chosen(self, box_id: str | None) -> str:
+    def _chosen(self, box_id: str | None, kind: str) -> str:
         if box_id is None:
-            return self._runtime.world.new_id("context")
+            return self._runtime.world.new_id(kind)
         if check_id(box_id, "a box id", "/box_id").startswith(OWN_BOX):
             raise InvalidInput(f"a box id does not begin with {OWN_BOX}, as {shown(box_id)} does: those are the turns' own",
                                code="invalid_id", path="/box_id")  # fmt: skip

@@ -13,7 +13,7 @@ gave the turn back: the caller leaves it, as it would have after the first one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -170,10 +170,14 @@ class Ledger:
 
         Raises KernelRefused (UNDECODABLE) for a card that cannot be decoded.
         """
-        cards: list[Card] = []
-        while page := await self._page(box_id, cards[-1].position if cards else 0):
-            cards += page
-        return cards
+        return [card async for page in self.pages_of_box(box_id) for card in page]
+
+    async def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
+        """The same, page by page."""
+        after = 0
+        while page := await self._page(box_id, after):
+            yield page
+            after = page[-1].position
 
     async def remember(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """See remember in 86_memories.sql."""

@@ -17,6 +17,7 @@ from heliograph.reactive.agent_checks import (
     check_limits,
     check_must,
     check_name,
+    check_number,
     check_once,
     check_one_of,
     check_options,
@@ -38,6 +39,9 @@ Effect = Literal["idempotent", "once"]
 PRIORITIES = ("low", "normal", "high", "critical")
 EFFECTS = ("idempotent", "once")
 AFTER_UNTRUSTED = ("confirm", "allow")
+
+CONTEXT_BYTES = 262_144  # some 60,000 tokens of English: half of what common models read
+CONTEXT_BYTES_MAX = 16_777_216
 
 _ANSWERS_SHARE = 0.8  # of timeout_seconds, for all models of an agent together
 
@@ -61,6 +65,8 @@ class AgentSpec:
     `model_timeout_seconds` and `max_output_tokens` bound one answer; without the former each of several models has its share
     of most of `timeout_seconds`. `price` is what a million tokens cost in dollars, of
     input and of output, where the harness does not know it.
+
+    `context_bytes_max` bounds the box that it is given to read, as its model reads it.
 
     `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
     `after_untrusted`: once it has read what strangers wrote (see Tool.trusted), a call that has an effect has to be granted
@@ -100,6 +106,7 @@ class AgentSpec:
     budget: Mapping[str, int | float] | None = None
     after_untrusted: str = "confirm"
     trusted: bool = False
+    context_bytes_max: int = CONTEXT_BYTES
     version: str = "1"
     when_arity: int = field(default=1)
 
@@ -148,7 +155,8 @@ def define_agent(
     max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
     model_timeout_seconds: float | None = None, max_output_tokens: int | None = None,
     price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
-    after_untrusted: str = "confirm", trusted: bool = False, version: str = "1", **unknown: Any,
+    after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
+    **unknown: Any,
 ) -> AgentSpec:  # fmt: skip
     """An agent from what its author wrote; everything is checked here, before anything runs.
 
@@ -169,6 +177,7 @@ def define_agent(
     if not isinstance(trusted, bool):
         raise InvalidInput(f"agent {name}: trusted is True or False, not {shown(trusted)}", code="wrong_type",
                            path=f"/agents/{name}/trusted")  # fmt: skip
+    check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, retries, max_steps)
     check_answers(name, model_timeout_seconds, asks_human, max_output_tokens)
     has_tools = as_tools(name, tools)
@@ -192,7 +201,7 @@ def define_agent(
         model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
         price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
         budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
-        trusted=trusted, version=version,
+        trusted=trusted, context_bytes_max=context_bytes_max, version=version,
     )  # fmt: skip
 
 

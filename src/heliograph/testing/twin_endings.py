@@ -98,9 +98,10 @@ def end_by_kernel(tx: Transaction, turn_id: str, outcome: str, code: str, messag
 
 
 def after_cards(tx: Transaction, turn_id: str) -> int:
-    cards = tx.tables.cards.of(tx.tables.turns[turn_id]["output_box_id"])
-    newest = max(cards, key=lambda card: int(card["position"]), default=None)
-    return tx.now if newest is None else max(tx.now, newest["created_at"])
+    forks = [box_id for box_id, box in tx.tables.boxes.items() if box["writer_turn_id"] == turn_id]
+    newest: list[int] = [max(cards, key=lambda card: int(card["position"]))["created_at"]
+              for box_id in (f"box_{turn_id}", *forks) if (cards := list(tx.tables.cards.of(box_id)))]  # fmt: skip
+    return max([tx.now, *newest])
 
 
 # ---- finish ----

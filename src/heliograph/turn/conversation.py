@@ -40,9 +40,10 @@ class Spent:
 class Conversation:
     """The messages so far, oldest first, and the text that the model said last. The journal is told what it has used."""
 
-    def __init__(self, prompt: str, journal: Journal):
+    def __init__(self, given: Sequence[str], journal: Journal):
+        """given: what the model reads first: the boxes, then the prompt."""
         self._journal = journal
-        self.messages: list[Message] = [UserMessage(prompt)]
+        self.messages: list[Message] = [UserMessage(text) for text in given]
         self.spent = Spent()
         self.last_text = ""
 

@@ -19,7 +19,7 @@ class Hydrated:
 
     is_resumed: it has been at work before and was suspended or put off: it is in act, and has said so.
     answer: the result that ends it, where one of its calls was made so (L0-56). awaits_closing: another such call of the
-    same step has no result yet, so the turn waits on.
+    same step has no result yet, so the turn waits on. problem: why it cannot be given what it is to read.
     """
 
     recoveries: int
@@ -28,6 +28,7 @@ class Hydrated:
     is_resumed: bool = False
     answer: CallResult | None = None
     awaits_closing: bool = False
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The turn as a machine without IO: an event in, the next state and what it wants out.
 
-    Hydrated ── ready, plan_ready ──▶ Act
+    Hydrated ── ready, plan_ready ──▶ Act; what it is to read does not fit: error ──▶ Deliver(failed)
     Acted    ── action_complete, reflection_complete, terminated ──▶ Deliver(success)
     Raised   ── error, terminated ──▶ Deliver(failed | timeout)
     Stopped  ── terminated ──▶ Deliver(canceled); whoever stopped it has said halt
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
-from heliograph.codes import CANCELED, IN_DOUBT, TOOL_ERROR, TOOL_TIMEOUT
+from heliograph.codes import CANCELED, IN_DOUBT, INIT_FAILED, TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.lifecycle.machine import BadTransition, step
 from heliograph.lifecycle.phases import Phase
 from heliograph.records import Outcome
@@ -91,7 +91,11 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
     if event.is_resumed:
         if turn.phase is not Phase.INIT:
             raise BadTransition(f"Hydrated means nothing in phase {turn.phase}: a turn is claimed before all else")
-        return _go_on(replace(turn, phase=Phase.ACT), event, now)
+        turn = replace(turn, phase=Phase.ACT)
+    if event.problem is not None:
+        return _end(turn, "failed", INIT_FAILED, event.problem, now)
+    if event.is_resumed:
+        return _go_on(turn, event, now)
     turn, drafts = _through(turn, now, [
         ("ready", {"capabilities": list(turn.capabilities), "version": turn.version}, "ready"),
         ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"),

@@ -25,6 +25,7 @@ from heliograph.worker.builtin import builtin_specs, question_of
 from heliograph.worker.errands import Errands
 from heliograph.worker.held import Held
 from heliograph.worker.here import Here
+from heliograph.worker.hydrate import wanted_fields
 
 _INSTANCE_MAX = 160
 _CALLS_MAX = 128  # in one answer; a turn may have a thousand
@@ -54,10 +55,6 @@ def required_result(held: Held) -> str | None:
     return None if held.spec.output is None else "an answer of its output type"
 
 
-def wanted_fields(held: Held) -> Sequence[JsonObject]:
-    return held.claimed.result_fields or held.spec.result_fields
-
-
 class Carrier:
     """The tools of one turn: those of its agent, and no others."""
 
@@ -75,15 +72,17 @@ class Carrier:
         self._last_question = max(last_question(held.claimed.waits), *held.carried, 0)
         self._taint = held.taint
 
-    async def open(self) -> None:
-        """Find the tools. Raises what opening a server of tools raises, InvalidInput."""
+    def open(self) -> None:
+        """Find the tools. Raises what opening a server of tools has raised, InvalidInput."""
         spec = self._held.spec
         wanted = wanted_fields(self._held) if submits(self._held) else ()
         self._builtin = builtin_specs(spec, wanted, self._errands.specs)
-        toolbox = self._held.kit.toolbox
-        for given in spec.tools:
+        toolbox, resources = self._held.kit.toolbox, self._held.resources
+        if resources.tools_error is not None:
+            raise resources.tools_error
+        for place, given in enumerate(spec.tools):
             is_own = isinstance(given, Tool)
-            for tool in [given] if is_own else await toolbox.tools_of(given):
+            for tool in resources.tools[place]:
                 if tool.name in self._tools or tool.name in self._builtin:
                     raise InvalidInput(f"agent {spec.name} has two tools named {tool.name}; give one of them another name, "
                                        "or its server a prefix", code="duplicate_entry")  # fmt: skip

@@ -21,7 +21,6 @@ from heliograph.worker.calls import Calls
 from heliograph.worker.cleanup import Cleanups
 from heliograph.worker.held import Held
 from heliograph.worker.memory import LedgerMemory, check_memory, check_search
-from heliograph.worker.steps import reached
 
 _MEMORY_ID_MAX = 200  # as _INSTANCE_MAX: the end of a turn's id tells it from others
 
@@ -61,7 +60,7 @@ class Context(Calls):
         self.context_box_id: str | None = claimed.context_box_id
         self._ledger = held.kit.ledger
         self._memory: Memory = held.workflow.memory or LedgerMemory(self._ledger)
-        self._cards: list[Card] | None = None
+        self._cards = list(held.resources.cards)
         self.emitted: list[tuple[str, Json]] = []
         self._cleanups = Cleanups()
 
@@ -108,10 +107,6 @@ class Context(Calls):
         It is a snapshot: nobody writes to it, and it is the same each time that the function runs, unless the box was
         replaced meanwhile. No other box can be read from here (L0-94). The content of a card is data from elsewhere.
         """
-        if self._cards is None:
-            self._cards = (
-                [] if self.context_box_id is None else await reached(self._ledger.read_box(self.context_box_id))
-            )
         self._taint.read_cards(self._cards)
         return copy.deepcopy(self._cards)
 

@@ -17,6 +17,7 @@ from heliograph.reactive.agent_checks import check_contexts
 from heliograph.reactive.template import placeholders, substitute
 from heliograph.redaction import redacted_text
 from heliograph.turn.calls import Asked, CallResult, Journal
+from heliograph.turn.context_box import context_text
 from heliograph.turn.conversation import Conversation, answers_in, deferrals_of, is_empty, record_of, reply_of
 from heliograph.turn.untrusted import framed_within
 from heliograph.types import Json, JsonObject
@@ -25,6 +26,7 @@ from heliograph.worker.asking import Asking
 from heliograph.worker.carry import Carrier, Submitted, required_result, submits
 from heliograph.worker.context import Context
 from heliograph.worker.held import Held
+from heliograph.worker.hydrate import boxes_of
 from heliograph.worker.spend import MODEL, Spender, has_budget_for_models, too_large
 from heliograph.worker.steps import Steps
 
@@ -42,7 +44,7 @@ async def converse(held: Held, context: Context, journal: Journal) -> Answer:
     """Raises what the model's harness raises, AgentFailed, Suspended."""
     spec = held.spec
     prompt = _written(held, context) if callable(spec.prompt) else fill(spec.prompt or "", held)
-    talk = Conversation(redacted_text(prompt), journal)
+    talk = Conversation([*_given(held), redacted_text(prompt)], journal)
     _resume(held, journal)
     try:
         return await _converse(held, context, journal, talk)
@@ -70,7 +72,7 @@ async def _converse(held: Held, context: Context, journal: Journal, talk: Conver
         return _ended(held, reply, talk)
     given = spec.contexts(context) if callable(spec.contexts) else spec.contexts
     carrier = Carrier(held, journal, asking, check_contexts(spec.name, given))
-    await carrier.open()
+    carrier.open()
     for step in range(1, spec.max_steps + 1):
         request = request_of(held, talk.messages, carrier.specs_at(step))
         if spender is None:
@@ -132,6 +134,14 @@ def _ended(held: Held, reply: ModelReply, talk: Conversation) -> Answer:
 
 def _output(reply: ModelReply) -> Json:
     return reply.text if reply.output is None else reply.output
+
+
+def _given(held: Held) -> list[str]:
+    """The boxes that the turn was given, as its model reads them."""
+    boxes = boxes_of(held)
+    for _, cards in boxes:
+        held.taint.read_cards(cards)
+    return [context_text(box_id, cards) for box_id, cards in boxes]
 
 
 def _written(held: Held, context: Context) -> str:

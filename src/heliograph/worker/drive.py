@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 
@@ -40,6 +42,7 @@ from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
 from heliograph.worker.halt import Halt
 from heliograph.worker.held import Held
+from heliograph.worker.hydrate import hydrate, wanted_fields
 from heliograph.worker.kit import Kit
 from heliograph.worker.suspend import postpone, refuse_calls, suspend
 from heliograph.worker.taint import Taint
@@ -48,6 +51,8 @@ from heliograph.worker.voice import Voice
 from heliograph.world import Task
 
 log = logging.getLogger("heliograph.worker")
+
+T = TypeVar("T")
 
 
 class Drive:
@@ -103,7 +108,7 @@ class Drive:
 
     async def run(self) -> None:
         """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
-        event: Event | None = self._first_event()
+        event: Event | None = await self._hydrated(self._first_event())
         while event is not None:
             if isinstance(event, Hydrated | Waiting | PutOff | Resolved):
                 event = self._stopped() or event  # what has an outcome already is delivered all the same
@@ -139,6 +144,36 @@ class Drive:
             awaits_closing=awaits_closing(claimed.waits),
         )
 
+    async def _hydrated(self, event: Event) -> Event:
+        """The first event of a turn that has been given its tools and boxes, where it is going to use them."""
+        if not isinstance(event, Hydrated) or event.is_run_over or (event.recoveries and not event.may_run_again):
+            return event
+        acts = event.answer is None and not event.awaits_closing
+        try:
+            resources = await self._stoppable(hydrate(self.held, lists_tools=acts))
+        except AgentFailed as error:
+            return replace(event, problem=shown(error.message, 2000))
+        if isinstance(resources, Stopped):
+            return resources
+        self.held = replace(self.held, resources=resources)
+        return event
+
+    async def _stoppable(self, work: Awaitable[T]) -> T | Stopped:
+        """The result of `work`, which a stop cancels."""
+        self._is_acting = True
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if (stopped := self._stopped()) is None:
+                raise
+            # this cancellation was our own: it ends the agent's work, and the turn is still ours to wind up
+            current = asyncio.current_task()
+            if current is not None and current.uncancel() > 0:
+                raise
+            return stopped
+        finally:
+            self._is_acting = False
+
     async def _advance(self, event: Event) -> Event | None:
         """One step of the machine; the next event, or None when the turn has ended or was given back."""
         self.turn, effects = advance(self.turn, event, self.kit.world.now())
@@ -172,23 +207,15 @@ class Drive:
         if (stopped := self._stopped()) is not None:  # the bell may have rung since the turn was claimed
             return stopped
         self._say_begun()
-        self.has_begun = self._is_acting = True
+        self.has_begun = True
         tell_step(self.kit.world, self.claimed, None, self.phase)
         self.kit.state_events.emit(self.kit.world, self.claimed, "thinking")
         try:
-            event = await act(self.held, context, journal)
-        except asyncio.CancelledError:
-            if (stopped := self._stopped()) is None:
-                raise
-            # this cancellation was our own: it ends the agent's work, and the turn is still ours to wind up
-            current = asyncio.current_task()
-            if current is not None and current.uncancel() > 0:
-                raise
-            return stopped
+            event = await self._stoppable(act(self.held, context, journal))
         finally:
-            self._is_acting = False
             self.usage = journal.tokens  # of the whole turn: what is recorded of it is counted again
-        self.emitted = tuple(context.emitted)
+        if not isinstance(event, Stopped):
+            self.emitted = tuple(context.emitted)
         return event
 
     async def _clean_up(self) -> None:
@@ -251,7 +278,7 @@ class Drive:
 
     def _check_fields(self, output: Json) -> None:
         """Raises AgentFailed for an output that lacks what its task wants to be told (L0-84, L0-89)."""
-        wanted = self.claimed.result_fields or self.spec.result_fields
+        wanted = wanted_fields(self.held)
         if problems := problems_of(wanted, output):
             names = ", ".join(str(field["name"]) for field in wanted)
             raise AgentFailed(f"agent {self.claimed.agent} is to answer with the fields {names}: {'; '.join(problems)}",

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.reactive.agent import AgentSpec
+from heliograph.reactive.tool import Tool
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Claimed, Wait
+from heliograph.records import Card, Claimed, Wait
+from heliograph.types import JsonObject
 from heliograph.worker.halt import Halt
 from heliograph.worker.kit import Kit
 from heliograph.worker.taint import Taint
 from heliograph.worker.voice import Voice
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a turn is given before it acts, read once for each claim.
+
+    tools: of a model's toolsets, by their place among the agent's `tools`. tools_error: why they could not be listed; it is
+    raised where the turn acts, which may put the turn off. cards: those of the context box. inherited: those of the output
+    box that the turn did not write itself, where somebody replaced that box. result_fields: what a card of the context box wants.
+    """
+
+    tools: Mapping[int, Sequence[Tool]] = field(default_factory=dict)
+    tools_error: Exception | None = None
+    cards: Sequence[Card] = ()
+    inherited: Sequence[Card] = ()
+    result_fields: Sequence[JsonObject] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +51,7 @@ class Held:
     taint: Taint
     not_made: list[Wait] = field(default_factory=list)
     carried: set[int] = field(default_factory=set)
+    resources: Resources = field(default_factory=Resources)
 
     @property
     def waits(self) -> Sequence[Wait]:

@@ -141,9 +141,13 @@ end $$;
 create function heliograph._after_cards(p_project text, p_turn_id text, p_now timestamptz) returns timestamptz
     language sql stable as $$
     select greatest(p_now, (
-        select c.created_at from heliograph.cards c
-         where c.project_id = p_project and c.box_id = t.output_box_id
-         order by c.position desc limit 1))
-      from heliograph.agent_turns t
-     where t.project_id = p_project and t.agent_turn_id = p_turn_id
+        select max(n.created_at)
+          from (select 'box_' || p_turn_id as box_id
+                 union all  -- where its output box was replaced
+                select b.box_id from heliograph.boxes b
+                 where b.project_id = p_project and b.writer_turn_id = p_turn_id) w
+         cross join lateral (
+               select c.created_at from heliograph.cards c
+                where c.project_id = p_project and c.box_id = w.box_id
+                order by c.position desc limit 1) n))
 $$;

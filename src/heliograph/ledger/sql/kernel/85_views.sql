@@ -129,8 +129,13 @@ select c.project_id, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind
        coalesce((select b.content from heliograph.blobs b
                   where b.project_id = c.project_id and b.blob_id = c.content ->> '$blob'), c.content) as content,
        c.created_at, c.box_id, c.position
-  from heliograph.agent_turns t  -- by way of its box, whose cards are together under one key
-  join heliograph.cards c on c.project_id = t.project_id and c.box_id = t.output_box_id
+  from heliograph.agent_turns t
+ cross join lateral (  -- by way of all boxes that it has ever written to: the cards of a box are together under one key
+       select 'box_' || t.agent_turn_id as box_id
+        union all
+       select b.box_id from heliograph.boxes b
+        where b.project_id = t.project_id and b.writer_turn_id = t.agent_turn_id) w
+  join heliograph.cards c on c.project_id = t.project_id and c.box_id = w.box_id
        and c.agent_turn_id = t.agent_turn_id;
 
 create view heliograph.lease_overview as

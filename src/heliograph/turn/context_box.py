@@ -1,0 +1,47 @@
+"""The box that a turn is given to read, as its model reads it, and the result fields that it may hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heliograph.errors import InvalidInput, shown
+from heliograph.reactive.fields import check_fields
+from heliograph.records import Card
+from heliograph.redaction import redacted_text
+from heliograph.turn.untrusted import TRUSTED, UNTRUSTED, framed, is_marked
+from heliograph.types import JsonObject
+
+RESULT_FIELDS = "task.result_fields"  # the kind of a card that says what the deliverable must have
+_WRAPPER = "FieldsSchemaContent"
+
+
+def context_text(box_id: str, cards: Sequence[Card]) -> str:
+    """All cards of a box in their order, each in a frame that says whether it is trusted."""
+    count = "one card" if len(cards) == 1 else f"{len(cards)} cards"
+    return "\n\n".join([f"You were given box {shown(box_id)} to read. It holds {count}:", *map(_framed, cards)])
+
+
+def _framed(card: Card) -> str:
+    content = redacted_text(card.content) if isinstance(card.content, str) else card.content
+    return framed(content, f"{card.kind}, {card.card_id}", UNTRUSTED if is_marked(card.content) else TRUSTED)
+
+
+def result_fields_in(cards: Sequence[Card]) -> tuple[JsonObject, ...]:
+    """The fields of the newest card `task.result_fields`; none without one.
+
+    The content is the specification's FieldsSchemaContent: an object whose `fields` are a list of field objects. Raises
+    InvalidInput naming the card.
+    """
+    card = next((card for card in reversed(cards) if card.kind == RESULT_FIELDS), None)
+    if card is None:
+        return ()
+    content = card.content
+    is_wrapped = isinstance(content, dict) and "fields" in content and content.keys() <= {"fields", "type"}
+    if not is_wrapped or content.get("type", _WRAPPER) != _WRAPPER:
+        raise InvalidInput(f"the card {shown(card.card_id)} is a {RESULT_FIELDS}, so its content is an object such as "
+                           f"{{'fields': [{{'name': 'summary'}}]}}, not {shown(content)}", code="wrong_type")  # fmt: skip
+    try:
+        return tuple(check_fields(content["fields"], f"/{RESULT_FIELDS}/fields"))
+    except InvalidInput as error:
+        raise InvalidInput(f"the card {shown(card.card_id)} is no {RESULT_FIELDS}: {error.message}", code=error.code,
+                           path=error.path) from error  # fmt: skip
