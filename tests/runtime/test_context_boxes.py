@@ -174,6 +174,16 @@ async def test_box_that_does_not_fit_fails_its_turn_in_init_and_is_named(rig: Ri
     assert content == {"text": "done"}
 
 
+async def test_box_that_cannot_be_decoded_fails_its_turn_in_init_and_is_named(rig: Rig) -> None:
+    box = await rig.client.boxes.put([{"kind": "note", "content": "x"}], box_id="odd-box")
+    await rig.fetch("update heliograph.cards set content = '1e5000' where project_id = $1 and box_id = $2",
+                    rig.runtime.settings.project, box)  # fmt: skip
+    app = library(Model("never asked"))
+    turn, content, _ = await done_with(rig, app, context_box_id=box)
+    assert (turn.outcome, content["error"]["code"]) == ("failed", "INIT_FAILED")
+    assert content["error"]["message"].startswith("box odd-box cannot be read: card")
+
+
 @pytest.mark.proves("L0-90", "L0-96")
 async def test_resumed_and_recovered_turn_reads_the_same_box_and_its_own_results_again(rig: Rig) -> None:
     model = Model([call("fetch", {}, "x1")], "done")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from heliograph.errors import AgentFailed, InvalidInput
+from heliograph.codes import UNDECODABLE
+from heliograph.errors import AgentFailed, InvalidInput, KernelRefused
 from heliograph.reactive.tool import Tool
 from heliograph.records import Card
 from heliograph.turn.context_box import context_text, result_fields_in
@@ -72,10 +73,15 @@ async def _cards_of(held: Held, box_id: str | None) -> Sequence[Card]:
 
 async def _read(held: Held, box_id: str) -> Sequence[Card]:
     cards = list[Card]()
-    async for page in held.kit.ledger.pages_of_box(box_id):
-        cards += page
-        if held.spec.prompt is not None:
-            _check_fits(held, box_id, cards)
+    try:
+        async for page in held.kit.ledger.pages_of_box(box_id):
+            cards += page
+            if held.spec.prompt is not None:
+                _check_fits(held, box_id, cards)
+    except KernelRefused as error:
+        if error.code != UNDECODABLE:
+            raise
+        raise AgentFailed(f"box {box_id} cannot be read: {error.message}") from error
     return cards
 
 
