@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 
 from tests.kernel.kit import START, TARGET, Kernel, draft, run_item
+from tests.kernel.waits import TOKEN, command, defer, report, suspended
 
 
 async def order(kernel: Kernel, limit: int = 100) -> list[str]:
@@ -59,6 +60,43 @@ async def test_priority_comes_before_age_and_age_before_name(kernel: Kernel) -> 
     await kernel.start("run_d", ["writer"], {"turn_high": "writer"}, priority=2)
     await kernel.start("run_e", ["writer"], {"turn_low": "writer"}, priority=0)
     assert await order(kernel) == ["turn_high", "turn_old", "turn_a", "turn_b", "turn_low"]
+
+
+@pytest.mark.proves("G-26")
+@pytest.mark.parametrize("limit", [1, 100])
+async def test_priority_comes_first_among_turns_that_were_deferred_too(kernel: Kernel, limit: int) -> None:
+    for n, (name, priority) in enumerate([("low", 0), ("old", 1), ("young", 1), ("high", 2)]):
+        await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, priority=priority)
+        kernel.wait(1)
+        await defer(kernel, await kernel.claim_one(), 10 + n)
+    await kernel.start("run_new", ["writer"], {"turn_new": "writer"})
+    kernel.wait(20)
+    taken: list[str] = []
+    while found := await order(kernel, limit):
+        taken += found
+    assert taken == ["turn_high", "turn_old", "turn_young", "turn_new", "turn_low"]
+
+
+@pytest.mark.proves("G-26")
+async def test_of_one_agent_reports_and_halts_come_before_a_new_turn_however_urgent(kernel: Kernel) -> None:
+    await suspended(kernel, command("c1"), command("c2"))
+    await kernel.enqueue("run_a", "writer", "turn_new", priority=3)
+    assert await order(kernel) == []  # it waits for the turn before it, which waits for its calls
+    for call_id in ("c1", "c2"):
+        kernel.wait(1)
+        await report(kernel, "turn_a", call_id, token=TOKEN)
+    claimed = await kernel.claim_one()
+    assert claimed["turn_id"] == "turn_a"
+    assert [(row["message_type"], row["correlation_id"]) for row in claimed["inbox"]] == [
+        ("tool_result", "c1"), ("tool_result", "c2"),
+    ]  # fmt: skip
+    await kernel.stop("turn_a", "graceful", reason="enough")
+    assert await order(kernel) == []
+    assert (await kernel.renew(claimed))["stop"]["reason"] == "enough"
+    await kernel.finish(claimed, outcome="canceled", version=(await kernel.run("run_a"))["version"])
+    assert await order(kernel) == ["turn_new"]
+    rows = await kernel.rows("agent_inbox", "message_type, status", "agent_turn_id = 'turn_a'")
+    assert {tuple(row) for row in rows} == {("turn", "consumed"), ("tool_result", "consumed"), ("stop", "consumed")}
 
 
 async def test_a_limited_claim_takes_the_first_and_leaves_the_rest(kernel: Kernel) -> None:

@@ -288,6 +288,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"grace_seconds": "NaN"}, "grace_seconds"), ({"reason": "r" * 1001}, "a reason has at most 1000 bytes"),
     ({"actor": "a" * 201}, "an actor has at most 200 bytes"),
 ]  # fmt: skip
+NO_REASON = "a reason is a string that is not empty"
 
 
 @pytest.mark.parametrize(("fields", "message"), NONSENSE, ids=str)
@@ -302,6 +303,31 @@ async def test_a_stop_that_says_nonsense_stops_nothing(kernel: Kernel, what: str
     for item in ({"mode": "force"}, {"mode": "force", "turn_id": 7, "run_id": ["x"]}):
         (answer,) = await kernel.call(function, [item])
         assert answer["outcome"] in ("unknown_turn", "unknown_run")
+
+
+@pytest.mark.proves("CTL-30")
+@pytest.mark.parametrize("reason", [7, {}, ["enough"], True, ""], ids=repr)
+@pytest.mark.parametrize("function", ["stop", "stop_runs"])
+async def test_halt_whose_reason_is_no_text_is_refused_and_not_logged(
+    kernel: Kernel, function: str, reason: Any
+) -> None:
+    await kernel.running()
+    before = await kernel.everything()
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=NO_REASON):
+        await kernel.call(function, [stopping("turn_a" if function == "stop" else "run_a", reason=reason)])
+    assert await kernel.everything() == before
+
+
+@pytest.mark.proves("CTL-30")
+@pytest.mark.parametrize("fields", [{}, {"reason": None}], ids=str)
+@pytest.mark.parametrize("what", ["turn_a", "run_a"])
+async def test_halt_whose_sender_gives_no_reason_is_logged_with_one(kernel: Kernel, what: str, fields: Item) -> None:
+    await kernel.running()
+    await kernel.stop(what, **fields)
+    await kernel.sweep("stops")
+    (halt,) = await kernel.rows("signal_log", "payload", "name = 'halt'")
+    assert halt["payload"] == {"reason": "external_signal", "graceful": False}
+    assert (await stopped(kernel))["reason"] == "external_signal"
 
 
 @pytest.mark.proves("CTL-35", "K12")

@@ -35,7 +35,10 @@ def _check_stop(item: Any) -> None:
     grace = j.parse_float(get_text(item, "grace_seconds"))
     if grace is not None and not 0 <= grace <= 86_400:
         raise Refusal("22023", "grace_seconds must be between 0 and 86400")
-    if len((get_text(item, "reason") or "").encode()) > 1000:
+    reason = get_raw(item, "reason")
+    if not (reason is None or isinstance(reason, str)) or reason == "":
+        raise Refusal("22023", "a reason is a string that is not empty")
+    if len((reason or "").encode()) > 1000:
         raise Refusal("22023", "a reason has at most 1000 bytes")
     if len((get_text(item, "actor") or "").encode()) > 200:
         raise Refusal("22023", "an actor has at most 200 bytes")

@@ -31,8 +31,9 @@ def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds:
     ready: list[Row] = []
     for target in _distinct_targets(targets):
         found = [h for h in dispatched if _is_wanted(h, target)]
-        ready += _first([h for h in found if h["due_at"] is None], "ready_at", limit)
-        ready += _first([h for h in found if h["due_at"] is not None and h["due_at"] <= tx.now], "due_at", limit)
+        ready += sorted((h for h in found if h["due_at"] is None), key=_place_in_line)[:limit]
+        due = (h for h in found if h["due_at"] is not None and h["due_at"] <= tx.now)
+        ready += sorted(due, key=_place_in_line)[:limit]
     ready.sort(key=_place_in_line)
     taken = {h["agent_id"]: h for h in ready[:limit]}
     inbox = {agent_id: _take(tx, head, worker, lease_seconds) for agent_id, head in taken.items()}
@@ -41,10 +42,6 @@ def claim(tx: Transaction, targets: Any, worker: str, limit: int, lease_seconds:
 
 def _place_in_line(head: Row) -> tuple[Any, ...]:
     return -head["priority"], head["ready_at"], head["agent_id"]
-
-
-def _first(heads: list[Row], by: str, limit: int) -> list[Row]:
-    return sorted(heads, key=_place_in_line if by == "ready_at" else lambda h: (h["due_at"], h["agent_id"]))[:limit]
 
 
 def _distinct_targets(targets: Any) -> list[tuple[str | None, Any, str | None]]:

@@ -34,7 +34,8 @@ begin
                                                                 where project_id = p_project and lease_until is not null)));
     end if;
     -- two statements: the second has a snapshot that is newer than the locks
-    -- each target by itself, so that the index gives the first ones in order however many are waiting
+    -- each target by itself, so that the index gives the first ones in order however many are waiting; of those that were
+    -- deferred only the due ones are sorted
     select array_agg(agent_id) into v_agent_ids from (
         select ready.agent_id
           from (select distinct case jsonb_typeof(e) when 'object' then e ->> 'target' else e #>> '{}' end as name,
@@ -52,7 +53,7 @@ begin
                 select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
                  where h.project_id = p_project and h.status = 'dispatched' and h.due_at <= p_now and h.target = t.name
                    and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
-                 order by h.due_at, h.agent_id
+                 order by h.priority desc, h.ready_at, h.agent_id
                  limit v_limit for update skip locked) deferred) ready
          order by ready.priority desc, ready.ready_at, ready.agent_id limit v_limit) picked;
     if v_agent_ids is null then

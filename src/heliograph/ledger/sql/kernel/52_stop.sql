@@ -182,6 +182,8 @@ begin
         raise exception using errcode = '22023', message = format('mode must be force or graceful, not %s', p_item ->> 'mode');
     elsif not coalesce((p_item ->> 'grace_seconds')::float8 between 0 and 86400, true) then
         raise exception using errcode = '22023', message = 'grace_seconds must be between 0 and 86400';
+    elsif not coalesce(jsonb_typeof(p_item -> 'reason') in ('string', 'null'), true) or p_item ->> 'reason' = '' then
+        raise exception using errcode = '22023', message = 'a reason is a string that is not empty';
     elsif octet_length(p_item ->> 'reason') > 1000 then
         raise exception using errcode = '22023', message = 'a reason has at most 1000 bytes';
     elsif octet_length(p_item ->> 'actor') > 200 then
