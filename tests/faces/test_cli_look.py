@@ -134,7 +134,6 @@ def test_a_run_in_place_of_a_signal_is_told_what_it_is(shell: Shell) -> None:
     assert f"{run_id} is a run, not a signal: helio signal trace {run_id} " in done.stderr
 
 
-@pytest.mark.proves("G-34")
 def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
     run_id = run_of(shell)
     named = [row["name"] for row in shell.rows("signal", "tail", "agent:*", "state:**")]

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, Signal
 from heliograph.policy import retry
-from tests.runtime.kit import START, Rig, names, one
+from tests.runtime.kit import START, Rig, names, one, until
 
 
 async def ran(rig: Rig, app: Heliograph) -> list[Signal]:
@@ -167,3 +167,37 @@ async def test_a_message_may_say_what_its_answer_must_have(rig: Rig) -> None:
         await command.report(result=1)
         await rig.ended(run_id)
     assert [(await rig.runtime.reader.turn(turn)).outcome for turn in (lacking, covering)] == ["failed", "success"]
+
+
+# ── How long ──
+
+
+@pytest.mark.proves("RET-05")
+async def test_recorded_delays_of_a_model_that_keeps_failing_grow_up_to_thirty_seconds(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.worker.act.jitter_of", lambda _key, _attempt: 1.0)  # the whole of each delay
+    app = Heliograph("keeps-failing")
+    busy = HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True)
+    app.prompt_agent("writer", "Write.", model=ScriptedModel([busy] * 8), activate_on=START, retries=7)
+    run_id, delays = await rig.start(app), list[float]()
+    async with rig.serving(app):
+        for n in range(1, 8):
+            await until(lambda n=n: _is_deferred(rig, run_id, n))
+            (row,) = await rig.fetch(
+                "select i.next_retry_at - h.moved_at as delay from heliograph.agent_inbox i join heliograph.agent_state_head h"
+                " using (project_id, agent_id) where h.run_id = $1", run_id,
+            )  # fmt: skip
+            delays.append(row["delay"].total_seconds())
+            for change in ("agent_state_head set due_at = now() where run_id = $1",
+                           "agent_inbox set next_retry_at = now() where agent_id = $1 || '/writer'"):  # fmt: skip
+                await rig.fetch(f"update heliograph.{change}", run_id)  # as if that time had passed
+            rig.runtime.world.ring([f"work:{app.name}"])
+        signals = await rig.ended(run_id)
+    assert delays == [1, 2, 4, 8, 16, 30, 30]
+    assert one(signals, "agent:failed")["error"]["code"] == "NETWORK_ERROR"
+
+
+async def _is_deferred(rig: Rig, run_id: str, times: int) -> bool:
+    query = "select 1 from heliograph.agent_inbox where agent_id = $1 || '/writer' and status = 'deferred' and retry_count = $2"
+    return bool(await rig.fetch(query, run_id, times))

@@ -119,7 +119,6 @@ async def test_a_turn_whose_release_got_no_reply_goes_on_elsewhere_all_the_same(
         assert one(await rig.ended(run_id), "workflow:end")["state"] == {"seen": 1}
 
 
-@pytest.mark.proves("G-11")
 async def test_the_time_that_a_turn_waits_does_not_count_as_time_that_it_runs(rig: Rig) -> None:
     app = Heliograph("waits")
 
