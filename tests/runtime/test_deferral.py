@@ -6,6 +6,7 @@ import pytest
 
 from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, Signal
 from heliograph.policy import retry
+from heliograph.world import bell_keys
 from tests.runtime.kit import START, Rig, names, one, until
 
 
@@ -192,7 +193,7 @@ async def test_recorded_delays_of_a_model_that_keeps_failing_grow_up_to_thirty_s
             for change in ("agent_state_head set due_at = now() where run_id = $1",
                            "agent_inbox set next_retry_at = now() where agent_id = $1 || '/writer'"):  # fmt: skip
                 await rig.fetch(f"update heliograph.{change}", run_id)  # as if that time had passed
-            rig.runtime.world.ring([f"work:{app.name}"])
+            rig.runtime.world.ring(bell_keys(rig.runtime.ledger.project, [f"work:{app.name}"]))
         signals = await rig.ended(run_id)
     assert delays == [1, 2, 4, 8, 16, 30, 30]
     assert one(signals, "agent:failed")["error"]["code"] == "NETWORK_ERROR"
