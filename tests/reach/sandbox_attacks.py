@@ -164,6 +164,44 @@ got.append(other.recv(1).decode())
 print(json.dumps(got))
 """
 
+# Pages that lie a gigabyte apart: each takes pages of page tables, which no resource limit counts.
+PAGE_TABLES = """
+map_at = libc.mmap
+map_at.restype, map_at.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+for gigabyte in range(1, 60_000):
+    place = (gigabyte << 30) - 4096
+    if map_at(place, 8192, 1, 0x100022, -1, 0) == place:
+        ctypes.string_at(place, 1), ctypes.string_at(place + 4096, 1)
+print(1)
+"""
+
+# What ordinary programs do has to work.
+ORDINARY = """
+import asyncio, concurrent.futures, datetime, shutil, sqlite3, subprocess, tempfile, zoneinfo
+async def later():
+    await asyncio.sleep(0.001)
+    return await asyncio.to_thread(lambda: 7)
+got = {"asyncio": asyncio.run(later())}
+database = sqlite3.connect("/tmp/x.db")
+database.execute("create table t as select 1 as a")
+database.commit()
+got["sqlite"] = database.execute("select a from t").fetchall()
+with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    got["threads"] = list(pool.map(lambda x: x * x, range(5)))
+open("a", "w").write("hi")
+shutil.copy2("a", "/tmp/b")
+shutil.copytree("/tmp", "c")
+shutil.make_archive("/jail/z", "zip", "c")
+shutil.move("/tmp/b", "d")
+with tempfile.NamedTemporaryFile() as file:
+    file.write(b"x")
+got["files"] = sorted(os.listdir())
+got["zone"] = datetime.datetime(2026, 7, 1, tzinfo=zoneinfo.ZoneInfo("Europe/Oslo")).utcoffset().seconds
+got["process"] = tried(subprocess.run, ["/bin/true"])
+print(json.dumps(got))
+exit()
+"""
+
 I386 = """
 import mmap
 code = mmap.mmap(-1, 4096, prot=7)

@@ -199,6 +199,23 @@ def test_memory_of_the_kernel_is_bounded(worker: Worker, code: str, most: int, e
     assert why == error
 
 
+def test_ordinary_programs_run(worker: Worker) -> None:
+    got = worker.attack(attacks.ORDINARY)
+    assert got == {
+        "asyncio": 7, "sqlite": [[1]], "threads": [0, 1, 4, 9, 16], "files": ["a", "c", "code.py", "d", "z.zip"], "zone": 7200,
+        "process": "EPERM",
+    }  # fmt: skip
+
+
+@ON_X86
+def test_a_cgroup_bounds_page_tables_too(worker: Worker) -> None:
+    if os.stat(f"/proc/{worker.process.pid}").st_uid != os.geteuid() or (probe := open_cgroup(1 << 20, 1)) is None:
+        pytest.skip("no cgroup may be made here")
+    probe.try_remove()
+    assert worker.run(attacks.PAGE_TABLES, limits={"memory_mib": 512, "disk_mib": 1})["exit_code"] == -9
+    assert worker.process.poll() is None
+
+
 @ON_X86
 def test_a_call_of_the_32_bit_architecture_kills_the_sandboxed_process(worker: Worker) -> None:
     before = worker.fingerprint()
@@ -301,6 +318,17 @@ def test_it_refuses_where_a_namespace_cannot_be_had(start: Callable[..., Worker]
     worker = start(under=("unshare", "--user", "--map-root-user", "sh", "-c", enter, "sh"))
     refused = worker.run("print('ran')")
     assert (refused["refused"], "unshare is not allowed here" in refused["message"]) == ("no_sandbox", True), refused
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, and setpriv of util-linux"
+)
+def test_it_refuses_where_root_may_not_become_another_user(start: Callable[..., Worker]) -> None:
+    worker = start(under=("setpriv", "--bounding-set", "-all", "--inh-caps", "-all"))
+    if os.stat(f"/proc/{worker.process.pid}").st_uid != 0:
+        pytest.skip("an ordinary user needs no such right")
+    refused = worker.run("print('ran')")
+    assert "root without CAP_SETUID" in refused["message"], refused
 
 
 @ON_X86

@@ -96,7 +96,7 @@ def _enter_user_namespace(libc: Any) -> None:
     """In it, user 0 is one without rights. Where we are root, user 1 is root, for as long as the file system is being built."""
     maps = {"uid_map": _map_for("uid", os.geteuid()), "gid_map": _map_for("gid", os.getegid())}
     if os.geteuid() == 0 and _may_set_groups():
-        os.setgroups([])
+        _drop_groups()
     entered, enters = os.pipe()
     ours = os.getpid()
     if not (helper := os.fork()):  # in the namespace around it, where maps of root's are allowed
@@ -109,6 +109,13 @@ def _enter_user_namespace(libc: Any) -> None:
     if os.waitpid(helper, 0)[1] != 0:
         raise OSError(0, "a user namespace may have no users here")
     _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # new credentials forget it
+
+
+def _drop_groups() -> None:
+    try:
+        os.setgroups([])
+    except PermissionError:
+        raise OSError(0, "root without CAP_SETUID and CAP_SETGID cannot give the sandbox another user") from None
 
 
 def _may_set_groups() -> bool:
