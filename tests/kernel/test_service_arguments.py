@@ -139,6 +139,15 @@ async def test_signal_that_readers_could_not_place_is_refused_by_every_function_
     assert after == before
 
 
+@pytest.mark.proves("S26")
+@pytest.mark.parametrize("parent", ["sig_run_b_1", "sig_run_a_1", 0, 1])
+async def test_first_signal_of_a_run_has_no_parent(kernel: Kernel, parent: Any) -> None:
+    started = run_item("run_b", ["writer"], {"turn_b": "writer"})
+    started["signals"][0]["parent"] = parent
+    (answer,) = await kernel.call("start_runs", [started])
+    assert (answer["outcome"], answer["code"]) == ("refused", "invalid_signal")
+
+
 async def test_draft_may_name_any_earlier_signal_as_parent(kernel: Kernel) -> None:
     claimed = await kernel.running()
     drafts = [

@@ -13,6 +13,7 @@ import msgspec
 from heliograph.errors import HeliographError, InvalidInput, KernelRefused, NotFound, SetupError, StoreUnavailable
 from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.sqlstates import REFUSALS
 from heliograph.redaction import is_clean, keep_url_out, redacted
 
 _JSONB_VERSION = b"\x01"
@@ -151,7 +152,8 @@ def explain(error: Exception, what: str) -> Exception:
         code, _, rejected = _first_line(error).partition(": ")
         if state == "22023" and code in _JSON_CODES:
             return KernelRefused(f"{what} refused: {rejected}", code=code)
-        return KernelRefused(f"{what} refused: {_first_line(error)} ({state})")
+        code, _ = REFUSALS.get(state, (None, ""))
+        return KernelRefused(f"{what} refused: {_first_line(error)} ({state})", code=code)
     # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
         return StoreUnavailable(f"{what} was not done: the connection to PostgreSQL is gone ({_first_line(error)})")

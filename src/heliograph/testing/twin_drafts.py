@@ -38,8 +38,8 @@ def _wrong_draft(run_id: str, base: int, place: int, draft: Any) -> str | None:
 
 
 def _is_earlier(run_id: str, base: int, place: int, parent: Any) -> bool:
-    if parent is ABSENT or parent is None:
-        return base + place == 0
+    if base + place == 0 or parent is ABSENT or parent is None:
+        return base + place == 0 and (parent is ABSENT or parent is None)
     if isinstance(parent, int) and not isinstance(parent, bool):
         return 0 <= parent < place
     if not isinstance(parent, str):

@@ -53,8 +53,9 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
                           p_draft ->> 'agent' is null)
         then 'the agent of a signal is a name of at most 200 bytes'
         when not coalesce(jsonb_typeof(p_draft -> 'owed') in ('boolean', 'null'), true) then 'owed is true or false'
-        when not case coalesce(jsonb_typeof(p_draft -> 'parent'), 'null')
-            when 'null' then p_base + p_place = 0
+        when not case case when p_base + p_place = 0 then 'first' else coalesce(jsonb_typeof(p_draft -> 'parent'), 'null') end
+            when 'first' then p_draft ->> 'parent' is null
+            when 'null' then false
             when 'number' then (p_draft ->> 'parent')::numeric between 0 and p_place - 1 and p_draft ->> 'parent' !~ '[.]'
             when 'string' then case
                 when heliograph._signal_id(p_run_id, 0) = regexp_replace(p_draft ->> 'parent', '_[0-9]+$', '_0') then coalesce(
