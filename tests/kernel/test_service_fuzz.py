@@ -99,7 +99,12 @@ class Attacker:
             near = datetime.now(UTC) + timedelta(seconds=self.random.uniform(-3600, 3600))
             return str(near) if chance < 0.9 else self.random.choice(TIMES)
         if kind in ("integer", "bigint", "double precision", "boolean"):
-            drawn = {"integer": INTEGERS, "bigint": BIGINTS, "double precision": FLOATS, "boolean": [None, True, False]}
+            drawn: dict[str, list[Any]] = {
+                "integer": INTEGERS,
+                "bigint": BIGINTS,
+                "double precision": FLOATS,
+                "boolean": [None, True, False],
+            }
             return self.random.choice(drawn[kind]) if chance < 0.6 else PARAMETERS[name](self.project, self.ids)
         if kind == "text":
             return str(PARAMETERS[name](self.project, self.ids)) if chance < 0.5 else self.random.choice([None, *TEXTS])

@@ -152,7 +152,7 @@ def explain(error: Exception, what: str) -> Exception:
         code, _, rejected = _first_line(error).partition(": ")
         if state == "22023" and code in _JSON_CODES:
             return KernelRefused(f"{what} refused: {rejected}", code=code)
-        code, _ = REFUSALS.get(state, (None, ""))
+        code, _ = REFUSALS.get(state, (KernelRefused.default_code, ""))
         return KernelRefused(f"{what} refused: {_first_line(error)} ({state})", code=code)
     # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
