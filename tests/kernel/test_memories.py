@@ -76,7 +76,7 @@ async def test_what_says_it_more_often_comes_first_and_among_equals_what_is_newe
     assert await recall(kernel, "sun") == ["m2", "m3", "m1"]
     assert await recall(kernel, "sun", limit=2) == ["m2", "m3"]
     [first] = await kernel.call("recall", "sun", "writer", 1)
-    assert first.keys() == {"memory_id", "agent", "text", "metadata", "created_at", "rank"}
+    assert first.keys() == {"memory_id", "agent", "text", "metadata", "trust", "created_at", "rank"}
     assert (first["agent"], first["text"], first["metadata"]) == ("writer", "sun sun sun", {})
     assert first["rank"] > 0
 
