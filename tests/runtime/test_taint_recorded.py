@@ -92,6 +92,7 @@ async def test_the_descriptions_of_an_untrusted_server_are_framed_and_count_as_r
     assert not {s.name: s for s in free.asked[0].tools}["add"].description.startswith("<untrusted-")
 
 
+@pytest.mark.proves("S9")
 async def test_a_prompt_function_that_takes_over_an_untrusted_text_has_it_in_a_frame(rig: Rig) -> None:
     app, payer = Heliograph("written"), Payer()
     reader(app, activate_on=START, updates="order")
