@@ -47,7 +47,7 @@ async def test_pool_restarts_its_killed_server_with_the_first_new_connection(dat
     await database.fetch("select 1")
     killed = postmaster(home)
     kill(killed)
-    await asyncio.to_thread(eventually, lambda: is_free(home / "pg18.server"))
+    await asyncio.to_thread(eventually, lambda: is_free(home / "pg18.server"), 60)
     assert await first_answer(database) <= 1
     assert postmaster(home) != killed
 
@@ -55,7 +55,7 @@ async def test_pool_restarts_its_killed_server_with_the_first_new_connection(dat
 async def test_many_calls_at_once_restart_a_killed_server_once(database: Database, home: Path) -> None:
     await asyncio.gather(*(database.fetch("select pg_sleep(0.05)") for _ in range(8)))
     kill(postmaster(home))
-    await asyncio.to_thread(eventually, lambda: is_free(home / "pg18.server"))
+    await asyncio.to_thread(eventually, lambda: is_free(home / "pg18.server"), 60)
     await asyncio.gather(*(first_answer(database) for _ in range(8)))
     log = (home / "pg18.log").read_text()
     assert log.count("ready to accept connections") == 3  # made once, opened here, restarted

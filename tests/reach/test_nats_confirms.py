@@ -126,10 +126,12 @@ async def test_a_server_that_reads_no_more_does_not_hold_up_who_closes(
     await stuck.open()
     server.is_stuck = True
     async with asyncio.timeout(60):
-        with pytest.raises(OSError, match="does not read what is published"):
+        # publishing blocks, or where asyncio buffers without bound (3.12 before 3.12.9, 3.13 before 3.13.2) the ping does
+        with pytest.raises(OSError, match=r"NATS (does not read what is published|did not confirm)"):
             await stuck.publish(
                 [Event(n, f"evt:turn_{n}", "evt.agent.a.task", {"n": "x" * 500_000}) for n in range(40)]
             )
+        assert not stuck.is_up
         await stuck.close()
     for writer in server.writers:
         writer.transport.abort()

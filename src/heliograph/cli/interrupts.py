@@ -53,6 +53,12 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
+def leave_on_sigterm() -> None:
+    """Until `graceful` takes over, SIGTERM ends the process with exit code 0: it has no turn in hand yet."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda _number, _frame: leave(0))
+
+
 def leave(code: int) -> None:
     """End the process now, without waiting for anything."""
     try:

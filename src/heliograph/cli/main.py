@@ -16,7 +16,7 @@ from typing import Any
 from heliograph.cli.arguments import identifier, integer, run_id, seconds, since
 from heliograph.cli.errors import INTERRUPTED, NothingYet, report
 from heliograph.cli.grammar_db import add_database
-from heliograph.cli.interrupts import leave_agents_behind
+from heliograph.cli.interrupts import leave_agents_behind, leave_on_sigterm
 from heliograph.cli.output import OutputClosed, abandon, flush, line, note, open_closed_streams, speak_utf8
 from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
@@ -32,6 +32,8 @@ _ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; answers its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if "worker" in arguments:
+        leave_on_sigterm()  # first of all: a service may be stopped as soon as it is started
     open_closed_streams()
     speak_utf8()
     try:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from heliograph.cli.errors import INTERRUPTED
 from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.loading import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import reserved_stdout
-from heliograph.errors import InvalidInput
+from heliograph.errors import InvalidInput, StoreUnavailable
 from heliograph.reactive.workflow import Workflow
-from heliograph.runtime import open_runtime
+from heliograph.runtime import Runtime, open_runtime
 
 log = logging.getLogger("heliograph.cli")
+
+_OPEN_SECONDS_MAX = 60.0
+_OPEN_PAUSE_SECONDS = 0.5
 
 
 def work(options: Namespace) -> int:
@@ -40,8 +46,28 @@ def _load(references: list[str]) -> list[Workflow]:
     return [workflow for _, workflow in loaded.values()]
 
 
+@asynccontextmanager
+async def _open_patiently() -> AsyncIterator[Runtime]:
+    """The runtime, once PostgreSQL takes connections: services start side by side. Raises what `open_runtime` raises."""
+    clock = asyncio.get_running_loop().time
+    until, is_announced = clock() + _OPEN_SECONDS_MAX, False
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                runtime = await stack.enter_async_context(open_runtime())
+                break
+            except StoreUnavailable as error:
+                if clock() > until:
+                    raise
+                if not is_announced:
+                    log.warning("%s; trying again for %g s", error.message, _OPEN_SECONDS_MAX)
+                is_announced = True
+            await asyncio.sleep(_OPEN_PAUSE_SECONDS)
+        yield runtime
+
+
 async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
-    async with open_runtime() as runtime:
+    async with _open_patiently() as runtime:
         worker = runtime.worker(
             *workflows, concurrency=options.concurrency, lease_seconds=options.lease, label=options.name,
             projects=getattr(options, "project", ()),

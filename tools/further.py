@@ -1,0 +1,81 @@
+"""Run the quick half of the suite on every further interpreter that this machine has, from Python 3.11 on.
+
+    python -m tools.further [ARGUMENT...]    arguments for pytest
+
+Further: of another version than the one that runs this. Each gets an environment of its own (`.venv-3.13`), built from the
+same lock, and runs the parts of the suite that depend on the interpreter: pure code, asyncio, sockets, processes, drivers.
+The exit code is 1 as soon as one of them fails. A version that the lock was not resolved for is skipped with a message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.again import NOTED
+
+ROOT = Path(__file__).resolve().parent.parent
+PROMISED = ((3, 11), (3, 12), (3, 13))  # of these the lock has to install
+MINORS = range(11, 20)
+QUICK = (
+    "tests/rules", "tests/test_public_names.py",
+    "tests/kernel/test_start.py", "tests/kernel/test_fencing.py", "tests/kernel/test_finish.py",
+    "tests/reach/test_nats_confirms.py", "tests/reach/test_post.py", "tests/reach/test_doorbell_postgres.py",
+    "tests/reach/test_tools.py", "tests/reach/test_mcp_answers.py", "tests/reach/test_embedded_restart.py",
+    "tests/reach/test_harness_ends.py",
+    "tests/simulator/test_sim_loop.py", "tests/simulator/test_determinism.py",
+    "tests/runtime/test_steps.py", "tests/runtime/test_halt.py", "tests/runtime/test_closing.py",
+    "tests/runtime/test_whole_runs.py", "tests/runtime/test_tools.py", "tests/runtime/test_secrets.py",
+    "tests/faces/test_interrupts.py", "tests/reach/test_worker_start.py",
+)  # fmt: skip
+
+
+def interpreters() -> dict[tuple[int, int], str]:
+    """The further interpreters by version: on the PATH, and those that pyenv has installed."""
+    found: dict[tuple[int, int], str] = {}
+    for minor in MINORS:
+        for candidate in _candidates(minor):
+            if minor != sys.version_info[1] and _runs_as(candidate, minor):
+                found.setdefault((3, minor), candidate)
+    return found
+
+
+def _candidates(minor: int) -> Iterator[str]:
+    if (on_path := shutil.which(f"python3.{minor}")) is not None:
+        yield on_path
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    yield from map(str, sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python3.{minor}"), reverse=True))
+
+
+def _runs_as(candidate: str, minor: int) -> bool:
+    """Whether it starts, as this version, with what environments are made of; a shim of pyenv may lead nowhere."""
+    probe = "import sys, venv, ensurepip; print(*sys.version_info[:2])"
+    done = subprocess.run([candidate, "-c", probe], capture_output=True, text=True, check=False)
+    return done.returncode == 0 and re.fullmatch(rf"3 {minor}\s*", done.stdout) is not None
+
+
+def main() -> int:
+    for version, interpreter in interpreters().items():
+        name = "{}.{}".format(*version)
+        if subprocess.run([interpreter, "tools/bootstrap.py", "further"], cwd=ROOT, check=False).returncode != 0:
+            if version in PROMISED:
+                return 1
+            print(f"Python {name} is skipped: requirements.lock does not install there", flush=True)
+            continue
+        print(f"The quick half of the suite on Python {name} ({interpreter}):", flush=True)
+        NOTED.unlink(missing_ok=True)
+        python = [str(ROOT / f".venv-{name}" / "bin" / "python"), "-m"]
+        pytest = ["pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", "not long", "-p", "tools.again"]
+        ended = subprocess.run([*python, *pytest, *sys.argv[1:], *QUICK], cwd=ROOT, check=False).returncode
+        if ended != 0 and subprocess.run([*python, "tools.again"], cwd=ROOT, check=False).returncode != 0:
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
