@@ -26,7 +26,7 @@ QUICK = (
     "tests/rules", "tests/test_public_names.py",
     "tests/kernel/test_start.py", "tests/kernel/test_fencing.py", "tests/kernel/test_finish.py",
     "tests/reach/test_nats_confirms.py", "tests/reach/test_post.py", "tests/reach/test_doorbell_postgres.py",
-    "tests/reach/test_tools.py", "tests/reach/test_mcp_answers.py", "tests/reach/test_embedded_restart.py",
+    "tests/reach/test_tools.py", "tests/reach/test_mcp_answers.py",
     "tests/reach/test_harness_ends.py",
     "tests/simulator/test_sim_loop.py", "tests/simulator/test_determinism.py",
     "tests/runtime/test_steps.py", "tests/runtime/test_halt.py", "tests/runtime/test_closing.py",
