@@ -41,6 +41,19 @@ async def test_an_owner_whose_turn_was_recovered_writes_nothing_more(kernel: Ker
     await refused(kernel, late)
 
 
+@pytest.mark.proves("L0-02", "L0-110", "K6")
+@pytest.mark.parametrize("later", [-2, -1, 1])
+async def test_heartbeat_under_another_epoch_extends_no_lease(kernel: Kernel, later: int) -> None:
+    await lose(kernel)
+    now = await kernel.claim_one(worker="worker-2")
+    before = await kernel.head("run_a/writer")
+    kernel.wait(5)  # at the moment of the claim, a renewal would write the lease that is there
+    assert (await kernel.renew(now | {"epoch": now["epoch"] + later}, lease=600, phase="act"))["outcome"] == "stale"
+    assert await kernel.head("run_a/writer") == before
+    assert (await kernel.renew(now, lease=600))["outcome"] == "ok"
+    assert (await kernel.head("run_a/writer"))["lease_until"] > before["lease_until"]
+
+
 @pytest.mark.proves("L0-02", "K6")
 @pytest.mark.parametrize("epoch", [-1, 0, 1, 3, 2**63 - 1])
 async def test_no_epoch_but_the_owners_passes(kernel: Kernel, epoch: int) -> None:

@@ -1,11 +1,12 @@
 """Signed messages: what is accepted, and everything that is not."""
 
+import hmac
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from heliograph import InvalidInput, Refused
+from heliograph import InvalidInput, Refused, Secret
 from heliograph.policy.webhook import sign_webhook, verify_webhook
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -80,3 +81,21 @@ def test_a_secret_that_is_missing_or_none_refuses_everything(secrets: list[str])
             act()
         assert refused.value.code == "invalid_secret"
         assert "short" not in refused.value.message
+
+
+@pytest.mark.proves("S14")
+def test_signatures_and_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    right = hmac.compare_digest
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return right(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    verify_webhook(sign_webhook("msg_1", NOW, BODY, [OLD, NEW]), BODY, [OLD, NEW], NOW)
+    assert len(set(compared)) == 4  # every signature with every secret, also after one was right
+    compared.clear()
+    assert Secret("open sesame") == Secret("open sesame")
+    assert Secret("open sesame") != Secret("open barley")
+    assert len(compared) == 2

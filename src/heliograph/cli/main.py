@@ -20,11 +20,12 @@ from heliograph.cli.interrupts import leave_agents_behind, leave_on_sigterm
 from heliograph.cli.output import OutputClosed, abandon, flush, line, note, open_closed_streams, speak_utf8
 from heliograph.cli.parser import Parser
 from heliograph.codes import USER_INTERRUPT
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import HeliographError, InvalidInput, shown
 from heliograph.redaction import keep_keys_out
 
 CALLBACK_STATES = ("due", "delivered", "dead")
 TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
+_URL_VARIABLE = "HELIOGRAPH_DATABASE_URL"
 _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 _ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted"
 
@@ -63,7 +64,10 @@ def _dispatch(arguments: list[str]) -> int:
         return _dispatch(_of_runs(arguments, options.app))
     # one way for settings to come in: what an option says is what the environment says from here on
     if hasattr(options, "database_url"):
-        os.environ["HELIOGRAPH_DATABASE_URL"] = options.database_url
+        if not options.database_url:
+            raise InvalidInput("--database-url is empty; it looks like postgresql://user@host/database", code="invalid_url",
+                               path="--database-url")  # fmt: skip
+        os.environ[_URL_VARIABLE] = options.database_url
     if hasattr(options, "project"):
         if len(options.project) > 1 and options.call not in _OF_SEVERAL_PROJECTS:
             raise InvalidInput(
@@ -76,7 +80,13 @@ def _dispatch(arguments: list[str]) -> int:
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(map(shown, rest))}")
     options.json = getattr(options, "json", False)
-    return _call(options.call, options)
+    try:
+        return _call(options.call, options)
+    except HeliographError as error:
+        if hasattr(options, "database_url") and _URL_VARIABLE in error.message:
+            error.message = error.message.replace(_URL_VARIABLE, "--database-url")
+            error.path = error.path or "--database-url"
+        raise
 
 
 def _of_runs(arguments: list[str], verb: str) -> list[str]:

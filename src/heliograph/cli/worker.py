@@ -52,17 +52,17 @@ async def _open_patiently() -> AsyncIterator[Runtime]:
     clock = asyncio.get_running_loop().time
     until, is_announced = clock() + _OPEN_SECONDS_MAX, False
     async with AsyncExitStack() as stack:
-        while True:
+        runtime: Runtime | None = None
+        while runtime is None:
             try:
                 runtime = await stack.enter_async_context(open_runtime())
-                break
             except StoreUnavailable as error:
                 if clock() > until:
                     raise
                 if not is_announced:
                     log.warning("%s; trying again for %g s", error.message, _OPEN_SECONDS_MAX)
                 is_announced = True
-            await asyncio.sleep(_OPEN_PAUSE_SECONDS)
+                await asyncio.sleep(_OPEN_PAUSE_SECONDS)
         yield runtime
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -34,10 +35,21 @@ from heliograph.harness.messages import OUTPUT_TOOL, call_of, definitions, messa
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.signals.payload import check_json
 
+_EXTRAS = ("openai", "anthropic", "google")  # of ours, as providers' names begin
+_PACKAGE = re.compile(r"install the `([\w.-]+)` package")  # how pydantic-ai names what it lacks
 _WRAPPED = "response"  # the one field of an answer that is no object
 _TRIES = 3
 _MISFIT_MAX = 2000
 _PASSING = (408, 409, 425, 429)
+
+
+def _how_to_install(model: str, reason: str) -> str | None:
+    """By our own extra where there is one; pydantic-ai names its own, which leaves our bounds of versions aside."""
+    extra = next((extra for extra in _EXTRAS if model.startswith(extra)), None)
+    if extra is not None:
+        return f"pip install 'heliograph[{extra}]'"
+    package = _PACKAGE.search(reason)
+    return None if package is None else f"pip install 'heliograph[models]' {package[1]}"
 
 
 class PydanticHarness:
@@ -50,7 +62,10 @@ class PydanticHarness:
         self._is_ours = not isinstance(model, Model)
         try:
             self._model = model if isinstance(model, Model) else _without_hidden_retries(infer_model(model))
-        except (UserError, ImportError, ValueError, KeyError) as error:
+        except ImportError as error:
+            raise SetupError(f"the model {model} cannot be used: the library of its provider is not installed",
+                             code="no_model_library", hint=_how_to_install(str(model), str(error))) from error  # fmt: skip
+        except (UserError, ValueError, KeyError) as error:
             raise SetupError(f"the model {model} cannot be used: {error}", code="unknown_model",
                              hint="name it provider:model, install its extra (heliograph[openai], [anthropic], [google]) "
                                   "and set the provider's key") from error  # fmt: skip

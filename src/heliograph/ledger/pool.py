@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
@@ -175,8 +176,12 @@ def explain_connect(error: Exception, url: str) -> HeliographError:
         return SetupError(f"authentication failed for {where}; check the user and password of HELIOGRAPH_DATABASE_URL",
                           code="authentication_failed")  # fmt: skip
     if isinstance(error, asyncpg.InvalidCatalogNameError):
-        return SetupError(f"the database {parts.path.lstrip('/') or '(none)'} does not exist for {where}; create it first",
-                          code="no_database")  # fmt: skip
+        return SetupError(f"the database {parts.path.lstrip('/') or '(none)'} does not exist for {where}; create it first, or "
+                          "name another in HELIOGRAPH_DATABASE_URL", code="no_database")  # fmt: skip
+    if isinstance(error, socket.gaierror):
+        return StoreUnavailable(
+            f"no connection to PostgreSQL as {where}: {_first_line(error)}; check the host of HELIOGRAPH_DATABASE_URL"
+        )
     return StoreUnavailable(f"no connection to PostgreSQL as {where}: {_first_line(error)}")
 
 

@@ -1,0 +1,50 @@
+"""What an error says to install: Heliograph's own extras, which hold the versions that it is tested with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import heliograph
+from heliograph import SetupError
+from heliograph.harness import pydantic as harness
+
+_UPSTREAM = (
+    "Please install the `{0}` package to use the provider, you can use the `{0}` optional group — `pip install "
+    '"pydantic-ai-slim[{0}]"`'
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "package", "hint"),
+    [
+        ("openai-chat:gpt-5", "openai", "pip install 'heliograph[openai]'"),
+        ("anthropic:claude", "anthropic", "pip install 'heliograph[anthropic]'"),
+        ("google-gla:gemini", "google-genai", "pip install 'heliograph[google]'"),
+        ("groq:llama", "groq", "pip install 'heliograph[models]' groq"),
+    ],
+)
+def test_hint_for_a_missing_provider_names_our_own_extra(
+    monkeypatch: pytest.MonkeyPatch, model: str, package: str, hint: str
+) -> None:
+    def lacking(_: str) -> None:
+        raise ImportError(_UPSTREAM.format(package))
+
+    monkeypatch.setattr(harness, "infer_model", lacking)
+    with pytest.raises(SetupError) as missing:
+        harness.PydanticHarness(model)
+    assert (missing.value.code, missing.value.hint) == ("no_model_library", hint)
+    assert "pydantic-ai-slim" not in f"{missing.value.message} {missing.value.hint}"
+
+
+def test_every_message_that_says_pip_install_names_an_extra_of_heliograph() -> None:
+    project = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    extras = set(
+        re.findall(r"^(\w+) = \[", project.partition("[project.optional-dependencies]")[2].partition("\n[")[0], re.M)
+    )
+    sources = [path.read_text(encoding="utf-8") for path in Path(heliograph.__file__).parent.rglob("*.py")]
+    named = [found for text in sources for found in re.findall(r"pip install '?([^' ]+)", text)]
+    assert {name.partition("[")[0] for name in named} == {"heliograph"}
+    assert {name.partition("[")[2].rstrip("]") for name in named} - {"{extra}"} <= extras
