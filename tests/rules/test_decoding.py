@@ -55,6 +55,12 @@ def test_an_answer_of_any_shape_is_read(answer: str) -> None:
     assert holds_placeholder(decode(answer))
 
 
+def test_what_follows_a_value_that_is_too_deep_is_read() -> None:
+    first, second = decode(f'[{{"id": 1, "x": [{deep(300)}, 5, {HUGE}], "y": 6}}, {{"id": 2}}]')
+    assert (first["id"], first["x"][1], first["x"][2][MARK][:8], first["y"], second) == (1, 5, "a number", 6, {"id": 2})
+    assert "over 200 containers" in first[MARK]
+
+
 def test_brackets_in_texts_do_not_make_an_answer_deep() -> None:
     for text in ("[" * 5000, "]" * 5000, "[]" * 5000, '"[' * 5000, "\\[" * 5000):
         assert decode(json.dumps([{"text": text}])) == [{"text": text}]
@@ -73,7 +79,7 @@ def test_a_row_that_cannot_be_read_is_an_error_that_names_it() -> None:
     spoiled, whole = read_rows(decode(answer), OwedSignal)
     assert isinstance(spoiled, KernelRefused)
     assert (spoiled.code, spoiled.message) == (
-        UNDECODABLE, "turn_id turn_1 cannot be decoded: payload is a number of 5001 digits")  # fmt: skip
+        UNDECODABLE, "turn_1 cannot be decoded: payload is a number of 5001 digits")  # fmt: skip
     assert whole == OwedSignal(2, "b", 2)
 
 

@@ -30,12 +30,12 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     payload = signal.payload
     if not isinstance(payload, dict):
         return _text(payload, width)
-    if signal.name == "agent:progress":
+    if signal.name == "agent:progress" and isinstance(payload.get("fraction", 0), int | float):
         return shown(f"{payload.get('fraction', 0):.0%} {payload.get('message', '')}".strip(), width)
     if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
         return shown(f"{error.get('code')}: {error.get('message')}", width)
     if signal.name in _ONE_PART:
-        return _text(payload.get(_ONE_PART[signal.name]), width)
+        return _text(payload.get(_ONE_PART[signal.name], payload), width)
     rest: dict[str, Any] = {key: value for key, value in payload.items() if (key, value) != ("agent", signal.agent)}
     return _text(rest, width) if rest else ""
 

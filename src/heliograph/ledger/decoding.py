@@ -22,6 +22,7 @@ MARK = "undecodable"  # the key of a placeholder, and the field of a row that ho
 DEPTH_MAX = 200  # of an answer: what _check_json accepts, and what the kernel wraps around it
 _DIGITS_MAX = 4300
 _WHERE_MAX = 300  # characters
+_KEYS_SHOWN = 8
 _NAMES = ("key", "callback_id", "card_id", "call_id", "turn_id", "run_id")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^\s,:\[\]{}"]+')
@@ -104,7 +105,11 @@ def _read_row(row: Any, kind: type[R]) -> R | KernelRefused:
 def _name_of(row: Any) -> str:
     """The ids that tell a row from all others."""
     named = {**row.get("run", {}), **row} if isinstance(row, dict) and isinstance(row.get("run", {}), dict) else {}
-    return ", ".join(f"{key} {shown(named[key])}" for key in _NAMES if isinstance(named.get(key), str)) or "a row"
+    return ", ".join(shown(named[key]) for key in _NAMES if isinstance(named.get(key), str)) or "a row"
+
+
+class _TooDeepError(Exception):
+    """More than DEPTH_MAX containers are open."""
 
 
 class _Reader:
@@ -122,16 +127,21 @@ class _Reader:
             row: Any = rows[keys[0]] if isinstance(answer, list) and keys else answer
             inner = keys[1:] if isinstance(answer, list) else keys
             if isinstance(row, dict) and inner:  # else the row itself is the placeholder
-                row.setdefault(MARK, f"{shown('/'.join(map(str, inner)), _WHERE_MAX)} is {why}")
+                row.setdefault(MARK, f"{_written(inner)} is {why}")
         return answer
 
     def _value(self, token: bytes, place: _Place | None, depth: int) -> Any:
         if token not in (b"[", b"{"):
             return self._atom(token, place)
-        if depth >= DEPTH_MAX:
-            self._skip()
+        if depth == DEPTH_MAX:
+            raise _TooDeepError
+        try:
+            return self._object(place, depth + 1) if token == b"{" else self._array(place, depth + 1)
+        except _TooDeepError:
+            if depth != _KEYS_SHOWN:
+                raise
+            self._skip(DEPTH_MAX + 1 - depth)  # to the end of the container that began here
             return self._placeholder(f"over {DEPTH_MAX} containers inside each other", place)
-        return self._object(place, depth + 1) if token == b"{" else self._array(place, depth + 1)
 
     def _object(self, place: _Place | None, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -150,9 +160,8 @@ class _Reader:
         while (token := next(self._tokens)[0]) != end:
             yield token
 
-    def _skip(self) -> None:
-        """Pass over the container that has just been opened."""
-        depth = 1
+    def _skip(self, depth: int) -> None:
+        """Pass over the rest of so many open containers."""
         while depth:
             token = next(self._tokens)[0]
             depth += (token in (b"[", b"{")) - (token in (b"]", b"}"))
@@ -172,6 +181,11 @@ class _Reader:
 
 def _is_number(token: bytes) -> bool:
     return len(token) <= _DIGITS_MAX + 2 and math.isfinite(float(token))
+
+
+def _written(keys: list[Any]) -> str:
+    shortened = [*keys[:_KEYS_SHOWN], "…"] if len(keys) > _KEYS_SHOWN else keys
+    return shown("/".join(map(str, shortened)), _WHERE_MAX)
 
 
 def _keys_of(place: _Place | None) -> list[Any]:

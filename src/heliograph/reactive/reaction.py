@@ -319,8 +319,10 @@ class _Builder:
         })  # fmt: skip
 
     def _last_parent(self) -> int | str:
-        """What the end follows from: the newest signal said, or the last one owed."""
-        return len(self.reaction.drafts) - 1 if self.reaction.drafts else self.heard[-1][0]
+        """What the end follows from: the newest signal said, or the last one owed; where that cannot be decoded, the root."""
+        if self.reaction.drafts:
+            return len(self.reaction.drafts) - 1
+        return self.heard[-1][0] if self.heard else signal_id(self.view.run_id, 1)
 
     def _end(self) -> None:
         stopped_by = self.memory.get("stopped_by")

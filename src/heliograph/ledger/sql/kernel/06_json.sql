@@ -32,3 +32,31 @@ begin
                                     'send it as a string');
     end if;
 end $$;
+
+-- What is stored may be older than the check above, or written by hand. A cast that raises would end the whole query: a sweep, a
+-- log or the doctor of a project. These casts answer null.
+
+-- _as_whole: a stored number as a bigint; null for everything that is none.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._as_whole(p_value jsonb) returns bigint
+    language sql immutable as $$
+    select case jsonb_typeof(p_value) when 'number' then case when p_value::numeric between -9e18 and 9e18 then p_value::bigint end end
+$$;
+
+-- _as_boolean: a stored value as a boolean, as the cast of its text would be; null for everything that is none.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._as_boolean(p_value jsonb) returns boolean
+    language sql immutable as $$
+    select case when lower(btrim(left(p_value #>> '{}', 20))) in ('true', 'tru', 'tr', 't', 'yes', 'ye', 'y', 'on', '1') then true
+                when lower(btrim(left(p_value #>> '{}', 20))) in ('false', 'fals', 'fal', 'fa', 'f', 'no', 'n', 'off', 'of', '0') then false end
+$$;
+
+-- _as_object: a stored object as it is, and an empty one for everything else but null.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._as_object(p_value jsonb) returns jsonb
+    language sql immutable as $$
+    select case when p_value is null or jsonb_typeof(p_value) = 'object' then p_value else '{}' end
+$$;

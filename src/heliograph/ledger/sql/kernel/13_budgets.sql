@@ -198,8 +198,8 @@ begin
     update heliograph.budgets b
        set reserved = b.reserved - s.reserved, used = b.used + least(s.used, b.most - b.used - b.reserved + s.reserved),
            over = b.over + s.used - least(s.used, b.most - b.used - b.reserved + s.reserved)
-      from (select x.ctid as at, coalesce((w.reserved -> x.kind)::bigint, 0) as reserved,
-                   coalesce((p_used -> x.kind)::bigint, (w.reserved -> x.kind)::bigint, 0) as used
+      from (select x.ctid as at, coalesce(heliograph._as_whole(w.reserved -> x.kind), 0) as reserved,
+                   coalesce((p_used -> x.kind)::bigint, heliograph._as_whole(w.reserved -> x.kind), 0) as used
               from heliograph.agent_turns t
               join heliograph.turn_waiting_tools w
                 on w.project_id = p_project and w.agent_turn_id = t.agent_turn_id and w.tool_call_id = p_call_id
@@ -233,9 +233,9 @@ create function heliograph._doctor_budgets(p_project text) returns table (found 
     with b as (select * from heliograph.budgets where project_id = p_project),
          t as (select * from heliograph.agent_turns where project_id = p_project),
          w as (select * from heliograph.turn_waiting_tools where project_id = p_project and reserved is not null),
-         h as (select o.owner as turn_id, k.key as kind, sum(k.value::bigint) as reserved
+         h as (select o.owner as turn_id, k.key as kind, sum(heliograph._as_whole(k.value)) as reserved
                  from w join t using (agent_turn_id) cross join lateral unnest(t.budgets) o (owner)
-                cross join lateral jsonb_each(w.reserved) k group by o.owner, k.key)
+                cross join lateral jsonb_each(case jsonb_typeof(w.reserved) when 'object' then w.reserved else '{}' end) k group by o.owner, k.key)
     select 'U1 what is reserved is held by open calls', b.turn_id || ' ' || b.kind from b left join h using (turn_id, kind)
      where b.reserved <> coalesce(h.reserved, 0)
     union all

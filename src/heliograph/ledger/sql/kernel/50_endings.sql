@@ -59,7 +59,7 @@ begin
         returning w.agent_turn_id, w.tool_call_id, w.child_turn_id
     ), acknowledged as (
         -- by key, in order: a relay that marks them holds no head, so they may move, and may be waited for
-        update heliograph.outbox o set published_at = p_now, body = o.body - 'token'
+        update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
           from (select c.key from heliograph.outbox c
                  where c.project_id = p_project
                    and c.key = any (array(select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from wait w))

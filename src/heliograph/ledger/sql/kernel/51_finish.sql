@@ -123,7 +123,7 @@ create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns 
         select heliograph._refused('result_fields', 'the deliverable lacks ' || string_agg(
                    coalesce(f ->> 'name', format('field %s of result_fields, which has no name', n)), ', ' order by n))
           from jsonb_array_elements(p_fields) with ordinality w (f, n)
-         where coalesce((f ->> 'required')::boolean, true)
+         where coalesce(heliograph._as_boolean(f -> 'required'), true)
            and not jsonb_path_exists(p_item, '$.content.fields[*].name ? (@ == $name)', jsonb_build_object('name', f -> 'name'))
         having count(*) > 0) end
 $$;

@@ -272,7 +272,7 @@ begin
                call_id, child_turn_id, case when p_logs then heliograph._signal_id(run_id, seq) else parent_step_id end, p_now
           from item where message_type is not null order by seq
     ), acknowledged as (
-        update heliograph.outbox o set published_at = p_now, body = o.body - 'token'
+        update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
           from (select y.key from heliograph.outbox y
                  where y.project_id = p_project and heliograph._is_unpublished(y.published_at)
                    and y.key = any (array(select 'cmd:' || turn_id || ':' || call_id from item where kind <> 'inline'))

@@ -147,7 +147,7 @@ begin
                                   'turn_id', s.agent_turn_id) order by s.seq, e.n)
                          from heliograph.signals s
                         cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
-                        where s.project_id = p_project and s.run_id = (o.run).run_id and s.owed and (e.entry ->> 'owed')::boolean))
+                        where s.project_id = p_project and s.run_id = (o.run).run_id and s.owed and heliograph._as_boolean(e.entry -> 'owed')))
                    order by (o.run).refusals, (o.run).run_id), '[]')
           from (select r.run
                   from (select distinct e #>> '{}' as name from jsonb_array_elements(p_targets) e) t

@@ -54,7 +54,7 @@ begin
     perform heliograph._lock_runs(p_project, array[heliograph._run_of(p_agent_id)]);
     update heliograph.outbox set published_at = p_now, deliveries = deliveries + 1
      where project_id = p_project and key = 'stop:' || p_turn_id and heliograph._is_unpublished(published_at) and due_at <= p_now
-    returning body || jsonb_build_object('turn_id', p_turn_id) into v_order;
+    returning heliograph._as_object(body) || jsonb_build_object('turn_id', p_turn_id) into v_order;
     if v_order is not null then
         v_answer := heliograph._stop_turn(p_project, v_order, p_now);
     end if;

@@ -103,7 +103,7 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
        -- a time that is none is not refused where it is written, so it must do no harm where it is read
        coalesce(heliograph._as_time(e.entry ->> 'at'), s.at) as timestamp, e.entry ->> 'agent' as agent,
        case jsonb_typeof(e.entry -> 'parent')
-           when 'number' then heliograph._signal_id(s.run_id, s.seq + (e.entry -> 'parent')::bigint)
+           when 'number' then heliograph._signal_id(s.run_id, s.seq + heliograph._as_whole(e.entry -> 'parent'))
            else e.entry ->> 'parent' end as parent,
        s.agent_turn_id as turn_id, coalesce(e.entry ->> 'trust', 'trusted') as trust
   from heliograph.signals s

@@ -9,9 +9,9 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
          t as (select * from heliograph.agent_turns where project_id = p_project),
          g as (select * from heliograph.signals where project_id = p_project),
          s as (select g.run_id, g.seq + e.n - 1 as seq, e.entry ->> 'name' as name,
-                      g.owed and coalesce((e.entry ->> 'owed')::boolean, false) as owed,
+                      g.owed and coalesce(heliograph._as_boolean(e.entry -> 'owed'), false) as owed,
                       case jsonb_typeof(e.entry -> 'parent')
-                           when 'number' then heliograph._signal_id(g.run_id, g.seq + (e.entry -> 'parent')::bigint)
+                           when 'number' then heliograph._signal_id(g.run_id, g.seq + heliograph._as_whole(e.entry -> 'parent'))
                            else e.entry ->> 'parent' end as parent_id
                  from g cross join lateral jsonb_array_elements(g.entries) with ordinality e (entry, n))
     select 'R1 open turns are counted right', r.run_id from r

@@ -1,0 +1,62 @@
+"""Values that no client can decode, put into the ledger by hand: what `_check_json` rejects at every entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+HUGE = "1e5000"
+DEEP = "[" * 2000 + "]" * 2000
+DEEPER_THAN_RECURSION = "[" * 500 + "]" * 500  # can be decoded, and no recursive function survives it
+POISONS = {"huge": HUGE, "deep": DEEP, "awkward": DEEPER_THAN_RECURSION}
+WHERE = ("inside", "instead")  # inside the value that is there, or in its place
+
+# Each column of JSON: which of its rows belong to the run $1, and how they are poisoned with $2.
+_INSIDE = (
+    "case jsonb_typeof({0}) when 'object' then {0} || jsonb_build_object('poison', $2::text::jsonb)"
+    " when 'array' then {0} || jsonb_build_array($2::text::jsonb) else $2::text::jsonb end"
+)
+_TURNS = "agent_turn_id in (select agent_turn_id from heliograph.agent_turns where run_id = $1)"
+COLUMNS = {
+    ("runs", "state"): "run_id = $1",
+    ("runs", "memory"): "run_id = $1",
+    ("agent_turns", "result_fields"): "run_id = $1",
+    ("agent_inbox", "payload"): f"{_TURNS} and payload is not null",
+    ("cards", "content"): f"{_TURNS} and not content ? '$blob'",
+    ("blobs", "content"): f"blob_id in (select content ->> '$blob' from heliograph.cards where {_TURNS})",
+    ("outbox", "body"): _TURNS,
+    ("signals", "entries"): "run_id = $1",
+    ("memories", "metadata"): "$1::text is not null",
+    ("turn_waiting_tools", "reserved"): f"{_TURNS} and reserved is not null",
+}
+
+
+async def columns(connection: asyncpg.Connection) -> set[tuple[str, str]]:
+    """All columns of tables that hold JSON."""
+    rows = await connection.fetch(
+        "select c.relname, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid"
+        " where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'r' and a.attnum > 0 and not a.attisdropped"
+        "   and format_type(a.atttypid, null) ~ 'json'"
+    )
+    return {(row["relname"], row["attname"]) for row in rows}
+
+
+async def put(connection: asyncpg.Connection, column: tuple[str, str], run_id: str, poison: str, where: str) -> int:
+    """Poison one column of a run's rows; how many rows it was."""
+    table, name = column
+    value = _INSIDE.format(name) if where == "inside" else "$2::text::jsonb"
+    if column == ("signals", "entries"):  # its length is checked
+        inner = _INSIDE.format("coalesce(e.e -> 'payload', '{}')") if where == "inside" else "$2::text::jsonb"
+        value = (
+            f"(select jsonb_agg(e.e || jsonb_build_object('payload', {inner}) order by e.n)"
+            "  from jsonb_array_elements(entries) with ordinality e (e, n))"
+        )
+    elif column == ("memories", "metadata"):
+        value = _INSIDE.format(name)
+    elif column == ("turn_waiting_tools", "reserved") and where == "instead":
+        value = "(select jsonb_object_agg(k, $2::text::jsonb) from jsonb_object_keys(reserved) k)"
+    done: Any = await connection.execute(
+        f"update heliograph.{table} set {name} = {value} where {COLUMNS[column]}", run_id, poison
+    )
+    return int(done.split()[1])

@@ -1,0 +1,199 @@
+"""A stored value that no client can decode costs one turn: no process, no other run, no sweep and no event (S22)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import msgspec
+import pytest
+import pytest_asyncio
+
+from heliograph import Context, Heliograph
+from heliograph.codes import UNDECODABLE
+from heliograph.config import Settings
+from heliograph.ledger.reader import Reader
+from heliograph.runtime import open_runtime
+from heliograph.worker.kit import gate_of
+from tests.runtime import poison
+from tests.runtime.kit import START, Rig, until
+
+_projects = itertools.count(1)
+# The columns that a turn is run from. Of the others, a value that cannot be decoded costs nothing but itself.
+NEEDED = {("runs", "state"), ("runs", "memory"), ("agent_turns", "result_fields"), ("cards", "content"),
+          ("blobs", "content"), ("signals", "entries")}  # fmt: skip
+LARGE = "x" * 300_000  # a blob
+
+
+def application() -> Heliograph:
+    app = Heliograph("poisoned")
+
+    @app.agent(activate_on=START, updates="seen", budget={"tool_calls": 10, "tokens": 100}, max_attempts=3)
+    async def asker(ctx: Context) -> str:
+        await ctx.step("large", lambda: ctx.run_id + LARGE)
+        await ctx.remember("a memory", of=ctx.run_id)
+        await ctx.recall("memory")
+        return str(await ctx.call("oracle", {"question": 1}))
+
+    return app
+
+
+@pytest_asyncio.fixture
+async def rig(shared_url: str) -> AsyncIterator[Rig]:
+    """An open runtime on a project whose rows need not be sound in the end."""
+    settings = Settings(database_url=shared_url, project=f"poisoned-{os.getpid()}-{next(_projects)}")
+    async with open_runtime(settings) as runtime:
+        yield Rig(runtime, shared_url)
+
+
+@pytest.mark.proves("S22")
+@pytest.mark.parametrize("where", poison.WHERE)
+@pytest.mark.parametrize("name", poison.POISONS)
+@pytest.mark.parametrize("column", poison.COLUMNS, ids=".".join)
+async def test_a_value_that_cannot_be_decoded_costs_its_own_run_at_most(
+    rig: Rig, column: tuple[str, str], name: str, where: str
+) -> None:
+    app = application()
+    spoiled, whole = [await rig.start(app, {"n": n}) for n in range(2)]
+    async with rig.serving(app):
+        commands = await rig.taken("oracle", count=2)
+    connection = await asyncpg.connect(rig.url)
+    try:
+        await _prepare(connection, column, spoiled)
+        assert await poison.put(connection, column, spoiled, poison.POISONS[name], where) > 0
+    finally:
+        await connection.close()
+    async with rig.serving(app) as worker:
+        for command in commands:
+            await command.report(result=1)
+        assert (await rig.runtime.reader.run(whole)).status in ("running", "ended")
+        async with asyncio.timeout(30):
+            for run_id in (whole, spoiled):
+                await until(lambda run_id=run_id: _has_ended(rig, run_id))
+        await until(rig.is_published)
+        assert not worker.is_stopping
+    assert (await rig.runtime.reader.run(whole)).outcome == "success"
+    await _read_everything(rig.runtime.reader, spoiled)
+    found = await rig.runtime.world.call("doctor", rig.runtime.settings.project, False)
+    assert [each for each in found if "reserved" not in each["check"]] == []  # what was held for a call cannot be read
+    [turn] = await rig.runtime.reader.turns(run_id=spoiled)
+    [end] = [card for card in await rig.runtime.reader.cards(turn.turn_id) if card.kind == "task.deliverable"]
+    if column in NEEDED:
+        assert (turn.status, turn.outcome, turn.attempts, end.content["error"]["code"]) == (
+            "done",
+            "failed",
+            0,
+            UNDECODABLE,
+        )
+        assert turn.turn_id in end.content["error"]["message"]
+    else:
+        assert (turn.status, turn.outcome) == ("done", "success")
+
+
+async def test_the_matrix_has_every_column_that_holds_json(rig: Rig) -> None:
+    connection = await asyncpg.connect(rig.url)
+    try:
+        assert await poison.columns(connection) == set(poison.COLUMNS)
+    finally:
+        await connection.close()
+
+
+@pytest.mark.proves("S22")
+async def test_a_command_that_cannot_be_decoded_is_set_aside_and_the_others_are_taken(rig: Rig) -> None:
+    app = application()
+    spoiled, whole = [await rig.start(app, {"n": n}) for n in range(2)]
+    async with rig.serving(app):
+        await until(lambda: _has_commands(rig, 2))
+    await _poison(rig, ("outbox", "body"), spoiled, poison.HUGE)
+    [command] = await rig.client.take_commands(["oracle"], 10)
+    assert (await rig.runtime.reader.turn(command.turn_id)).run_id == whole
+    await rig.runtime.ledger.declare_wire("nats")
+    assert {event.body.get("run_id") for event in await rig.runtime.ledger.read_outbox()} == {whole}
+
+
+@pytest.mark.proves("S22")
+async def test_an_event_that_cannot_be_decoded_is_published_and_says_so(rig: Rig) -> None:
+    app = Heliograph("quick")
+
+    @app.agent(activate_on=START)
+    async def speaker(ctx: Context) -> str:
+        return "done"
+
+    spoiled, whole = [await rig.start(app) for _ in range(2)]
+    for claimed in await rig.runtime.ledger.claim([app.name], "somebody", 10, 10.0):
+        await rig.runtime.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, "it was told so")
+    await _poison(rig, ("outbox", "body"), spoiled, f'{{"x": {poison.HUGE}}}', "instead")
+    first, second = await rig.runtime.ledger.read_outbox()
+    assert "cannot be decoded: body/x is a number" in first.body["undecodable"]
+    assert second.body["status"] == "failed"
+    async with rig.serving(app):
+        await until(rig.is_published)
+    assert (await rig.runtime.reader.run(whole)).run_id == whole
+
+
+@pytest.mark.proves("S22")
+@pytest.mark.parametrize("column", [("runs", "memory"), ("signals", "entries")], ids=".".join)
+async def test_a_reaction_that_cannot_be_computed_ends_its_own_run(rig: Rig, column: tuple[str, str]) -> None:
+    app = application()
+    spoiled, whole = [await rig.start(app, {"n": n}) for n in range(2)]
+    for claimed in await rig.runtime.ledger.claim([app.name], "somebody", 10, 10.0):
+        if claimed.run_id == spoiled:
+            await rig.runtime.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, "it was told so")
+        else:
+            await rig.runtime.ledger.release([gate_of(claimed)])
+    await _poison(rig, column, spoiled, poison.DEEP, "instead")
+    async with rig.serving(app):
+        assert (await rig.taken("oracle"))[0].arguments == {"question": 1}
+        await until(lambda: _has_ended(rig, spoiled))
+    assert (await rig.runtime.reader.run(spoiled)).outcome == "failed"
+    assert (await rig.runtime.reader.run(whole)).status == "running"
+
+
+async def _poison(rig: Rig, column: tuple[str, str], run_id: str, value: str, where: str = "inside") -> None:
+    connection = await asyncpg.connect(rig.url)
+    try:
+        assert await poison.put(connection, column, run_id, value, where) > 0
+    finally:
+        await connection.close()
+
+
+async def _has_commands(rig: Rig, count: int) -> bool:
+    return len(await rig.runtime.reader.open_calls("oracle")) == count
+
+
+async def _prepare(connection: Any, column: tuple[str, str], run_id: str) -> None:
+    if column == ("agent_inbox", "payload"):  # of a report that came before its call
+        await connection.execute(
+            'update heliograph.agent_inbox set payload = \'{"status": "success", "result": 1}\', correlation_id = \'c9\''
+            " where agent_turn_id in (select agent_turn_id from heliograph.agent_turns where run_id = $1)",
+            run_id,
+        )
+    if column == ("turn_waiting_tools", "reserved"):
+        await connection.execute(
+            "with held as (update heliograph.turn_waiting_tools set reserved = '{\"tokens\": 5}' where kind = 'tool' and"
+            "   agent_turn_id in (select agent_turn_id from heliograph.agent_turns where run_id = $1) returning agent_turn_id)"
+            " update heliograph.budgets set reserved = 5 where kind = 'tokens' and turn_id in (select * from held)",
+            run_id,
+        )
+
+
+async def _has_ended(rig: Rig, run_id: str) -> bool:
+    return (await rig.runtime.reader.run(run_id)).status == "ended"
+
+
+async def _read_everything(reader: Reader, run_id: str) -> None:
+    await reader.runs(100)
+    await reader.run(run_id)
+    await reader.all_signals(run_id)
+    for turn in await reader.turns(run_id=run_id):
+        await reader.cards(turn.turn_id)
+        waits = await reader.waits(turn.turn_id)
+        for kind in ("tool.call", "tool.result"):
+            await reader.call_cards(waits, kind)
+        await reader.cards_of_box(turn.output_box_id)
+        await reader.budgets(turn)
+        await reader.leases(turn.turn_id)
