@@ -218,7 +218,7 @@ class TurnTimedOut(HeliographError):
 
 def shown(value: object, limit: int = 80) -> str:
     """`value` as an error message may carry it: one line, control characters escaped, cut at `limit`."""
-    text = redacted_text(value if isinstance(value, str) else repr(value))  # before it is cut: half a secret is one
+    text = redacted_text(value if isinstance(value, str) else repr_of(value))  # before it is cut: half a secret is one
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -231,8 +231,21 @@ def is_recoverable(error: BaseException) -> bool:
 
 def told(error: BaseException, limit: int = 2000) -> str:
     """A foreign exception as a text that the ledger can hold, whatever its author put into it or left out of it."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "(its text cannot be read)"
+    text = error_text(error)
     return shown(f"{type(error).__name__}: {text}" if text else type(error).__name__, limit)
+
+
+def error_text(error: BaseException) -> str:
+    """The text of a foreign exception, which may raise when it is asked for: of a value that is nested too deep, say."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be read)"
+
+
+def repr_of(value: object) -> str:
+    """The repr of a foreign value, which may raise when it is asked for."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.codes import TOOL_ERROR
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, repr_of, shown
 from heliograph.reactive.state import to_json
 from heliograph.signals.payload import check_json, check_payload
 from heliograph.turn.interruptions import check_seconds
@@ -53,6 +53,6 @@ def check_id(value: Any, what: str, path: str) -> str:
         raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} characters, not {len(value)}: {shown(value, 40)}",
                            code="too_long", path=path)  # fmt: skip
     if not isinstance(value, str) or not value or not _ID_CHARACTERS.issuperset(value):
-        raise InvalidInput(f"{what} is made of ASCII letters, digits, '_' and '-', not {shown(repr(value))}",
+        raise InvalidInput(f"{what} is made of ASCII letters, digits, '_' and '-', not {shown(repr_of(value))}",
                            code="invalid_id", path=path)  # fmt: skip
     return value

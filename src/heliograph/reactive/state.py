@@ -11,7 +11,7 @@ import msgspec
 import pydantic
 import pydantic_core
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, repr_of, shown
 from heliograph.reactive.typed_dict import usable
 from heliograph.secrets import Secret
 from heliograph.signals.names import CHARACTERS, LENGTH_MAX
@@ -72,7 +72,7 @@ class StateShape:
             if hasattr(kind, "__required_keys__"):
                 return list(kind.__annotations__)
         raise InvalidInput(f"the type of a state is a pydantic model, a dataclass or a TypedDict, not "
-                           f"{shown(repr(self.kind))}; leave it out for any JSON object", code="wrong_type", path="/state")  # fmt: skip
+                           f"{shown(repr_of(self.kind))}; leave it out for any JSON object", code="wrong_type", path="/state")  # fmt: skip
 
     @property
     def takes_any_key(self) -> bool:
@@ -152,7 +152,10 @@ def to_json(value: Any, path: str = "") -> Json:
     """
     try:
         plain = pydantic_core.to_jsonable_python(_ordered(value))
-    except (pydantic_core.PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
+    except RecursionError:
+        raise InvalidInput("a value is nested too deep to be written as JSON, or contains itself", code="json_too_deep",
+                           path=path) from None  # fmt: skip
+    except (pydantic_core.PydanticSerializationError, ValueError, TypeError) as error:
         raise InvalidInput(f"{shown(value)} cannot be written as JSON: {shown(str(error))}", code="not_json",
                            path=path) from None  # fmt: skip
     return check_json(plain, path)
@@ -186,7 +189,7 @@ def check_key(key: str) -> str:
     """`key`, when it can be a segment of state:<key>:changed. Raises InvalidInput (`invalid_state_key`)."""
     if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX or not CHARACTERS.issuperset(key):
         raise InvalidInput(
-            f"a key of the state is 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {shown(repr(key))}: its "
+            f"a key of the state is 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {shown(repr_of(key))}: its "
             "changes are told as state:<key>:changed; put other names one level deeper",
             code="invalid_state_key", path="/state",
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.errors import InvalidInput, Refused, repr_of, shown
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Remembered
 from heliograph.signals.payload import check_json
@@ -40,7 +40,7 @@ class LedgerMemory:
 def check_memory(text: Any) -> str:
     """Raises InvalidInput (`required_field`, and what no record can hold: see check_json)."""
     if not isinstance(text, str) or not text.strip():
-        raise InvalidInput(f"a memory is a text, not {shown(repr(text))}", code="required_field", path="/text")
+        raise InvalidInput(f"a memory is a text, not {shown(repr_of(text))}", code="required_field", path="/text")
     check_json(text, "/text")
     return text
 
@@ -48,10 +48,10 @@ def check_memory(text: Any) -> str:
 def check_search(query: Any, limit: Any) -> None:
     """Raises InvalidInput (`wrong_type`, `too_large`, `out_of_range`, and what no record can hold: see check_json)."""
     if not isinstance(query, str):
-        raise InvalidInput(f"a query is a text, not {shown(repr(query))}", code="wrong_type", path="/query")
+        raise InvalidInput(f"a query is a text, not {shown(repr_of(query))}", code="wrong_type", path="/query")
     check_json(query, "/query")
     if len(query.encode()) > QUERY_BYTES_MAX:
         raise InvalidInput(f"a query has at most {QUERY_BYTES_MAX} bytes", code="too_large", path="/query")
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= RECALLED_MAX:
-        raise InvalidInput(f"limit is a whole number from 1 to {RECALLED_MAX}, not {shown(repr(limit))}",
+        raise InvalidInput(f"limit is a whole number from 1 to {RECALLED_MAX}, not {shown(repr_of(limit))}",
                            code="out_of_range", path="/limit")  # fmt: skip

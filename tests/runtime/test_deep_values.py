@@ -1,0 +1,86 @@
+"""Values that are nested 100,000 deep, from callers and from agents: an error of the input, never of the interpreter (S22)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heliograph import Client, Context, Heliograph, InvalidInput
+from tests.runtime.kit import START, Rig, one
+
+
+def nested() -> Any:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+DEEP = nested()
+CALLS: dict[str, Callable[[Client, str], Any]] = {
+    "payload": lambda client, turn: client.enqueue("run_1", "asker", DEEP),
+    "payload in an object": lambda client, turn: client.enqueue("run_1", "asker", {"a": DEEP}),
+    "result_fields": lambda client, turn: client.enqueue("run_1", "asker", result_fields=[{"name": DEEP}]),
+    "budget": lambda client, turn: client.enqueue("run_1", "asker", budget={"tokens": DEEP}),
+    "name": lambda client, turn: client.enqueue("run_1", "asker", name=DEEP),
+    "result": lambda client, turn: client.report(turn, "c1", result=DEEP),
+    "error": lambda client, turn: client.report(turn, "c1", error={"code": "X", "message": "x", "more": DEEP}),
+    "cards": lambda client, turn: client.boxes.put([{"kind": "note", "content": DEEP}]),
+    "answer": lambda client, turn: client.answer(turn, "c1", DEEP),
+    "arguments": lambda client, turn: client.grant(turn, "c1", arguments={"a": DEEP}),
+    "reason": lambda client, turn: client.stop_turn(turn, reason=DEEP),
+}
+
+
+@pytest.mark.proves("S22")
+@pytest.mark.parametrize("name", CALLS)
+async def test_client_rejects_a_value_that_is_nested_too_deep(rig: Rig, name: str) -> None:
+    app = Heliograph("people")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> None:
+        if name == "answer":
+            await ctx.ask("how?", call_id="c1")
+        else:
+            await ctx.approve("go on?", arguments={"a": 1}, may_edit=True, call_id="c1")
+
+    rig.is_left_open = True
+    with pytest.raises(InvalidInput):
+        await rig.start(app, {"a": DEEP})
+    await rig.start(app)
+    async with rig.serving(app):
+        turn = await rig.turn_of("asker", "suspended")
+    with pytest.raises(InvalidInput):
+        await CALLS[name](rig.client, turn.turn_id)
+
+
+def raised(ctx: Context) -> Any:
+    raise ValueError(DEEP)
+
+
+def grouped(ctx: Context) -> Any:
+    raise ExceptionGroup("several", [ValueError(DEEP)])
+
+
+def returned(ctx: Context) -> Any:
+    return DEEP
+
+
+@pytest.mark.proves("S22")
+@pytest.mark.parametrize("ends", [raised, grouped, returned])
+async def test_agent_that_ends_with_a_value_that_is_nested_too_deep_fails_at_its_first_attempt(
+    rig: Rig, ends: Callable[[Context], Any]
+) -> None:
+    app = Heliograph("deep")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> Any:
+        return ends(ctx)
+
+    result = await rig.run(app)
+    failed = one(result.signals, "agent:failed")
+    assert result.outcome == "failed"
+    assert failed["error"]["code"] == "ACTION_FAILED"
+    assert (await rig.turn_of("asker")).attempts == 0
