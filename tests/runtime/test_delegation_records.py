@@ -122,7 +122,7 @@ async def test_response_names_the_target_the_task_its_status_result_and_duration
 
     @app.agent(on_request=True)
     async def clerk(ctx: Context) -> Any:
-        return {"greeted": await ctx.call("door")}
+        return {"greeted": await ctx.call("door", trusted=True)}
 
     run_id = await rig.start(app)
     async with rig.serving(app):
