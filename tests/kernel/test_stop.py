@@ -50,6 +50,9 @@ async def test_a_turn_that_does_not_run_is_stopped_at_once_in_either_mode(kernel
     assert await stopped(kernel) == {"reason": "user_interrupt", "graceful": mode == "graceful", "actor": "ann"}
     (row,) = await kernel.rows("agent_inbox", "*", "message_type = 'stop'")
     assert (row["status"], row["actor"], row["consumed_at"]) == ("consumed", "ann", kernel.now)
+    statuses = [each["status"] for each in await kernel.rows(
+        "agent_inbox", "status", "message_type = 'turn' and agent_turn_id = 'turn_a'")]  # fmt: skip
+    assert statuses == ["canceled" if what == "queued" else "consumed"]
     if what != "queued":
         assert (await kernel.head("run_a/writer"))["status"] == "idle"
         assert (await kernel.run("run_a"))["owed"] == 1

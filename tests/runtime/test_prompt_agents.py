@@ -58,6 +58,18 @@ async def test_the_complete_text_is_the_joined_deltas_and_their_offsets_fit(rig:
     assert result.state == {"text": "here it is"}
 
 
+@pytest.mark.proves("G-48")
+async def test_deltas_that_come_faster_than_a_batch_leaves_share_a_signal_and_lose_no_character(rig: Rig) -> None:
+    text = " ".join(f"word{n}" for n in range(500))
+    result = await rig.run(asking(ScriptedModel([text])))
+    deltas: list[Any] = [signal.payload for signal in result.signals if signal.name == "text:delta"]
+    assert len(deltas) < 100
+    assert "".join(delta["content"] for delta in deltas) == text
+    assert [delta["offset"] for delta in deltas] == [
+        sum(len(each["content"]) for each in deltas[:n]) for n in range(len(deltas))
+    ]
+
+
 @pytest.mark.proves("SIG-25", "SIG-26", "G-43")
 async def test_asking_is_recorded_with_the_prompt_the_usage_and_what_it_took(rig: Rig) -> None:
     result = await rig.run(

@@ -112,7 +112,7 @@ class Final(Exception):
     recoverable = False
 
 
-@pytest.mark.proves("CTL-17")
+@pytest.mark.proves("CTL-17", "ERR-04")
 @pytest.mark.parametrize(("kind", "recoverable"), [(ValueError, True), (Final, False)])
 async def test_exception_of_a_step_is_recorded_as_a_tool_error_with_its_message_and_whether_it_is_recoverable(
     rig: Rig, kind: type[Exception], recoverable: bool
