@@ -16,6 +16,7 @@ import pytest_asyncio
 from heliograph import Context, Heliograph
 from heliograph.codes import UNDECODABLE
 from heliograph.config import Settings
+from heliograph.errors import KernelRefused
 from heliograph.ledger.reader import Reader
 from heliograph.runtime import open_runtime
 from heliograph.worker.kit import gate_of
@@ -151,6 +152,25 @@ async def test_a_reaction_that_cannot_be_computed_ends_its_own_run(rig: Rig, col
         await until(lambda: _has_ended(rig, spoiled))
     assert (await rig.runtime.reader.run(spoiled)).outcome == "failed"
     assert (await rig.runtime.reader.run(whole)).status == "running"
+
+
+@pytest.mark.proves("S22")
+async def test_a_claim_that_the_kernel_refuses_does_not_end_its_worker(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, refusals = rig.runtime.ledger.claim, [KernelRefused("an answer of over 256 MB (54000)")]
+
+    async def refused(*args: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await claim(*args)
+
+    monkeypatch.setattr(rig.runtime.ledger, "claim", refused)
+    app = application()
+    async with rig.serving(app):
+        await rig.start(app, {"n": 1})
+        assert len(await rig.taken("oracle")) == 1
+    assert refusals == []
 
 
 async def _poison(rig: Rig, column: tuple[str, str], run_id: str, value: str, where: str = "inside") -> None:
