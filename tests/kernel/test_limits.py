@@ -12,6 +12,7 @@ from tests.kernel.kit import Connect, Item, Kernel, draft, ending, message, woke
 from tests.kernel.waits import TOKEN, activated, begin, child, command, defer, record, reported, suspend, suspended
 
 DEFAULTS = {
+    "dispatch_seconds_max": None,
     "queue_max": 1000, "depth_max": 20, "cards_max": 1000, "payload_bytes_max": 65536, "card_bytes_max": 262144,
     "result_bytes_max": 1048576, "blob_bytes_max": 16777216, "running_max": None, "defers_max": 3,
 }  # fmt: skip

@@ -81,12 +81,14 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
     return [wait["child_turn_id"] for wait in closed if wait["child_turn_id"] is not None]
 
 
-def end_by_kernel(tx: Transaction, turn_id: str, outcome: str, code: str, message: str) -> list[str]:
+def end_by_kernel(
+    tx: Transaction, turn_id: str, outcome: str, code: str, message: str, details: Row | None = None
+) -> list[str]:  # fmt: skip
     """Bug: open_turns_miscounted."""
     turn = tx.tables.turns[turn_id]
     tx = tx.at(after_cards(tx, turn_id))
     run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
-    error = {"code": code, "message": message, "recoverable": False}
+    error: Row = {"code": code, "message": message, "recoverable": False, **({"details": details} if details else {})}
     terminal(tx, [{"turn_id": turn_id, "outcome": outcome, "content": {"text": message, "error": error}}])
     tx.update(tx.tables.runs, run, open_turns=run["open_turns"] - (0 if "open_turns_miscounted" in tx.bugs else 1))
     payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": end_of(turn_id)}

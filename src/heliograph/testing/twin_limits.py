@@ -15,7 +15,7 @@ _DEFAULTS: Row = {
     "queue_max": 1000, "depth_max": 20, "fan_out_max": 1000, "cards_max": 1000, "waits_max": 1000,
     "payload_bytes_max": 65_536, "card_bytes_max": 262_144, "result_bytes_max": 1_048_576,
     "blob_bytes_max": 16_777_216, "running_max": None, "defers_max": 3,
-    "memories_max": 10_000, "memory_bytes_max": 16_384,
+    "memories_max": 10_000, "memory_bytes_max": 16_384, "dispatch_seconds_max": None,
 }  # fmt: skip
 
 
@@ -108,6 +108,8 @@ def set_limits(tx: Transaction, values: Any) -> Row:
         if number is not None and number < (0 if name in ("depth_max", "defers_max") else 1):
             raise Refusal("23514", f"{name} is out of range")
         if name == "memory_bytes_max" and number is not None and number > 262_144:
+            raise Refusal("23514", f"{name} is out of range")
+        if name == "dispatch_seconds_max" and number is not None and number > 31_622_400:
             raise Refusal("23514", f"{name} is out of range")
         tx.set(row, **{name: number})
     return limits(tx)

@@ -15,6 +15,7 @@ from heliograph.testing.twin_reports import open_waits, resolve
 from heliograph.testing.twin_runs import inbox_row, run_view
 from heliograph.testing.twin_sweeping import check_sweep, first, sweep_each
 from heliograph.testing.twin_tables import Row, Transaction, interval
+from heliograph.testing.twin_unclaimed import sweep_unclaimed, unclaimed
 
 _YEAR_SECONDS = 31_622_400
 
@@ -47,7 +48,13 @@ def sweep_expired(tx: Transaction, limit: int | None) -> Row:
     due = [t for t in tx.tables.turns.values() if t["state"] != "done" and t["expires_at"] <= tx.now]
     found = [] if "no_ttl_sweep" in tx.bugs else _first_unrefused(
         tx, due, lambda t: (t["expires_at"], t["agent_turn_id"]), limit)  # fmt: skip
-    return sweep_each(tx, [t["agent_turn_id"] for t in found], ("ended",), _sweep_expiry)
+    expired = [t["agent_turn_id"] for t in found]
+    return sweep_each(tx, [*expired, *unclaimed(tx, expired, limit)], ("ended",), _sweep_either)
+
+
+def _sweep_either(tx: Transaction, agent_id: str, turn_id: str) -> Row:
+    found = sweep_unclaimed(tx, agent_id, turn_id)
+    return _sweep_expiry(tx, agent_id, turn_id) if found is None else found
 
 
 def _first_unrefused(tx: Transaction, rows: list[Row], key: Any, limit: int | None) -> list[Row]:

@@ -45,9 +45,10 @@ async def suspend(held: Held, effect: Suspend) -> Written:
     if written.outcome == "suspended":
         for step_id in dict.fromkeys(asked.step_id for asked in effect.calls):
             tell_step(kit.world, claimed, step_id, held.voice.phase)
-        waiting = {w.call_id for w in claimed.waits if w.kind != "inline" and w.state == "open"}
-        waiting |= {asked.call_id for asked in effect.calls}
-        kit.state_events.emit(kit.world, claimed, "awaiting_tool_result", effect.calls[-1].tool, len(waiting))
+        # by call, the newest last; a turn may suspend again for calls that it has opened before
+        waiting = {w.call_id: w.tool for w in claimed.waits if w.kind != "inline" and w.state == "open"}
+        waiting |= {asked.call_id: asked.tool for asked in effect.calls}
+        kit.state_events.emit(kit.world, claimed, "awaiting_tool_result", list(waiting.values())[-1], len(waiting))
     if written.outcome == "stopped":
         _tell_of_end(held)
     return written

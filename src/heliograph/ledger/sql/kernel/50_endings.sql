@@ -111,12 +111,13 @@ end $$;
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  the run, then see _terminal; the caller holds the head
 create function heliograph._end_by_kernel(
-    p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz
+    p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz, p_details jsonb default null
 ) returns text[] language plpgsql as $$
 declare
     v_now timestamptz := heliograph._after_cards(p_project, p_turn_id, p_now);
     v_turn heliograph.agent_turns;
-    v_error jsonb := jsonb_build_object('code', p_code, 'message', p_message, 'recoverable', false);
+    v_error jsonb := jsonb_build_object('code', p_code, 'message', p_message, 'recoverable', false)
+                     || case when p_details is null then '{}' else jsonb_build_object('details', p_details) end;
 begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);

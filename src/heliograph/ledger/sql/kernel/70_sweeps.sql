@@ -25,7 +25,8 @@ begin
          order by h.refusals, h.lease_until, h.agent_id limit p_limit for update skip locked), '{recovered,ended}', p_now);
 end $$;
 
--- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout.
+-- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout. Also, where the project has
+--   dispatch_seconds_max, up to p_limit turns that no worker claimed in time, see 73_unclaimed.sql.
 --   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
@@ -55,6 +56,7 @@ begin
                     order by r.refusals, d.expires_at, d.agent_turn_id limit p_limit - cardinality(v_due)))
              order by h.agent_id for update of h skip locked);
     end if;
+    v_due := v_due || heliograph._unclaimed(p_project, v_due, p_limit, p_now);
     return heliograph._sweep_each(p_project, 'expiry', v_due, '{ended}', p_now);
 end $$;
 
@@ -197,7 +199,8 @@ declare
     v_targets text[];
 begin
     return case p_sweep when 'lease' then heliograph._sweep_lease(p_project, p_agent_id, p_turn_id, p_now)
-                        when 'expiry' then heliograph._sweep_expiry(p_project, p_turn_id, p_now)
+                        when 'expiry' then coalesce(heliograph._sweep_unclaimed(p_project, p_agent_id, p_turn_id, p_now),
+                                                    heliograph._sweep_expiry(p_project, p_turn_id, p_now))
                         when 'queue' then heliograph._sweep_queue(p_project, p_agent_id, p_turn_id, p_now)
                         when 'wait' then heliograph._sweep_wait(p_project, p_agent_id, p_turn_id, p_now)
                         when 'report' then heliograph._sweep_report(p_project, p_agent_id, p_turn_id, p_now)

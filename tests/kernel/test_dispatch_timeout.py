@@ -1,0 +1,92 @@
+"""The dispatch timeout: a dispatched turn that no worker claims ends in time, whatever sweeps look at it meanwhile (H15, K20)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kernel.kit import Kernel
+
+SWEEPS = ("leases", "expired", "waits", "stops", "reports", "queued", "stuck")
+
+
+async def limited(kernel: Kernel, seconds: int | None = 30) -> None:
+    assert (await kernel.call("set_limits", {"dispatch_seconds_max": seconds}))["dispatch_seconds_max"] == seconds
+
+
+async def swept(kernel: Kernel) -> list[str]:
+    """Each sweep once, and the doorbells; the turns that ended."""
+    ended: list[str] = []
+    for sweep in SWEEPS:
+        ended += (await kernel.sweep(sweep)).get("ended", [])
+    await kernel.call("sweep_bells", 1.0)
+    return ended
+
+
+@pytest.mark.proves("K20", "K19", "K10", "G-68", "L0-80")
+async def test_turn_that_no_worker_claims_ends_in_time_however_often_it_is_swept(kernel: Kernel) -> None:
+    await limited(kernel)
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    for _ in range(5):
+        kernel.wait(5)
+        assert await swept(kernel) == []
+    kernel.wait(5)
+    assert await swept(kernel) == ["turn_a"]
+    turn = await kernel.turn("turn_a")
+    assert (turn["outcome"], turn["state"]) == ("timeout", "done")
+    [card] = await kernel.rows("cards", "content", "card_id = $2", turn["deliverable_card_id"])
+    assert card["content"]["error"] == {
+        "code": "TIMEOUT", "message": "no worker claimed it within 30 s (dispatch_seconds_max)", "recoverable": False,
+        "details": {"scope": "dispatch"},
+    }  # fmt: skip
+    assert (await kernel.head("run_a/writer"))["status"] == "idle"
+    [event] = await kernel.call("read_outbox", 10)
+    assert event["body"]["status"] == "timeout"
+    assert await kernel.checks() == []
+
+
+@pytest.mark.proves("K19")
+async def test_without_the_limit_a_dispatched_turn_waits_as_long_as_it_lives(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
+    kernel.wait(599)
+    assert await swept(kernel) == []
+    await limited(kernel)
+    await limited(kernel, None)
+    assert await swept(kernel) == []
+
+
+async def test_only_the_time_without_a_worker_counts(kernel: Kernel) -> None:
+    await limited(kernel)
+    claimed = await kernel.running()
+    await kernel.enqueue("run_a", "writer", "turn_2")  # queued behind it
+    kernel.wait(25)
+    await kernel.call("renew", [claimed], 600.0)
+    kernel.wait(60)
+    assert await swept(kernel) == []
+    assert (await kernel.finish(claimed, version=2))["outcome"] == "ok"  # which dispatches the next one
+    kernel.wait(29)
+    assert await swept(kernel) == []
+    kernel.wait(1)
+    assert await swept(kernel) == ["turn_2"]
+
+
+async def test_deferred_turn_waits_for_a_worker_from_when_it_is_due(kernel: Kernel) -> None:
+    await limited(kernel)
+    claimed = await kernel.running()
+    item: Any = {**claimed, "reason": "later", "delay_seconds": 100.0, "defers_max": None}
+    [answer] = await kernel.call("defer", [item])
+    assert answer["outcome"] == "deferred"
+    kernel.wait(129)
+    assert await swept(kernel) == []
+    kernel.wait(1)
+    assert await swept(kernel) == ["turn_a"]
+
+
+async def test_dispatch_timeout_takes_no_more_turns_than_it_is_asked_for_and_each_once(kernel: Kernel) -> None:
+    await limited(kernel)
+    await kernel.start("run_a", ["a", "b", "c"], {"turn_a": "a", "turn_b": "b", "turn_c": "c"}, ttl_seconds=30)
+    kernel.wait(30)  # both limits are met at once
+    ended = [await kernel.sweep("expired", limit) for limit in (1, 100)]
+    assert sorted(turn for answer in ended for turn in answer["ended"]) == ["turn_a", "turn_b", "turn_c"]
+    assert await kernel.checks() == []
