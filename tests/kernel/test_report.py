@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -340,6 +340,7 @@ async def test_who_answers_for_a_person_is_recorded_from_the_login_beside_whom_i
     kernel: Kernel, when: str
 ) -> None:
     human = {**tool("c1", None), "kind": "human", "tool": "pay"}
+    kernel.now = datetime.now(UTC)  # a service names no other
     claimed = await (suspended(kernel, human) if when == "open" else kernel.running())
     said = {"decision": "grant", "by": "the chief", "session": "the owner"}
     await kernel.connection.execute("set session authorization heliograph_api")
