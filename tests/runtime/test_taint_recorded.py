@@ -25,7 +25,7 @@ async def test_a_resumed_turn_stays_tainted_although_the_state_that_it_read_was_
     @app.agent(activate_on=["mail:read"], updates="report")
     async def clerk(ctx: Context) -> Any:
         read.append(ctx.state["order"])
-        return await ctx.step("shorten", lambda: MAIL[:20]), await ctx.call("wait", trusted=True)
+        return await ctx.step("shorten", lambda: MAIL[:20]), await ctx.ask("Go on?")
 
     @app.agent(on_request=True, updates="order")
     def cleaner(ctx: Context) -> str:
@@ -33,14 +33,14 @@ async def test_a_resumed_turn_stays_tainted_although_the_state_that_it_read_was_
 
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (command,) = await rig.taken("wait")
+        (task,) = await asked(rig)
         await rig.client.enqueue(run_id, "cleaner")
 
         async def is_clean() -> bool:
             return bool((await rig.runtime.reader.run(run_id)).state["order"] == "clean")
 
         await until(is_clean)
-        await command.report(result="go on")
+        await rig.client.answer(task.turn_id, task.call_id, "yes")  # a person's answer marks nothing by itself
         await rig.ended(run_id)
     assert read == [MAIL, "clean"]
     told = await trust_of(rig, run_id)
