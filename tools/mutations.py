@@ -39,6 +39,7 @@ from xml.etree import ElementTree  # reads the report of our own pytest run
 from tools.conformance import ROOT, BadMark, collect
 
 MUTATIONS = ROOT / "tests" / "mutations"
+NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", ".heliograph", "dist", ".*_cache", ".hypothesis", "__pycache__")
 KEYS = {"ids", "file", "old", "new", "test"}
 QUICK_FIRST = ("rules", "kernel", "reach", "runtime", "simulator", "faces", "journeys")
 Verdict = Literal["killed", "survived", "broken"]
@@ -100,7 +101,7 @@ def _claims(test: str, nodes: Sequence[str]) -> bool:
 
 
 class Runner:
-    """Runs mutations beside each other: each has a copy of the package, all share one database server."""
+    """Runs mutations beside each other: each has a copy of the project, all share one database server."""
 
     def __init__(self, scratch: Path, server_url: str):
         self._scratch = scratch
@@ -110,7 +111,7 @@ class Runner:
         """How the mutation fared, and the output of the run that decided."""
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         try:
-            shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT, folder, ignore=NOT_COPIED, dirs_exist_ok=True)
             (folder / mutation.file).write_text(mutation.text, encoding="utf-8")
             for identifier, nodes in mutation.tests.items():
                 killed, output = self._is_killed(folder, nodes)
@@ -136,7 +137,7 @@ class Runner:
             *nodes,
         ]
         run = subprocess.run(
-            command, cwd=ROOT, env={**self._environment, "PYTHONPATH": str(folder / "src"), "TMPDIR": str(folder)},
+            command, cwd=folder, env={**self._environment, "PYTHONPATH": str(folder / "src"), "TMPDIR": str(folder.parent)},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         tail = "\n".join((run.stdout + run.stderr).splitlines()[-15:])
