@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -138,6 +138,8 @@ def _timed(row: Row) -> Row:
     for column, value in row.items():
         if isinstance(value, datetime):
             row[column] = microseconds(value)
+        elif isinstance(value, timedelta):
+            row[column] = value // timedelta(microseconds=1)
         elif isinstance(value, bytes):
             row[column] = value.hex() if column == "token_hash" else decode(value)
     return row

@@ -57,7 +57,10 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
          "where x.project_id = p_project and x.agent_id = v_agents[n] and x.active_agent_turn_id = i.item ->> 'turn_id' offset 0) h on true"),
     ),
     "no_ttl_sweep": (
-        ("where t.project_id = p_project and t.state <> 'done' and t.expires_at <= p_now and h.refusals = 0", "where false"),
+        ("where t.project_id = p_project and t.state <> 'done' and t.people_since is null and t.expires_at <= p_now and h.refusals = 0", "where false"),
+    ),
+    "people_time_counts": (
+        ("expires_at = t.expires_at + case when f.resumes then f.waited else '0' end", "expires_at = t.expires_at"),
     ),
     "no_chain": (("where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h", "where false offset 0) h"),),
     "no_owed": (

@@ -63,6 +63,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("finish_splits_event", "K1"),
     Mutant("kernel_end_without_event", "K1 K19"),
     Mutant("no_ttl_sweep", "K19"),
+    Mutant("people_time_counts", "K19"),
     Mutant("no_chain", "K8 K10", ("no_chain", "no_queued_sweep")),
     Mutant("no_bell_sweep", "K10"),
     Mutant("enqueue_no_dedup", "L0-06"),

@@ -37,6 +37,7 @@ class WaitBook:
     status: str | None = None
     position: int = 0  # in the order in which results came
     told: bool = False
+    resolved_at: int = 0
 
     @property
     def is_awaited(self) -> bool:
@@ -71,6 +72,9 @@ class TurnBook:
     is_told: bool = True  # its end has reached its parent
     calls_most: int | None = None  # of tools that it may call, with all that it delegates
     calls: int = 0  # and has called
+    suspended_at: int = 0
+    people_since: int | None = None  # since when it has waited for people only
+    people_time: int = 0  # how long it has waited for people before, which its time to live was extended by
 
     @property
     def name(self) -> str:

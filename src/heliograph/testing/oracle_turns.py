@@ -8,6 +8,7 @@ from typing import Any
 
 from heliograph.testing.oracle_books import Books, Token, TurnBook
 from heliograph.testing.oracle_heads import HeadOracle
+from heliograph.testing.oracle_people import keeps
 from heliograph.testing.twin_tables import end_of, interval
 
 # What the owner of a turn may be answered; everybody else is stale.
@@ -21,6 +22,7 @@ class TurnOracle:
 
     books: Books
     heads: HeadOracle
+    resolved: dict[str, set[str]]  # by turn, the kinds of the calls that one kernel call has resolved
 
     def blame(self, kind: str, detail: str) -> None:
         raise NotImplementedError
@@ -228,12 +230,18 @@ class TurnOracle:
             self.blame("left_by_sweep", f"{sweep} left {found}")
 
     def sweep_expired(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
-        for turn_id in answer["ended"]:
-            turn = self.turn(turn_id)
-            if turn.expires_at > now:
-                self.blame("expired_early", f"{turn_id} at {now}, not {turn.expires_at}")
-            self.end(turn, "timeout", now)
-        self.expect_swept("sweep_expired", (t.turn_id for t in self.books.open_turns() if t.expires_at <= now))
+        due = [turn for turn in self.books.open_turns() if turn.expires_at <= now and turn.people_since is None]
+        expired = set()
+        for turn in sorted(due, key=lambda t: (t.run_id, t.agent_id)):  # those of one agent are in order already
+            if keeps(self.books, turn, now):
+                self.count("expiry deferred for people")
+                continue
+            expired.add(turn.turn_id)
+            if turn.turn_id in answer["ended"]:
+                self.end(turn, "timeout", now)
+        if early := set(answer["ended"]) - expired:
+            self.blame("expired_early", f"{sorted(early)} at {now}")
+        self.expect_swept("sweep_expired", expired - set(answer["ended"]))
 
     # ---- the wire ----
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heliograph.testing.oracle_books import ANSWERED, TurnBook, WaitBook
+from heliograph.testing.oracle_people import fell_asleep, was_answered
 from heliograph.testing.oracle_turns import TurnOracle
 from heliograph.testing.twin_tables import interval, timestamp
 
@@ -24,7 +25,8 @@ class WaitOracle(TurnOracle):
                 f"{turn.turn_id} {wait.call_id} is {wait.state} as {wait.status}, and again as {status}",
             )
         wait.position = 1 + max(other.position for other in turn.waits.values())
-        wait.state, wait.status = "resolved", status
+        wait.state, wait.status, wait.resolved_at = "resolved", status, now
+        self.resolved.setdefault(turn.turn_id, set()).add(wait.kind)
         self.count(f"call {wait.kind} {status}")
         if wait.child is not None and status == "timeout":
             self.books.order_stop(wait.child, "force", None, now)
@@ -48,8 +50,10 @@ class WaitOracle(TurnOracle):
         if due != set(resumed):
             self.blame("resume", f"{function} resumed {sorted(resumed)}, and {sorted(due)} were due")
         for turn in asleep:
+            was_answered(self.books, turn, self.resolved.get(turn.turn_id, set()), now, resumes=turn.turn_id in due)
             if turn.turn_id in due:
                 turn.join = None
+        self.resolved.clear()
 
     # ---- the owner's calls ----
 
@@ -99,7 +103,8 @@ class WaitOracle(TurnOracle):
             self.expect_cards(item)
             self.expect_within("waits_max", len(turn.waits), turn.turn_id)
             self._apply_early(turn, now)
-            self._check_asleep(turn, item, row)
+            self._check_asleep(turn, item, row, now)
+            self.resolved.clear()
 
     def _open(self, turn: TurnBook, call: Any, epoch: int, now: int) -> None:
         child, seconds = call.get("child"), call["timeout_seconds"]
@@ -139,7 +144,7 @@ class WaitOracle(TurnOracle):
         turn.early = [early for early in turn.early if early[0] not in turn.waits]
         self.give_up(turn, now)
 
-    def _check_asleep(self, turn: TurnBook, item: Any, row: Any) -> None:
+    def _check_asleep(self, turn: TurnBook, item: Any, row: Any, now: int) -> None:
         """It sleeps if, and only if, there is something to wait for, and no result that its owner does not know (K16)."""
         join = item["join"]
         has_news = any(wait.position > item["seen"] for wait in turn.waits.values())
@@ -153,6 +158,7 @@ class WaitOracle(TurnOracle):
             self.tell(turn, row["waits"])
         else:
             turn.join = join
+            fell_asleep(self.books, turn, now)
             self.books.tokens.pop(turn.agent_id, None)
 
     # ---- from outside ----

@@ -29,6 +29,7 @@ class Oracles(WaitOracle):
         self.backend = backend
         self.project = project
         self.books = Books()
+        self.resolved = {}
         self.violations: list[Violation] = []
         self.counters: Counter[str] = Counter()
         self.heads = HeadOracle(self.books, self.count, self.blame)
@@ -94,7 +95,7 @@ class Oracles(WaitOracle):
                         "overdue_report", f"{turn.turn_id} ended at {turn.ended_at}, and {turn.parent} is not told"
                     )
                 continue
-            if turn.expires_at < late:
+            if turn.people_since is None and turn.expires_at < late:
                 self.blame("overdue_turn", f"{turn.turn_id} expired at {turn.expires_at} and is open at {now}")
             if (turn.force_at or now) < late or (turn.order is not None and turn.order[2] < late):
                 self.blame(

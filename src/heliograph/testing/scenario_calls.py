@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from heliograph.app import Heliograph
-from heliograph.errors import DelegationFailed, HeliographError, StepInDoubt, ToolFailed
+from heliograph.errors import DelegationFailed, HeliographError, StepInDoubt, ToolFailed, ToolTimedOut
 from heliograph.testing.scenario_cast import LONG, Cast
 from heliograph.testing.sim_world import SimTransaction
 from heliograph.turn.calls import AFTERS, CALL_EFFECTS, Call, CallEffect, CallResult, Delegation
@@ -144,8 +144,8 @@ def bench(cast: Cast) -> Heliograph:
 
 
 def clan(cast: Cast) -> Heliograph:
-    """Turns that have other turns do something: fork and join, levels of them, parents that are stopped or go on, and a
-    budget that they share: K4, K17, S12."""
+    """Turns that have other turns do something: fork and join, levels of them, parents that are stopped or go on, a budget
+    that they share, and a turn that asks people for longer than it may live: K4, K17, K19, S12."""
     app = Heliograph("clan", reducers={"total": lambda old, new: old + new})
 
     def kids(context: Context, agent: str) -> list[Delegation]:
@@ -184,7 +184,7 @@ def clan(cast: Cast) -> Heliograph:
                 return done
         return done
 
-    @app.agent(activate_on=["workflow:start"], updates="verdict")
+    @app.agent(activate_on=["workflow:start"], updates="verdict", ttl_seconds=9.0)
     async def plaintiff(context: Context) -> Any:
         try:
             return await context.delegate(
@@ -193,9 +193,12 @@ def clan(cast: Cast) -> Heliograph:
         except HeliographError as error:
             return {"none": error.code}
 
-    @app.agent(on_request=True, result_fields=[{"name": "verdict"}])
+    @app.agent(on_request=True, result_fields=[{"name": "verdict"}], ttl_seconds=6.0)
     async def judge(context: Context) -> JsonObject:
         await cast.work(context)
+        if cast.pick(context, "asks", (True, True, False)):
+            with suppress(ToolTimedOut):
+                await context.ask("Guilty?", timeout=cast.pick(context, "patience", (None, None, 5.0)))
         return {cast.pick(context, "field", ("verdict", "verdict", "verdict", "opinion")): "guilty"}
 
     return app

@@ -168,6 +168,27 @@ async def answer_ahead(world: SimWorld, ledger: Ledger) -> None:
             await insist(world, lambda report=report: ledger.report(report))  # type: ignore[misc]
 
 
+# ---- people that are asked ----
+
+
+async def answer_questions(world: SimWorld, ledger: Ledger) -> None:
+    """Answer what agents ask, some of it long after their turns would have expired; for ever."""
+    plan, asked = world.stage.plan, set[tuple[str, str]]()
+    while True:
+        await world.sleep(plan.between("people", 0.2, 1.0))
+        for turn in list(_books(world).open_turns()):
+            for wait in turn.awaited():
+                if wait.kind == "human" and (turn.turn_id, wait.call_id) not in asked:
+                    asked.add((turn.turn_id, wait.call_id))
+                    world.spawn(f"person {turn.turn_id} {wait.call_id}", _decide(world, ledger, turn, wait.call_id))
+
+
+async def _decide(world: SimWorld, ledger: Ledger, turn: TurnBook, call_id: str) -> None:
+    await world.sleep(world.stage.plan.between("people/decide", 0.1, 12.0))
+    report = {"turn_id": turn.turn_id, "call_id": call_id, "status": "success", "result": {"answer": "yes", "by": "ann"}}
+    await insist(world, lambda: ledger.report(report))
+
+
 # ---- people that stop things ----
 
 

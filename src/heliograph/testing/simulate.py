@@ -23,7 +23,7 @@ from heliograph.testing.scenario import make_harness, make_workflows
 from heliograph.testing.scenario_cast import Cast, Size
 from heliograph.testing.scenario_clerk import prune_things, set_limits, shelve_things
 from heliograph.testing.scenario_err import err
-from heliograph.testing.scenario_people import answer_ahead, serve_tools, stop_things, visit
+from heliograph.testing.scenario_people import answer_ahead, answer_questions, serve_tools, stop_things, visit
 from heliograph.testing.sim_world import SimWorld, Stage
 from heliograph.worker.kit import Kit
 from heliograph.worker.loop import Worker
@@ -160,6 +160,7 @@ def _surround(stage: Stage) -> list[asyncio.Task[None]]:
 
     plan = stage.plan
     stage.sends_commands = plan.draw("wire") < 0.4
+    enter("people", answer_questions)
     enter("tools", lambda world, ledger: serve_tools(world, ledger, takes=not stage.sends_commands))
     enter("janitor", lambda world, _ledger: prune_things(world, PROJECT))
     ending = [enter("admin", lambda world, _ledger: set_limits(world, PROJECT))]

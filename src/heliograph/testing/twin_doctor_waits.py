@@ -39,6 +39,10 @@ def check_waits(tables: Project) -> Found:
             yield "W5 results are numbered as they came", turn_id
         if turn["card_count"] != cards[turn_id]:
             yield "W10 cards are counted right", turn_id
+        if turn["state"] != "done" and turn["people_since"] is not None:
+            head = tables.heads[turn["agent_id"]]
+            if head["active_agent_turn_id"] != turn_id or head["status"] != "suspended":
+                yield "W11 a turn that waits for people is suspended", turn_id
 
 
 def _check_wait(tables: Project, wait: Row) -> Found:

@@ -46,7 +46,7 @@ def _turns(tables: Project, grace: int, _patience: int) -> Late:
             subject = f"{wait['agent_turn_id']} {wait['tool_call_id']}"
             yield "L4 a call is overdue: sweep_waits", subject, wait["deadline"]
     for turn_id, turn in tables.turns.items():
-        if turn["state"] != "done" and turn["expires_at"] < grace:
+        if turn["state"] != "done" and turn["people_since"] is None and turn["expires_at"] < grace:
             yield "L6 a turn has outlived its time: sweep_expired", turn_id, turn["expires_at"]
 
 

@@ -15,6 +15,7 @@ from heliograph.testing.twin_ids import wrong_id
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
 from heliograph.testing.twin_limits import limits, put_card, refused
 from heliograph.testing.twin_outbox import acknowledge, order_stop
+from heliograph.testing.twin_people import credit_people_time, is_people
 from heliograph.testing.twin_runs import inbox_row
 from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import Row, Transaction, interval, timestamp
@@ -313,16 +314,22 @@ def _told(item: Row, name: str, payload: Row) -> Row:
 def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:
     """Bugs: resume_at_once (K15), resume_never."""
     resumed, targets = list[str](), set[str]()
-    for turn_id in sorted({i["turn"]["agent_turn_id"] for i in items if i["is_awaited"]}):
-        head = tx.tables.heads[tx.tables.turns[turn_id]["agent_id"]]
-        left = open_waits(tx, turn_id)
+    kinds = {(i["turn"]["agent_turn_id"], i["wait"]["kind"]) for i in items if i["is_awaited"]}
+    for turn_id in sorted({turn_id for turn_id, _ in kinds}):
+        turn = tx.tables.turns[turn_id]
+        head = tx.tables.heads[turn["agent_id"]]
+        left, since = open_waits(tx, turn_id), head["moved_at"]
         if not left or head["resumes_on"] == "each" or "resume_at_once" in tx.bugs:
             tx.update(tx.tables.heads, head, status="dispatched", waiting_tool_count=0, resume_deadline=None, resumes_on=None,
                       moved_at=max(tx.now, head["moved_at"]))  # fmt: skip
             resumed.append(turn_id)
             targets.add(head["target"])
+            if {(turn_id, "human"), (turn_id, "child")} & kinds:
+                credit_people_time(tx, turn, since, resumes=True)
         else:
             tx.update(tx.tables.heads, head, waiting_tool_count=len(left), resume_deadline=nearest(left))
+            if is_people(left):
+                credit_people_time(tx, turn, since, resumes=False)
     return resumed, sorted(targets)
 
 

@@ -131,7 +131,7 @@ def _insert_turn(tx: Transaction, placed: Row) -> None:
         "cause_seq": placed["cause_seq"], "activation_seq": placed["activation_seq"],
         "context_box_id": told["context_box_id"], "output_box_id": None if turn_id is None else f"box_{turn_id}",
         "result_fields": None if fields is ABSENT else fields, "actor": told["actor"], "deliverable_card_id": None,
-        "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None,
+        "created_at": tx.now, "expires_at": tx.now + interval(ttl), "finished_at": None, "people_since": None, "people_time": 0,
         "budgets": None if (owners := get(item, "budgets")) is ABSENT else owners, "callback_url": get_text(item, "callback_url"),
     })  # fmt: skip
     if is_next:

@@ -14,6 +14,7 @@ from heliograph.testing.twin_ids import check, check_phase, wrong_card
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
 from heliograph.testing.twin_limits import limits, refused
 from heliograph.testing.twin_outbox import outbox_row
+from heliograph.testing.twin_people import begin_people_time
 from heliograph.testing.twin_reports import hash_of, nearest, open_waits, resolve
 from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import Row, Transaction, interval
@@ -210,6 +211,7 @@ def _park(tx: Transaction, item: Any) -> bool:
     lease = tx.tables.leases.get((agent_id, j.get_whole(item, "epoch")))
     if lease is not None:
         tx.set(lease, ended_at=max(tx.now, head["moved_at"]))
+    begin_people_time(tx, tx.tables.turns[turn_id], waits, max(tx.now, head["moved_at"]))
     for row in tx.tables.inbox.of(turn_id):
         if row["status"] == "processing" and row["payload"] is None:
             tx.set(row, status="consumed", consumed_at=tx.now)

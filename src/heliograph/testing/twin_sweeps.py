@@ -11,6 +11,7 @@ from heliograph.testing.twin_head import dispatch_next, is_owed, payload_of, tru
 from heliograph.testing.twin_json import Refusal, get
 from heliograph.testing.twin_limits import content_of, limits
 from heliograph.testing.twin_outbox import due_again
+from heliograph.testing.twin_people import asked_of, defer_expiry, end_people_time, expiry_message, rounded
 from heliograph.testing.twin_reports import open_waits, resolve
 from heliograph.testing.twin_runs import inbox_row, run_view
 from heliograph.testing.twin_sweeping import check_sweep, first, sweep_each
@@ -45,7 +46,7 @@ def _sweep_lease(tx: Transaction, agent_id: str, turn_id: str) -> Row:
 def sweep_expired(tx: Transaction, limit: int | None) -> Row:
     """Bug: no_ttl_sweep."""
     check_sweep(limit)
-    due = [t for t in tx.tables.turns.values() if t["state"] != "done" and t["expires_at"] <= tx.now]
+    due = [t for t in tx.tables.turns.values() if _is_expired(tx, t)]
     found = [] if "no_ttl_sweep" in tx.bugs else _first_unrefused(
         tx, due, lambda t: (t["expires_at"], t["agent_turn_id"]), limit)  # fmt: skip
     expired = [t["agent_turn_id"] for t in found]
@@ -72,10 +73,14 @@ def _first_unrefused(tx: Transaction, rows: list[Row], key: Any, limit: int | No
 
 
 def _sweep_expiry(tx: Transaction, agent_id: str, turn_id: str) -> Row:
-    if tx.tables.turns[turn_id]["state"] == "done":
+    turn = tx.tables.turns[turn_id]
+    if not _is_expired(tx, turn) or defer_expiry(tx, turn):
         return {}
-    message = "not finished before its time to live ran out"
-    return {"ended": turn_id, "targets": end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", message)}
+    return {"ended": turn_id, "targets": end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", expiry_message(tx, turn))}
+
+
+def _is_expired(tx: Transaction, turn: Row) -> bool:
+    return turn["state"] != "done" and turn["people_since"] is None and bool(turn["expires_at"] <= tx.now)
 
 
 def sweep_queued(tx: Transaction, limit: int | None) -> Row:
@@ -146,23 +151,19 @@ def _sweep_wait(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     due = sorted(
         (w for w in tx.tables.waits.of(turn_id) if _is_overdue(tx, w)), key=lambda w: (w["deadline"], w["position"])
     )
-    return _swept(tx, turn_id, [_overdue(wait) for wait in due])
+    return _swept(tx, turn_id, [_overdue(tx, wait) for wait in due])
 
 
-def _overdue(wait: Row) -> Row:
+def _overdue(tx: Transaction, wait: Row) -> Row:
     row = {"turn_id": wait["agent_turn_id"], "call_id": wait["tool_call_id"], "message_type": "timeout"}
     if wait["kind"] == "timer":
         return {**row, "status": "success"}
     code = "DELEGATION_TIMEOUT" if wait["kind"] == "child" else "TOOL_TIMEOUT"
-    seconds = _rounded(wait["deadline"] - wait["opened_at"])
+    seconds = rounded(wait["deadline"] - wait["opened_at"])
     message = f"{wait['tool']} did not answer within {seconds} s"
+    if wait["kind"] == "human":
+        message = f'nobody answered "{asked_of(tx, wait)}" within {seconds} s'
     return {**row, "status": "timeout", "error": {"code": code, "recoverable": True, "message": message}}
-
-
-def _rounded(micros: int) -> str:
-    """round(extract(epoch from interval), 3), as text."""
-    thousandths = (micros + 500) // 1000
-    return f"{thousandths // 1000}.{thousandths % 1000:03}"
 
 
 def _swept(tx: Transaction, turn_id: str, results: list[Row]) -> Row:
@@ -248,6 +249,7 @@ def _sweep_stuck(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         return {}
     tx.update(tx.tables.heads, head, status="dispatched", waiting_tool_count=0, resume_deadline=None, resumes_on=None,
               moved_at=max(tx.now, head["moved_at"]))  # fmt: skip
+    end_people_time(tx, tx.tables.turns[turn_id])
     inbox_id = tx.next("inbox_id")
     tx.insert(tx.tables.inbox, (turn_id, inbox_id),
               inbox_row(tx, tx.tables.turns[turn_id], inbox_id, "timeout", "pending", turn_id))  # fmt: skip

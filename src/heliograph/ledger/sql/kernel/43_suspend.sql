@@ -303,14 +303,15 @@ declare
     v_asleep text[];
 begin
     with item as materialized (
-        select i.turn_id, i.epoch, i.phase, coalesce(i."join", 'all') as resumes_on, o.waits, o.deadline, h.at, h.agent_id,
-               greatest(p_now, h.moved_at) as moved_at
+        select i.turn_id, i.epoch, i.phase, coalesce(i."join", 'all') as resumes_on, o.waits, o.deadline, o.is_people, h.at,
+               h.agent_id, h.run_id, greatest(p_now, h.moved_at) as moved_at
           from jsonb_to_recordset(p_items) as i (agent_id text, turn_id text, epoch bigint, phase text, "join" text, seen integer)
          cross join lateral (
-               select count(*) as waits, min(x.deadline) as deadline from heliograph.turn_waiting_tools x
+               select count(*) as waits, min(x.deadline) as deadline, bool_and(x.kind = 'human') as is_people
+                 from heliograph.turn_waiting_tools x
                 where x.project_id = p_project and x.agent_turn_id = i.turn_id and x.state = 'open' and x.kind <> 'inline' offset 0) o
          cross join lateral (
-               select x.ctid as at, x.agent_id, x.moved_at from heliograph.agent_state_head x
+               select x.ctid as at, x.agent_id, x.run_id, x.moved_at from heliograph.agent_state_head x
                 where x.project_id = p_project and x.agent_id = i.agent_id offset 0) h
          where o.waits > 0 and not (coalesce(i."join" = 'each', false) and case
                when i.seen is null then exists (
@@ -331,6 +332,14 @@ begin
                         where y.project_id = p_project and y.agent_turn_id = i.turn_id and y.status = 'processing'
                           and y.payload is null offset 0) x) f
          where m.ctid = f.at
+    ), turn as (  -- see 47_people.sql
+        update heliograph.agent_turns t set people_since = f.moved_at
+          from (select x.at, i.moved_at from item i cross join lateral (
+                       select y.ctid as at from heliograph.agent_turns y
+                        where y.project_id = p_project and y.agent_turn_id = i.turn_id offset 0) x
+                 where i.is_people and exists (select from heliograph.runs r
+                                                where r.project_id = p_project and r.run_id = i.run_id and r.status = 'running')) f
+         where t.ctid = f.at
     ), head as (
         update heliograph.agent_state_head h
            set status = 'suspended', owner = null, lease_until = null, phase = coalesce(i.phase, h.phase),

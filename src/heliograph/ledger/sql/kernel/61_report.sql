@@ -182,7 +182,8 @@ end $$;
 --   Per wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row, edge
 --   report/response (join/response of a child), signal, its command acknowledged (K18), and a child that runs on without
 --   its parent told to stop. A turn that sleeps on it: the open waits are counted again, suspended -> dispatched when
---   there are none, or at once when it resumes on each (L0-62, L0-63). It keeps its place in the claim order (K22).
+--   there are none, or at once when it resumes on each (L0-62, L0-63). It keeps its place in the claim order (K22). Time for
+--   which it has waited for people does not count toward its ttl_seconds, see _credit_people_time.
 --   Answers {resumed: [turn_id], targets}.
 --   raises: nothing
 --   locks:  the commands, ascending by key; the caller holds the heads and the runs
@@ -191,6 +192,7 @@ create function heliograph._resolve(
 ) returns jsonb language plpgsql as $$
 declare
     v_answer jsonb;
+    v_people jsonb;
 begin
     if jsonb_path_exists(p_results, '$[*].status ? (@ != "success")') then
         p_results := heliograph._with_given_up(p_project, p_results);
@@ -205,7 +207,7 @@ begin
                case when w.may_override and x.output #>> '{__cg_control,after_execution}' in ('suspend', 'terminate')
                     then x.output #>> '{__cg_control,after_execution}' else w.after_execution end as after_execution,
                t.output_box_id, h.at as head_at, h.agent_name, h.turn_epoch, h.target, h.parent_step_id, h.resumes_on,
-               h.status = 'suspended' and w.kind <> 'inline' as is_awaited, r.at as run_at, r.hears_reports,
+               h.status = 'suspended' and w.kind <> 'inline' as is_awaited, h.moved_at as suspended_at, r.at as run_at, r.hears_reports,
                o.last + row_number() over (partition by x.turn_id order by x.n) as position,
                r.signal_seq + row_number() over (partition by w.run_id order by x.turn_id, x.n) as seq,
                -- one object where it can be, joined only where it has to be: this is done for each result there is
@@ -318,19 +320,28 @@ begin
                resume_deadline = case when not g.resumes then g.deadline end,
                resumes_on = case when not g.resumes then h.resumes_on end,
                moved_at = case when g.resumes then greatest(p_now, h.moved_at) else h.moved_at end
-          from (select s.head_at, o.waits, o.deadline, o.waits = 0 or s.resumes_on = 'each' as resumes
-                  from (select head_at, turn_id, min(resumes_on) as resumes_on, array_agg(call_id order by call_id) as calls
+          from (select s.head_at, s.suspended_at, o.waits, o.deadline, o.waits = 0 or s.resumes_on = 'each' as resumes,
+                       case when o.waits = 0 or s.resumes_on = 'each' then s.has_people else o.is_people end as has_people
+                  from (select head_at, turn_id, min(resumes_on) as resumes_on, array_agg(call_id order by call_id) as calls,
+                               min(suspended_at) as suspended_at, bool_or(kind in ('human', 'child')) as has_people
                           from item where is_awaited group by head_at, turn_id) s
                  cross join lateral (
-                       select count(*) as waits, min(y.deadline) as deadline from heliograph.turn_waiting_tools y
+                       select count(*) as waits, min(y.deadline) as deadline, bool_and(y.kind = 'human') as is_people
+                         from heliograph.turn_waiting_tools y
                         where y.project_id = p_project and y.agent_turn_id = s.turn_id and y.state = 'open'
                           and y.kind <> 'inline' and y.tool_call_id <> all (s.calls) offset 0) o) g
          where h.ctid = g.head_at
-        returning h.status, h.active_agent_turn_id, h.target
+        returning h.active_agent_turn_id, h.target, g.resumes, g.has_people, g.suspended_at
     )
-    select jsonb_build_object('resumed', coalesce(jsonb_agg(active_agent_turn_id order by active_agent_turn_id), '[]'),
-                              'targets', coalesce(jsonb_agg(distinct target order by target), '[]'))
-      into v_answer from head where status = 'dispatched';
+    select jsonb_build_object(
+               'resumed', coalesce(jsonb_agg(active_agent_turn_id order by active_agent_turn_id) filter (where resumes), '[]'),
+               'targets', coalesce(jsonb_agg(distinct target order by target) filter (where resumes), '[]')),
+           jsonb_agg(jsonb_build_object('turn_id', active_agent_turn_id, 'since', suspended_at, 'resumes', resumes))
+               filter (where has_people)
+      into v_answer, v_people from head;
+    if v_people is not null then
+        perform heliograph._credit_people_time(p_project, v_people, p_now);
+    end if;
     return v_answer;
 end $$;
 

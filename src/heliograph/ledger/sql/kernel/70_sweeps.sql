@@ -25,8 +25,9 @@ begin
          order by h.refusals, h.lease_until, h.agent_id limit p_limit for update skip locked), '{recovered,ended}', p_now);
 end $$;
 
--- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout. Also, where the project has
---   dispatch_seconds_max, up to p_limit turns that no worker claimed in time, see 73_unclaimed.sql.
+-- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout. Those that wait for people are passed
+--   over, see 47_people.sql. Also, where the project has dispatch_seconds_max, up to p_limit turns that no worker claimed in
+--   time, see 73_unclaimed.sql.
 --   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
@@ -41,7 +42,7 @@ begin
     v_due := array(
         select t.agent_turn_id from heliograph.agent_turns t
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
-         where t.project_id = p_project and t.state <> 'done' and t.expires_at <= p_now and h.refusals = 0
+         where t.project_id = p_project and t.state <> 'done' and t.people_since is null and t.expires_at <= p_now and h.refusals = 0
          order by t.expires_at, t.agent_turn_id limit p_limit for update of h skip locked);
     if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: those that failed before have their turn
         v_due := v_due || array(
@@ -52,7 +53,8 @@ begin
                     cross join lateral (  -- each head by its key: few have failed, but they are looked for among all
                           select x.refusals from heliograph.agent_state_head x
                            where x.project_id = p_project and x.agent_id = d.agent_id offset 0) r
-                    where d.project_id = p_project and d.state <> 'done' and d.expires_at <= p_now and r.refusals > 0
+                    where d.project_id = p_project and d.state <> 'done' and d.people_since is null and d.expires_at <= p_now
+                      and r.refusals > 0
                     order by r.refusals, d.expires_at, d.agent_turn_id limit p_limit - cardinality(v_due)))
              order by h.agent_id for update of h skip locked);
     end if;
@@ -269,18 +271,21 @@ begin
     return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(v_targets));
 end $$;
 
--- _sweep_expiry: see sweep_expired. The turn may have ended with another one of its agent.
+-- _sweep_expiry: see sweep_expired. The turn may have ended with another one of its agent, or been suspended, since it was found.
 --   raises: whatever the turn's rows make impossible
 --   locks:  the run; the caller holds the head
 create function heliograph._sweep_expiry(p_project text, p_turn_id text, p_now timestamptz) returns jsonb
     language plpgsql as $$
+declare
+    v_turn heliograph.agent_turns;
 begin
-    if not exists (select from heliograph.agent_turns
-                    where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done') then
+    select * into v_turn from heliograph.agent_turns
+     where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done' and people_since is null and expires_at <= p_now;
+    if not found or heliograph._defer_expiry(p_project, v_turn, p_now) then
         return '{}';
     end if;
     return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(heliograph._end_by_kernel(
-               p_project, p_turn_id, 'timeout', 'TIMEOUT', 'not finished before its time to live ran out', p_now)));
+               p_project, p_turn_id, 'timeout', 'TIMEOUT', heliograph._expiry_message(p_project, v_turn), p_now)));
 end $$;
 
 -- _sweep_queue: see sweep_queued.

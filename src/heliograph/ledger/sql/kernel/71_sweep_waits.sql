@@ -48,8 +48,11 @@ begin
                      || case when w.kind = 'timer' then '{"status": "success"}'
                              else jsonb_build_object('status', 'timeout', 'error', jsonb_build_object(
                                  'code', case w.kind when 'child' then 'DELEGATION_TIMEOUT' else 'TOOL_TIMEOUT' end, 'recoverable', true,
-                                 'message', format('%s did not answer within %s s', w.tool,
-                                     round(extract(epoch from w.deadline - w.opened_at), 3)))) end
+                                 'message', case when w.kind = 'human' then format('nobody answered "%s" within %s s',
+                                         coalesce(heliograph._question(p_project, p_turn_id, w.tool_call_id), w.tool),
+                                         round(extract(epoch from w.deadline - w.opened_at), 3))
+                                     else format('%s did not answer within %s s', w.tool,
+                                         round(extract(epoch from w.deadline - w.opened_at), 3)) end)) end
                      order by w.deadline, w.position) into v_results
       from heliograph.turn_waiting_tools w
      where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now;
@@ -200,6 +203,10 @@ begin
     if v_target is null then
         return '{}';
     end if;
+    update heliograph.agent_turns
+       set people_since = null, people_time = people_time + heliograph._span(people_since, p_now),
+           expires_at = expires_at + heliograph._span(people_since, p_now)
+     where project_id = p_project and agent_turn_id = p_turn_id and people_since is not null;
     insert into heliograph.agent_inbox
         (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, next_retry_at, created_at)
     values (p_project, p_turn_id, p_agent_id, 'timeout', 'pending', p_turn_id, p_now, p_now);

@@ -52,7 +52,7 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
     select 'O3 a log has its run', g.run_id from g left join r using (run_id) where r.run_id is null
 $$;
 
--- _doctor_waits: W1 to W10, and O for what belongs to turns.
+-- _doctor_waits: W1 to W11, and O for what belongs to turns.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._doctor_waits(p_project text) returns table (found text, subject text)
@@ -114,6 +114,10 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
       left join (select c.agent_turn_id, count(*) as cards from c left join w on w.result_card_id = c.card_id
                   where c.kind <> 'task.deliverable' and w.name is null group by c.agent_turn_id) x using (agent_turn_id)
      where t.card_count <> coalesce(x.cards, 0)
+    union all
+    select 'W11 a turn that waits for people is suspended', t.agent_turn_id from t
+      left join h on h.active_agent_turn_id = t.agent_turn_id
+     where t.state <> 'done' and t.people_since is not null and h.status is distinct from 'suspended'
     union all
     select 'O4 an inbox row has its turn', i.agent_turn_id from i left join t using (agent_turn_id) where t.agent_id is null
     union all

@@ -41,7 +41,8 @@ begin
                 union all
                 (select 'L6 a turn has outlived its time: sweep_expired', agent_turn_id, expires_at
                    from heliograph.agent_turns
-                  where project_id = p_project and state <> 'done' and expires_at < v_grace order by expires_at, agent_turn_id limit 100)
+                  where project_id = p_project and state <> 'done' and people_since is null and expires_at < v_grace
+                  order by expires_at, agent_turn_id limit 100)
                 union all
                 (select 'L7 a stop is not carried out: sweep_stops', agent_id, force_at
                    from heliograph.agent_state_head

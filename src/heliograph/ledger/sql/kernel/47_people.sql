@@ -1,0 +1,121 @@
+-- Waiting for people: that time does not count toward ttl_seconds. A turn that is suspended on questions to people and on
+-- nothing else has people_since: sweep_expired passes it over. When it resumes, expires_at moves forward by the time that it
+-- waited, and people_time adds it up. A turn that waits for delegated turns gets the time for which these have waited for
+-- people, but never more than the time for which it was suspended itself. So every turn still ends in bounded time once no
+-- question is open (K19): each delegated turn has a ttl_seconds of its own.
+
+-- _span: the time between two moments as seconds, so that adding it to a timestamptz does not depend on a time zone; 0 for a
+--   negative one.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._span(p_from timestamptz, p_to timestamptz) returns interval
+    language sql immutable as $$
+    select make_interval(secs => greatest(0, extract(epoch from p_to - p_from))::float8)
+$$;
+
+-- _people_time: for how long the delegated turns that a suspended turn has waited for since p_since have waited for people, at
+--   most the time since then. p_with_open: also those that have not ended.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._people_time(
+    p_project text, p_turn_id text, p_since timestamptz, p_with_open boolean, p_now timestamptz
+) returns interval language plpgsql stable as $$
+begin
+    return (
+        select least(heliograph._span(p_since, p_now), coalesce(sum(c.people_time + case
+                   when c.people_since is not null
+                   then heliograph._span(c.people_since, coalesce(c.finished_at, p_now))
+                   when h.status = 'suspended' and h.active_agent_turn_id = c.agent_turn_id
+                   then heliograph._people_time(p_project, c.agent_turn_id, h.moved_at, true, p_now)
+                   else '0' end), '0'))
+          from heliograph.turn_waiting_tools w
+         cross join lateral (
+               select x.agent_turn_id, x.agent_id, x.people_time, x.people_since, x.finished_at
+                 from heliograph.agent_turns x
+                where x.project_id = p_project and x.agent_turn_id = w.child_turn_id offset 0) c
+         cross join lateral (
+               select x.status, x.active_agent_turn_id, x.moved_at from heliograph.agent_state_head x
+                where x.project_id = p_project and x.agent_id = c.agent_id offset 0) h
+         where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.kind = 'child'
+           and (w.resolved_at >= p_since or (p_with_open and w.state = 'open')));
+end $$;
+
+-- _credit_people_time: after a result for a suspended turn. p_turns: [{turn_id, since, resumes}], since: when it was suspended. A
+--   turn that resumes gets back the time that it has waited for people; one that stays suspended and now waits for people
+--   only begins to wait for them. In a run that is ending the time counts, so that the run ends.
+--   raises: nothing
+--   locks:  nothing; the caller holds the heads and the runs
+create function heliograph._credit_people_time(p_project text, p_turns jsonb, p_now timestamptz) returns void
+    language plpgsql as $$
+begin
+    update heliograph.agent_turns t
+       set people_since = case when not f.resumes then coalesce(t.people_since, p_now - f.waited) end,
+           people_time = t.people_time + case when f.resumes then f.waited else '0' end,
+           expires_at = t.expires_at + case when f.resumes then f.waited else '0' end
+      from (select x.at, i.resumes, case when x.people_since is not null then heliograph._span(x.people_since, p_now)
+                        else heliograph._people_time(p_project, i.turn_id, i.since, false, p_now) end as waited
+              from jsonb_to_recordset(p_turns) as i (turn_id text, since timestamptz, resumes boolean)
+             cross join lateral (
+                   select y.ctid as at, y.people_since, y.run_id from heliograph.agent_turns y
+                    where y.project_id = p_project and y.agent_turn_id = i.turn_id offset 0) x
+             where i.resumes or exists (select from heliograph.runs r
+                                         where r.project_id = p_project and r.run_id = x.run_id and r.status = 'running')) f
+     where t.ctid = f.at and (not f.resumes or f.waited > '0' or t.people_since is not null);
+end $$;
+
+-- _defer_expiry: of a turn that is past its expires_at: keep it when its time is not up once the time is counted for which the
+--   turns that it waits for have waited for people. It is not looked at again before it resumes: those turns end in time.
+--   Answers whether it was kept.
+--   raises: nothing
+--   locks:  nothing; the caller holds the head
+create function heliograph._defer_expiry(p_project text, p_turn heliograph.agent_turns, p_now timestamptz) returns boolean
+    language plpgsql as $$
+declare
+    v_waited interval;
+begin
+    select heliograph._people_time(p_project, p_turn.agent_turn_id, h.moved_at, true, p_now) into v_waited
+      from heliograph.agent_state_head h
+     where h.project_id = p_project and h.agent_id = p_turn.agent_id and h.status = 'suspended'
+       and h.active_agent_turn_id = p_turn.agent_turn_id
+       and not exists (select from heliograph.turn_waiting_tools w
+                        where w.project_id = p_project and w.agent_turn_id = p_turn.agent_turn_id
+                          and w.state = 'open' and w.kind in ('tool', 'timer'));
+    if v_waited is null or p_turn.expires_at + v_waited <= p_now then
+        return false;
+    end if;
+    update heliograph.agent_turns set people_since = p_now - v_waited
+     where project_id = p_project and agent_turn_id = p_turn.agent_turn_id;
+    return true;
+end $$;
+
+-- _question: what a call asks a person, shortened; null where no card says.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._question(p_project text, p_turn_id text, p_call_id text) returns text
+    language sql stable as $$
+    select left(heliograph._content(p_project, c.content) #>> '{arguments,question}', 200)
+      from heliograph.agent_turns t
+      join heliograph.cards c on c.project_id = t.project_id and c.box_id = t.output_box_id and c.kind = 'tool.call'
+     where t.project_id = p_project and t.agent_turn_id = p_turn_id
+       and heliograph._content(p_project, c.content) ->> 'tool_call_id' = p_call_id
+     order by c.position limit 1
+$$;
+
+-- _expiry_message: why a turn ends at its expires_at: the setting, the time that did not count, and what it still waits for.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._expiry_message(p_project text, p_turn heliograph.agent_turns) returns text
+    language sql stable as $$
+    select format('not finished within its ttl_seconds, %s s',
+                  round(extract(epoch from p_turn.expires_at - p_turn.people_time - p_turn.created_at), 3))
+           || case when p_turn.people_time = '0' then ''
+                   else format(', and %s s of waiting for people', round(extract(epoch from p_turn.people_time), 3)) end
+           || coalesce((
+               select '; still open: ' || string_agg(case w.kind
+                          when 'human' then format('call %s asks a person "%s"', w.tool_call_id, coalesce(
+                               heliograph._question(p_project, p_turn.agent_turn_id, w.tool_call_id), w.tool))
+                          else format('call %s of %s', w.tool_call_id, w.tool) end, ', ' order by w.position)
+                 from (select x.* from heliograph.turn_waiting_tools x
+                        where x.project_id = p_project and x.agent_turn_id = p_turn.agent_turn_id
+                          and x.state = 'open' and x.kind <> 'inline' order by x.position limit 3) w), '')
+$$;

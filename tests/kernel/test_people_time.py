@@ -1,0 +1,147 @@
+"""Time that a turn spends waiting for people does not count toward its time to live (47_people.sql)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kernel.kit import Item, Kernel, saying
+from tests.kernel.waits import activated, child, report, suspend, suspended, tool
+
+TTL = 10.0
+
+
+def question(call_id: str, timeout: float | None = None) -> Item:
+    return tool(call_id, timeout, tool="ask", kind="human")
+
+
+def asked(call_id: str, text: str) -> Item:
+    """The card that says what a call asks."""
+    content = {"tool_call_id": call_id, "tool_name": "ask", "arguments": {"question": text}}
+    return {"card_id": f"card_{call_id}", "kind": "tool.call", "content": content}
+
+
+async def expired(kernel: Kernel) -> list[str]:
+    return list((await kernel.sweep("expired"))["ended"])
+
+
+@pytest.mark.proves("K19")
+async def test_question_outlives_ttl_and_turn_keeps_the_time_it_had_left(kernel: Kernel) -> None:
+    claimed = await kernel.running(ttl_seconds=TTL)
+    kernel.wait(4)
+    await suspend(kernel, claimed, question("c1"))
+    kernel.wait(100_000)
+    assert await expired(kernel) == []
+    assert await kernel.call("liveness") == []
+    assert (await report(kernel, "turn_a", "c1"))["resumed"]
+    again = await kernel.claim_one()
+    assert again["ttl_seconds"] == pytest.approx(6)
+    kernel.wait(5.999)
+    assert await expired(kernel) == []
+    kernel.wait(0.001)
+    assert await expired(kernel) == ["turn_a"]
+
+
+@pytest.mark.proves("K19")
+async def test_time_counts_while_a_tool_is_awaited_beside_the_question(kernel: Kernel) -> None:
+    await suspended(kernel, question("c1"), tool("c2", None), limits={"ttl_seconds": TTL})
+    kernel.wait(4)
+    assert not (await report(kernel, "turn_a", "c2"))["resumed"]
+    kernel.wait(1000)
+    assert await expired(kernel) == []
+    assert (await report(kernel, "turn_a", "c1"))["resumed"]
+    assert (await kernel.claim_one())["ttl_seconds"] == pytest.approx(6)
+
+
+async def test_expiry_names_the_open_question_and_the_setting(kernel: Kernel) -> None:
+    claimed = await kernel.running(ttl_seconds=TTL)
+    await suspend(kernel, claimed, question("c1"), tool("c2", None), cards=[asked("c1", "May I?")])
+    kernel.wait(TTL)
+    assert await expired(kernel) == ["turn_a"]
+    (content,) = [c["content"] for c in await kernel.rows("cards") if c["kind"] == "task.deliverable"]
+    assert content["error"] == {
+        "code": "TIMEOUT", "recoverable": False,
+        "message": 'not finished within its ttl_seconds, 10.000 s; still open: call c1 asks a person "May I?", call c2 of search',
+    }  # fmt: skip
+
+
+async def test_unanswered_question_is_named_when_its_deadline_passes(kernel: Kernel) -> None:
+    claimed = await kernel.running(ttl_seconds=TTL)
+    await suspend(kernel, claimed, question("c1", 60), cards=[asked("c1", "May I?")])
+    kernel.wait(60)
+    assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
+    (wait,) = (await kernel.claim_one())["waits"]
+    assert wait["content"]["error"]["message"] == 'nobody answered "May I?" within 60.000 s'
+
+
+async def delegated(kernel: Kernel, parent_ttl: float, child_ttl: float) -> Item:
+    """turn_a waits for turn_b, which has just been claimed."""
+    await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=parent_ttl)
+    (claimed,) = await kernel.claim()
+    call = child("c1", "critic", "turn_b", ttl_seconds=child_ttl)
+    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=[call])])
+    (below,) = await kernel.claim()
+    return below
+
+
+@pytest.mark.proves("K19")
+async def test_parent_does_not_expire_while_a_delegated_turn_waits_for_a_person(kernel: Kernel) -> None:
+    below = await delegated(kernel, TTL, TTL)
+    kernel.wait(3)
+    await suspend(kernel, below, question("c1"))
+    kernel.wait(1000)
+    assert await expired(kernel) == []
+    assert await kernel.call("liveness") == []  # the sweep has deferred the parent
+    assert (await report(kernel, "turn_b", "c1"))["resumed"]
+    (below,) = await kernel.claim()
+    assert below["ttl_seconds"] == pytest.approx(7)
+    kernel.wait(7)  # the delegated turn hangs: it expires, and its parent goes on
+    assert await expired(kernel) == ["turn_b"]
+    assert (await kernel.sweep("reports"))["resumed"] == ["turn_a"]
+
+
+@pytest.mark.proves("K19")
+async def test_parent_gets_back_the_time_its_delegated_turn_waited_for_a_person(kernel: Kernel) -> None:
+    below = await delegated(kernel, TTL, TTL)
+    kernel.wait(2)
+    await suspend(kernel, below, question("c1"))
+    kernel.wait(7)
+    await report(kernel, "turn_b", "c1")
+    (below,) = await kernel.claim()
+    await kernel.finish(below)
+    assert (await kernel.sweep("reports"))["resumed"] == ["turn_a"]
+    (above,) = await kernel.claim()
+    assert above["ttl_seconds"] == pytest.approx(8)
+
+
+@pytest.mark.proves("K19")
+async def test_parent_of_a_turn_that_nobody_keeps_waiting_expires(kernel: Kernel) -> None:
+    await delegated(kernel, TTL, 1000)
+    kernel.wait(TTL)
+    assert await expired(kernel) == ["turn_a"]
+
+
+@pytest.mark.proves("K19")
+async def test_question_in_a_run_that_is_ending_expires_with_its_turn(kernel: Kernel) -> None:
+    claimed = await kernel.running(ttl_seconds=TTL)
+    await kernel.connection.execute(
+        "update heliograph.runs set status = 'terminating' where project_id = $1", kernel.project
+    )
+    await suspend(kernel, claimed, question("c1"))
+    kernel.wait(TTL)
+    assert await expired(kernel) == ["turn_a"]
+
+
+async def test_migration_finds_turns_that_wait_for_people_already(kernel: Kernel, shared_url: Any) -> None:
+    """The statement of the migration, on turns that were suspended before it."""
+    from heliograph.ledger.install import migrations
+
+    await suspended(kernel, question("c1"), run_id="run_a")
+    await suspended(kernel, question("c2"), tool("c3"), run_id="run_b", turn_id="turn_b")
+    table = "update heliograph.agent_turns set people_since = null where project_id = $1"
+    await kernel.connection.execute(table, kernel.project)
+    (text,) = [m.sql for m in migrations() if "people_since" in m.sql]
+    await kernel.connection.execute(next(part for part in text.split(";") if "update heliograph.agent_turns" in part))
+    assert (await kernel.turn("turn_a"))["people_since"] is not None
+    assert (await kernel.turn("turn_b"))["people_since"] is None
