@@ -37,7 +37,8 @@ class Heliograph:
         '_', '-' and '.', for their changes are told as state:<key>:changed.
     reducers: by state key, `(old, new) -> merged`; a key without one is replaced.
     end_when: a function of the state; once true no more agents wake, and the run ends when its turns have.
-    max_activations: the most turns of one run, a guard against loops (G-47).
+    max_activations: the most turns of a run since it began, or since its last message from outside: a guard against loops.
+        A run that reaches it ends as failed, and its open turns are stopped.
     deps: whatever the tools need, such as clients and settings; they find it in `ToolContext.deps`.
     memory: where agents keep what outlives their runs; None for full text in the database.
     secrets: `(name) -> value or None`, asked for `secret://name` before the environment is.

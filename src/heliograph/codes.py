@@ -27,6 +27,8 @@ RESULT_SCHEMA = "result_schema"  # lower case: it is a word of the tool's own, t
 UNDECODABLE = "UNDECODABLE"
 CANCELED = "CANCELED"
 INTERNAL_ERROR = "INTERNAL_ERROR"
+MAX_ACTIVATIONS = "MAX_ACTIVATIONS"
+NOTHING_RAN = "NOTHING_RAN"
 UNKNOWN = "UNKNOWN"
 
 USER_INTERRUPT = "user_interrupt"
@@ -86,6 +88,15 @@ CODES = (
     Code(CANCELED, "any", False, "the turn was stopped; its message is the reason"),
     Code(INTERNAL_ERROR, "any", False, "the store refused what would have ended the turn; the worker's log says why"),
     Code(UNKNOWN, "any", False, "an error without a code of its own"),
+)
+
+# Codes of `workflow:end`: why a run ended as failed although no turn of it may have.
+RUN_CODES = (
+    (
+        MAX_ACTIVATIONS,
+        "the run reached `max_activations` turns, counted since it began or since its last message from outside",
+    ),
+    (NOTHING_RAN, "the run ended and no agent ever ran: no signal activated one, or every guard refused"),
 )
 
 # A stop is a halt with a reason (G-70): free text, and these where nobody gives another.

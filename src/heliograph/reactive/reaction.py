@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.codes import RESULT_MISSING
+from heliograph.codes import MAX_ACTIVATIONS, NOTHING_RAN, RESULT_MISSING
 from heliograph.errors import AgentFailed, HeliographError, shown, told
 from heliograph.ids import signal_id
 from heliograph.reactive.agent import AgentSpec, decided
@@ -28,6 +28,7 @@ from heliograph.signals.payload import carried, copied
 from heliograph.types import Json, JsonObject
 
 _UNTRUSTED_KEYS = "untrusted_keys"
+END_WHEN = "end_when"  # the reason of a run whose goal is met
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,11 @@ class Ending:
 
 @dataclass(slots=True)
 class Reaction:
-    """What commits together: drafts in log order, and the changes to the run. Built by the functions below."""
+    """What commits together: drafts in log order, and the changes to the run. Built by the functions below.
+
+    stops: which open turns the run stops as it begins to end: {turns, reason}, where turns is `all`, or `people` for those
+    that wait for people only.
+    """
 
     version: int
     drafts: list[Draft] = field(default_factory=list)
@@ -62,11 +67,12 @@ class Reaction:
     status: RunStatus | None = None
     outcome: Outcome | None = None
     activations: list[dict[str, Any]] = field(default_factory=list)
+    stops: JsonObject | None = None
 
     def to_item(self) -> dict[str, Any]:
         """The `reaction` part of a kernel call's item; what is unchanged is left out."""
         item: dict[str, Any] = {"version": self.version, "activations": self.activations}
-        for key in ("state", "memory", "status", "outcome"):
+        for key in ("state", "memory", "status", "outcome", "stops"):
             value = getattr(self, key)
             if value is not None:
                 item[key] = value
@@ -245,10 +251,13 @@ class _Builder:
         while index < len(self.heard) and is_running and reason is None:
             reason = self._hear(*self.heard[index])
             index += 1
+        if reason is None and is_running:
+            reason = self._limit_reason(0)  # turns that no signal activated: delegations
         if reason is not None:
             self.reaction.status = "terminating"
             self.memory["stopped_by"] = reason
             if self.open_turns + len(self.reaction.activations):
+                self.reaction.stops = {"turns": "people" if reason == END_WHEN else "all", "reason": reason}
                 self.say(Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now))
         if self.open_turns + len(self.reaction.activations) == 0 and self.owed == 0:
             self._end()
@@ -260,7 +269,7 @@ class _Builder:
         if end_when is None:
             return None
         try:
-            return "end_when" if decided(end_when(self.workflow.shape.load(self.state))) else None
+            return END_WHEN if decided(end_when(self.workflow.shape.load(self.state))) else None
         except Exception as error:
             return f"end_when raised {told(error)}"
 
@@ -280,11 +289,22 @@ class _Builder:
                     continue  # no skip about a skip: two agents that both refuse to run would tell each other for ever
                 self.memory["skipped"] += 1
                 self.say(Draft("agent:skipped", {"agent": woken, "reason": reason}, woken, parent, self.now))
-            elif self.view.activations + len(self.reaction.activations) >= self.workflow.max_activations:
-                return f"activation limit of {self.workflow.max_activations} reached"
+            elif (limit := self._limit_reason(1)) is not None:
+                return limit
             else:
                 self._activate(self.workflow.agents[woken], parent, cause)
         return None
+
+    def _limit_reason(self, more: int) -> str | None:
+        """Why the run must stop when it activates `more` turns, if it must: a guard against loops.
+
+        A message from outside begins the count anew, so that a conversation may go on for ever.
+        """
+        before = self.memory.get("activations_before", 0)
+        if self.view.activations + len(self.reaction.activations) - before + more <= self.workflow.max_activations:
+            return None
+        self.memory["code"] = MAX_ACTIVATIONS
+        return f"activation limit of {self.workflow.max_activations} reached"
 
     def _is_due(self, name: str, met: list[int]) -> bool:
         """Any pattern of activate_on will do; those of activate_when_all are collected until all are met."""
@@ -325,22 +345,32 @@ class _Builder:
         return self.heard[-1][0] if self.heard else signal_id(self.view.run_id, 1)
 
     def _end(self) -> None:
-        stopped_by = self.memory.get("stopped_by")
+        stopped_by, code = self.memory.get("stopped_by"), self.memory.get("code")
         outcome: Outcome
         if self.memory.get("is_canceled"):  # the kernel's word: somebody stopped the run
             outcome = "canceled"
-        elif stopped_by != "end_when" and (stopped_by is not None or self.memory["failed"]):
+        elif stopped_by != END_WHEN and (stopped_by is not None or self.memory["failed"]):
             outcome = "failed"
+        elif stopped_by is None and not self.memory["turns"]:
+            outcome, code, stopped_by = "failed", NOTHING_RAN, self._why_nothing_ran()
         else:  # never report a goal not met (G-12), nor a whole result where a turn had none
-            is_met = stopped_by == "end_when" or self.workflow.end_when is None
+            is_met = stopped_by == END_WHEN or self.workflow.end_when is None
             outcome = "success" if is_met and not self.memory.get("partial") else "partial"
         self.reaction.status = "ended"
         self.reaction.outcome = outcome
         payload: JsonObject = {"state": self.state, "outcome": outcome, "metrics": self._metrics()}
         if stopped_by is not None:
             payload["reason"] = stopped_by
+        if code is not None:
+            payload["code"] = code
         is_untrusted = bool(untrusted_keys(self.memory))
         self.say(Draft("workflow:end", payload, None, self._last_parent(), self.now, is_untrusted))
+
+    def _why_nothing_ran(self) -> str:
+        skipped: list[Any] = [draft.payload for draft in self.reaction.drafts if draft.name == "agent:skipped"]
+        if skipped:
+            return "no agent ran: " + ", ".join(f"{each['agent']} was skipped ({each['reason']})" for each in skipped)
+        return "no agent ran: none is activated by workflow:start"
 
     def _metrics(self) -> JsonObject:
         started_at = datetime.fromisoformat(self.memory["started_at"])

@@ -59,6 +59,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "no_ttl_sweep": (
         ("where t.project_id = p_project and t.state <> 'done' and t.people_since is null and t.expires_at <= p_now and h.refusals = 0", "where false"),
     ),
+    "limit_leaves_turns": (("if v_stops is not null then", "if false then"),),
     "people_time_counts": (
         ("expires_at = t.expires_at + case when f.resumes then f.waited else '0' end", "expires_at = t.expires_at"),
     ),

@@ -75,6 +75,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("no_owed", "K25"),
     Mutant("ends_with_open_turns", "K26"),
     Mutant("open_turns_miscounted", "K27"),
+    Mutant("limit_leaves_turns", "G-47"),
     # calls that a turn waits for
     Mutant("no_wait_cas", "K4"),
     Mutant("epoch_gate", "K5"),

@@ -97,6 +97,11 @@ class TurnOracle:
         for item in reaction["activations"]:
             parent = self.books.turns.get(item.get("parent_turn_id") or "")
             self.add_turn(run_id, item, now, depth=0 if parent is None else parent.depth + 1)
+        if stops := reaction.get("stops"):
+            self.count(f"run stops {stops['turns']} of its turns")
+            for turn in self.books.open_turns():
+                if turn.run_id == run_id and (stops["turns"] == "all" or turn.people_since is not None):
+                    self.books.order_stop(turn.turn_id, "graceful", None, now)
 
     def add_turn(self, run_id: str, item: Any, now: int, *, depth: int, parent: tuple[str, str] | None = None) -> None:
         self.books.add_turn(run_id, item, now, depth=depth, parent=parent)

@@ -39,8 +39,10 @@ def _reaction_to(message: Row) -> Row:
             "parent": signal_id(run_id, 1) if cause is None else cause}  # fmt: skip
     woken = {"name": "agent:activated", "parent": 0, "agent": agent, "payload": {"agent": agent}}
     activation = {key: value for key, value in message.items() if key != "parent_turn_id"}
-    return {"run_id": run_id, "signals": [said, woken],
-            "reaction": {"activations": [{**activation, "cause": 0, "activation": 1}]}}  # fmt: skip
+    reaction: Row = {"activations": [{**activation, "cause": 0, "activation": 1}]}
+    if get_text(message, "parent_turn_id") is None:
+        reaction["is_message"] = True
+    return {"run_id": run_id, "signals": [said, woken], "reaction": reaction}
 
 
 def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:

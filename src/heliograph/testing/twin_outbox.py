@@ -33,6 +33,30 @@ def order_stop(tx: Transaction, turn_id: str, body: Row) -> None:
         tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
 
 
+def order_stops(tx: Transaction, run_id: str, body: Row, *, only_people: bool = False) -> None:
+    """`_order_stops`, of 30_runs.sql."""
+    turns = [t for t in tx.tables.turns.values() if t["run_id"] == run_id and t["state"] != "done"]
+    for turn in sorted(turns, key=lambda t: str(t["agent_turn_id"])):
+        if only_people and turn["people_since"] is None:
+            continue
+        key = f"stop:{turn['agent_turn_id']}"
+        tx.next("outbox_id")
+        if outbox_row(tx, key, "stop", turn["agent_turn_id"], body=body):
+            continue
+        row = tx.tables.outbox[key]
+        if j.get_text(row["body"], "mode") not in ("force", None) or body["mode"] == "force":
+            tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
+
+
+def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
+    """`_stop_open_turns`, of 30_runs.sql. Bug: limit_leaves_turns."""
+    if stops in (j.ABSENT, None) or "limit_leaves_turns" in tx.bugs:
+        return
+    reason = j.get_text(stops, "reason")
+    body = {"mode": "graceful", "grace_seconds": None, "reason": None if reason is None else reason[:200], "actor": None}
+    order_stops(tx, run_id, body, only_people=j.get_text(stops, "turns") == "people")
+
+
 def acknowledge(tx: Transaction, key: str) -> None:
     """The command is done with, and its token with it."""
     row = tx.tables.outbox.get(key)

@@ -21,6 +21,7 @@ from heliograph.testing.twin_head import (
 from heliograph.testing.twin_ids import check, is_short, wrong_fields, wrong_id
 from heliograph.testing.twin_json import ABSENT, Refusal, get, get_text
 from heliograph.testing.twin_limits import limits, refuse_activations, refuse_fan_out, refuse_large_signals, refused
+from heliograph.testing.twin_outbox import stop_open_turns
 from heliograph.testing.twin_tables import Row, Transaction, interval
 
 _TTL_MIN, _TTL_MAX = 1e-6, 31_622_400
@@ -215,6 +216,8 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
             insert_signals(tx, run["run_id"], base + 1, get_text(item, "turn_id"), signals)
         count = j.length(woken)
         state, memory, status = get(reaction, "state"), get(reaction, "memory"), get_text(reaction, "status")
+        if j.has(reaction, "is_message"):
+            memory = j.joined(run["memory"], {"activations_before": run["activations"]})
         tx.update(
             tx.tables.runs, run, signal_seq=base + written, version=run["version"] + 1,
             open_turns=run["open_turns"] - closed + count, activations=run["activations"] + count,
@@ -228,7 +231,10 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
     if len(reacting) < len(listed):
         raise Refusal("23514", "the run has ended, and ends only once")
     activations.sort(key=lambda a: str(get(a, "run_id")))
-    return enqueue_turns(tx, activations) if activations else []
+    targets = enqueue_turns(tx, activations) if activations else []
+    for run, item in sorted(reacting, key=lambda each: str(each[0]["run_id"])):
+        stop_open_turns(tx, run["run_id"], get(get(item, "reaction"), "stops"))
+    return targets
 
 
 def activated(items: Any) -> None:
@@ -352,6 +358,8 @@ def _populate(tx: Transaction, runs: list[Any]) -> list[str]:
             own = {k: v for k, v in woken.items() if k != "budgets"} if isinstance(woken, dict) else woken
             activations.append(j.joined(own, {"run_id": run_id, "target": get(item, "target"), "base": 0}))
     targets = enqueue_turns(tx, activations) if activations else []
+    for item in sorted(runs, key=lambda item: str(get_text(item, "run_id"))):
+        stop_open_turns(tx, str(get_text(item, "run_id")), get(get(item, "reaction"), "stops"))
     for item in runs:
         run_id = str(get_text(item, "run_id"))
         for name in sorted(j.texts(get(item, "agents")), key=lambda name: (name is None, name)):

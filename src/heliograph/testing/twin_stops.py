@@ -9,7 +9,7 @@ from heliograph.testing import twin_json as j
 from heliograph.testing.twin_endings import end_by_kernel, end_if_stopping, get_raw
 from heliograph.testing.twin_head import distinct, log
 from heliograph.testing.twin_json import Refusal, get_text
-from heliograph.testing.twin_outbox import due_again, outbox_row
+from heliograph.testing.twin_outbox import due_again, order_stops
 from heliograph.testing.twin_runs import inbox_row
 from heliograph.testing.twin_sweeping import check_sweep, first, sweep_each
 from heliograph.testing.twin_tables import Row, Transaction, interval, timestamp
@@ -106,15 +106,7 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
                   version=run["version"] + 1, updated_at=tx.now, memory=memory)  # fmt: skip
     body = {"mode": get_raw(item, "mode"), "grace_seconds": get_raw(item, "grace_seconds"), "reason": reason,
             "actor": get_raw(item, "actor")}  # fmt: skip
-    turns = [t for t in tx.tables.turns.values() if t["run_id"] == run_id and t["state"] != "done"]
-    for turn in sorted(turns, key=lambda t: str(t["agent_turn_id"])):
-        key = f"stop:{turn['agent_turn_id']}"
-        tx.next("outbox_id")
-        if outbox_row(tx, key, "stop", turn["agent_turn_id"], body=body):
-            continue
-        row = tx.tables.outbox[key]
-        if get_text(row["body"], "mode") not in ("force", None) or body["mode"] == "force":
-            tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
+    order_stops(tx, run_id, body)
     return {"outcome": "stopping"}
 
 

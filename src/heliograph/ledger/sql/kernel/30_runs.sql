@@ -141,9 +141,10 @@ begin
     end if;
 end $$;
 
--- _commit_reactions: reactions {version, state, memory, status, outcome, activations} with their signals, of runs that do
---   not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how many turns each ended in this transaction.
---   state and memory may be absent: unchanged. Answers the targets to ring. The caller has compared the versions.
+-- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their signals, of runs
+--   that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how many turns each ended in this
+--   transaction. state and memory may be absent: unchanged. stops: see _stop_open_turns. is_message: a message from outside, where
+--   the count of max_activations begins anew. Answers the targets to ring. The caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
 create function heliograph._commit_reactions(p_project text, p_items jsonb, p_closed integer, p_now timestamptz)
@@ -151,6 +152,8 @@ create function heliograph._commit_reactions(p_project text, p_items jsonb, p_cl
 declare
     v_activations jsonb;
     v_called_back text[];
+    v_stops jsonb;
+    v_targets text[] := '{}';
     v_count integer;
 begin
     with reaction as materialized (
@@ -170,7 +173,9 @@ begin
         update heliograph.runs r
            set signal_seq = n.base + n.written, version = r.version + 1,
                open_turns = r.open_turns - p_closed + n.more, activations = r.activations + n.more,
-               state = coalesce(n.reaction -> 'state', r.state), memory = coalesce(n.reaction -> 'memory', r.memory),
+               state = coalesce(n.reaction -> 'state', r.state), memory = case when n.reaction ? 'is_message'
+                   then r.memory || jsonb_build_object('activations_before', r.activations)
+                   else coalesce(n.reaction -> 'memory', r.memory) end,
                status = coalesce(n.reaction ->> 'status', r.status), outcome = n.reaction ->> 'outcome',
                ended_at = case when n.reaction ->> 'status' = 'ended' then p_now end, updated_at = p_now
           from reaction n
@@ -181,15 +186,53 @@ begin
            (select jsonb_agg(a.item || jsonb_build_object('run_id', n.run_id, 'base', n.base) order by n.run_id, a.n)
               from reaction n
              cross join lateral jsonb_array_elements(n.reaction -> 'activations') with ordinality a (item, n)
-             where n.more > 0)
-      into v_count, v_called_back, v_activations;
+             where n.more > 0),
+           (select jsonb_agg(n.reaction -> 'stops' || jsonb_build_object('run_id', n.run_id) order by n.run_id)
+              from reaction n where n.reaction ->> 'stops' is not null)
+      into v_count, v_called_back, v_activations, v_stops;
     if v_count < jsonb_array_length(p_items) then
         raise exception using errcode = '23514', message = 'the run has ended, and ends only once';
     end if;
     if v_called_back is not null then
         perform heliograph._call_back_runs(p_project, v_called_back, p_now);
     end if;
-    return case when v_activations is null then '{}' else heliograph._enqueue(p_project, v_activations, p_now) end;
+    if v_activations is not null then
+        v_targets := heliograph._enqueue(p_project, v_activations, p_now);
+    end if;
+    if v_stops is not null then
+        perform heliograph._stop_open_turns(p_project, v_stops, p_now);
+    end if;
+    return v_targets;
+end $$;
+
+-- _stop_open_turns: the turns that runs stop as they begin to end. p_stops: [{run_id, turns, reason}]; turns: all, or people for
+--   those that wait for people only, whose answers would be of no use. Gracefully: what does not run ends at once.
+--   raises: nothing
+--   locks:  rows of the outbox; the caller holds the runs
+create function heliograph._stop_open_turns(p_project text, p_stops jsonb, p_now timestamptz) returns void
+    language plpgsql as $$
+begin
+    perform heliograph._order_stops(p_project, s ->> 'run_id', coalesce(s ->> 'turns' = 'people', false), jsonb_build_object(
+                'mode', 'graceful', 'grace_seconds', null, 'reason', left(s ->> 'reason', 200), 'actor', null), p_now)
+       from jsonb_array_elements(p_stops) s;
+end $$;
+
+-- _order_stops: have the open turns of a run stopped from the outbox, each in a transaction of its own; p_only_people: only those
+--   that wait for people. p_body: the stop, {mode, grace_seconds, reason, actor}.
+--   raises: nothing
+--   locks:  rows of the outbox; the caller holds the run
+create function heliograph._order_stops(
+    p_project text, p_run_id text, p_only_people boolean, p_body jsonb, p_now timestamptz
+) returns void language plpgsql as $$
+begin
+    insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
+    select p_project, 'stop:' || t.agent_turn_id, 'stop', t.agent_turn_id, p_body, p_now, p_now
+      from (select x.agent_turn_id, x.state, x.people_since from heliograph.agent_turns x  -- those of the run: not all that are open
+             where x.project_id = p_project and x.run_id = p_run_id order by x.queue_seq offset 0) t
+     where t.state <> 'done' and (t.people_since is not null or not p_only_people) order by t.agent_turn_id
+    on conflict (project_id, key) do update  -- delivered before or not: it is on its way again, unless it was the stronger
+       set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
+     where outbox.body ->> 'mode' <> 'force' or excluded.body ->> 'mode' = 'force';
 end $$;
 
 -- _activated: the heads that the reactions of p_items wake.

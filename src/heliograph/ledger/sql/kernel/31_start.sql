@@ -112,6 +112,11 @@ begin
     if v_activations is not null then
         v_targets := heliograph._enqueue(p_project, v_activations, p_now);
     end if;
+    if jsonb_path_exists(p_runs, '$[*].reaction.stops ? (@ != null)') then
+        perform heliograph._stop_open_turns(p_project, (
+            select jsonb_agg(r #> '{reaction,stops}' || jsonb_build_object('run_id', r -> 'run_id') order by r ->> 'run_id')
+              from jsonb_array_elements(p_runs) r where r #>> '{reaction,stops}' is not null), p_now);
+    end if;
     insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, moved_at)
     select p_project, (r ->> 'run_id') || '/' || name, r ->> 'run_id', name, r ->> 'target', p_now
       from jsonb_array_elements(p_runs) r

@@ -72,7 +72,8 @@ begin
             v_targets := heliograph._commit_reactions(p_project, jsonb_build_array(jsonb_build_object(
                 'run_id', v_message ->> 'run_id', 'signals', v_signals, 'reaction', jsonb_build_object('activations',
                     -- it belongs to its run; whom it tells when it ends is a call's business, not an enqueue's
-                    jsonb_build_array(v_message - 'parent_turn_id' || '{"cause": 0, "activation": 1}')))), 0, p_now);
+                    jsonb_build_array(v_message - 'parent_turn_id' || '{"cause": 0, "activation": 1}'))
+                    || case when v_message ->> 'parent_turn_id' is null then '{"is_message": true}'::jsonb else '{}' end)), 0, p_now);
         end if;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_message ->> 'turn_id', 'outcome', 'queued',
                                                     'targets', to_jsonb(v_targets)) || coalesce(v_refusal, '{}'));

@@ -135,15 +135,8 @@ begin
            memory = case when memory ? 'stopped_by' then memory
                          else memory || jsonb_build_object('stopped_by', v_reason, 'is_canceled', true) end
      where project_id = p_project and run_id = v_run.run_id and (status = 'running' or stop_reason is null);
-    insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
-    select p_project, 'stop:' || t.agent_turn_id, 'stop', t.agent_turn_id, jsonb_build_object('mode', p_item -> 'mode',
-               'grace_seconds', p_item -> 'grace_seconds', 'reason', v_reason, 'actor', p_item -> 'actor'), p_now, p_now
-      from (select x.agent_turn_id, x.state from heliograph.agent_turns x  -- those of the run: not all that are open
-             where x.project_id = p_project and x.run_id = v_run.run_id order by x.queue_seq offset 0) t
-     where t.state <> 'done' order by t.agent_turn_id
-    on conflict (project_id, key) do update  -- delivered before or not: it is on its way again, unless it was the stronger
-       set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
-     where outbox.body ->> 'mode' <> 'force' or excluded.body ->> 'mode' = 'force';
+    perform heliograph._order_stops(p_project, v_run.run_id, false, jsonb_build_object('mode', p_item -> 'mode',
+                'grace_seconds', p_item -> 'grace_seconds', 'reason', v_reason, 'actor', p_item -> 'actor'), p_now);
     return jsonb_build_object('outcome', 'stopping');
 end $$;
 
