@@ -30,6 +30,7 @@ from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
 from heliograph.signals.model import Signal
+from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.tools.toolbox import Toolbox
 from heliograph.worker.kit import Kit
 from heliograph.worker.loop import Worker
@@ -53,13 +54,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended. `state` has the application's type; `signals` is the whole log, in order."""
+    """How a run ended. `state` has the application's type; `signals` is the whole log, in order.
+
+    reason and code: why it ended before its work was done, where it did, see docs/errors.md. failures: the turns that
+    failed or ran out of time, each with its whole reason.
+    """
 
     run_id: str
     outcome: str
     state: Any
     signals: list[Signal]
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    reason: str | None = None
+    code: str | None = None
+
+    @property
+    def failures(self) -> list[TurnFailure]:
+        return [failure for signal in self.signals if (failure := failure_of(signal)) is not None]
 
 
 class Runtime:
@@ -207,7 +218,8 @@ class Runtime:
             if served is not None and serving is not None:
                 await _wind_down(served, serving)
         end: Any = signals[-1].payload  # of workflow:end, which the reaction wrote
-        return RunResult(name, end["outcome"], workflow.shape.load(end["state"]), signals, end["metrics"])
+        return RunResult(name, end["outcome"], workflow.shape.load(end["state"]), signals, end["metrics"],
+                         end.get("reason"), end.get("code"))  # fmt: skip
 
     async def _is_over(self, run_id: str) -> bool:
         return (await self.reader.run(run_id)).status == "ended"

@@ -1,12 +1,16 @@
 """What waits for people, from a shell: each against a run whose turn waits in the database, and in no process."""
 
 import json
+import os
+import pty
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faces.cli_support import Running, Shell, normalised, open_shell
+from tests.faces.cli_support import HELIO, Running, Shell, normalised, open_shell
 
 DESK = """
 import asyncio
@@ -97,7 +101,7 @@ def test_what_waits_for_people_is_listed_with_what_answers_it(shell: Shell, star
     shown = normalised(shell.helio("approval", "list", "--run", "trip").stdout).splitlines()
     assert [row.strip() for row in shown] == [
         'May I book? {"price":9}',
-        "planner, since DATE, 59 min SPAN left, the arguments may be changed",
+        "planner, since DATE, until DATE, 59 min SPAN left, the arguments may be changed",
         "helio approval grant turn_ID c2",
         "Where to?\\x1b[31m",
         "planner, since DATE, no deadline",
@@ -130,6 +134,49 @@ def test_what_waits_for_people_is_listed_with_what_answers_it(shell: Shell, star
     assert '"Ann"' in running.text
     assert (shell.folder / "steps").read_text() == "once "
     assert shell.helio("approval", "list").stderr == "nothing waits for a person\n"
+
+
+def test_run_shows_the_question_and_the_command_that_answers_it_in_a_pipe(shell: Shell, started: list[Running]) -> None:
+    running = shell.start("run", "desk.py:till", "--run-id", "pays", "--project", "default")
+    started.append(running)
+    shown = running.read_until("waiting for a person: ")
+    assert "waiting for a person: May clerk call pay? {" in shown
+    assert "clerk, since " in running.read_until("no deadline")
+    command = running.read_until("helio approval ").strip()
+    assert command.endswith(" m1-1-approval --project default")
+    assert shell.bash(command).returncode == 0
+    assert running.end() == 0
+    assert running.text.count("waiting for a person: ") == 1
+    assert "waits for 1 calls" not in running.text
+
+
+def test_run_shows_the_question_and_the_command_that_answers_it_on_a_terminal(shell: Shell) -> None:
+    ours, theirs = pty.openpty()
+    environment = shell.environment | {"TERM": "xterm", "LINES": "40", "COLUMNS": "200"}
+    process = subprocess.Popen([HELIO, "run", "desk.py:till"], cwd=shell.folder, env=environment, stdin=theirs,
+                               stdout=theirs, stderr=theirs, close_fds=True)  # fmt: skip
+    os.close(theirs)
+    screen = b""
+    with suppress(OSError):  # Linux says so when the other side is closed
+        while piece := os.read(ours, 65536):
+            screen += piece
+            if b"m1-1-approval" in screen and not shell.rows("turn", "list", "--status", "done"):
+                for task in shell.rows("approval", "list"):
+                    shell.rows("approval", "grant", task["turn_id"], task["call_id"])
+    os.close(ours)
+    assert process.wait(30) == 0
+    assert "waiting for a person: May clerk call pay?" in screen.decode()
+    assert "helio approval grant turn_" in screen.decode()
+
+
+def test_run_as_json_shows_the_question_on_stderr(shell: Shell, started: list[Running]) -> None:
+    running = run(shell, started, "till", "asks", 1)
+    (task,) = shell.rows("approval", "list")
+    watching = shell.start("run", "desk.py:till", "--run-id", "asks", "--no-worker", "--json")
+    started.append(watching)
+    watching.read_until("waiting for a person: May clerk call pay?")
+    assert shell.rows("approval", "grant", task["turn_id"], task["call_id"])
+    assert (running.end(), watching.end()) == (0, 0)
 
 
 def test_a_worker_is_killed_and_the_approval_is_granted_to_the_next(shell: Shell, started: list[Running]) -> None:

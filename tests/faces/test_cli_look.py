@@ -19,15 +19,17 @@ RUN  APPLICATION  STATUS  SIGNALS  TURNS  OPEN  STARTED  TOOK
 run_ID  press  success  20  2  0  DATE  SPAN"""
 
 TURNS = """\
-TURN  AGENT  RUN  STATUS  PHASE  EPOCH  RECOVERED  STARTED  TOOK
-turn_ID  critic  run_ID  success  -  2  0  DATE  SPAN
-turn_ID  writer  run_ID  success  -  2  0  DATE  SPAN"""
+TURN  AGENT  RUN  STATUS  PHASE  EPOCH  ATTEMPT  STARTED  TOOK
+turn_ID  critic  run_ID  success  -  2  1 of 5  DATE  SPAN
+turn_ID  writer  run_ID  success  -  2  1 of 5  DATE  SPAN"""
 
 TURN = """\
 turn  turn_ID
 agent  critic
 run  run_ID of press
 status  done, success
+attempt  1 of 5
+epoch  2, which rises with each dispatch, claim and end of a turn of this agent: no count of attempts
 woken by  draft:ready by writer (sig_run_ID_11)
 activation  sig_run_ID_12
 started  DATE

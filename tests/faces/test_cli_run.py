@@ -64,6 +64,55 @@ def test_a_run_that_fails_ends_with_1_and_shows_the_cause_without_a_traceback(sh
     assert "Traceback" not in done.stdout + done.stderr
 
 
+FAILING = """
+from heliograph import Heliograph
+
+app = Heliograph("failing")
+
+
+@app.agent(activate_on=["workflow:start"])
+def writer(c):
+    raise ValueError("no ink " * 100 + "at the very end")
+
+
+idle = Heliograph("idle")
+idle.agent(name="counter", activate_on=["workflow:strat"], emits=["words:counted"])(lambda c: None)
+"""
+
+
+def test_failure_reason_is_complete_in_a_pipe_in_the_closing_block_and_in_json(shell: Shell) -> None:
+    (shell.folder / "failing.py").write_text(FAILING)
+    done = shell.helio("run", "failing.py:app", "--run-id", "long")
+    assert done.returncode == 1
+    whole = "ACTION_FAILED: ValueError: " + "no ink " * 100 + "at the very end"
+    [signal] = [line for line in done.stdout.splitlines() if "agent:failed" in line]
+    assert signal.endswith(whole)
+    [turn] = shell.rows("turn", "list", "--status", "failed")
+    assert f"\nfailed   writer ({turn['turn_id']}): {whole}\n" in done.stdout
+    result = json.loads(shell.helio("run", "failing.py:app", "--run-id", "long", "--json").stdout.splitlines()[-1])
+    assert list(result) == ["run_id", "outcome", "state", "metrics", "failures"]
+    assert result["failures"] == [
+        {"agent": "writer", "turn_id": turn["turn_id"], "outcome": "failed", "code": "ACTION_FAILED",
+         "message": whole.removeprefix("ACTION_FAILED: ")}
+    ]  # fmt: skip
+    assert shell.rows("turn", "list", "--status", "success") == []
+    assert len(shell.rows("turn", "list", "--status", "done")) == 1
+
+
+def test_run_in_which_no_agent_ran_ends_with_1_and_names_the_misspelt_signal(shell: Shell) -> None:
+    (shell.folder / "failing.py").write_text(FAILING)
+    done = shell.helio("run", "failing.py:idle", "--run-id", "idle")
+    assert done.returncode == 1
+    assert (
+        "warning: pattern_matches_nothing: 'workflow:strat' matches no signal; did you mean workflow:start?"
+        in done.stdout
+    )
+    assert "warning: nothing_subscribes: agent counter emits 'words:counted'" in done.stdout
+    assert "outcome  failed (no agent ran: none is activated by workflow:start)" in done.stdout
+    result = json.loads(shell.helio("run", "failing.py:idle", "--run-id", "idle", "--json").stdout.splitlines()[-1])
+    assert (result["outcome"], result["code"]) == ("failed", "NOTHING_RAN")
+
+
 def test_a_state_comes_from_a_file(shell: Shell) -> None:
     (shell.folder / "state.json").write_text('{"topic": "paper"}')
     done = shell.helio("run", "press.py:app", "--state", "@state.json")
@@ -98,7 +147,10 @@ async def test_a_killed_run_goes_on_under_its_id_and_says_whom_it_waits_for(
     assert first.end() == -signal.SIGKILL
     again = shell.start("run", "press.py:app", "--run-id", "k")
     started.append(again)
-    assert "held by worker " in again.read_until("waiting for writer (turn_")
+    waiting = again.read_until("waiting for writer (turn_")
+    assert "held by worker " in waiting
+    assert "; which has to renew its lease by " in waiting
+    assert "if that one is dead" not in waiting
     assert again.lines[0].startswith("run k of press goes on; take it up again with: ")
     # only now its lease ends: however slow this machine is, there was somebody to wait for
     await database.fetch("update heliograph.agent_state_head set lease_until = now() where lease_until is not null")

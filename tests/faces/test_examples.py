@@ -7,6 +7,8 @@ import hashlib
 import os
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from examples.chat import app as chat
 from examples.folder.app import app as folder_app
 from examples.mcp_agent.app import app as clock_app
+from examples.research import app as research
 from examples.research.app import Desk, make_app
 from examples.shell_tool.app import app as checksum_app
 from heliograph import Client, Heliograph, RunResult, Runtime, open_runtime
@@ -105,6 +108,43 @@ async def test_chat_remembers_what_was_said_in_the_turns_before(runtime: Runtime
     assert heard == ["Message 1: hello", "Message 2: how are you", "First you said: hello"]
     end: Any = signals[-1].payload
     assert len(end["state"]["talk"]) == 6
+
+
+async def test_chat_goes_on_past_the_activation_limit(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a limit of six, which three messages would have reached."""
+    monkeypatch.setitem(chat.app.__dict__, "workflow", replace(chat.app.workflow, max_activations=6))
+
+    async def messages() -> AsyncIterator[str]:
+        for n in range(10):
+            yield f"message {n}"
+
+    heard: list[str] = []
+    stopping = asyncio.Event()
+    serving = asyncio.create_task(runtime.serve(runtime.worker(chat.app.workflow), stopping))
+    async with asyncio.timeout(SOON_SECONDS):
+        run_id = await chat.converse(runtime, messages(), heard.append)
+        signals = [signal async for signal in runtime.follow(run_id)]
+    stopping.set()
+    await serving
+    assert len(heard) == 10
+    end: Any = signals[-1].payload
+    assert end["outcome"] == "success"
+
+
+def test_research_names_the_command_that_grants_its_question(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Heliograph, "run", _refused)
+        with suppress(NotImplementedError):
+            asyncio.run(research.main(str(tmp_path), "How long?"))
+    said = capsys.readouterr().out
+    assert "helio approval grant TURN CALL" in said
+    assert "helio report" not in said
+
+
+async def _refused(*_args: Any, **_options: Any) -> None:
+    raise NotImplementedError
 
 
 async def test_an_agent_around_an_mcp_server_tells_the_time(runtime: Runtime) -> None:

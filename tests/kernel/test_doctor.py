@@ -82,6 +82,7 @@ HARM = [
     ("a report lost", [LOST.format("agent_inbox", "correlation_id = 'c1'")], {"W8"}),
     ("a deadline that is not shown", [HEAD.format("resume_deadline = null", "run_c/writer")], {"W9"}),
     ("cards miscounted", [TURN.format("card_count = card_count + 1", "a")], {"W10"}),
+    ("a running turn that waits for people", [TURN.format("people_since = now()", 3)], {"W11"}),
     ("a turn miscounted", [RUN.format("open_turns = open_turns + 1")], {"R1"}),
     ("a reaction miscounted", [RUN.format("owed = 1")], {"R2"}),
     ("a debt forgotten",

@@ -257,7 +257,7 @@ async def test_however_a_turn_ends_its_event_only_points_and_the_card_is_read_ag
     assert row["body"] is None  # nothing of the deliverable is kept with the event
     (card,) = await kernel.call("read_box", event["body"]["output_box_id"], None, 10)
     assert (card["card_id"], card["kind"]) == (event["body"]["deliverable_card_id"], "task.deliverable")
-    assert card["content"]["text"] in ("what nobody is told", "not finished before its time to live ran out")
+    assert card["content"]["text"] in ("what nobody is told", "not finished within its ttl_seconds, 10.000 s")
     assert card["content"]["text"] not in repr(event)
 
 

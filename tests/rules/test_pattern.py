@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heliograph.errors import InvalidInput, Refused
-from heliograph.signals.pattern import check_agent_pattern, compile_pattern, warn_unmatchable
+from heliograph.signals.pattern import check_agent_pattern, compile_pattern, warn_unmatchable, warn_unsubscribed
 
 PAGE = Path(__file__).parents[2] / "docs" / "signals.md"
 
@@ -154,7 +154,7 @@ def test_an_agent_may_not_listen_to_everything(text: str) -> None:
 def test_a_pattern_that_no_emitted_name_matches_is_warned_of_with_the_names() -> None:
     warnings = warn_unmatchable(["review:*", "revew:*", compile_pattern("x")], ["review:done", "analysis:complete"])
     assert warnings == [
-        "pattern_matches_nothing: 'revew:*' matches no signal; emitted are: analysis:complete, review:done",
+        "pattern_matches_nothing: 'revew:*' matches no signal; did you mean review:done? emitted are: analysis:complete, review:done",
         "pattern_matches_nothing: 'x' matches no signal; emitted are: analysis:complete, review:done",
     ]
 
@@ -162,6 +162,22 @@ def test_a_pattern_that_no_emitted_name_matches_is_warned_of_with_the_names() ->
 def test_a_warning_names_twenty_emitted_names_and_counts_the_rest() -> None:
     (warning,) = warn_unmatchable(["x"], [f"n:{number:02}" for number in range(23)])
     assert warning.endswith("n:19 and 3 more")
+
+
+def test_warning_names_the_nearest_name_first_and_lists_no_names_of_the_runtime() -> None:
+    runtime = [f"agent:{name}" for name in ("activated", "completed", "failed", "skipped")]
+    assert warn_unmatchable(["words:countd", "agent:complete"], ["words:counted"], runtime) == [
+        "pattern_matches_nothing: 'words:countd' matches no signal; did you mean words:counted? emitted are: words:counted",
+        "pattern_matches_nothing: 'agent:complete' matches no signal; did you mean agent:completed? emitted are: words:counted",
+    ]
+
+
+def test_emitted_name_that_no_pattern_matches_is_warned_of_with_the_nearest_pattern() -> None:
+    emitted = [("counter", "words:counted"), ("counter", "zzz"), ("writer", "draft:ready")]
+    assert warn_unsubscribed(emitted, ["words:countd", "draft:*"]) == [
+        "nothing_subscribes: agent counter emits 'words:counted', and no agent is activated by it; did you mean words:countd?",
+        "nothing_subscribes: agent counter emits 'zzz', and no agent is activated by it",
+    ]
 
 
 def test_where_nothing_is_emitted_the_warning_says_none() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from heliograph.reactive.reaction import react_to_ending
 from heliograph.signals.catalog import check_standard
@@ -166,6 +167,67 @@ def test_the_limit_can_be_reached_in_one_reaction_and_is_not_passed() -> None:
     assert run.view.activations == 50
     assert run.status == "terminating"
     assert "workflow:terminating" in run.names()
+
+
+@pytest.mark.proves("G-47")
+def test_limit_stops_all_open_turns_and_names_its_code() -> None:
+    run = Run(workflow(agent("a", [*START, "b:done"], emits=["a:done"]), agent("b", ["a:done"], emits=["b:done"]),
+                       agent("host", START), max_activations=3))  # fmt: skip
+    run.end("a")
+    reaction = react_to_ending(run.workflow, run.view, run.ending("b"), NOW, run.new_id)
+    assert reaction.stops == {"turns": "all", "reason": "activation limit of 3 reached"}
+    run.end("b")
+    assert run.status == "terminating"
+    run.end_by_kernel(run.turn_of("host"), "canceled")
+    run.pay()
+    assert (run.end_payload["outcome"], run.end_payload["code"]) == ("failed", "MAX_ACTIVATIONS")
+
+
+@pytest.mark.proves("G-47")
+def test_limit_holds_for_turns_that_no_signal_activated() -> None:
+    run = Run(workflow(agent("a", START), agent("b", on_request=True), max_activations=5))
+    run.view = replace(run.view, activations=6, open_turns=2)  # five delegations, the last of which is open
+    reaction = react_to_ending(run.workflow, run.view, run.ending("a"), NOW, run.new_id)
+    assert (reaction.status, reaction.stops) == (
+        "terminating",
+        {"turns": "all", "reason": "activation limit of 5 reached"},
+    )
+
+
+@pytest.mark.proves("G-47")
+def test_message_from_outside_begins_the_count_anew() -> None:
+    run = Run(workflow(agent("a", START, emits=["a:done"]), agent("b", ["a:done"]), max_activations=2))
+    run.view = replace(run.view, activations=9, memory={**run.view.memory, "activations_before": 8})
+    reaction = react_to_ending(run.workflow, run.view, run.ending("a"), NOW, run.new_id)
+    assert [each["agent"] for each in reaction.activations] == ["b"]
+    assert reaction.stops is None
+
+
+@pytest.mark.proves("G-42")
+def test_goal_that_is_met_stops_turns_that_wait_for_people() -> None:
+    run = Run(workflow(agent("a", START, updates="x"), agent("b", START), end_when=lambda state: "x" in state))
+    reaction = react_to_ending(run.workflow, run.view, run.ending("a", 1), NOW, run.new_id)
+    assert reaction.stops == {"turns": "people", "reason": "end_when"}
+
+
+def test_run_in_which_no_agent_is_activated_fails_and_says_so() -> None:
+    run = Run(workflow(agent("a", ["workflow:strat"])))
+    assert run.end_payload["outcome"] == "failed"
+    assert (run.end_payload["code"], run.end_payload["reason"]) == (
+        "NOTHING_RAN",
+        "no agent ran: none is activated by workflow:start",
+    )
+
+
+def test_run_in_which_every_guard_refuses_fails_and_names_the_guards() -> None:
+    run = Run(workflow(agent("a", START, when=lambda _: False)))
+    assert (run.end_payload["outcome"], run.end_payload["code"]) == ("failed", "NOTHING_RAN")
+    assert run.end_payload["reason"] == "no agent ran: a was skipped (when guard false)"
+
+
+def test_run_whose_goal_is_met_at_its_start_succeeds_without_a_turn() -> None:
+    run = Run(workflow(agent("a", START), end_when=lambda _: True))
+    assert run.end_payload["outcome"] == "success"
 
 
 # ── Joins ──

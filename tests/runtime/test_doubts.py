@@ -121,4 +121,5 @@ async def test_a_doubt_that_nobody_decides_about_in_time_is_told(rig: Rig) -> No
     run_id = await rig.start(bank.app)
     async with asyncio.timeout(60), rig.serving(bank.app):
         await rig.ended(run_id)
-    assert bank.heard[1].endswith("it was not made again: nobody has decided in time")
+    assert "it was not made again: nobody answered" in bank.heard[1]
+    assert "within 0.100 s; approval_seconds sets how long that may take" in bank.heard[1]

@@ -63,7 +63,9 @@ async def test_nobody_who_decides_in_time_is_a_no_that_the_model_is_told(rig: Ri
     async with rig.serving(till.app):
         await rig.ended(run_id)
     assert till.paid == []
-    assert till.told["x1"].content == "nobody has decided about pay in time; it was not called"
+    assert till.told["x1"].content == (
+        'nobody answered "May clerk call pay?" within 0.100 s; approval_seconds sets how long that may take; it was not called'
+    )
     assert till.told["x2"].is_error
     assert "TOOL_TIMEOUT" in str(till.told["x2"].content)
 

@@ -8,7 +8,8 @@ import pytest
 from heliograph import Context, Heliograph
 from heliograph.ledger.client import Ledger
 from heliograph.worker.gates import RunGates
-from tests.runtime.kit import START, Rig, names, one
+from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.people_kit import asked
 
 
 @pytest.mark.proves("K24")
@@ -177,3 +178,80 @@ async def test_a_loop_of_agents_stops_at_the_limit_and_the_run_says_so(rig: Rig)
     assert result.outcome == "failed"
     assert one(result.signals, "workflow:end")["reason"] == "activation limit of 6 reached"
     assert result.metrics["turns"] == 6
+
+
+@pytest.mark.proves("G-47")
+async def test_limit_ends_a_run_whose_other_turn_waits_for_a_tool_that_never_answers(rig: Rig) -> None:
+    app = Heliograph("hosted", max_activations=6)
+    app.agent(name="ping", activate_on=[*START, "pong:said"], emits=["ping:said"])(lambda _ctx: None)
+    app.agent(name="pong", activate_on=["ping:said"], emits=["pong:said"])(lambda _ctx: None)
+
+    @app.agent(activate_on=START)
+    async def host(ctx: Context) -> None:
+        await ctx.call("leave")
+
+    result = await rig.run(app)
+    assert (result.outcome, result.code) == ("failed", "MAX_ACTIVATIONS")
+    assert (await rig.turn_of("host")).outcome == "canceled"
+
+
+@pytest.mark.proves("G-47")
+async def test_limit_ends_a_run_whose_agent_delegates_for_ever_and_emits_nothing(rig: Rig) -> None:
+    app = Heliograph("errands", max_activations=5)
+    app.agent(name="hand", on_request=True)(lambda _ctx: None)
+
+    @app.agent(activate_on=START)
+    async def chief(ctx: Context) -> None:
+        while True:
+            await ctx.delegate("hand")
+
+    result = await rig.run(app)
+    assert (result.outcome, result.reason) == ("failed", "activation limit of 5 reached")
+    assert result.metrics["activations"] == 6
+
+
+@pytest.mark.proves("G-47")
+async def test_conversation_outlasts_the_limit_which_counts_from_each_message(rig: Rig) -> None:
+    app = Heliograph("talk", max_activations=3)
+
+    @app.agent(activate_on=START)
+    async def host(ctx: Context) -> None:
+        await ctx.call("leave")
+
+    app.agent(name="listener", on_request=True, emits=["said"])(lambda _ctx: None)
+    app.agent(name="speaker", activate_on=["said"])(lambda _ctx: None)
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        for n in range(8):
+            await rig.client.enqueue(run_id, "listener", n)
+            await until(lambda n=n: _has_spoken(rig, n + 1))  # type: ignore[misc]
+        (command,) = await rig.taken("leave")
+        await command.report(result="bye")
+        assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
+
+
+async def _has_spoken(rig: Rig, times: int) -> bool:
+    turns = await rig.runtime.reader.turns(limit=100)
+    return sum(turn.agent == "speaker" and turn.outcome == "success" for turn in turns) == times
+
+
+async def test_goal_that_is_met_ends_a_run_whose_other_turn_waits_for_a_person(rig: Rig) -> None:
+    app = Heliograph("answered", end_when=lambda state: state.get("done", False))
+    is_asked = asyncio.Event()
+
+    @app.agent(activate_on=START)
+    async def asker(ctx: Context) -> None:
+        await ctx.ask("Still there?")
+
+    @app.agent(activate_on=START, updates="done")
+    async def judge(_ctx: Context) -> bool:
+        async with asyncio.timeout(60):
+            await is_asked.wait()
+        return True
+
+    async with rig.serving(app):
+        run_id = await rig.start(app)
+        await asked(rig)
+        is_asked.set()
+        assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
+    assert (await rig.turn_of("asker")).outcome == "canceled"

@@ -32,7 +32,8 @@ def list_tasks(options: Namespace) -> int:
         if options.json:
             json_line(task)
         else:
-            _print(task)
+            for text in task_lines(task, project_of(options)):
+                line(text)
     if not tasks and not options.json:
         note("nothing waits for a person")
     return 0
@@ -91,20 +92,38 @@ async def _list(run_id: str | None, limit: int) -> list[HumanTask]:
         return await read_tasks(reader, run_id, limit)
 
 
-def _print(task: HumanTask) -> None:
-    """What is asked, since when and until when, and the command that answers it. What agents say is data."""
+def task_lines(task: HumanTask, project: str | None = None) -> list[str]:
+    """What is asked, since when and until when, and the command that answers it. What agents say is data.
+
+    project: what the command has to name, where the environment does not.
+    """
     asked = shown(task.question or task.tool, _QUESTION_WIDTH)
-    line(f"{asked} {_short(task.arguments)}" if task.wants == "decision" else asked)
-    left = "no deadline" if task.deadline is None else f"{duration(task.deadline - datetime.now(UTC))} left"
     edits = ", the arguments may be changed" if task.may_edit else ""
-    line(f"    {task.agent}, since {moment(task.since)}, {left}{edits}")
+    lines = [
+        f"{asked} {_short(task.arguments)}" if task.wants == "decision" else asked,
+        f"    {task.agent}, since {moment(task.since)}, {_deadline(task)}{edits}",
+    ]
     if task.options:
-        line(f"    one of: {', '.join(shown(option) for option in task.options)}")
+        lines.append(f"    one of: {', '.join(shown(option) for option in task.options)}")
     if task.form is not None and (task.wants == "answer" or task.may_answer):
-        line(f"    form: {_short(task.form)}")
+        lines.append(f"    form: {_short(task.form)}")
     verbs = ["grant", "deny", "answer"] if task.may_answer else ["grant" if task.wants == "decision" else "answer"]
+    scope = [] if project is None else ["--project", project]
     for verb in verbs:
-        line(f"    {shlex.join(['helio', 'approval', verb, task.turn_id, task.call_id])}{_rest(task, verb)}")
+        command = shlex.join(["helio", "approval", verb, task.turn_id, task.call_id, *scope])
+        lines.append(f"    {command}{_rest(task, verb)}")
+    return lines
+
+
+def _deadline(task: HumanTask) -> str:
+    if task.deadline is None:
+        return "no deadline"
+    return f"until {moment(task.deadline)}, {duration(task.deadline - datetime.now(UTC))} left"
+
+
+def project_of(options: Namespace) -> str | None:
+    """The project that the command line names, if it does."""
+    return options.project[0] if hasattr(options, "project") else None
 
 
 def _rest(task: HumanTask, verb: str) -> str:

@@ -24,7 +24,9 @@ from heliograph.errors import HeliographError, InvalidInput, shown
 from heliograph.redaction import keep_keys_out
 
 CALLBACK_STATES = ("due", "delivered", "dead")
-TURN_STATUSES = ("queued", "dispatched", "running", "suspended", "done")
+TURN_STATUSES = (
+    "queued", "dispatched", "running", "suspended", "done", "success", "partial", "failed", "timeout", "canceled",
+)  # fmt: skip
 _URL_VARIABLE = "HELIOGRAPH_DATABASE_URL"
 _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 _ENDINGS = "exit codes: 0 done, 1 failed, 2 misused, 3 not found, 4 refused, 130 interrupted"

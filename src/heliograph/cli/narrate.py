@@ -24,6 +24,15 @@ _ONE_PART |= {
 }
 _ONE_PART |= {"workflow:end": "outcome"}
 
+# Signals that say why something failed or was not done.
+_FAILURES = frozenset({"agent:failed", "agent:skipped", "error", "harness:error", "halt", "workflow:terminating"})
+_WIDTH, _WHOLE = 100, 100_000
+
+
+def line_payload(signal: Signal) -> str:
+    """`short_payload` for a file or a pipe: the reason of a failure is complete, all else is short."""
+    return short_payload(signal, _WHOLE if signal.name in _FAILURES else _WIDTH)
+
 
 def short_payload(signal: Signal, width: int = 100) -> str:
     """The payload in at most `width` characters of one line; what the line says anyway is left out."""
@@ -35,7 +44,12 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
         return shown(f"{error.get('code')}: {error.get('message')}", width)
     if signal.name in _ONE_PART:
-        return _text(payload.get(_ONE_PART[signal.name], payload), width)
+        part = _text(payload.get(_ONE_PART[signal.name], payload), width)
+        return (
+            f"{part}: {_text(payload['reason'], _WHOLE)}"
+            if signal.name == "workflow:end" and "reason" in payload
+            else part
+        )
     rest: dict[str, Any] = {key: value for key, value in payload.items() if (key, value) != ("agent", signal.agent)}
     return _text(rest, width) if rest else ""
 

@@ -10,11 +10,13 @@ import shlex
 import signal as signals_of_the_os
 import sys
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
+from heliograph.cli.approval import project_of, task_lines
 from heliograph.cli.errors import INTERRUPTED
 from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import graceful, run_agents
@@ -22,17 +24,21 @@ from heliograph.cli.loading import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import clock, duration, json_line, line, reserved_stdout
 from heliograph.cli.view import JsonView, LineView, View
-from heliograph.errors import NotFound, Refused, StoreUnavailable
+from heliograph.errors import NotFound, Refused, StoreUnavailable, shown
 from heliograph.ledger.reader import RunRow, TurnRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.signals.model import Signal
+from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.types import JsonObject
 from heliograph.worker.loop import Worker
 
 POLL_SECONDS = 1.0
 QUIET_SECONDS = 2.0  # as long as something happens, nobody asks what a run waits for
 OUTAGE_SECONDS = 1.0
+_QUESTIONS_MAX = 50
+_FAILURES_MAX = 20
+_REASON_MAX = 100_000
 
 
 def run(options: Namespace) -> int:
@@ -65,13 +71,13 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
             worker = runtime.worker(
                 workflow, concurrency=options.concurrency, lease_seconds=options.lease, run_id=run_id
             )
-        watch = _Watch(runtime, run_id, view)
+        watch = _Watch(runtime, run_id, view, project_of(options))
         await _watched(runtime, watch, worker, options.grace)
         view.close()
         if watch.end is None:
             view.note(f"run {run_id} is not over; {_again(options, run_id)}")
             return INTERRUPTED
-        _print_end(run_id, watch.end, own)
+        _print_end(run_id, watch.end, watch.failures, own)
         return 0 if watch.end["outcome"] == "success" else 1
 
 
@@ -143,14 +149,17 @@ async def _wait(stopping: asyncio.Event) -> None:
 class _Watch:
     """The log of one run, shown as it grows. `end` is the payload of workflow:end, once it is there."""
 
-    def __init__(self, runtime: Runtime, run_id: str, view: View):
+    def __init__(self, runtime: Runtime, run_id: str, view: View, project: str | None):
         self.view = view
         self.end: JsonObject | None = None
+        self.failures: list[TurnFailure] = []
+        self._project = project
+        self._questions: Counter[str] = Counter()
         self._runtime = runtime
         self._run_id = run_id
         self._after = 0
         self._heard_at: datetime | None = None
-        self._told: set[tuple[str, int | None]] = set()
+        self._told: set[tuple[object, ...]] = set()
 
     async def follow(self) -> None:
         """To the end of the run, however long the database is away."""
@@ -175,6 +184,7 @@ class _Watch:
             with suppress(StoreUnavailable):
                 turns = await self._runtime.reader.turns(run_id=self._run_id, limit=200)
                 self.view.see_turns(turns)
+                await self._tell_of_questions(turns)
                 if is_first or self._is_quiet():
                     self._tell_of_others(turn for turn in turns if turn.owner not in (None, own))
                     self._tell_of_calls(turns)
@@ -185,6 +195,8 @@ class _Watch:
         self.view.show(signal)
         self._after = signal.seq
         self._heard_at = datetime.now(UTC)
+        if (failure := failure_of(signal)) is not None:
+            self.failures.append(failure)
         if signal.name == "workflow:end":
             assert isinstance(signal.payload, dict)
             self.end = signal.payload
@@ -193,31 +205,54 @@ class _Watch:
         return self._heard_at is None or (datetime.now(UTC) - self._heard_at).total_seconds() >= QUIET_SECONDS
 
     def _tell_of_others(self, turns: Iterable[TurnRow]) -> None:
-        """Turns in other workers' hands, once per owner: where that one is dead, its lease is what we wait for."""
+        """Turns of other workers, once per owner, and once more when its lease is overdue: then it may be dead."""
+        now = datetime.now(UTC)
         for turn in turns:
-            if turn.lease_until is None or (turn.turn_id, turn.turn_epoch) in self._told:
+            if turn.lease_until is None:
                 continue
-            self._told.add((turn.turn_id, turn.turn_epoch))
-            left = duration(turn.lease_until - datetime.now(UTC))
-            self.view.note(
-                f"waiting for {turn.agent} ({turn.turn_id}), held by worker {turn.owner}; if that one is dead, "
-                f"its lease ends at {clock(turn.lease_until)}, in {left}, and the turn goes on"
-            )
+            is_overdue = turn.lease_until < now
+            if (turn.turn_id, turn.turn_epoch, is_overdue) in self._told:
+                continue
+            self._told.add((turn.turn_id, turn.turn_epoch, is_overdue))
+            lease = f"its lease ended at {clock(turn.lease_until)}; if that one is dead, another worker takes the turn over now"
+            if not is_overdue:
+                lease = (
+                    f"which has to renew its lease by {clock(turn.lease_until)}, in {duration(turn.lease_until - now)}"
+                )
+            self.view.note(f"waiting for {turn.agent} ({turn.turn_id}), held by worker {turn.owner}; {lease}")
+
+    async def _tell_of_questions(self, turns: Iterable[TurnRow]) -> None:
+        """What people are asked, once, with the command that answers it; at once, for nothing goes on without them."""
+        if not any(turn.activity == "awaiting_tool_result" for turn in turns):
+            return
+        from heliograph.client.people import read_tasks  # late: most runs ask nobody
+
+        tasks = await read_tasks(self._runtime.reader, self._run_id, _QUESTIONS_MAX)
+        self._questions = Counter(task.turn_id for task in tasks)
+        for task in tasks:
+            if (task.turn_id, task.call_id, "asks") in self._told:
+                continue
+            self._told.add((task.turn_id, task.call_id, "asks"))
+            first, *others = task_lines(task, self._project)
+            for text in (f"waiting for a person: {first}", *others):
+                self.view.note(text)
 
     def _tell_of_calls(self, turns: Iterable[TurnRow]) -> None:
-        """Turns that wait for somebody outside, once each time they wait."""
+        """Turns that wait for calls, once each time they wait; questions to people have a note of their own."""
         for turn in turns:
             if turn.activity != "awaiting_tool_result" or (turn.turn_id, turn.turn_epoch) in self._told:
                 continue
             self._told.add((turn.turn_id, turn.turn_epoch))
+            if turn.waiting_tool_count == self._questions.get(turn.turn_id):
+                continue
             self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {turn.waiting_tool_count} calls: helio turn show "
                            f"{turn.turn_id} shows them, helio calls lists those that are to be reported")  # fmt: skip
 
 
 def _again(options: Namespace, run_id: str) -> str:
     parts = ["helio", "run", options.app, "--run-id", run_id]
-    if hasattr(options, "project"):
-        parts += ["--project", options.project[0]]
+    if (project := project_of(options)) is not None:
+        parts += ["--project", project]
     return f"take it up again with: {shlex.join(parts)}"
 
 
@@ -225,14 +260,21 @@ def _is_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-def _print_end(run_id: str, end: JsonObject, own: TextIO | None) -> None:
+def _print_end(run_id: str, end: JsonObject, failures: list[TurnFailure], own: TextIO | None) -> None:
     if own is not None:
-        json_line({"run_id": run_id, **{key: end[key] for key in ("outcome", "state", "metrics")}}, own)
+        why = {key: end[key] for key in ("reason", "code") if key in end}
+        why |= {"failures": failures} if failures else {}  # type: ignore[dict-item]
+        json_line({"run_id": run_id, **{key: end[key] for key in ("outcome", "state", "metrics")}, **why}, own)
         return
     metrics: Any = end["metrics"]
     usage = metrics["usage"]
     reason = f" ({end['reason']})" if "reason" in end else ""
     line(f"outcome  {end['outcome']}{reason}")
+    for failure in failures[:_FAILURES_MAX]:
+        line(f"{failure.outcome.ljust(7)}  {failure.agent} ({failure.turn_id}): {failure.code}: "
+             f"{shown(failure.message, _REASON_MAX)}")  # fmt: skip
+    if len(failures) > _FAILURES_MAX:
+        line(f"         and {len(failures) - _FAILURES_MAX} more: helio turn list --run {run_id} --status failed")
     line(f"turns    {metrics['turns']}, failed {metrics['failed']}, skipped {metrics['skipped']}")
     line(f"tokens   {usage['inputTokens']} in, {usage['outputTokens']} out")
     line(f"took     {duration(timedelta(milliseconds=metrics['duration_ms']))}")

@@ -7,7 +7,7 @@ import os
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
-from heliograph.cli.narrate import meaning, short_payload, woken_by
+from heliograph.cli.narrate import line_payload, meaning, woken_by
 from heliograph.cli.output import clock, json_line, line, note
 from heliograph.cli.reading import open_client, open_existing, what_is_lacking
 from heliograph.config import read_settings
@@ -56,7 +56,7 @@ def why(options: Namespace) -> int:
             continue
         if position:
             line("because")
-        line(f"{signal.id}  {signal.name}  {short_payload(signal)}".rstrip())
+        line(f"{signal.id}  {signal.name}  {line_payload(signal)}".rstrip())
         woke = f" It woke {', '.join(woken)}." if woken else ""
         line(f"    {meaning(signal)}{woke}")
     return 0
@@ -224,4 +224,4 @@ def _print(signal: Signal, *, as_json: bool) -> None:
         json_line(to_wire(signal))
     else:
         who = signal.agent or "-"
-        line(f"{clock(signal.timestamp)}  {signal.id}  {signal.name}  {who}  {short_payload(signal)}".rstrip())
+        line(f"{clock(signal.timestamp)}  {signal.id}  {signal.name}  {who}  {line_payload(signal)}".rstrip())

@@ -17,6 +17,7 @@ from heliograph.ledger.reader import CardRow, DelegationRow, LeaseRow, TurnRow, 
 from heliograph.signals.model import Signal
 
 _CONTENT_WIDTH = 100
+_EPOCH = "which rises with each dispatch, claim and end of a turn of this agent: no count of attempts"
 
 
 def list_turns(options: Namespace) -> int:
@@ -25,7 +26,7 @@ def list_turns(options: Namespace) -> int:
         for row in rows:
             json_line(row)
     elif rows:
-        headers = ("TURN", "AGENT", "RUN", "STATUS", "PHASE", "EPOCH", "RECOVERED", "STARTED", "TOOK")
+        headers = ("TURN", "AGENT", "RUN", "STATUS", "PHASE", "EPOCH", "ATTEMPT", "STARTED", "TOOK")
         table(headers, [_cells(row) for row in rows])
     else:
         note("no such turns: helio runs shows what there is")
@@ -117,7 +118,12 @@ def _took(turn: TurnRow) -> str:
 
 def _cells(turn: TurnRow) -> tuple[str, ...]:
     return (turn.turn_id, turn.agent, turn.run_id, _status(turn), turn.phase or "-", str(turn.turn_epoch or "-"),
-            str(turn.attempts), moment(turn.created_at), _took(turn))  # fmt: skip
+            _attempt(turn), moment(turn.created_at), _took(turn))  # fmt: skip
+
+
+def _attempt(turn: TurnRow) -> str:
+    """Which attempt it is or ended with; a turn is attempted again when a worker that had it was lost."""
+    return "-" if turn.status == "queued" else f"{turn.attempts + 1} of {turn.max_attempts}"
 
 
 def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
@@ -131,7 +137,8 @@ def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
         "owner": f"{turn.owner}, lease until {clock(turn.lease_until)}" if turn.owner and turn.lease_until else None,
         "doing": _activity(turn),
         "stopping": f"since {clock(turn.stop_requested_at)}" if turn.stop_requested_at else None,
-        "recovered": f"{turn.attempts} of at most {turn.max_attempts} times" if turn.attempts else None,
+        "attempt": _attempt(turn),
+        "epoch": None if turn.turn_epoch is None else f"{turn.turn_epoch}, {_EPOCH}",
         "put off": _deferrals(turn),
         "reads": turn.context_box_id,
         "asked by": f"call {turn.parent_call_id} of {turn.parent_turn_id}" if turn.parent_turn_id else None,

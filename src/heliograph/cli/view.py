@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol, TextIO
 
-from heliograph.cli.narrate import short_payload
+from heliograph.cli.narrate import line_payload
 from heliograph.cli.output import clock, json_line, line, note
 from heliograph.errors import shown
 from heliograph.ledger.reader import TurnRow
@@ -67,7 +67,7 @@ class LineView:
             self._add(signal)
             return
         self._flush(signal.agent or "")
-        self._line(signal.timestamp, signal.name, signal.agent or "-", short_payload(signal))
+        self._row(signal.timestamp, signal.name, signal.agent or "-", line_payload(signal))
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
         """The signals say it."""
@@ -95,7 +95,10 @@ class LineView:
                 self._line(at, key[1], agent, text)
 
     def _line(self, at: datetime, name: str, agent: str, text: str) -> None:
-        line(f"{clock(at)}  {name.ljust(22)}  {agent.ljust(14)}  {shown(text, 2 * TEXT_WIDTH)}".rstrip())
+        self._row(at, name, agent, shown(text, 2 * TEXT_WIDTH))
+
+    def _row(self, at: datetime, name: str, agent: str, text: str) -> None:
+        line(f"{clock(at)}  {name.ljust(22)}  {agent.ljust(14)}  {text}".rstrip())
 
 
 def _broken(text: str) -> list[str]:

@@ -197,9 +197,9 @@ class Reader:
         )
 
     async def turns(self, *, run_id: str | None = None, status: str | None = None, limit: int = 50) -> list[TurnRow]:
-        """The newest first; `status` is queued, dispatched, running, suspended or done."""
+        """The newest first; `status` is queued, dispatched, running, suspended or done, or an outcome."""
         return await self._rows(
-            TurnRow, "turn_overview", "($2::text is null or run_id = $2) and ($3::text is null or status = $3)",
+            TurnRow, "turn_overview", "($2::text is null or run_id = $2) and ($3::text is null or $3 in (status, outcome))",
             run_id, status, order="created_at desc, queue_seq desc", limit=limit,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from heliograph.reactive.function import check_function, naming
 from heliograph.reactive.state import StateShape, check_key
 from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
 from heliograph.secrets import Resolver
-from heliograph.signals.pattern import PatternTable, warn_unmatchable
+from heliograph.signals.pattern import PatternTable, warn_unmatchable, warn_unsubscribed
 
 Reducer = Callable[[Any, Any], Any]
 
@@ -58,12 +58,13 @@ class Workflow:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What looks like a mistake and is not one for sure: patterns that nothing can match."""
-        emitted = [name for agent in self.agents.values() for name in agent.emits]
+        """What looks like a mistake and is not one for sure: patterns and emitted names that do not meet."""
+        by_agent = [(agent.name, name) for agent in self.agents.values() for name in agent.emits]
+        emitted = [name for _, name in by_agent]
         keys = self.shape.keys or {key for agent in self.agents.values() for key in agent.updates}
         emitted += [f"state:{key}:changed" for key in sorted(keys)]
         patterns = [pattern for agent in self.agents.values() for pattern in agent.patterns]
-        return warn_unmatchable(patterns, [*_RUNTIME_NAMES, *emitted])
+        return warn_unmatchable(patterns, emitted, _RUNTIME_NAMES) + warn_unsubscribed(by_agent, patterns)
 
 
 def build_workflow(workflow: Workflow) -> Workflow:

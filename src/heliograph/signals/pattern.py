@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Generic, TypeVar
 
@@ -166,18 +167,41 @@ def check_agent_pattern(text: str) -> Pattern:
     return pattern
 
 
-def warn_unmatchable(patterns: Iterable[Pattern | str], emitted_names: Iterable[str]) -> list[str]:
-    """A warning for each pattern that none of the names matches; in the order of the patterns."""
-    names = sorted(set(emitted_names))
-    listed = ", ".join(names[:NAMES_SHOWN_MAX]) or "none"
-    if len(names) > NAMES_SHOWN_MAX:
-        listed += f" and {len(names) - NAMES_SHOWN_MAX} more"
+def warn_unmatchable(
+    patterns: Iterable[Pattern | str], emitted_names: Iterable[str], runtime_names: Iterable[str] = ()
+) -> list[str]:
+    """A warning for each pattern that none of the names matches; in the order of the patterns.
+
+    The nearest name comes first, then the emitted names; those of the runtime are not listed.
+    """
+    emitted = sorted(set(emitted_names))
+    names = sorted({*emitted, *runtime_names})
+    listed = ", ".join(emitted[:NAMES_SHOWN_MAX]) or "none"
+    if len(emitted) > NAMES_SHOWN_MAX:
+        listed += f" and {len(emitted) - NAMES_SHOWN_MAX} more"
     warnings = []
     for item in patterns:
         pattern = compile_pattern(item) if isinstance(item, str) else item
         if not any(pattern.matches(name) for name in names):
-            warnings.append(f"pattern_matches_nothing: '{pattern.text}' matches no signal; emitted are: {listed}")
+            warnings.append(f"pattern_matches_nothing: '{pattern.text}' matches no signal; "
+                            f"{_did_you_mean(pattern.text, names)}emitted are: {listed}")  # fmt: skip
     return warnings
+
+
+def warn_unsubscribed(emitted: Iterable[tuple[str, str]], patterns: Iterable[Pattern | str]) -> list[str]:
+    """A warning for each (agent, name that it emits) that no pattern matches; in their order."""
+    compiled = [compile_pattern(item) if isinstance(item, str) else item for item in patterns]
+    return [
+        f"nothing_subscribes: agent {agent} emits '{name}', and no agent is activated by it"
+        f"{near.rstrip() if (near := _did_you_mean(name, [p.text for p in compiled], '; ')) else ''}"
+        for agent, name in emitted
+        if not any(pattern.matches(name) for pattern in compiled)
+    ]  # fmt: skip
+
+
+def _did_you_mean(text: str, names: Sequence[str], before: str = "") -> str:
+    near = get_close_matches(text, names, 1)
+    return f"{before}did you mean {near[0]}? " if near else ""
 
 
 class _Node(Generic[V]):

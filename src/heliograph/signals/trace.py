@@ -6,10 +6,13 @@ All of it is pure and takes the signals in the order of the log. Source: SIG-60.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
+from heliograph.codes import UNKNOWN
 from heliograph.errors import NotFound, shown
 from heliograph.signals.model import Signal
 
@@ -44,6 +47,28 @@ def children(signals: Iterable[Signal]) -> dict[str, list[Signal]]:
         if signal.parent is not None:
             found.setdefault(signal.parent, []).append(signal)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailure:
+    """A turn that failed or ran out of time, with its whole reason."""
+
+    agent: str
+    turn_id: str
+    outcome: str
+    code: str
+    message: str
+
+
+def failure_of(signal: Signal) -> TurnFailure | None:
+    """What an agent:failed says; None of any other signal, and of a turn that was stopped."""
+    payload: Any = signal.payload
+    if signal.name != "agent:failed" or not isinstance(payload, dict) or payload.get("outcome") == "canceled":
+        return None
+    error: Any = payload.get("error")
+    error = error if isinstance(error, dict) else {}
+    return TurnFailure(str(payload.get("agent")), signal.turn_id or "", str(payload.get("outcome")),
+                       str(error.get("code") or UNKNOWN), str(error.get("message") or ""))  # fmt: skip
 
 
 def check_trace(signals: Sequence[Signal]) -> list[str]:

@@ -185,7 +185,12 @@ async def answer_questions(world: SimWorld, ledger: Ledger) -> None:
 
 async def _decide(world: SimWorld, ledger: Ledger, turn: TurnBook, call_id: str) -> None:
     await world.sleep(world.stage.plan.between("people/decide", 0.1, 12.0))
-    report = {"turn_id": turn.turn_id, "call_id": call_id, "status": "success", "result": {"answer": "yes", "by": "ann"}}
+    report = {
+        "turn_id": turn.turn_id,
+        "call_id": call_id,
+        "status": "success",
+        "result": {"answer": "yes", "by": "ann"},
+    }
     await insist(world, lambda: ledger.report(report))
 
 

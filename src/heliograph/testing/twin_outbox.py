@@ -53,7 +53,12 @@ def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
     if stops in (j.ABSENT, None) or "limit_leaves_turns" in tx.bugs:
         return
     reason = j.get_text(stops, "reason")
-    body = {"mode": "graceful", "grace_seconds": None, "reason": None if reason is None else reason[:200], "actor": None}
+    body = {
+        "mode": "graceful",
+        "grace_seconds": None,
+        "reason": None if reason is None else reason[:200],
+        "actor": None,
+    }
     order_stops(tx, run_id, body, only_people=j.get_text(stops, "turns") == "people")
 
 

@@ -114,6 +114,12 @@ def answer_of(question: Question, asked: str, result: CallResult) -> Json:
     return said["answer"]
 
 
+def unanswered(result: CallResult, setting: str) -> str:
+    """Why a question that nobody answered in time ended: what was asked, for how long, and what sets that."""
+    why = (result.error or {}).get("message")
+    return f"{why or 'nobody answered in time'}; {setting} sets how long that may take"
+
+
 def check_question(text: Any) -> str:
     """Raises InvalidInput."""
     if not isinstance(text, str) or not text.strip() or len(text) > QUESTION_MAX:

@@ -17,7 +17,7 @@ from heliograph.reactive.tool import ASK_HUMAN, SUBMIT_RESULT, Tool
 from heliograph.tools.bound import BadArguments, BoundTool
 from heliograph.turn.calls import Asked, CallResult, Journal
 from heliograph.turn.conversation import failed, last_question, told_of
-from heliograph.turn.people import Question, answer_of, granted
+from heliograph.turn.people import Question, answer_of, granted, unanswered
 from heliograph.turn.untrusted import framed_schema, untrusted
 from heliograph.types import Json, JsonObject
 from heliograph.worker.asking import Asking
@@ -257,7 +257,7 @@ class Carrier:
     ) -> dict[str, Any]:
         """The arguments that the call may be made with. Raises Denied; BadArguments for those that do not fit."""
         if result.status == "timeout":
-            raise Denied(f"nobody has decided about {tool.tool.name} in time")
+            raise Denied(unanswered(result, "approval_seconds"))
         leave = granted(Question.of(asked.input), tool.tool.name, result)
         call_id = f"m{step}-{n + 1}"  # begun with what this granted, unless it was asked for once more after it
         is_recorded = self._journal.knows(call_id) and not self._journal.knows(f"{call_id}-approval-{time + 1}")

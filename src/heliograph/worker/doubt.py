@@ -8,7 +8,7 @@ from heliograph.reactive.forms import schema_of
 from heliograph.reactive.tool import Tool
 from heliograph.tools.bound import BoundTool
 from heliograph.turn.calls import Asked, CallResult
-from heliograph.turn.people import Question, granted
+from heliograph.turn.people import Question, granted, unanswered
 from heliograph.turn.results import check_result
 from heliograph.types import JsonObject
 
@@ -39,7 +39,7 @@ def decided_doubt(tool: BoundTool, asked: Asked, result: CallResult, decision: C
         if "answer" in answer:
             return CallResult(result.call_id, "success", check_result(tool.tool.name, tool.misfits, answer["answer"]))
         if decision.status == "timeout":
-            raise Denied("nobody has decided in time")
+            raise Denied(unanswered(decision, "approval_seconds"))
         granted(Question.of(asked.input), "another try", decision)
     except Denied as error:
         message = f"it is not known whether it happened, and it was not made again: {error.message}"

@@ -7,11 +7,12 @@ from typing import Any
 
 import pydantic
 
-from heliograph.errors import InvalidInput, ToolFailed, shown
+from heliograph.codes import TOOL_TIMEOUT
+from heliograph.errors import InvalidInput, ToolFailed, ToolTimedOut, shown
 from heliograph.reactive.forms import validator_of
 from heliograph.reactive.state import to_json
 from heliograph.turn.calls import Asked, CallResult, Journal, check_timeout
-from heliograph.turn.people import REASON_MAX, Grant, Question, answer_of, check_question, granted
+from heliograph.turn.people import REASON_MAX, Grant, Question, answer_of, check_question, granted, unanswered
 from heliograph.types import Json, JsonObject
 from heliograph.worker.asking import Asking, value_of
 
@@ -35,7 +36,7 @@ class People:
         """Ask a person for leave, and wait for it: the turn is suspended and holds nothing. A no raises.
 
         arguments: what leave is asked for, shown to the person. Do what you do with those of the Grant: with may_edit
-        they may be others. timeout: seconds; None waits as long as the turn lives. Raises Denied, ToolTimedOut when
+        they may be others. timeout: seconds; None waits without a deadline. Raises Denied, ToolTimedOut when
         nobody has decided in time, InvalidInput.
         """
         self._check_may_wait("approve")
@@ -81,6 +82,10 @@ class People:
     async def _decided(self, asked: Asked) -> CallResult:
         """What a person, or whoever reported, has said. Raises ToolTimedOut, and what else ends a call."""
         [result] = await self._asking.all([asked])
+        if result.status == "timeout":
+            raise ToolTimedOut(f"{asked.tool} (call {asked.call_id}): {unanswered(result, 'timeout')}",
+                               code=str((result.error or {}).get("code") or TOOL_TIMEOUT), tool=asked.tool,
+                               call_id=asked.call_id, error=result.error or {})  # fmt: skip
         if result.status not in ("success", "failed"):
             value_of(asked, result)
         return result

@@ -334,11 +334,13 @@ begin
          where m.ctid = f.at
     ), turn as (  -- see 47_people.sql
         update heliograph.agent_turns t set people_since = f.moved_at
-          from (select x.at, i.moved_at from item i cross join lateral (
+          from (select x.at, i.moved_at from item i
+                 cross join lateral (
+                       select y.status from heliograph.runs y
+                        where i.is_people and y.project_id = p_project and y.run_id = i.run_id offset 0) r
+                 cross join lateral (
                        select y.ctid as at from heliograph.agent_turns y
-                        where y.project_id = p_project and y.agent_turn_id = i.turn_id offset 0) x
-                 where i.is_people and exists (select from heliograph.runs r
-                                                where r.project_id = p_project and r.run_id = i.run_id and r.status = 'running')) f
+                        where r.status = 'running' and y.project_id = p_project and y.agent_turn_id = i.turn_id offset 0) x) f
          where t.ctid = f.at
     ), head as (
         update heliograph.agent_state_head h

@@ -58,8 +58,10 @@ begin
              cross join lateral (
                    select y.ctid as at, y.people_since, y.run_id from heliograph.agent_turns y
                     where y.project_id = p_project and y.agent_turn_id = i.turn_id offset 0) x
-             where i.resumes or exists (select from heliograph.runs r
-                                         where r.project_id = p_project and r.run_id = x.run_id and r.status = 'running')) f
+             cross join lateral (
+                   select y.status from heliograph.runs y
+                    where y.project_id = p_project and y.run_id = x.run_id offset 0) r
+             where i.resumes or r.status = 'running') f
      where t.ctid = f.at and (not f.resumes or f.waited > '0' or t.people_since is not null);
 end $$;
 
