@@ -53,6 +53,11 @@ def render_codes() -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_run_codes() -> str:
+    """The codes that the end of a run may carry."""
+    return "\n".join(["| Code of a run | Meaning |", "|---|---|", *(f"| `{c}` | {why} |" for c, why in RUN_CODES)]) + "\n"
+
+
 def render_reasons() -> str:
     """The reasons of a stop that we give ourselves."""
     return "\n".join(["| Reason | Who says it |", "|---|---|", *(f"| `{r}` | {who} |" for r, who in REASONS)]) + "\n"
@@ -95,6 +100,7 @@ PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
     ("signals.md", render_catalog),
     ("errors.md", render_errors),
     ("errors.md", render_codes),
+    ("errors.md", render_run_codes),
     ("errors.md", render_reasons),
     ("states.md", render_moves),
     ("states.md", render_phases),
