@@ -18,7 +18,7 @@ from typing import Any
 
 from pglast.parser import parse_sql_json
 
-from heliograph.codes import CODES, REASONS
+from heliograph.codes import CODES, REASONS, RUN_CODES
 from heliograph.errors import HeliographError
 from heliograph.ledger.install import migrations
 from heliograph.lifecycle.phases import NEXT, STOP, Phase

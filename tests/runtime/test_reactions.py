@@ -224,7 +224,7 @@ async def test_conversation_outlasts_the_limit_which_counts_from_each_message(ri
         run_id = await rig.start(app)
         for n in range(8):
             await rig.client.enqueue(run_id, "listener", n)
-            await until(lambda n=n: _has_spoken(rig, n + 1))  # type: ignore[misc]
+            await until(lambda n=n: _has_spoken(rig, n + 1))
         (command,) = await rig.taken("leave")
         await command.report(result="bye")
         assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
