@@ -55,7 +55,9 @@ def render_codes() -> str:
 
 def render_run_codes() -> str:
     """The codes that the end of a run may carry."""
-    return "\n".join(["| Code of a run | Meaning |", "|---|---|", *(f"| `{c}` | {why} |" for c, why in RUN_CODES)]) + "\n"
+    return (
+        "\n".join(["| Code of a run | Meaning |", "|---|---|", *(f"| `{c}` | {why} |" for c, why in RUN_CODES)]) + "\n"
+    )
 
 
 def render_reasons() -> str:
