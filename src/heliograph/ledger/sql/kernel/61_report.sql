@@ -336,8 +336,8 @@ begin
     select jsonb_build_object(
                'resumed', coalesce(jsonb_agg(active_agent_turn_id order by active_agent_turn_id) filter (where resumes), '[]'),
                'targets', coalesce(jsonb_agg(distinct target order by target) filter (where resumes), '[]')),
-           jsonb_agg(jsonb_build_object('turn_id', active_agent_turn_id, 'since', suspended_at, 'resumes', resumes))
-               filter (where has_people)
+           jsonb_agg(jsonb_build_object('turn_id', active_agent_turn_id, 'since', suspended_at, 'resumes', resumes)
+                     order by active_agent_turn_id) filter (where has_people)
       into v_answer, v_people from head;
     if v_people is not null then
         perform heliograph._credit_people_time(p_project, v_people, p_now);
