@@ -35,6 +35,18 @@ def spy(paths: list[str], port: int) -> dict[str, object]:
     return found
 
 
+FORGED = [
+    b"", b"5", b"{}", b"[]", b"null", b'"error"', b'{"error": 5}', b'{"result": 1}{"result": 2}', b"[" * 100_000, b"\xff",
+]  # fmt: skip
+
+
+@tool(isolated=True)
+def forges(form: int) -> None:
+    """Write something else in place of the answer."""
+    os.write(3, FORGED[form])
+    os._exit(0)
+
+
 @tool(isolated=True)
 async def fails() -> None:
     """Fail."""

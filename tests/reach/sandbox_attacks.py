@@ -140,6 +140,26 @@ LINKS = FILES.replace("HOW", 'os.symlink("x" * 4000, f"/jail/{made}")')
 HARD_LINKS = "open('/jail/file', 'w').close()\n" + FILES.replace("HOW", 'os.link("/jail/file", f"/jail/{made}")')
 BYTES = FILES.replace("HOW", 'open(f"/tmp/{made}", "wb").write(b"x" * 100_000)')
 PIPES = FILES.replace("HOW", "os.pipe()")
+# Threads that ask for a table of open files of their own, each with a limit of its own.
+FILE_TABLES = """
+made, opened, barrier = [], [], threading.Barrier(4)
+clone = 56 if is_x86 else 220
+def work():
+    made.append(call(436, 1000, 0xFFFFFFFF, 2))
+    barrier.wait()
+    try:
+        while True:
+            opened.append(os.dup(1))
+    except OSError:
+        barrier.wait()
+threads = [threading.Thread(target=work) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+ordinary = [call(436, 1000, 1001, flags) for flags in (0, 4)]
+print(json.dumps([made, [call(clone, each, 0, 0, 0, 0) for each in (0x10900, 0x10B00, 0x3D0B00)], ordinary, len(opened)]))
+"""
 THREADS = """
 import time
 end, made = threading.Event(), 0
@@ -151,6 +171,14 @@ try:
 except RuntimeError as error:
     print(json.dumps([made, str(error)]))
 end.set()
+"""
+
+INSTALLED = """
+print(json.dumps([folder for folder in FOLDERS if os.path.isdir(folder) and os.listdir(folder)]))
+"""
+
+CERTIFICATES = """
+print(json.dumps([sorted(os.listdir("/etc/ssl")), [each for each in EXPECTED if not os.path.exists(each)]]))
 """
 
 SOCKETS = """

@@ -29,9 +29,12 @@ def reject(number: int, argument: int | None) -> None:
     assert libc.prctl(22, 2, header, 0, 0) == 0
 
 
-async def run(code: str, limits: dict[str, int], options: dict[str, Any]) -> dict[str, object]:
+async def run(code: str, limits: dict[str, int], options: dict[str, Any], seconds: float | None) -> dict[str, object]:
     try:
-        ran = await code_tool(limits=Limits(**limits), **options)(code=code)
+        async with asyncio.timeout(seconds):
+            ran = await code_tool(limits=Limits(**limits), **options)(code=code)
+    except TimeoutError:
+        return {"cancelled": True}
     except SetupError as error:
         return {"refused": error.code, "message": error.message}
     return dict(ran)
@@ -42,7 +45,7 @@ def main() -> None:
         reject(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
     for line in sys.stdin:
         asked = json.loads(line)
-        answer = asyncio.run(run(asked["code"], asked.get("limits", {}), asked.get("options", {})))
+        answer = asyncio.run(run(asked["code"], asked["limits"], asked["options"], asked["seconds"]))
         print(json.dumps(answer), flush=True)
 
 

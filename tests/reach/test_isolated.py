@@ -171,6 +171,13 @@ async def test_a_function_of_the_application_is_called_in_a_process_of_its_own(
         await BoundTool(isolated_tools.fails).call(context, {}, run_sync)
 
 
+@pytest.mark.parametrize("form", range(len(isolated_tools.FORGED)))
+async def test_what_is_no_answer_fails_the_call_as_that(form: int) -> None:
+    context: Any = None
+    with pytest.raises(ToolFailed, match="it ended with 0 and no answer"):
+        await BoundTool(isolated_tools.forges).call(context, {"form": form}, run_sync)
+
+
 def test_what_cannot_be_found_or_would_reach_the_worker_is_no_isolated_tool() -> None:
     @tool(isolated=True)
     def local() -> int:

@@ -61,10 +61,14 @@ class Worker:
             for each in [folder, *folder.rglob("*")]:
                 os.chown(each, user, user, follow_symlinks=False)
 
-    def send(self, code: str, *, limits: dict[str, int] | None = None, **options: bool) -> None:
+    def send(
+        self, code: str, *, limits: dict[str, int] | None = None, seconds: float | None = None, **options: bool
+    ) -> None:
         program = attacks.PRELUDE + code.replace("WORKER", str(self.process.pid))
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"code": program, "limits": limits or {}, "options": options}) + "\n")
+        self.process.stdin.write(
+            json.dumps({"code": program, "limits": limits or {}, "options": options, "seconds": seconds}) + "\n"
+        )
         self.process.stdin.flush()
 
     def run(self, code: str, **options: Any) -> dict[str, Any]:
@@ -171,6 +175,33 @@ def test_installed_packages_are_not_writable_even_by_their_owner(worker: Worker,
     assert got["open_tree_attr"] == "EPERM"
     assert could(got) == []
     assert worker.attack("import victim\nprint(json.dumps(victim.WHO))", packages=True) == "victim"
+
+
+def test_installed_packages_are_hidden_unless_they_are_asked_for(worker: Worker) -> None:
+    """Those of the worker, of the interpreter below it, and of the distribution."""
+    below = sorted(worker.packages.parents[2].glob("lib/python3*/site-packages"))
+    found = [*below, *Path(sys.base_prefix).glob("lib/python3*/*-packages")]
+    found += [each for system in ("/lib", "/usr/lib") for each in Path(system).glob("python3*/*-packages")]
+    code = attacks.INSTALLED.replace("FOLDERS", repr([str(each) for each in found]))
+    assert worker.packages in found
+    assert worker.attack(code) == []
+    assert worker.attack(code, packages=True) == [str(worker.packages)]
+
+
+def test_a_granted_network_shows_certificates_and_no_private_keys(worker: Worker) -> None:
+    folder = Path("/etc/ssl")
+    if not folder.is_dir() or {each.name for each in folder.iterdir()} <= {"certs", "openssl.cnf", "cert.pem"}:
+        pytest.skip("nothing here has to stay hidden")
+    expected = [str(each) for each in sorted((folder / "certs").iterdir()) if each.exists()]
+    seen, missing = worker.attack(attacks.CERTIFICATES.replace("EXPECTED", repr(expected)), network=True)
+    assert set(seen) <= {"certs", "openssl.cnf", "cert.pem"}
+    assert missing == []
+
+
+def test_threads_share_one_limit_of_open_files(worker: Worker) -> None:
+    made, threads, ordinary, opened = worker.attack(attacks.FILE_TABLES, limits={"open_files": 64})
+    assert (set(made), set(threads), ordinary) == ({"EPERM"}, {"EPERM"}, [0, 0])
+    assert opened < 64
 
 
 def test_no_signal_and_no_limit_reaches_another_process(worker: Worker) -> None:
@@ -319,6 +350,31 @@ def test_the_sandboxed_process_dies_when_its_worker_is_killed(start: Callable[..
     assert alive == []
     assert set(folder.iterdir()) == before
     assert not list(Path(tempfile.gettempdir()).glob("heliograph-jail-*"))
+
+
+def test_signals_to_the_process_group_of_the_worker_spare_the_sandbox(start: Callable[..., Worker]) -> None:
+    """Ctrl+C in a terminal asks the worker to drain: a sandbox that runs may end by itself."""
+    worker = start()
+    worker.send("import time\ntime.sleep(600)")
+    _, below = sandboxed(worker)
+    assert os.getpgid(worker.process.pid) not in {os.getpgid(pid) for pid in below}
+
+
+@pytest.mark.parametrize("end", ["cancelled", "too much output"])
+def test_a_worker_that_is_the_first_process_of_a_container_keeps_no_zombies(
+    start: Callable[..., Worker], end: str
+) -> None:
+    """Orphans become its children there, and it reaps none but its own."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare of util-linux")
+    worker = start(under=("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"))
+    if "refused" in (answer := worker.run("pass")):
+        pytest.skip(answer["message"])
+    if end == "cancelled":
+        assert worker.run("import time\ntime.sleep(600)", seconds=1) == {"cancelled": True}
+    else:
+        assert worker.run("while True: print('x' * 1000)")["exit_code"] == -9
+    assert len(descendants(worker.process.pid)) == 1  # the worker itself, below unshare
 
 
 @pytest.mark.parametrize("kind", ["user", "mnt", "pid", "ipc", "net", "uts"])

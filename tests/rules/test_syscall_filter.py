@@ -13,9 +13,9 @@ pytestmark = pytest.mark.proves("S23")
 
 CHECKED = {
     "x86_64": {"mmap": 9, "madvise": 28, "ioctl": 16, "fcntl": 72, "prlimit64": 302, "kill": 62, "tgkill": 234, "clone": 56,
-               "prctl": 157, "socketpair": 53, "socket": 41, "clone3": 435},
+               "prctl": 157, "socketpair": 53, "socket": 41, "clone3": 435, "close_range": 436},
     "aarch64": {"mmap": 222, "madvise": 233, "ioctl": 29, "fcntl": 25, "prlimit64": 261, "kill": 129, "tgkill": 131,
-                "clone": 220, "prctl": 167, "socketpair": 199, "socket": 198, "clone3": 435},
+                "clone": 220, "prctl": 167, "socketpair": 199, "socket": 198, "clone3": 435, "close_range": 436},
 }  # fmt: skip
 EITHER = [(machine, network) for machine in MACHINES for network in (False, True)]
 
@@ -62,7 +62,8 @@ def test_a_call_under_another_architecture_kills(machine: str, network: bool) ->
     ("name", "allowed", "rejected"),
     [
         ("clone", [(0x3D0F00,), (0x7D0F00,), (1 << 40 | 0x3D0F00,)],
-         [(17,), (0x3D0F00 | 0x10000000,), (0x3D0F00 | 0x2000,), (0x3D0F00 | 0x8000,), (0x3D0F00 | 0x1000,), (0x100,), (0x10000,)]),
+         [(17,), (0x3D0F00 | 0x10000000,), (0x3D0F00 | 0x2000,), (0x3D0F00 | 0x8000,), (0x3D0F00 | 0x1000,), (0x100,), (0x10000,), (0x3D0B00,), (0x3D0D00,)]),
+        ("close_range", [(3, 9, 0), (3, 9, 4)], [(3, 9, 2), (3, 9, 6), (3, 9, 8)]),
         ("fcntl", [(1, 1), (1, 3), (1, 4), (1, 1030), (1, 6), (1, 1 << 32 | 3)],
          [(1, 8), (1, 10), (1, 15), (1, 1024), (1, 1026), (1, 1031), (1, 1033), (1, 1 << 32 | 8), (1, 0xFFFFFFFF)]),
         ("ioctl", [(0, 0x5401), (0, 0x5413), (0, 0x5421)], [(0, 0x5412), (0, 0x8901), (0, 0x8902), (0, 0x5452), (0, 0x541D)]),

@@ -123,16 +123,21 @@ async def call_isolated(
     paths = [*place.pop("path"), str(Path(_OURS).parent)]
     spec = {**place, "path": paths, "packages": _packages(), "arguments": dict(arguments)}
     ran = await shut_in(spec, limits or Limits(), binds, network=network)
-    try:
-        answer = json.loads(ran.stdout)
-    except ValueError:
-        raise ToolFailed(
-            shown(f"it ended with {ran.exit_code} and no answer: {ran.stderr[-500:]}", _ERROR_MAX)
-        ) from None
-    if "error" in answer:
-        raise ToolFailed(shown(answer["error"], _ERROR_MAX))
-    result: Json = answer["result"]
-    return result
+    match _json_in(ran.stdout):
+        case {"error": str(error)}:
+            raise ToolFailed(shown(error, _ERROR_MAX))
+        case {"result": result}:
+            return result
+        case _:
+            raise ToolFailed(shown(f"it ended with {ran.exit_code} and no answer: {ran.stderr[-500:]}", _ERROR_MAX))
+
+
+def _json_in(text: str) -> Json:
+    """None where the sandboxed process wrote no JSON, or more nested JSON than Python reads."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found: Json = json.loads(text)
+        return found
+    return None
 
 
 async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, network: bool = False) -> Ran:
@@ -142,7 +147,7 @@ async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, 
     program = filter_program(platform.machine(), network=network)
     told = {
         "packages": [], "program": sandboxed.__file__, **spec, "parent": os.getpid(), "pid": SANDBOXED_PID, "network": network, "files": limits.files,
-        "disk_bytes": limits.disk_mib * _MIB, "binds": [*_python(), *binds], "limits": _resource_limits(limits),
+        "disk_bytes": limits.disk_mib * _MIB, "python": _python(), "binds": binds, "limits": _resource_limits(limits),
         "filter": base64.b64encode(program).decode(),
     }  # fmt: skip
     async with _cgroup_for(limits) as cgroup:
@@ -192,7 +197,7 @@ async def _run(told: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tup
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", jail.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE, pass_fds=(pipe,), cwd="/",
+                stderr=asyncio.subprocess.PIPE, pass_fds=(pipe,), cwd="/", start_new_session=True,
                 env={"LANG": "C.UTF-8", "HOME": "/jail", "OPENBLAS_NUM_THREADS": "1"},
             )  # fmt: skip
         finally:
@@ -210,16 +215,21 @@ async def _run(told: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tup
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the launcher, with which all that it launched dies, and wait for the end of the pipes that they hold."""
+    """End the launcher, which kills and reaps what it launched, and wait for the end of the pipes that they hold.
+
+    A launcher that is killed takes its children with it, too, but leaves a zombie where nothing reaps orphans.
+    """
     assert process.stdin is not None
     process.stdin.close()
     try:
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            process.terminate()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
                 await process.communicate()
     finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
 
 
@@ -250,15 +260,15 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
         heard += part
         if len(heard) > most:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
+                process.terminate()
             return bytes(heard[:most])
     return bytes(heard)
 
 
 def _python() -> list[str]:
-    """The interpreter with its standard library, and not what is installed beside it."""
+    """The interpreter with its standard library. The jail hides the packages that are installed below these folders."""
     paths = sysconfig.get_paths()
-    found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib"), sandboxed.__file__]
+    found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib")]
     return list(dict.fromkeys(each for name in found for each in (name, str(Path(name).resolve()))))
 
 

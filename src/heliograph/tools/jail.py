@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import glob
 import json
 import os
 import resource
@@ -33,7 +34,12 @@ _SYSTEM = (
     "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/dev/null", "/dev/urandom",
 )  # fmt: skip
 _WRITABLE = ("/jail", "/tmp")  # noqa: S108  a file system of our own
-_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl")
+_NETWORK = (
+    "/etc/resolv.conf", "/etc/hosts", "/etc/ssl/openssl.cnf", "/etc/ssl/cert.pem", "/etc/ssl/certs", "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+)  # fmt: skip
+_INSTALLED = ("site-packages", "dist-packages", "python3*/site-packages", "python3*/dist-packages")
+_PROGRAM = "/program/sandboxed.py"
 _FIRST_FREE_ID = 0x70000000  # users that no system gives to anybody: each sandbox of root has its own
 _NOBODY = 65534
 _INSIDE = 1000  # what the sandboxed process sees as its user and group
@@ -60,6 +66,7 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
     _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != spec["parent"]:
         os._exit(1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # the launcher ends its children first
     _do(libc, "prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _enter_user_namespace(libc)
     _do(libc, "unshare", _NEW_MOUNTS | _NEW_PIDS | _NEW_IPC | _NEW_NAMES | (0 if spec["network"] else _NEW_NETWORK))
@@ -68,6 +75,7 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
         _wait_as_launcher(init)
     os.close(launcher_lives)
     _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if select.select([is_alive], [], [], 0)[0]:
         os._exit(1)
     os.setsid()
@@ -80,7 +88,12 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
 
 
 def _wait_as_launcher(init: int) -> NoReturn:
-    """Init dies with the launcher, and everything in its namespace with init."""
+    """Init dies with the launcher, and everything in its namespace with init. On SIGTERM the launcher kills and reaps init.
+
+    An orphaned init would stay a zombie where the worker is the first process of a container.
+    """
+    signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(init, signal.SIGKILL))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     os.waitpid(init, 0)
     os._exit(0)
 
@@ -148,18 +161,36 @@ def _enter_root(libc: Any, spec: dict[str, Any]) -> int:
     root = "/proc"  # it is there wherever this got so far, and nothing is bound from it
     _do(libc, "mount", None, b"/", None, _REC | _PRIVATE, None)
     _mount_tmpfs(libc, root, "size=4m,nr_inodes=8192,mode=755")
-    paths = [*_SYSTEM, *(_NETWORK if spec["network"] else ()), *spec["binds"]]
+    python = [*_SYSTEM, *spec["python"]]
+    paths = [*python, *(_NETWORK if spec["network"] else ()), *spec["binds"]]
     _mount_writable(libc, root, spec, paths)
     for path in dict.fromkeys(paths):
         if os.path.exists(path):
             _bind(libc, path, root + path)
             _set_attributes(libc, root + path, _READ_ONLY | _NO_SUID | (0 if path.startswith("/dev/") else _NO_DEVICES))
+    for folder in _installed(python, spec["binds"]):
+        _mount_tmpfs(libc, root + folder, "size=4k,nr_inodes=1,mode=755")
+        _set_attributes(libc, root + folder, _READ_ONLY)
+    _bind(libc, spec["program"], root + _PROGRAM)
+    _set_attributes(libc, root + _PROGRAM, _READ_ONLY | _NO_SUID | _NO_DEVICES)
     _do(libc, "mount", None, root.encode(), None, _REMOUNT | _BIND | _READ_ONLY | _NO_SUID | _NO_DEVICES, None)
     os.chdir(root)
     _do(libc, "pivot_root", b".", b".")
     _do(libc, "umount2", b".", _DETACH)
     os.chdir("/jail")
     return proc
+
+
+def _installed(python: list[str], binds: list[str]) -> list[str]:
+    """Folders of installed packages below those of Python: hidden, except where something in them was asked for."""
+    kept = [os.path.realpath(path) for path in binds]
+    found = {folder for path in python for each in _INSTALLED for folder in glob.glob(f"{glob.escape(path)}/{each}")}
+    real = {
+        folder: os.path.realpath(folder)
+        for folder in sorted(found)
+        if os.path.isdir(folder) and not os.path.islink(folder)
+    }
+    return [folder for folder, at in real.items() if not any(path == at or path.startswith(f"{at}/") for path in kept)]
 
 
 def _mount_writable(libc: Any, root: str, spec: dict[str, Any], paths: list[str]) -> None:
@@ -239,7 +270,7 @@ def _do(libc: Any, function: str, *args: Any, name: str = "") -> None:
 def _run_program(spec: dict[str, Any]) -> None:
     import importlib.util
 
-    found = importlib.util.spec_from_file_location("sandboxed", spec["program"])
+    found = importlib.util.spec_from_file_location("sandboxed", _PROGRAM)
     assert found is not None
     assert found.loader is not None
     program = importlib.util.module_from_spec(found)

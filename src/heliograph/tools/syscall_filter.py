@@ -18,8 +18,8 @@ SANDBOXED_PID = 2  # in its PID namespace: the only process beside init, which i
 # name:number on x86_64:number on aarch64
 _ALLOWED = """
 access:21:-  alarm:37:-  brk:12:214  chdir:80:49  chmod:90:-  clock_getres:229:114  clock_gettime:228:113
-clock_nanosleep:230:115  close:3:57  close_range:436:436  copy_file_range:326:285  creat:85:-  dup:32:23  dup2:33:-
-dup3:292:24  epoll_create:213:-  epoll_create1:291:20  epoll_ctl:233:21  epoll_pwait:281:22  epoll_pwait2:441:441
+clock_nanosleep:230:115  close:3:57  copy_file_range:326:285  creat:85:-  dup:32:23  dup2:33:-  dup3:292:24
+epoll_create:213:-  epoll_create1:291:20  epoll_ctl:233:21  epoll_pwait:281:22  epoll_pwait2:441:441
 epoll_wait:232:-  eventfd:284:-  eventfd2:290:19  exit:60:93  exit_group:231:94  faccessat:269:48  faccessat2:439:439
 fallocate:285:47  fchdir:81:50  fchmod:91:52  fchmodat:268:53  fchmodat2:452:452  fdatasync:75:83
 fgetxattr:193:10  flistxattr:196:13  fstat:5:80  fstatfs:138:44  fsync:74:82  ftruncate:77:46  futex:202:98
@@ -49,7 +49,9 @@ _CLONE3 = (
 )  # its flags are in memory, where a filter cannot read: "no such call", and libc takes clone instead
 
 _ANY = 0xFFFFFFFF
-_THREAD_NEEDS, _THREAD_MAY = 0x10900, 0x7D0F00  # CLONE_THREAD, SIGHAND, VM; and what C libraries add to begin a thread
+# CLONE_THREAD, SIGHAND, FILES, FS and VM: a thread with a table of files of its own would have a limit of its own, too.
+# And what C libraries add to begin a thread.
+_THREAD_NEEDS, _THREAD_MAY = 0x10F00, 0x7D0F00
 _FILE_COMMANDS = {
     0,
     1,
@@ -95,6 +97,7 @@ def _one_of(argument: int, *values: int, mask: int = _ANY) -> Condition:
 _CHECKED: dict[tuple[int, int], tuple[Condition, ...]] = {
     (9, 222): (_one_of(3, 0, mask=0x40000),),  # mmap: no huge pages, of which the machine has few
     (28, 233): (_one_of(2, *_MEMORY_ADVICE),),  # madvise
+    (436, 436): (_one_of(2, 0, 4),),  # close_range: no table of files of its own for a thread (CLOSE_RANGE_UNSHARE)
     (16, 29): (_one_of(1, *_TERMINAL_AND_STATUS),),  # ioctl
     (72, 25): (_one_of(1, *_FILE_COMMANDS),),  # fcntl
     (302, 261): (_one_of(0, 0),),  # prlimit64: its own limits
