@@ -38,6 +38,15 @@ def test_a_process_that_takes_more_memory_is_killed(made: cgroup.Cgroup) -> None
     assert ended == [0, -9]
 
 
+def test_buffers_of_tcp_are_limited_where_they_are_counted_apart(made: cgroup.Cgroup) -> None:
+    limits = [folder / "memory.kmem.tcp.limit_in_bytes" for folder in made.folders]
+    found = [int(limit.read_text()) for limit in limits if limit.exists()]
+    assert made.try_remove()
+    if not found:
+        pytest.skip("no cgroups of version 1 here")
+    assert found == [64 * MIB]
+
+
 def test_processes_are_counted_and_what_a_killed_worker_left_is_removed(
     made: cgroup.Cgroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 _PREFIX = "heliograph-sandbox-"
 _LEFT_SECONDS = 60  # after which an empty one is that of a worker that was killed
 _NEEDED = {"memory", "pids"}
+_TCP_BYTES = 64 * 1024 * 1024  # buffers of TCP, which version 1 counts apart from the other memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,16 @@ def _limit(folder: Path, controllers: str, memory_bytes: int, processes: int) ->
     if controllers == "":  # version 2 has one hierarchy for all
         (folder / "memory.max").write_text(str(memory_bytes))
         (folder / "pids.max").write_text(str(processes))
-        optional = folder / "memory.swap.max", "0"
+        optional = {"memory.swap.max": 0}
     elif controllers == "memory":
         (folder / "memory.limit_in_bytes").write_text(str(memory_bytes))
-        optional = folder / "memory.memsw.limit_in_bytes", str(memory_bytes)
+        optional = {"memory.memsw.limit_in_bytes": memory_bytes, "memory.kmem.tcp.limit_in_bytes": _TCP_BYTES}
     else:
         (folder / "pids.max").write_text(str(processes))
         return
-    if optional[0].exists():  # only where the kernel accounts for swap
-        optional[0].write_text(optional[1])
+    for name, value in optional.items():  # only where the kernel accounts for swap, or for TCP
+        if (folder / name).exists():
+            (folder / name).write_text(str(value))
 
 
 def _remove_left(parent: Path) -> None:
