@@ -61,6 +61,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "limit_leaves_turns": (("if v_stops is not null then", "if false then"),),
     "people_time_counts": (
+        ("people_time = t.people_time + case when f.resumes then f.waited else '0' end", "people_time = t.people_time"),
         ("expires_at = t.expires_at + case when f.resumes then f.waited else '0' end", "expires_at = t.expires_at"),
     ),
     "no_chain": (("where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h", "where false offset 0) h"),),

@@ -51,7 +51,7 @@ def credit_people_time(tx: Transaction, turn: Row, since: int, *, resumes: bool)
     if resumes:
         credit = 0 if "people_time_counts" in tx.bugs else waited
         tx.set(
-            turn, people_since=None, people_time=turn["people_time"] + waited, expires_at=turn["expires_at"] + credit
+            turn, people_since=None, people_time=turn["people_time"] + credit, expires_at=turn["expires_at"] + credit
         )
     elif turn["people_since"] is None and tx.tables.runs[turn["run_id"]]["status"] == "running":
         tx.set(turn, people_since=tx.now - waited)
