@@ -92,9 +92,9 @@ class Heliograph:
         The agent has the function's name unless `name` is given, which a lambda or an object needs. activate_on: any
         of these signals wakes it; activate_when_all: it wakes when each of these has come. when: a guard of the state,
         or of state and signal. emits: its own signals, see Context.emit. updates: the state key, or keys, that take
-        its output. on_request: nothing has to wake it, for others delegate to it or send it messages. version: what the
-        `ready` signal of each turn names. The rest: see AgentSpec, and for `budget` and `trusted`,
-        too. Raises InvalidInput naming the argument and the rule.
+        its output. on_request: nothing has to wake it, for others delegate to it or send it messages. version: the
+        version that the `ready` signal of each turn names. The rest, with `budget` and `trusted`: see AgentSpec.
+        Raises InvalidInput naming the argument and the rule.
         """
         options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
         if misplaced:

@@ -50,7 +50,7 @@ CODES = (
         INIT_FAILED,
         "init",
         False,
-        "the turn could not begin: its inbox holds no message for it, or it cannot be given its box",
+        "the turn could not begin: its inbox holds no message for it, or its context box cannot be read",
     ),
     Code(ACTION_FAILED, "act", False, "the agent's function raised, or its output does not fit"),
     Code(TOOL_ERROR, "act", False, "a tool or a step answered with an error"),
@@ -63,7 +63,7 @@ CODES = (
         RESULT_MISSING,
         "act",
         False,
-        "the turn came to its end without the result, or the fields, that it has to deliver",
+        "the turn ended without the result, or without the fields, that it has to deliver",
     ),
     Code(DENIED, "act", False, "somebody who was asked said no, or nobody answered in time"),
     Code(MODEL_TIMEOUT, "act", True, "a model did not answer within `model_timeout_seconds`"),
@@ -73,7 +73,8 @@ CODES = (
         TIMEOUT,
         "any",
         False,
-        "the agent ran longer than `timeout_seconds`, or the turn lived longer than `ttl_seconds`",
+        "the agent ran longer than `timeout_seconds`, the turn lived longer than `ttl_seconds`, or no worker claimed it "
+        "within `dispatch_seconds_max`",
     ),
     Code(RESOURCE_EXHAUSTED, "any", False, "a limit: attempts, deferrals, calls, depth, or the size of what was said"),
     Code(

@@ -224,7 +224,7 @@ def shown(value: object, limit: int = 80) -> str:
 
 
 def is_recoverable(error: BaseException) -> bool:
-    """Whether trying again may help: the exception's own `recoverable`, and True for one without that attribute."""
+    """Whether another try may help: the exception's own `recoverable`, or True where it has no such attribute."""
     value = getattr(error, "recoverable", True)
     return value if isinstance(value, bool) else True
 
@@ -236,7 +236,7 @@ def told(error: BaseException, limit: int = 2000) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """The text of a foreign exception, which may raise when it is asked for: of a value that is nested too deep, say."""
+    """The text of a foreign exception, whose `str` may raise itself, for example for a value that is nested too deep."""
     try:
         return str(error)
     except Exception:
@@ -244,7 +244,7 @@ def error_text(error: BaseException) -> str:
 
 
 def repr_of(value: object) -> str:
-    """The repr of a foreign value, which may raise when it is asked for."""
+    """The repr of a foreign value, whose `__repr__` may raise itself."""
     try:
         return repr(value)
     except Exception:

@@ -79,7 +79,7 @@ class ModelRequest:
 
     @property
     def withdrawn(self) -> list[str]:
-        """The tools that the conversation has results of, where none is offered any more; providers want them declared."""
+        """Tools with results in the conversation, where no tool is offered any more; providers require their declarations."""
         called = {message.tool for message in self.messages if isinstance(message, ToolMessage)}
         return [] if self.tools or self.output is not None else sorted(called)
 
@@ -142,7 +142,8 @@ class Harness(Protocol):
 class Remembered:
     """A memory that was found. agent: whose it is; None: the project's. rank: how well it fits; larger is better.
 
-    trust: "untrusted" where it follows from untrusted content, or nobody knows: then the turn that finds it is tainted, too.
+    trust: "untrusted" for a memory that follows from untrusted content, or whose origin is unknown. It taints the turn that
+    finds it.
     """
 
     memory_id: str
@@ -156,8 +157,9 @@ class Remembered:
 class Memory(Protocol):
     """Where agents keep what outlives their turns: PostgreSQL by default, or a store of vectors.
 
-    The metadata of a memory that follows from untrusted content has the key `trust` with the value "untrusted". A search says
-    `trust="trusted"` of those that have not. Both are called inside a step, and again when a worker was lost in the middle: the same id is the same memory.
+    The metadata of a memory that follows from untrusted content has the key `trust` with the value "untrusted". `search`
+    returns all other memories with `trust="trusted"`. A worker calls both methods inside a step, and the next worker
+    calls them again if it is lost in the middle: the same id is the same memory.
     """
 
     async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:

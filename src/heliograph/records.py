@@ -194,7 +194,7 @@ class OwedSignal(msgspec.Struct, frozen=True):
 
 
 class OwedRun(msgspec.Struct, frozen=True):
-    """A run that owes a reaction, and to what. undecodable: why its state and memory are not here."""
+    """A run with pending reactions, and the signals that caused them. undecodable: why its state and memory are missing."""
 
     target: str
     run: RunView
@@ -218,16 +218,16 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def message_id(self) -> str:
-        """What subscribers deduplicate by: unlike `key`, it differs between projects and applications.
+        """The id that subscribers deduplicate by: unlike `key`, it differs between projects and applications.
 
-        An event that names no project, as a shared channel carries it, has a key that no other project's event has.
+        An event for a shared channel names no project; its key is a token that differs between projects already.
         """
         return self.key if not self.project else idempotency_key(self.project, self.target or "", self.key)
 
 
 class Callback(msgspec.Struct, frozen=True):
     """The end of a turn, or of a run, that is to be told by a POST. `attempt` counts from 1. content: the deliverable of the
-    turn, or the state of the run. undecodable: why it is not here.
+    turn, or the state of the run. undecodable: why the content is missing.
     """
 
     callback_id: str

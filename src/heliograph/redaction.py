@@ -24,7 +24,7 @@ SECRET_PREFIX = "HELIOGRAPH_SECRET_"  # noqa: S105  of variables
 _KEY_ENDS, _KEY_LENGTH_MIN = ("KEY", "TOKEN"), 16
 _PASSWORD_ENDS, _WORD_LENGTH_MIN = ("SECRET", "PASSWORD", "PASSWD", "PASSPHRASE"), 16
 _CHARACTER_CLASSES = ("[a-z]", "[A-Z]", "[0-9]", r"[^A-Za-z0-9_.\s-]")
-# Passwords that protect nothing, and words that records are full of.
+# Default passwords, and words that stand in many records.
 _COMMON = frozenset(("postgres", "postgresql", "password", "password1", "changeme", "changeit", "heliograph", "12345678",
                      "123456789", "1234567890", "localhost", "database"))  # fmt: skip
 
@@ -87,7 +87,7 @@ def redacted(value: Any) -> Any:
 
 
 def is_clean(text: str | bytes) -> bool:
-    """Whether nothing of what is kept out stands in `text`, which may be JSON as it is written.
+    """Whether `text`, which may be JSON, contains no spelling of a known secret.
 
     One substring search per spelling: with many secrets this is several times as fast as one pattern of them all.
     """
@@ -117,7 +117,7 @@ def _guard(record: logging.LogRecord) -> bool:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Whether a variable of this name holds a secret, and one that can be told from ordinary text."""
+    """Whether a variable of this name holds a secret, and its value differs enough from ordinary text."""
     if name.startswith(SECRET_PREFIX):
         return True
     if name == "PGPASSWORD":
@@ -129,7 +129,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _passwords(url: str) -> Iterator[str]:
-    """The passwords of a URL, or of several divided by commas, as they are written and as they are meant.
+    """The passwords of a URL, or of several divided by commas, as they are written and percent-decoded.
 
     A password that is also the user, the host or the database of its URL is no secret. A NATS URL may have a token in
     place of user and password.

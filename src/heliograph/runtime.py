@@ -350,7 +350,7 @@ def _bells(settings: Settings, database: Database, on_ring: Callable[[list[str]]
 
 
 async def prepare_schema(database: Database, *, installs: bool = True) -> None:
-    """Install or upgrade the schema where that is wanted, and look whether it is ours. Raises Refused, StoreUnavailable."""
+    """Install or upgrade the schema where that is wanted, and check that it is ours. Raises Refused, StoreUnavailable."""
     try:
         connection = await database.acquire()
         try:

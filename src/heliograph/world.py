@@ -26,7 +26,7 @@ class Task(Protocol):
 
 
 class BellKey(NamedTuple):
-    """What a bell rings for, in one project. `name` is `kind:name`, for example `work:newsroom` or `log:run_1`."""
+    """The subject of a bell in one project. `name` is `kind:name`, for example `work:newsroom` or `log:run_1`."""
 
     project: str
     name: str
@@ -46,7 +46,7 @@ class Ear(Protocol):
         ...
 
     def found(self) -> None:
-        """The look that followed a ring found something to do: the ring was no forgery, and does not count as one."""
+        """Report that the look after a ring found work: such a ring does not count toward the rate limit."""
         ...
 
     def close(self) -> None: ...
@@ -123,7 +123,7 @@ class World(Protocol):
         ...
 
     async def publish(self, project: str, events: Sequence[Event]) -> None:
-        """Put a project's events on the wires, in their order; an event's `key` is its message id. Some may be on a wire when it raises."""
+        """Put a project's events on the wires, in their order; an event's `key` is its message id. Some may have been published when it raises."""
         ...
 
     async def point(self, name: str) -> None:

@@ -175,13 +175,15 @@ class RealWorld:
             self._send(abroad, agents)
 
     async def learn(self, project: str) -> bool:
-        """Have the key of a project's bells, without which others cannot be rung. False for a login that does not get it."""
+        """Fetch the key of a project's bells, which rings to other processes need. False for a login without access to it."""
         async with self._learning.setdefault(project, asyncio.Lock()):
             if not self.tokens.has(project):
                 try:
                     self.tokens.add(project, await self._database.call("bell_key", project))
                 except HeliographError as error:
-                    log.info("no bell of project %s: %s", project, error.message)
+                    log.info(
+                        "the bells of project %s cannot be used, work is found by polling: %s", project, error.message
+                    )
                     return False
                 self.ears.learned(project)
         return True
@@ -209,12 +211,13 @@ class RealWorld:
 
     async def publish(self, project: str, events: Sequence[Event]) -> None:
         if not await self.learn(project):
-            raise StoreUnavailable(f"{len(events)} events are not published yet: the project's bell key is not known")
+            raise StoreUnavailable(f"{len(events)} events are not published yet: the bell key of the project is not known; "
+                                   "the relay tries again")  # fmt: skip
         try:
             for wire in self.wires:  # on all of them, or it stays in the outbox
                 carried = [e for e in events if wire.carries_commands or not e.subject.startswith("cmd.")]
                 if carried and not wire.carries_names:
-                    carried = [self.tokens.veiled(project, event) for event in carried]
+                    carried = [self.tokens.opaque(project, event) for event in carried]
                 if carried:
                     await wire.publish(carried)
         except OSError as error:

@@ -149,8 +149,8 @@ async def test_a_killed_run_goes_on_under_its_id_and_says_whom_it_waits_for(
     started.append(again)
     waiting = again.read_until("waiting for writer (turn_")
     assert "held by worker " in waiting
-    assert "; which has to renew its lease by " in waiting
-    assert "if that one is dead" not in waiting
+    assert "; it has to renew its lease by " in waiting
+    assert "if that worker is dead" not in waiting
     assert again.lines[0].startswith("run k of press goes on; take it up again with: ")
     # only now its lease ends: however slow this machine is, there was somebody to wait for
     await database.fetch("update heliograph.agent_state_head set lease_until = now() where lease_until is not null")

@@ -1,4 +1,4 @@
-"""What rings for whom: tokens name nothing, and however many rings come from a wire, they lead to few looks."""
+"""Bells: tokens reveal no names, and any number of rings from a wire leads to few looks for work."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_token_depends_on_project_and_name_and_names_neither() -> None:
 
 
 @pytest.mark.proves("S25")
-def test_veiled_event_keeps_nothing_of_the_event_but_a_token_of_its_key() -> None:
+def test_opaque_event_keeps_nothing_of_the_event_but_a_token_of_its_key() -> None:
     event = Event(7, "evt:turn_1", "evt.agent.run_1/writer.task", {"agent_turn_id": "turn_1"})
-    veiled = tokens(one=ONE).veiled("one", event)
-    assert (veiled.outbox_id, veiled.subject, veiled.body) == (0, "heliograph.event", {})
-    assert veiled.key == tokens(one=ONE).of(BellKey("one", "event:evt:turn_1"))
+    opaque = tokens(one=ONE).opaque("one", event)
+    assert (opaque.outbox_id, opaque.subject, opaque.body) == (0, "heliograph.event", {})
+    assert opaque.key == tokens(one=ONE).of(BellKey("one", "event:evt:turn_1"))
 
 
 @pytest.mark.proves("S25", "S6")

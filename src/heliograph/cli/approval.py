@@ -93,9 +93,9 @@ async def _list(run_id: str | None, limit: int) -> list[HumanTask]:
 
 
 def task_lines(task: HumanTask, project: str | None = None) -> list[str]:
-    """What is asked, since when and until when, and the command that answers it. What agents say is data.
+    """The lines that show a question: its text, its times, and the command that answers it. Texts of agents are data.
 
-    project: what the command has to name, where the environment does not.
+    project: the project that the command has to name, where the environment does not name it.
     """
     asked = shown(task.question or task.tool, _QUESTION_WIDTH)
     edits = ", the arguments may be changed" if task.may_edit else ""
@@ -122,7 +122,7 @@ def _deadline(task: HumanTask) -> str:
 
 
 def project_of(options: Namespace) -> str | None:
-    """The project that the command line names, if it does."""
+    """The project that the command line names; None without `--project`."""
     return options.project[0] if hasattr(options, "project") else None
 
 

@@ -54,7 +54,7 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
 
 
 def leave_on_sigterm() -> None:
-    """Until `graceful` takes over, SIGTERM ends the process with exit code 0: it has no turn in hand yet."""
+    """Until `graceful` takes over, SIGTERM ends the process with exit code 0: it owns no turn yet."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda _number, _frame: leave(0))
 

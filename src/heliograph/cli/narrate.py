@@ -30,7 +30,7 @@ _WIDTH, _WHOLE = 100, 100_000
 
 
 def line_payload(signal: Signal) -> str:
-    """`short_payload` for a file or a pipe: the reason of a failure is complete, all else is short."""
+    """`short_payload` for a file or a pipe: the reason of a failure is complete, everything else is short."""
     return short_payload(signal, _WHOLE if signal.name in _FAILURES else _WIDTH)
 
 

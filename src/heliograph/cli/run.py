@@ -205,7 +205,7 @@ class _Watch:
         return self._heard_at is None or (datetime.now(UTC) - self._heard_at).total_seconds() >= QUIET_SECONDS
 
     def _tell_of_others(self, turns: Iterable[TurnRow]) -> None:
-        """Turns of other workers, once per owner, and once more when its lease is overdue: then it may be dead."""
+        """Note turns of other workers, once per owner, and once more when its lease is overdue: the owner may be dead."""
         now = datetime.now(UTC)
         for turn in turns:
             if turn.lease_until is None:
@@ -214,15 +214,13 @@ class _Watch:
             if (turn.turn_id, turn.turn_epoch, is_overdue) in self._told:
                 continue
             self._told.add((turn.turn_id, turn.turn_epoch, is_overdue))
-            lease = f"its lease ended at {clock(turn.lease_until)}; if that one is dead, another worker takes the turn over now"
+            lease = f"its lease ended at {clock(turn.lease_until)}; if that worker is dead, another one takes the turn over now"
             if not is_overdue:
-                lease = (
-                    f"which has to renew its lease by {clock(turn.lease_until)}, in {duration(turn.lease_until - now)}"
-                )
+                lease = f"it has to renew its lease by {clock(turn.lease_until)}, in {duration(turn.lease_until - now)}"
             self.view.note(f"waiting for {turn.agent} ({turn.turn_id}), held by worker {turn.owner}; {lease}")
 
     async def _tell_of_questions(self, turns: Iterable[TurnRow]) -> None:
-        """What people are asked, once, with the command that answers it; at once, for nothing goes on without them."""
+        """Note each question to a person once and at once, with the command that answers it."""
         if not any(turn.activity == "awaiting_tool_result" for turn in turns):
             return
         from heliograph.client.people import read_tasks  # late: most runs ask nobody
@@ -238,7 +236,7 @@ class _Watch:
                 self.view.note(text)
 
     def _tell_of_calls(self, turns: Iterable[TurnRow]) -> None:
-        """Turns that wait for calls, once each time they wait; questions to people have a note of their own."""
+        """Note turns that wait for calls, once each time they wait; questions to people have a note of their own."""
         for turn in turns:
             if turn.activity != "awaiting_tool_result" or (turn.turn_id, turn.turn_epoch) in self._told:
                 continue

@@ -122,7 +122,7 @@ def _cells(turn: TurnRow) -> tuple[str, ...]:
 
 
 def _attempt(turn: TurnRow) -> str:
-    """Which attempt it is or ended with; a turn is attempted again when a worker that had it was lost."""
+    """Which attempt runs or ended the turn; a new attempt begins when the worker of the last one was lost."""
     return "-" if turn.status == "queued" else f"{turn.attempts + 1} of {turn.max_attempts}"
 
 

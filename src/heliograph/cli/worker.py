@@ -48,7 +48,7 @@ def _load(references: list[str]) -> list[Workflow]:
 
 @asynccontextmanager
 async def _open_patiently() -> AsyncIterator[Runtime]:
-    """The runtime, once PostgreSQL takes connections: services start side by side. Raises what `open_runtime` raises."""
+    """Open the runtime as soon as PostgreSQL accepts connections, which may start beside us. Raises what `open_runtime` raises."""
     clock = asyncio.get_running_loop().time
     until, is_announced = clock() + _OPEN_SECONDS_MAX, False
     async with AsyncExitStack() as stack:

@@ -30,7 +30,7 @@ class HumanTask:
 
     wants: `decision`, to be granted or denied, or `answer`. arguments: what leave is asked for, of a decision; may_edit:
     whether it may be granted for others. options: the answers that there are. form: the JSON Schema of the answer, or of
-    edited arguments. may_answer: a decision in whose place the result itself may be told. deadline: when it counts as timed out; None for as long as its turn lives.
+    edited arguments. may_answer: a decision in whose place the result itself may be told. deadline: when it counts as timed out; None for no deadline.
     """
 
     turn_id: str

@@ -29,13 +29,13 @@ _AGENTS_MAX = 100  # named in one ring: a hint is short, or none
 class Bell(ABC):
     """Rings the other processes on one wire; `world_real.Doorbell`.
 
-    A key is here what stands on the wire: a token that names nothing (`tokens.py`), or on a wire with rights of its own
-    `work:<pool>`.
+    Keys here are the texts on the wire: tokens that reveal nothing (`tokens.py`), or `work:<pool>` on a wire with access
+    rights of its own.
     on_ring: called in the event loop with the keys that another process rang, or ['*'] for all that there are.
     An implementation gives the five hooks below, which raise OSError and nothing else when the wire is away.
     """
 
-    carries_names = False  # the wire has rights of its own: who may listen may read names, ids and events
+    carries_names = False  # the wire has access rights of its own: its listeners may read names, ids and events
     carries_commands = False  # to tools, with their arguments: as large as these may be, and to whoever subscribes
 
     def __init__(self, on_ring: Callable[[list[str]], None]):

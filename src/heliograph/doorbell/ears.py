@@ -1,7 +1,7 @@
-"""Who listens in this process: by key for rings of its own, by what stands on the wires for those of others.
+"""The listeners of this process: found by key for its own rings, by token for rings that come from a wire.
 
-A ring of this process is passed on at once. One from a wire may be forged, by every login of the database: each ear
-passes on a few at once and then one in each interval, however many come. Rings that wait are one ring.
+A ring of this process is passed on at once. A ring from a wire may be forged by any login of the database: each ear
+passes on a few at once and then one per interval, however many come. Delayed rings are merged into one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Ear:
 
 
 class Ears:
-    """All ears of a process."""
+    """All listeners of a process."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -93,7 +93,7 @@ class Ears:
                         del self._keys_on_wire[text]
 
     def learned(self, project: str) -> None:
-        """The project's tokens can be computed from now on. What rang before is rung once."""
+        """Start listening for the project's tokens, now that its key is known, and ring once for rings that were missed."""
         keys = [key for key in self._of_key if key.project == project]
         for key in keys:
             for text in self._on_wire(key):
@@ -106,7 +106,7 @@ class Ears:
                 ear.ring()
 
     def ring_from_wire(self, texts: Sequence[str]) -> None:
-        """What a bell heard. '*' comes from the bell itself, where something may have been missed: it rings everything."""
+        """Pass on rings from a bell. The bell itself sends '*' when it may have missed rings: that rings every listener."""
         if texts == ["*"]:
             return self.ring(list(self._of_key))
         for text in texts:
@@ -116,6 +116,6 @@ class Ears:
         return None
 
     def _on_wire(self, key: BellKey) -> list[str]:
-        """What rings for it: its token, once that is known, and on a wire that carries names a pool of any project."""
+        """The texts that ring for `key`: its token, once known, and for a pool its name, on wires that carry names."""
         token = [self._tokens.of(key)] if self._tokens.has(key.project) else []
         return [*token, *([key.name] if key.name.startswith("work:") else [])]

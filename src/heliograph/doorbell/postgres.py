@@ -1,7 +1,7 @@
 """The bell over LISTEN/NOTIFY: no payload but the keys, no promise but speed (decision 7).
 
-Every login of the database may listen and ring: PostgreSQL has no rights for channels. So the keys are tokens, which name
-nothing, and so are task events.
+Every login of the database may listen and ring, because PostgreSQL has no access rights for channels. So keys and task
+events are sent as tokens, which reveal nothing.
 
 Rings go out on an autocommit connection of their own, never inside a
 transaction: NOTIFY would hold a cluster-wide lock over the flush (kernel.md

@@ -52,7 +52,7 @@ class AgentHarness:
         tools = [
             *definitions(request),
             *withdrawn(request),
-        ]  # of the latter none is made, whatever the agent's model calls
+        ]  # the worker makes no call of a withdrawn tool
         text, thinking, result = "", "", None
         try:
             async with self._agent.run_stream_events(

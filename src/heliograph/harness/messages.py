@@ -133,7 +133,7 @@ def definitions(request: ModelRequest) -> list[ToolDefinition]:
 
 
 def withdrawn(request: ModelRequest) -> list[ToolDefinition]:
-    """Tools of the conversation that are not offered any more: some providers refuse results of tools they were not told of."""
+    """Declare tools that are no longer offered: some providers reject results of tools that a request does not declare."""
     return [
         ToolDefinition(
             name=_name(name), description="Not available any more.", parameters_json_schema={"type": "object"}

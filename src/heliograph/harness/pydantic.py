@@ -36,7 +36,7 @@ from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, Thinkin
 from heliograph.signals.payload import check_json
 
 _EXTRAS = ("openai", "anthropic", "google")  # of ours, as providers' names begin
-_PACKAGE = re.compile(r"install the `([\w.-]+)` package")  # how pydantic-ai names what it lacks
+_PACKAGE = re.compile(r"install the `([\w.-]+)` package")  # how pydantic-ai names a missing package
 _WRAPPED = "response"  # the one field of an answer that is no object
 _TRIES = 3
 _MISFIT_MAX = 2000
@@ -44,7 +44,7 @@ _PASSING = (408, 409, 425, 429)
 
 
 def _how_to_install(model: str, reason: str) -> str | None:
-    """By our own extra where there is one; pydantic-ai names its own, which leaves our bounds of versions aside."""
+    """The pip command with our own extra, where there is one: pydantic-ai names its own, which ignores our version bounds."""
     extra = next((extra for extra in _EXTRAS if model.startswith(extra)), None)
     if extra is not None:
         return f"pip install 'heliograph[{extra}]'"
@@ -288,7 +288,7 @@ def settings_of(request: ModelRequest, model: object) -> ModelSettings | None:
 
 
 def _settings(request: ModelRequest, model: object) -> ModelSettings | None:
-    """The same, and that nothing may be called where no tool is offered any more."""
+    """The settings of a request; they forbid tool calls where no tool is offered any more."""
     found = settings_of(request, model)
     return ModelSettings(**(found or {}), tool_choice="none") if request.withdrawn else found
 

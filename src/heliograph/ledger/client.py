@@ -64,7 +64,7 @@ class Ledger:
     ) -> list[Claimed]:
         """`targets`: names, or narrowed as {target, agents, run_id}; see claim in 40_claim.sql.
 
-        A turn that cannot be decoded is ended as failed, here: no worker can run it.
+        Claims turns. A turn that cannot be decoded is ended as failed instead, because no worker can run it.
         """
         rows = await self.world.call("claim", self.project, list(targets), worker, limit, lease_seconds)
         claimed: list[Claimed] = []
@@ -84,7 +84,7 @@ class Ledger:
         return msgspec.convert(await self._write("release", list(items)), list[Written])
 
     async def fail_turn(self, turn: dict[str, Any], code: str, message: str) -> None:
-        """End a turn of the caller's as failed, by the kernel. turn: {agent_id, turn_id, epoch, run_id, target}."""
+        """Have the kernel end a turn of this worker as failed. turn: {agent_id, turn_id, epoch, run_id, target}."""
         gate = {key: turn[key] for key in ("agent_id", "turn_id", "epoch")}
         await self._write("release", [{**gate, "failure": {"code": code, "message": message}}])
         self.world.ring(
@@ -194,12 +194,14 @@ class Ledger:
         return answer
 
     async def read_outbox(self, limit: int = 100) -> list[Event]:
-        """What is to be published. A command that cannot be decoded is set aside: its call times out."""
+        """The rows to publish. A command that cannot be decoded is left out, and its call times out."""
         rows = await self.world.call("read_outbox", self.project, limit)
         events, left_out = read_events([{**row, "project": self.project} for row in rows])
         if left_out:
             log.error(
-                "commands of project %s are set aside, they cannot be decoded: %s", self.project, ", ".join(left_out)
+                "commands of project %s cannot be decoded, so no tool gets them and their calls time out: %s",
+                self.project,
+                ", ".join(left_out),
             )
             await self.mark_published(left_out)
         return events

@@ -1,9 +1,9 @@
 """Decode the kernel's answers, including values that no client can decode.
 
 The kernel rejects such values (06_json.sql), but a row may be older than that check, or written by hand. The first decoder
-is fast and raises for the whole answer. The second one reads the same answer piece by piece: a value that cannot be decoded
-becomes a placeholder `{"undecodable": why}`, and each row of an answer that holds one gets a field `undecodable`, which says
-where. So one value spoils its own row and no other.
+is fast and raises for the whole answer. The second one reads the same answer token by token: a value that cannot be decoded
+becomes a placeholder `{"undecodable": why}`, and the row with the placeholder gets a field `undecodable`, which says
+where it is. So one value affects its own row and no other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def decode(raw: bytes | str) -> Any:
 
 
 def read_rows(rows: list[Any], kind: type[R]) -> list[R | KernelRefused]:
-    """Each row as a `kind`; for a row that cannot be one, the error that says so (code UNDECODABLE)."""
+    """Each row as a `kind`, or as an error with the code UNDECODABLE where it cannot be converted."""
     if not any(MARK in row for row in rows if isinstance(row, dict)):
         try:
             return list(msgspec.convert(rows, list[kind]))  # type: ignore[valid-type]

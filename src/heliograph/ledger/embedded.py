@@ -181,7 +181,7 @@ class _Opening:
                 raise
 
     def restart(self) -> None:
-        """For a holder: the guard and the server again, whichever was killed, within the same limit as at first."""
+        """Start the guard and the server again, whichever was killed, within the limit of a first start. For a holder."""
         self.deadline = time.monotonic() + self.limit_seconds
         with self._gate() as gate:
             try:

@@ -44,8 +44,8 @@ class Database:
     async def open(
         cls, url: str, *, size: int = 8, project: str | None = None, ensure_running: Callable[[], None] | None = None
     ) -> Database:
-        """project: the one that the views are to show; a kernel function says its own. ensure_running: starts the server
-        if it was killed, in a thread; called where nobody answers.
+        """Open a pool of connections. project: the project that the views show; kernel functions name theirs in each call.
+        ensure_running: starts a killed server, in a thread; called when the server does not answer.
 
         Raises StoreUnavailable or SetupError naming host and user, never the password; InvalidInput for the URL.
         """
@@ -105,7 +105,7 @@ async def _connect(
 
 
 def _restarting(ensure_running: Callable[[], None]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """How a pool connects to a server that this process may start: where nobody answers, it is started again first."""
+    """The connect function of a pool whose server this process may start: it restarts a server that does not answer."""
     starting = asyncio.Lock()
 
     async def connect(*args: Any, **options: Any) -> Any:

@@ -339,7 +339,7 @@ class Reader:
 
 
 def _converted(row: Any, kind: type[R]) -> R:
-    """A row as a `kind`. What cannot be decoded is a placeholder that says why: what can be is shown all the same."""
+    """A row as a `kind`. Values that cannot be decoded become placeholders that say why; all others are shown."""
     values = {k: decode(v) if isinstance(v, bytes) else v for k, v in row.items()}
     try:
         return msgspec.convert(values, kind)

@@ -1,4 +1,4 @@
-"""Rows of several kinds, read so that one that cannot be decoded harms no other: see `decoding`."""
+"""Readers for several kinds of rows: a row that cannot be decoded does not affect the others, see `decoding`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger("heliograph.ledger")
 
 
 def read_owed(rows: list[dict[str, Any]]) -> list[OwedRun]:
-    """Runs that owe a reaction. One whose state or memory cannot be decoded has neither, and says why.
+    """Runs with pending reactions. A run whose state or memory cannot be decoded has neither, and says why.
 
     A payload that cannot be decoded is left as a placeholder: the turns that its signal wakes fail when they are claimed.
     """
@@ -26,7 +26,7 @@ def read_owed(rows: list[dict[str, Any]]) -> list[OwedRun]:
 
 
 def read_events(rows: list[dict[str, Any]]) -> tuple[list[Event], list[str]]:
-    """What is to be published, and the keys of commands that are not: no tool is called with a part of its arguments.
+    """The events to publish, and the keys of commands that are left out, because a tool never gets incomplete arguments.
 
     A task event is published in any case, with a body that says what is wrong with its row.
     """
@@ -43,7 +43,7 @@ def read_events(rows: list[dict[str, Any]]) -> tuple[list[Event], list[str]]:
 
 
 def read_callbacks(rows: list[dict[str, Any]]) -> list[Callback]:
-    """Callbacks; one whose content cannot be decoded has none, and says why."""
+    """Callbacks. A callback whose content cannot be decoded has no content, and says why."""
     return [
         each if isinstance(each, Callback) else msgspec.convert({**row, "content": None, MARK: each.message}, Callback)
         for row, each in zip(rows, read_rows(rows, Callback), strict=True)
@@ -64,13 +64,13 @@ def read_commands(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The commands that can be decoded. The others stay hidden from tools, and their calls time out."""
     for row in rows:
         if (why := problem_of(row)) is not None:
-            log.error("the command of call %s of %s is set aside: it cannot be decoded: %s",
+            log.error("the command of call %s of %s cannot be decoded, so no tool gets it and the call times out: %s",
                       row["call_id"], row["turn_id"], why)  # fmt: skip
     return [row for row in rows if problem_of(row) is None]
 
 
 def checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Raises KernelRefused (UNDECODABLE) for the first row that cannot be decoded."""
+    """The rows as they are. Raises KernelRefused (UNDECODABLE) for the first one that cannot be decoded."""
     for row in rows:
         if (why := problem_of(row)) is not None:
             raise undecodable(str(row.get("card_id", "a row")), why)

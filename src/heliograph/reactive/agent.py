@@ -40,7 +40,7 @@ PRIORITIES = ("low", "normal", "high", "critical")
 EFFECTS = ("idempotent", "once")
 AFTER_UNTRUSTED = ("confirm", "allow")
 
-CONTEXT_BYTES = 262_144  # some 60,000 tokens of English: half of what common models read
+CONTEXT_BYTES = 262_144  # some 60,000 tokens of English: half the context of common models
 CONTEXT_BYTES_MAX = 16_777_216
 
 _ANSWERS_SHARE = 0.8  # of timeout_seconds, for all models of an agent together
@@ -59,14 +59,14 @@ class AgentSpec:
 
     Of those that ask a model: `model` may be several, each asked where the one before fails. `tools` are what it may call,
     `agents` whom it may delegate to, `contexts` the boxes that it may give them to read, by the names that it knows them by; or
-    a function of the context that answers these. `max_steps` is how often it asks in one turn; then the turn ends as partial, with what
-    there is. `must_end_with` names the tool that has to be its last call. `asks_human` lets it ask people: True, or how
+    a function of the context that answers these. `max_steps` is how often it asks in one turn; then the turn ends as partial, with its last
+    text, or as failed where it has to end with a certain result. `must_end_with` names the tool that has to be its last call. `asks_human` lets it ask people: True, or how
     many seconds an answer may take.
     `model_timeout_seconds` and `max_output_tokens` bound one answer; without the former each of several models has its share
     of most of `timeout_seconds`. `price` is what a million tokens cost in dollars, of
     input and of output, where the harness does not know it.
 
-    `context_bytes_max` bounds the box that it is given to read, as its model reads it.
+    `context_bytes_max` bounds the context box, in bytes as the model reads it.
 
     `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
     `after_untrusted`: once it has read what strangers wrote (see Tool.trusted), a call that has an effect has to be granted

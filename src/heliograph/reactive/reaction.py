@@ -143,7 +143,7 @@ def react_to_owed(
     """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel.
 
     stop_because: react to none of them and let the run end as failed, for this reason: the way out for a run whose
-    reaction the store refuses again and again (K23). A run whose memory cannot be decoded gets a new one.
+    reaction the store refuses again and again. A run whose memory cannot be decoded gets a new memory.
     """
     run = owed.run if owed.undecodable is None else msgspec.structs.replace(owed.run, memory=_new_memory(workflow, now))
     builder = _Builder(workflow, run, now, new_id, closing=0, owed=0)
@@ -298,7 +298,7 @@ class _Builder:
     def _limit_reason(self, more: int) -> str | None:
         """Why the run must stop when it activates `more` turns, if it must: a guard against loops.
 
-        A message from outside begins the count anew, so that a conversation may go on for ever.
+        A message from outside starts the count again, so a conversation has no limit.
         """
         before = self.memory.get("activations_before", 0)
         if self.view.activations + len(self.reaction.activations) - before + more <= self.workflow.max_activations:
@@ -339,7 +339,7 @@ class _Builder:
         })  # fmt: skip
 
     def _last_parent(self) -> int | str:
-        """What the end follows from: the newest signal said, or the last one owed; where that cannot be decoded, the root."""
+        """The parent of the end: the newest signal, or the last one without a reaction; where neither can be decoded, the root."""
         if self.reaction.drafts:
             return len(self.reaction.drafts) - 1
         return self.heard[-1][0] if self.heard else signal_id(self.view.run_id, 1)

@@ -58,7 +58,7 @@ class Workflow:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What looks like a mistake and is not one for sure: patterns and emitted names that do not meet."""
+        """Warnings about likely mistakes: patterns that no emitted name matches, and emitted names without a pattern."""
         by_agent = [(agent.name, name) for agent in self.agents.values() for name in agent.emits]
         emitted = [name for _, name in by_agent]
         keys = self.shape.keys or {key for agent in self.agents.values() for key in agent.updates}

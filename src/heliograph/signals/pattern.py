@@ -189,7 +189,7 @@ def warn_unmatchable(
 
 
 def warn_unsubscribed(emitted: Iterable[tuple[str, str]], patterns: Iterable[Pattern | str]) -> list[str]:
-    """A warning for each (agent, name that it emits) that no pattern matches; in their order."""
+    """A warning for each pair (agent, emitted name) that no pattern matches; in their order."""
     compiled = [compile_pattern(item) if isinstance(item, str) else item for item in patterns]
     return [
         f"nothing_subscribes: agent {agent} emits '{name}', and no agent is activated by it"

@@ -61,7 +61,7 @@ class TurnFailure:
 
 
 def failure_of(signal: Signal) -> TurnFailure | None:
-    """What an agent:failed says; None of any other signal, and of a turn that was stopped."""
+    """The failure that an `agent:failed` records; None for any other signal, and for a turn that was stopped."""
     payload: Any = signal.payload
     if signal.name != "agent:failed" or not isinstance(payload, dict) or payload.get("outcome") == "canceled":
         return None

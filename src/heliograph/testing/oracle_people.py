@@ -1,4 +1,4 @@
-"""How long turns have waited for people, by the oracles' books: that time does not count toward their time to live."""
+"""The oracles' account of the time that turns wait for people, which does not count toward their time to live."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ def waits_for_people(turn: TurnBook) -> bool:
     return bool(awaited) and all(wait.kind == "human" for wait in awaited)
 
 
-def fell_asleep(books: Books, turn: TurnBook, now: int) -> None:
+def record_suspended(books: Books, turn: TurnBook, now: int) -> None:
     turn.suspended_at = now
     if waits_for_people(turn) and books.runs[turn.run_id] == "running":
         turn.people_since = now
 
 
-def was_answered(books: Books, turn: TurnBook, kinds: set[str], now: int, *, resumes: bool) -> None:
-    """kinds: of the calls that were resolved."""
+def record_resolved(books: Books, turn: TurnBook, kinds: set[str], now: int, *, resumes: bool) -> None:
+    """kinds: the kinds of the calls that were resolved."""
     if resumes:
         if {"human", "child"} & kinds:
             waited = _waited(books, turn, now, with_open=False)
@@ -27,8 +27,8 @@ def was_answered(books: Books, turn: TurnBook, kinds: set[str], now: int, *, res
         turn.people_since = now - _waited(books, turn, now, with_open=False)
 
 
-def keeps(books: Books, turn: TurnBook, now: int) -> bool:
-    """Whether a turn past its time is kept, since those that it waits for have waited for people."""
+def is_kept(books: Books, turn: TurnBook, now: int) -> bool:
+    """Whether a turn past its time is kept, because the turns that it waits for have waited for people."""
     if turn.join is None or any(wait.kind in ("tool", "timer") for wait in turn.awaited()):
         return False
     waited = _waited(books, turn, now, with_open=True)

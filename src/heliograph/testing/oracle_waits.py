@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heliograph.testing.oracle_books import ANSWERED, TurnBook, WaitBook
-from heliograph.testing.oracle_people import fell_asleep, was_answered
+from heliograph.testing.oracle_people import record_resolved, record_suspended
 from heliograph.testing.oracle_turns import TurnOracle
 from heliograph.testing.twin_tables import interval, timestamp
 
@@ -50,7 +50,7 @@ class WaitOracle(TurnOracle):
         if due != set(resumed):
             self.blame("resume", f"{function} resumed {sorted(resumed)}, and {sorted(due)} were due")
         for turn in asleep:
-            was_answered(self.books, turn, self.resolved.get(turn.turn_id, set()), now, resumes=turn.turn_id in due)
+            record_resolved(self.books, turn, self.resolved.get(turn.turn_id, set()), now, resumes=turn.turn_id in due)
             if turn.turn_id in due:
                 turn.join = None
         self.resolved.clear()
@@ -158,7 +158,7 @@ class WaitOracle(TurnOracle):
             self.tell(turn, row["waits"])
         else:
             turn.join = join
-            fell_asleep(self.books, turn, now)
+            record_suspended(self.books, turn, now)
             self.books.tokens.pop(turn.agent_id, None)
 
     # ---- from outside ----

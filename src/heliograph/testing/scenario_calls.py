@@ -144,8 +144,8 @@ def bench(cast: Cast) -> Heliograph:
 
 
 def clan(cast: Cast) -> Heliograph:
-    """Turns that have other turns do something: fork and join, levels of them, parents that are stopped or go on, a budget
-    that they share, and a turn that asks people for longer than it may live: K4, K17, K19, S12."""
+    """Turns that have other turns do something: fork and join, levels of them, parents that are stopped or resume, a budget
+    that they share, and a turn that waits for people for longer than its time to live: K4, K17, K19, S12."""
     app = Heliograph("clan", reducers={"total": lambda old, new: old + new})
 
     def kids(context: Context, agent: str) -> list[Delegation]:

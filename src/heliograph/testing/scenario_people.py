@@ -172,7 +172,7 @@ async def answer_ahead(world: SimWorld, ledger: Ledger) -> None:
 
 
 async def answer_questions(world: SimWorld, ledger: Ledger) -> None:
-    """Answer what agents ask, some of it long after their turns would have expired; for ever."""
+    """Answer the questions of agents without end, some of them long after their turns would have expired."""
     plan, asked = world.stage.plan, set[tuple[str, str]]()
     while True:
         await world.sleep(plan.between("people", 0.2, 1.0))

@@ -1,4 +1,4 @@
-"""The in-memory kernel's `_wrong_draft` and `_refuse_drafts` of 10_log.sql: which drafts a log takes."""
+"""`_wrong_draft` of 10_log.sql and `_refuse_drafts` of 12_limits.sql for the in-memory kernel: which drafts a log takes."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def decode(raw: bytes | str) -> Any:
 
 
 def check_json(raw: bytes, value: Any) -> Any:
-    """_check_json of 06_json.sql, for `raw` and the value that it writes. Most calls are too small for anything to be wrong.
+    """_check_json of 06_json.sql, for `raw` and the value that it writes. Most calls are too small to break a rule.
 
     Raises KernelRefused, as no function of the kernel has begun yet.
     """

@@ -1,4 +1,4 @@
-"""The in-memory implementation of 73_unclaimed.sql: functions of the same names, without the underscore."""
+"""73_unclaimed.sql for the in-memory kernel: functions of the same names, without the underscore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cgroup around one sandbox, where the worker may make one: it bounds all memory of the sandbox, the kernel's for it too.
+"""A cgroup around one sandbox, where the worker may make one: it bounds all memory of the sandbox, its kernel memory too.
 
 A worker may make one where it is root, or where its cgroup was delegated to its user: below its own cgroup, or beside it. With
 version 2, the controllers have to be enabled there; a user's own cgroup gets them enabled.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PREFIX = "heliograph-sandbox-"
-_LEFT_SECONDS = 60  # after which an empty one is that of a worker that was killed
+_LEFT_SECONDS = 60  # an older empty cgroup was left by a worker that was killed
 _NEEDED = {"memory", "pids"}
 _TCP_BYTES = 64 * 1024 * 1024  # buffers of TCP, which version 1 counts apart from the other memory
 
@@ -33,7 +33,7 @@ class Cgroup:
                 (folder / "cgroup.procs").write_text(str(pid))
 
     def try_remove(self) -> bool:
-        """Whether it is gone: it can be removed once all of its processes are."""
+        """Remove the cgroup, which needs all of its processes to have ended; return whether it is gone."""
         for folder in self.folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -41,7 +41,7 @@ class Cgroup:
 
 
 def open_cgroup(memory_bytes: int, processes: int, root: str = "/proc/self") -> Cgroup | None:
-    """A new cgroup with these limits; None where there can be none."""
+    """Make a cgroup with these limits; None where this process may not."""
     name = f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     for parents in _places(Path(root)):
         made = Cgroup(tuple(parent / name for parent in parents.values()))
@@ -81,7 +81,7 @@ def _remove_left(parent: Path) -> None:
 
 
 def _places(root: Path) -> Iterator[dict[str, Path]]:
-    """Where cgroups may be made: by the name of the controller the folder, or by the empty name for version 2."""
+    """The folders below which cgroups may be made, by controller; version 2 has one, under the empty name."""
     try:
         mounts = [line.split() for line in (root / "mounts").read_text("utf-8").splitlines()]
         own = {

@@ -17,7 +17,7 @@ class ToolContext:
     """One call of a tool. A function gets it by a parameter that is annotated with this type.
 
     idempotency_key: the same for every attempt of this call, and for no other call of any project or application:
-        `project/application/turn/call`. Pass it to whatever must not happen twice. deps: what the application was given as `deps`.
+        `project/application/turn/call`. Pass it to every receiver that must not act twice. deps: what the application was given as `deps`.
     connection: of a transactional tool, the driver's connection (asyncpg) with a transaction open on it. What is done
         there is committed together with the tool's result; the tool neither commits nor rolls back.
     given_up: set as soon as nobody waits for the result any more: it took too long, or its turn was halted. An async

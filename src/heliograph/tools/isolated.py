@@ -1,4 +1,4 @@
-"""Code that is run in a sandbox: in a process of its own, without credentials, files, network or unlimited resources.
+"""Run code in a sandbox: in a process of its own, without credentials, files, network or unlimited resources.
 
 `jail` is the program of that process. Where the platform does not allow a sandbox, nothing is run.
 """
@@ -143,16 +143,16 @@ def _json_in(text: str) -> Json:
 async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, network: bool = False) -> Ran:
     """Run what `spec` describes, and end with it: cancelled, its processes are killed. Raises SetupError (`no_sandbox`)."""
     if sys.platform != "linux" or platform.machine() not in MACHINES:
-        raise _no_sandbox(f"{sys.platform} on {platform.machine()} has no filter of system calls that we know")
+        raise _no_sandbox(f"{sys.platform} on {platform.machine()} has no system call filter in this version")
     program = filter_program(platform.machine(), network=network)
-    told = {
+    specification = {
         "packages": [], "program": sandboxed.__file__, **spec, "parent": os.getpid(), "pid": SANDBOXED_PID, "network": network, "files": limits.files,
         "disk_bytes": limits.disk_mib * _MIB, "python": _python(), "binds": binds, "limits": _resource_limits(limits),
         "filter": base64.b64encode(program).decode(),
     }  # fmt: skip
     async with _cgroup_for(limits) as cgroup:
-        ran, said = await _run(told, limits.output_mib * _MIB, cgroup)
-    built, _, code = said.partition(jail.ENDED)
+        ran, report = await _run(specification, limits.output_mib * _MIB, cgroup)
+    built, _, code = report.partition(jail.ENDED)
     if built != jail.BUILT:
         raise _no_sandbox(built.decode("utf-8", "replace") or ran.stderr.strip()[-300:])
     return Ran(int(code), ran.stdout, ran.stderr) if code else replace(ran, exit_code=-signal.SIGKILL)
@@ -167,7 +167,7 @@ def _resource_limits(limits: Limits) -> dict[str, int]:
 
 def _no_sandbox(why: str) -> SetupError:
     return SetupError(
-        f"there can be no sandbox here: {shown(why, 300)}; nothing was run. It needs Linux 5.14 or newer with user namespaces; "
+        f"this machine cannot run the sandbox: {shown(why, 300)}; nothing was run. It needs Linux 5.14 or newer with user namespaces; "
         "a container's seccomp and AppArmor profiles have to allow unshare, mount and pivot_root",
         code="no_sandbox",
     )
@@ -175,7 +175,7 @@ def _no_sandbox(why: str) -> SetupError:
 
 @contextlib.asynccontextmanager
 async def _cgroup_for(limits: Limits) -> AsyncIterator[Cgroup | None]:
-    """A cgroup for one sandbox, where there can be one. The launcher and init are in it too."""
+    """A cgroup for one sandbox, or None where the worker may not make one. It holds the launcher and init, too."""
     memory = (limits.memory_mib + limits.disk_mib + _LAUNCHER_MIB) * _MIB
     cgroup = open_cgroup(
         memory, limits.threads + _LAUNCHER_PROCESSES
@@ -189,7 +189,7 @@ async def _cgroup_for(limits: Limits) -> AsyncIterator[Cgroup | None]:
             await asyncio.sleep(0.01)  # its last process is about to be gone
 
 
-async def _run(told: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tuple[Ran, bytes]:
+async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tuple[Ran, bytes]:
     """What came of the process, and what it said about its jail: nothing that runs in it can say that."""
     heard, pipe = os.pipe()
     os.set_blocking(heard, False)
@@ -205,7 +205,7 @@ async def _run(told: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tup
         try:
             if cgroup is not None:
                 cgroup.add(process.pid)  # it waits for its specification
-            out, err = await _spoken(process, json.dumps({**told, "pipe": pipe}).encode(), most)
+            out, err = await _spoken(process, json.dumps({**specification, "pipe": pipe}).encode(), most)
             code = await process.wait()
         finally:
             await _end(process)
@@ -215,7 +215,7 @@ async def _run(told: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tup
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the launcher, which kills and reaps what it launched, and wait for the end of the pipes that they hold.
+    """End the launcher, which kills and reaps everything that it started, and wait until their pipes are closed.
 
     A launcher that is killed takes its children with it, too, but leaves a zombie where nothing reaps orphans.
     """

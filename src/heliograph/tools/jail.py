@@ -1,10 +1,10 @@
-"""Run a piece of Python in a sandbox: a program of its own, started by `isolated` with `python -I -S`, that imports nothing of ours.
+"""Run a piece of Python in a sandbox: a separate program, started by `isolated` with `python -I -S`, that imports no other module of ours.
 
-Its input is a JSON specification on stdin. Three processes come of it. The launcher enters new namespaces and waits. Init, the
+Its input is a JSON specification on stdin. It becomes three processes. The launcher enters new namespaces and waits. Init, the
 first process of the new PID namespace, builds a file system that has nothing but Python in it. The sandboxed process gives up
 all capabilities, takes its limits, installs the filter of system calls, and only then runs the code: see `sandboxed`.
 
-`BUILT` on a pipe of their own says that all of it succeeded; otherwise the pipe has the reason why not, and nothing was run. The
+A separate pipe reports `BUILT` when all of it succeeded; otherwise it has the reason of the failure, and no code was run. The
 sandboxed process closes its end before it runs anything. Init keeps its end, and writes the exit code of the sandboxed process.
 """
 
@@ -40,7 +40,7 @@ _NETWORK = (
 )  # fmt: skip
 _INSTALLED = ("site-packages", "dist-packages", "python3*/site-packages", "python3*/dist-packages")
 _PROGRAM = "/program/sandboxed.py"
-_FIRST_FREE_ID = 0x70000000  # users that no system gives to anybody: each sandbox of root has its own
+_FIRST_FREE_ID = 0x70000000  # user ids that no system assigns: each sandbox of root has its own
 _NOBODY = 65534
 _INSIDE = 1000  # what the sandboxed process sees as its user and group
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVILEGES, _SECCOMP = 1, 4, 38, 22
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _enter_sandbox(spec: dict[str, Any]) -> None:
-    """Return in the sandboxed process alone. Raises OSError that names what this platform does not allow."""
+    """Enter the sandbox; only the sandboxed process returns. Raises OSError that names what this platform does not allow."""
     libc = ctypes.CDLL(None, use_errno=True)
     _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != spec["parent"]:
@@ -88,7 +88,7 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
 
 
 def _wait_as_launcher(init: int) -> NoReturn:
-    """Init dies with the launcher, and everything in its namespace with init. On SIGTERM the launcher kills and reaps init.
+    """Wait for init, which dies with this process and takes its namespace along. On SIGTERM, kill and reap init.
 
     An orphaned init would stay a zombie where the worker is the first process of a container.
     """
@@ -106,7 +106,7 @@ def _wait_as_init(sandboxed: int, pipe: int) -> NoReturn:
 
 
 def _enter_user_namespace(libc: Any) -> None:
-    """In it, user 0 is one without rights. Where we are root, user 1 is root, for as long as the file system is being built."""
+    """Enter a namespace in which user 0 has no rights outside. A worker that is root is user 1, until the file system is built."""
     maps = {"uid_map": _map_for("uid", os.geteuid()), "gid_map": _map_for("gid", os.getegid())}
     if os.geteuid() == 0 and _may_set_groups():
         _drop_groups()
@@ -120,7 +120,7 @@ def _enter_user_namespace(libc: Any) -> None:
     os.write(enters, b"1")
     os.close(enters)
     if os.waitpid(helper, 0)[1] != 0:
-        raise OSError(0, "a user namespace may have no users here")
+        raise OSError(0, "this platform allows no users in a user namespace")
     _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # new credentials forget it
 
 
@@ -242,7 +242,7 @@ def _give_up_everything(libc: Any, spec: dict[str, Any], proc: int) -> None:
     os.closerange(spec["pipe"] + 1, spec["pipe"] + 1024)
     _drop_capabilities(libc)
     if os.getpid() != spec["pid"]:
-        raise OSError(0, "the first process of a PID namespace has no child of its own here")
+        raise OSError(0, "the first process of a PID namespace cannot start a child")
     program = base64.b64decode(spec["filter"])
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))

@@ -22,8 +22,8 @@ def http_client(
 ) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
     """A client of the server at `url`, which sends `headers` to that origin and to no other, also after a redirect.
 
-    It has the timeouts of the SDK's own, but for connecting: it tries several addresses in that time. No proxy of the
-    environment: it would look the name up once more.
+    Its timeouts are those of the SDK's client, except for connecting, because it may try several addresses. It ignores
+    proxies of the environment, because a proxy would resolve the name again.
     """
     timeout = httpx2.Timeout(MCP_DEFAULT_TIMEOUT, connect=CONNECT_SECONDS_MAX, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
     return httpx2.AsyncClient(headers=dict(headers), timeout=timeout, follow_redirects=False,

@@ -1,4 +1,4 @@
-"""Run the code that a sandbox was made for: loaded by `jail` once the process has entered it. It imports nothing of ours."""
+"""Run code inside the sandbox. `jail` loads this module after it has entered the sandbox; it imports no other module of ours."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def _run_code(code: str) -> None:
 
 
 def _run_function(spec: dict[str, Any]) -> None:
-    """Call a function of an application by its place, and answer what it returns as JSON."""
+    """Call a function of an application by its module and name, and print its result as JSON."""
     import inspect  # code_tool() needs neither this nor asyncio, and waits for their import each time
 
     answers = os.dup(1)
-    os.dup2(2, 1)  # what it prints is no answer
+    os.dup2(2, 1)  # what it prints is not its result
     try:
         found: Any = _module(spec)
         for part in spec["qualname"].split("."):

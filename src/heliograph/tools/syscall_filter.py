@@ -1,4 +1,4 @@
-"""The system calls that code in the sandbox may make, as a seccomp program: an allow-list. Pure: it only computes bytes.
+"""The system calls that code in the sandbox may make, as a seccomp program: an allow-list. Pure: this module only computes bytes.
 
 A call that is not on the list fails with EPERM, whatever its number is: so do the calls of newer kernels, and those of the
 x32 ABI, whose numbers begin at 0x40000000. A call under another architecture kills the process.
@@ -124,7 +124,7 @@ _Line = tuple[int, int, int, int]
 
 
 def filter_program(machine: str, *, network: bool) -> bytes:
-    """The program for a machine. Raises KeyError for one that it has no numbers for."""
+    """The program for a machine. Raises KeyError for an unknown machine."""
     architecture, column = MACHINES[machine]
     lines: list[_Line] = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, KILL), (_LOAD, 0, 0, 0)]
     for number in sorted(allowed_numbers(machine, network=network)):
@@ -145,7 +145,7 @@ def allowed_numbers(machine: str, *, network: bool) -> set[int]:
 
 
 def _block(conditions: tuple[Condition, ...]) -> list[_Line]:
-    """Allows a call of which all conditions hold, and rejects any other."""
+    """The instructions that allow a call whose conditions all hold, and reject any other."""
     lines: list[_Line] = []
     for condition in conditions:
         values = sorted(condition.values)

@@ -248,7 +248,7 @@ def closing_answer(waits: Sequence[Wait]) -> CallResult | None:
 
 
 def awaits_closing(waits: Sequence[Wait]) -> bool:
-    """Whether the turn is to end, but a call of the same step that is to end it as well has no result yet."""
+    """Whether the turn has a result that ends it, but another call of that step that also ends it has none yet."""
     closing = _closing(waits)
     return bool(closing) and any(
         wait.state == "open" and wait.kind != "inline" and wait.after_execution == "terminate"
@@ -258,7 +258,7 @@ def awaits_closing(waits: Sequence[Wait]) -> bool:
 
 
 def _closing(waits: Sequence[Wait]) -> list[Wait]:
-    """The calls of one step whose results end the turn, the first to come first."""
+    """The calls of one step whose results end the turn, in the order of their results."""
     resolved = sorted((w for w in waits if w.state == "resolved"), key=lambda w: w.resolved_position or 0)
     found = [wait for wait in resolved if _ends_turn(wait)]
     return [

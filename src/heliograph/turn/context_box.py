@@ -1,4 +1,4 @@
-"""The box that a turn is given to read, as its model reads it, and the result fields that it may hold. Pure."""
+"""The context box of a turn as its model reads it, and the result fields that the box may hold. Pure."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def result_fields_in(cards: Sequence[Card]) -> tuple[JsonObject, ...]:
     try:
         return tuple(check_fields(content["fields"], f"/{RESULT_FIELDS}/fields"))
     except InvalidInput as error:
-        raise InvalidInput(f"the card {shown(card.card_id)} is no {RESULT_FIELDS}: {error.message}", code=error.code,
+        raise InvalidInput(f"the card {shown(card.card_id)} is not a valid {RESULT_FIELDS}: {error.message}", code=error.code,
                            path=error.path) from error  # fmt: skip

@@ -18,8 +18,8 @@ class Hydrated:
     """The turn was claimed and everything it needs is at hand. `recoveries`: how often it lost its worker before.
 
     is_resumed: it has been at work before and was suspended or put off: it is in act, and has said so.
-    answer: the result that ends it, where one of its calls was made so (L0-56). awaits_closing: another such call of the
-    same step has no result yet, so the turn waits on. problem: why it cannot be given what it is to read.
+    answer: the result of a call with `after="terminate"`, which ends the turn. awaits_closing: another such call of the
+    same step has no result yet, so the turn waits for it. problem: why its context box cannot be read.
     """
 
     recoveries: int
@@ -60,7 +60,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Nothing is open any more: every result was there before the turn could suspend (K16). The agent goes on.
+    """No call is open any more: every result came before the turn could suspend. The agent continues.
 
     answer, awaits_closing: as of Hydrated.
     """

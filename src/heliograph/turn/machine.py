@@ -1,6 +1,6 @@
 """The turn as a machine without IO: an event in, the next state and what it wants out.
 
-    Hydrated ── ready, plan_ready ──▶ Act; what it is to read does not fit: error ──▶ Deliver(failed)
+    Hydrated ── ready, plan_ready ──▶ Act; its context box cannot be read: error ──▶ Deliver(failed)
     Acted    ── action_complete, reflection_complete, terminated ──▶ Deliver(success)
     Raised   ── error, terminated ──▶ Deliver(failed | timeout)
     Stopped  ── terminated ──▶ Deliver(canceled); whoever stopped it has said halt
@@ -49,7 +49,7 @@ from heliograph.types import Json, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What advances: the agent at work, the signal that its signals answer to, the phase it is in, and what it can do."""
+    """The state of the machine: the agent, the signal that activated it, its phase, and what the agent can do."""
 
     agent: str
     version: str
@@ -104,7 +104,7 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
 
 
 def _go_on(turn: Turn, event: Hydrated | Resolved, now: datetime) -> tuple[Turn, list[Effect]]:
-    """A turn with new results: it acts, ends with one of them, or waits for one more that is to end it."""
+    """Continue a turn with new results: it acts, ends with one of them, or waits for another one that ends it."""
     if event.awaits_closing:
         return turn, [Suspend((), "each")]
     return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
@@ -131,7 +131,7 @@ def _succeed(
 
 
 def _decide(outcome: Outcome, limit: JsonObject | None) -> tuple[JsonObject, str]:
-    """What reflect decides, and the cue that follows: a turn that a limit cut short has not reached its goal (G-12)."""
+    """The decision of reflect, and the cue that follows: a turn that a limit cut short has not reached its goal."""
     if outcome == "success":
         return {"decision": "goal_achieved"}, "goal_achieved"
     reason = "a limit was reached before the agent was done" if limit is None else str(limit.get("message"))

@@ -115,7 +115,7 @@ def answer_of(question: Question, asked: str, result: CallResult) -> Json:
 
 
 def unanswered(result: CallResult, setting: str) -> str:
-    """Why a question that nobody answered in time ended: what was asked, for how long, and what sets that."""
+    """The message for a question that nobody answered in time: its text, the time, and the setting for that time."""
     why = (result.error or {}).get("message")
     return f"{why or 'nobody answered in time'}; {setting} sets how long that may take"
 

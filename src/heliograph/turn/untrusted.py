@@ -52,9 +52,9 @@ def is_marked(content: Json) -> bool:
 
 
 def framed_within(text: str, values: Mapping[str, Json]) -> str:
-    """`text` with a frame around each text of `values` that stands in it word for word, outside of any frame.
+    """`text` with a frame around each text of `values` that it contains word for word, outside of any frame.
 
-    values: by source. Short texts stay as they are: they hold no instruction, and may stand anywhere by chance.
+    values: by source. Short texts stay unframed: they hold no instruction, and may occur by chance.
     """
     sources = {
         each: source for source, value in values.items() for each in texts_in(value) if len(each) >= _FRAMED_LEAST

@@ -30,7 +30,7 @@ class Asking:
         return wait
 
     def _heard(self, asked: Asked, wait: Wait) -> CallResult:
-        self.steps.taint.hear_result(wait)
+        self.steps.taint.read_result(wait)
         return heard(asked, wait)
 
     async def value(self, asked: Asked) -> Json:

@@ -70,8 +70,8 @@ class Calls(People):
         after: "terminate" makes the result the turn's own, without running the function again. may_override: the tool
         may decide that by its result. needs_token: False lets anybody report who may report at all and knows the turn
         and the call, also before it is made. result_schema: a type or a JSON Schema; a result that does not fit it is a
-        failure with the code `result_schema`. trusted: you vouch for the result; any other makes what this turn writes
-        untrusted. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
+        failure with the code `result_schema`. trusted: you vouch for the result; an untrusted result makes everything that this
+        turn writes untrusted. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
         """
         call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema, trusted)
         return self._asking.value(self._tools([call])[0])
@@ -129,8 +129,8 @@ class Calls(People):
 
         agent: its name, or its id in this run: `<run id>/<name>`, or `<run id>/<name>/<instance>`.
         The child finds `payload` in `ctx.task` and the object `context` in `ctx.task_context`. It is an instance of its
-        own unless `instance` or the id names one: turns of one instance run one after another. timeout: seconds until it is given up and stopped. context_box_id: the box that
-        it finds in `ctx.context()`; `ctx.context_box_id` hands on this turn's own. priority: in place of the agent's:
+        own unless `instance` or the id names one: turns of one instance run one after another. timeout: seconds after
+        which the child is stopped. context_box_id: the box that it finds in `ctx.context()`; `ctx.context_box_id` hands on this turn's own. priority: in place of the agent's:
         low, normal, high or critical. callback_url: told of its end, too, by a signed POST. budget: what the child may
         use, beside what the agent's own budget and this turn's allow. Raises DelegationFailed, InvalidInput
         (`unknown_agent`, `payload_too_large`, what is wrong with the budget or the URL).

@@ -47,7 +47,7 @@ def submits(held: Held) -> bool:
 
 
 def required_result(held: Held) -> str | None:
-    """What the turn has to end with, for a message; None where an answer in words is its result."""
+    """What the turn has to end with, as text for a message; None where a plain text may be its result."""
     if submits(held):
         return f"a call of {SUBMIT_RESULT}"
     if held.spec.must_end_with is not None:
@@ -73,7 +73,7 @@ class Carrier:
         self._taint = held.taint
 
     def open(self) -> None:
-        """Find the tools. Raises what opening a server of tools has raised, InvalidInput."""
+        """Collect the tools. Raises InvalidInput, and what the opening of a tool server raised."""
         spec = self._held.spec
         wanted = wanted_fields(self._held) if submits(self._held) else ()
         self._builtin = builtin_specs(spec, wanted, self._errands.specs)
@@ -95,7 +95,7 @@ class Carrier:
         return [*self._specs.values(), *self._builtin.values()]
 
     def _framed(self, spec: ToolSpec, given: Any) -> ToolSpec:
-        """A tool as an untrusted server describes it. The model reads that, and so has the turn."""
+        """A tool with the description of its untrusted server in frames. Offering it taints the turn."""
         source = f"the tools of {getattr(given, 'label', 'a server')}"
         self._taint.read(source)
         parameters = framed_schema(spec.parameters, source)
@@ -103,7 +103,7 @@ class Carrier:
         return ToolSpec(spec.name, untrusted(spec.description, source) if spec.description else "", parameters)
 
     def specs_at(self, step: int) -> list[ToolSpec]:
-        """What the model may call in this step; in the last one only what can still end the turn."""
+        """The tools that the model may call in this step; in the last step only those that can still end the turn."""
         if step < self._held.spec.max_steps:
             return self.specs
         return [spec for spec in self.specs if spec.name == self.must_end_with]
@@ -126,26 +126,26 @@ class Carrier:
             return {n: failed(call, why) for n, call in enumerate(calls)}
         self._held.carried.add(step)
         answers = await self._carried(step, calls)
-        self._taint.hear(calls, answers)
+        self._taint.read_answers(calls, answers)
         for n, call in enumerate(calls):
             if not answers[n].is_error:
                 self._results[call.tool] = answers[n].content
         return answers
 
     def _why_none(self, step: int, calls: Sequence[ToolCall]) -> str | None:
-        """Why none of the calls of one answer is made, if none is."""
+        """Why none of the calls of one answer is made; None where they are."""
         if len(calls) > _CALLS_MAX:
             return (
                 f"these are {len(calls)} calls in one answer, and at most {_CALLS_MAX} are made: none was; call fewer"
             )
         is_submitted = SUBMIT_RESULT in self._builtin and any(call.tool == SUBMIT_RESULT for call in calls)
-        # what another version has begun of such an answer is gone on with
+        # where an earlier version has begun such an answer, its calls continue
         if is_submitted and len(calls) > 1 and not any(self._is_recorded(step, n) for n in range(len(calls))):
             return f"{SUBMIT_RESULT} is called alone: none of these calls was made"
         return None
 
     def _check_may_end(self, step: int, n: int, call: ToolCall) -> None:
-        """Raises BadArguments for a call of the last step that cannot end the turn: nobody would hear its result."""
+        """Raises BadArguments for a call of the last step that cannot end the turn: the model would never read its result."""
         is_last = step >= self._held.spec.max_steps
         if is_last and call.tool != self.must_end_with and not self._is_recorded(step, n):
             raise BadArguments(f"it was not made: this was the last step, in which {call.tool} was not offered")
@@ -278,7 +278,7 @@ class Carrier:
         return told_of(call, result, is_untrusted=not self._is_trusted(call))
 
     def _is_trusted(self, call: ToolCall) -> bool:
-        """Whether somebody vouches for what answers a call. A tool that is not there any more was maybe not trusted."""
+        """Whether an author vouches for the results of a call. A tool that no longer exists counts as untrusted."""
         if call.tool in self._tools:
             return self._tools[call.tool].tool.trusted
         return call.tool in self._builtin and self._errands.is_trusted(call.tool)
@@ -306,7 +306,7 @@ class Carrier:
         made = tool.tool
         asks = f"May {self._held.claimed.agent} call {made.name}?"
         asks += f" It was granted for other arguments, and was not called: {misfit}" if misfit else ""
-        asks += f" It has read what strangers wrote: {self._taint.told}." if self._taint.has_read else ""
+        asks += f" It has read what strangers wrote: {self._taint.source_names}." if self._taint.has_read else ""
         question = Question("decision", asks, arguments, made.may_edit,
                             form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
         call_id = f"m{step}-{n + 1}-approval{'' if time == 1 else f'-{time}'}"

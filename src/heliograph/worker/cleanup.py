@@ -1,4 +1,4 @@
-"""Run an agent's cleanup functions when its turn ends in its worker's hands; never after a forced halt."""
+"""Run an agent's cleanup functions when its own worker ends the turn; never after a forced halt."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _Function: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Cleanups:
-    """What one run of an agent registered by `ctx.on_cleanup`."""
+    """The functions that one run of an agent registered with `ctx.on_cleanup`."""
 
     def __init__(self) -> None:
         self._functions: list[_Function] = []
 
     def add(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Raises InvalidInput (`wrong_type`)."""
+        """Register a function. Raises InvalidInput (`wrong_type`)."""
         if not callable(function):
             raise InvalidInput(
                 f"on_cleanup takes a function and its arguments, not {shown(function)}", code="wrong_type"
@@ -35,9 +35,9 @@ class Cleanups:
         self._functions.append((function, args))
 
     async def run(self, held: Held, phase: str) -> None:
-        """Run each function once, the last registered first, while the turn is this worker's.
+        """Run each function once, the last registered first, while this worker owns the turn.
 
-        The kernel is asked first: the bell of a forced halt may be on its way. Raises TurnLost.
+        A gated commit comes first, because a forced halt may not have reached this worker yet. Raises TurnLost.
         """
         functions, self._functions = self._functions[::-1], []
         if not functions:

@@ -34,7 +34,7 @@ class Context(Calls):
     task: what the agent is to do: what was delegated to it, else the payload of `signal`.
     task_context: the object `context` of a delegation; empty where none was given.
     idempotency_key: the same for every attempt of this turn, and for no other turn of any project or application:
-        `project/application/turn`. Pass it to whatever must not happen twice.
+        `project/application/turn`. Pass it to every receiver that must not act twice.
     attempt: 1, and one more for each time the turn lost its worker.
     deferrals: how often the turn was put off.
     context_box_id: the box that it was given to read; None for none. See `context`.
@@ -64,7 +64,7 @@ class Context(Calls):
         self.emitted: list[tuple[str, Json]] = []
         self._cleanups = Cleanups()
 
-    # What is read makes the turn tainted where it is untrusted, so these are noted.
+    # Reading an untrusted value taints the turn, so these reads are recorded.
 
     @property
     def state(self) -> Any:
@@ -160,7 +160,7 @@ class Context(Calls):
         self.emitted.append((name, check_payload(to_json(payload))))
 
     def on_cleanup(self, function: Callable[..., Any], /, *args: Any) -> None:
-        """Have `function(*args)`, plain or async, run when this turn ends here: well, badly, late, or by a graceful stop.
+        """Run `function(*args)`, plain or async, when this turn ends: by success, failure, timeout or graceful stop.
 
         The last registered runs first; what one raises is logged. None runs when the turn suspends or is deferred (the
         function registers them again), after a forced halt, or when the worker is lost. Raises InvalidInput.

@@ -98,7 +98,7 @@ async def _converse(held: Held, context: Context, journal: Journal, talk: Conver
 
 
 def _cut_short(held: Held, talk: Conversation, limit: JsonObject) -> Answer:
-    """What there is when a limit is met. Raises AgentFailed (RESULT_MISSING) where a text is not the required result."""
+    """The last text of a turn that meets a limit. Raises AgentFailed (RESULT_MISSING) where the turn requires another result."""
     if (wanted := required_result(held)) is not None:
         raise AgentFailed(f"agent {held.spec.name} has to end with {wanted}, and did not: {limit['message']}",
                           code=RESULT_MISSING)  # fmt: skip
@@ -145,7 +145,7 @@ def _given(held: Held) -> list[str]:
 
 
 def _written(held: Held, context: Context) -> str:
-    """The prompt that a function writes; the untrusted texts that it takes over word for word are in frames."""
+    """The prompt of a prompt function, with frames around the untrusted texts that it quotes word for word."""
     assert callable(held.spec.prompt)
     prompt = held.spec.prompt(context)
     return framed_within(prompt, held.taint.values) if isinstance(prompt, str) else prompt
@@ -154,7 +154,7 @@ def _written(held: Held, context: Context) -> str:
 def fill(template: str, held: Held) -> str:
     """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never templates (S8).
 
-    Untrusted values stand in frames (S9). Raises InvalidInput (`template_undefined`) naming what there is.
+    Untrusted values stand in frames. Raises InvalidInput (`template_undefined`) naming what there is.
     """
     cause = held.claimed.cause
     values: dict[str, Any] = {f"state.{key}": value for key, value in held.claimed.run.state.items()}

@@ -63,7 +63,7 @@ class Drive:
         self.workflow = kit.workflows[claimed.target]
         self.spec = self.workflow.agents[claimed.agent]
         taint = Taint(claimed, self.spec)
-        taint.absorb(claimed.waits)  # until the agent runs, and reads them one after the other
+        taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
         self.voice = Voice(claimed, self.workflow, kit, taint)
         self.held = Held(claimed, self.spec, self.workflow, self.voice, kit, Halt(), taint)
         self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities)
@@ -145,7 +145,7 @@ class Drive:
         )
 
     async def _hydrated(self, event: Event) -> Event:
-        """The first event of a turn that has been given its tools and boxes, where it is going to use them."""
+        """The first event of a turn, after its tools and boxes have been read where it uses them."""
         if not isinstance(event, Hydrated) or event.is_run_over or (event.recoveries and not event.may_run_again):
             return event
         acts = event.answer is None and not event.awaits_closing
@@ -166,7 +166,7 @@ class Drive:
         except asyncio.CancelledError:
             if (stopped := self._stopped()) is None:
                 raise
-            # this cancellation was our own: it ends the agent's work, and the turn is still ours to wind up
+            # we cancelled the agent's work ourselves, and still own the turn and have to end it
             current = asyncio.current_task()
             if current is not None and current.uncancel() > 0:
                 raise

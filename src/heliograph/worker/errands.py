@@ -42,7 +42,7 @@ class Errands:
         self._contexts = contexts
 
     def is_trusted(self, tool: str) -> bool:
-        """Whether `tool` delegates to an agent that its author vouches for."""
+        """Whether `tool` delegates to an agent that is declared `trusted=True`."""
         return tool in self._agents and self._agents[tool].trusted
 
     @property

@@ -18,11 +18,11 @@ from heliograph.worker.voice import Voice
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a turn is given before it acts, read once for each claim.
+    """The tools and cards of a turn, read once for each claim before it acts.
 
     tools: of a model's toolsets, by their place among the agent's `tools`. tools_error: why they could not be listed; it is
-    raised where the turn acts, which may put the turn off. cards: those of the context box. inherited: those of the output
-    box that the turn did not write itself, where somebody replaced that box. result_fields: what a card of the context box wants.
+    raised when the turn acts, which may defer the turn. cards: those of the context box. inherited: those of the output
+    box that the turn did not write itself, where somebody replaced that box. result_fields: the fields that a card of the context box adds.
     """
 
     tools: Mapping[int, Sequence[Tool]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""Read what a turn is given before it acts: its tools, then its boxes (L0-100). Head and gate have come with the claim.
+"""Read the tools and then the boxes of a turn before it acts. Its head and gate have come with the claim.
 
-A turn without a box and without a server of tools costs no round trip here.
+A turn without a box and without a tool server costs no round trip here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def hydrate(held: Held, *, lists_tools: bool) -> Resources:
 
 
 def wanted_fields(held: Held) -> Sequence[JsonObject]:
-    """What the deliverable must have: the fields of the message or the agent, and those that the context box adds."""
+    """The fields that the deliverable must have: those of the message or the agent, and those that the context box adds."""
     own = held.claimed.result_fields or held.spec.result_fields
     names = {field["name"] for field in own}
     return [*own, *(field for field in held.resources.result_fields if field["name"] not in names)]
@@ -46,7 +46,7 @@ def boxes_of(held: Held) -> list[tuple[str, Sequence[Card]]]:
 
 
 async def _tools_of(held: Held) -> tuple[Mapping[int, Sequence[Tool]], Exception | None]:
-    """The tools of each toolset, or why there are none: the turn may be put off for that, but not before it acts."""
+    """The tools of each toolset, or the error of listing them, which may defer the turn only when it acts."""
     toolbox, found = held.kit.toolbox, dict[int, Sequence[Tool]]()
     try:
         for place, given in enumerate(held.spec.tools):
@@ -59,7 +59,7 @@ async def _tools_of(held: Held) -> tuple[Mapping[int, Sequence[Tool]], Exception
 
 
 async def _inherited(held: Held) -> Sequence[Card]:
-    """Of an output box that replaced the turn's own, the cards of others: the turn's own are in its conversation."""
+    """The cards by other turns in an output box that replaced the turn's own; its own cards are in its conversation."""
     claimed = held.claimed
     if held.spec.prompt is None or claimed.output_box_id == f"box_{claimed.turn_id}":
         return ()

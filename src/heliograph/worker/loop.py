@@ -114,7 +114,7 @@ class Worker:
         return self.concurrency - len(self._running)
 
     async def _drain(self) -> bool:
-        """Claim until there is nothing to claim, or no room. Answers whether there was anything."""
+        """Claim until there is no work or no room; return whether there was any work."""
         while True:
             try:
                 return await self._look()
@@ -186,7 +186,7 @@ class Worker:
                     self._world.spawn(f"{self.name} leaves {turn_id}", self._leave(drive))
 
     async def _fail(self, drive: Drive, message: str) -> bool:
-        """End a turn that no worker can run as failed; whether that was done. Otherwise its lease runs out."""
+        """End a turn that no worker can run as failed; return whether that succeeded. Otherwise its lease runs out."""
         claimed = drive.claimed
         try:
             await drive.kit.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, message)

@@ -1,6 +1,6 @@
 """State events: what an agent is doing, for observers on the wire (`evt.agent.<id>.state`).
 
-Best effort: no commit and no promise. At most ten a second per agent; those beyond are dropped, and the views tell the rest.
+Best effort: no commit and no promise. At most ten a second per agent; the rest are dropped, and the views always have the current values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _AGENTS_MAX = 1000  # agents whose recent events are remembered, the latest ones
 
 
 class StateEvents:
-    """Publishes the state events of one worker's turns, and keeps their rate."""
+    """Publishes the state events of one worker's turns, and limits their rate."""
 
     def __init__(self) -> None:
         self._recent: OrderedDict[str, deque[float]] = OrderedDict()
@@ -25,7 +25,7 @@ class StateEvents:
     def emit(
         self, world: World, claimed: Claimed, activity: Activity, tool: str | None = None, waiting_tool_count: int = 0
     ) -> None:
-        """tool: the one that runs, or that the turn waits for. waiting_tool_count: of the calls without a result."""
+        """Publish one. tool: the tool that runs, or that the turn waits for. waiting_tool_count: how many calls have no result."""
         if not self._has_room(claimed.agent_id, world.monotonic()):
             return
         world.tell(f"evt.agent.{claimed.agent_id}.state", {

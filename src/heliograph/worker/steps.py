@@ -47,9 +47,7 @@ class Steps:
         self.taint = held.taint
         self._not_made = held.not_made
         self._in_flight: set[asyncio.Future[None]] = set()
-        self._running: list[
-            str
-        ] = []  # the tools between their intent and their result, in the order of their beginning
+        self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (held.claimed.budget or {}) else None
 
     async def settled(self) -> None:
@@ -76,7 +74,7 @@ class Steps:
             done.cancel()
 
     async def _observed(self, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
-        """Do and record a step that has begun; state events say which tool runs meanwhile, and what comes after it."""
+        """Run and record a step that has begun; state events name the tool that runs meanwhile, and then the next activity."""
         self._running.append(asked.tool)
         self._emit_activity()
         try:

@@ -1,7 +1,7 @@
-"""Taint: the untrusted content that one turn has read, how it marks what it writes, and what needs approval (S9, S24).
+"""Taint: the untrusted content that one turn has read, how it marks what it writes, and what needs approval.
 
 A turn becomes tainted when it reads a tainted value: a result, its task, a state key, its signal, a memory, a card, or the
-description of a tool. Whatever it writes from then on is recorded with the mark, unless its author vouches for the agent.
+description of a tool. Everything that it writes from then on is recorded with the mark, unless its author vouches for the agent.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Taint:
         return self._may_read or self.has_read
 
     @property
-    def told(self) -> str:
-        """The sources, for the person who is asked for approval."""
+    def source_names(self) -> str:
+        """The sources as text, for the person who approves a call."""
         names = list(self._sources)
         more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
         return f"{', '.join(names[:_SHOWN_MAX])}{more}"
@@ -97,7 +97,7 @@ class Taint:
             self.read(f"signal {self._cause.name}", self._cause.payload)
 
     def rendered(self, name: str, value: Any) -> Any:
-        """What a template shows for `name`: an untrusted value in its frame, and the turn has read it."""
+        """The value that a template shows for `name`: an untrusted value stands in a frame, and taints the turn."""
         if name == "signal.payload" and (self._cause.trust == UNTRUSTED or _TASK in self._sources):
             self.read_signal()
             return untrusted(value, _TASK if _TASK in self._sources else f"signal {self._cause.name}")
@@ -116,18 +116,18 @@ class Taint:
         """Let the turn call this tool."""
         self._may_read |= not tool.trusted
 
-    def hear(self, calls: Sequence[ToolCall], answers: Mapping[int, ToolMessage]) -> None:
+    def read_answers(self, calls: Sequence[ToolCall], answers: Mapping[int, ToolMessage]) -> None:
         """Read the messages that answer a model's calls."""
         for n, call in enumerate(calls):
             if answers[n].is_untrusted:
                 self.read(call.tool.removeprefix(DELEGATE))
 
     def resume(self, wait: Wait) -> None:
-        """Take up what had been read when this call was opened."""
+        """Restore the sources that had been read when this call was opened."""
         for source in wait.taint or ():
             self.read(source)
 
-    def hear_result(self, wait: Wait) -> None:
+    def read_result(self, wait: Wait) -> None:
         """Read the result of a call that the turn has waited for."""
         if wait.state == "resolved" and wait.kind in ("tool", "child") and is_marked(wait.content):
             self.read(wait.tool)
@@ -136,4 +136,4 @@ class Taint:
         """Read all recorded results: of a turn that ends by one of them, without another run."""
         for wait in waits:
             self.resume(wait)
-            self.hear_result(wait)
+            self.read_result(wait)

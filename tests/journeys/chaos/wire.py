@@ -109,7 +109,7 @@ class PostgresListener(Listener):
         self.heard.update([json.loads(str(payload))["key"]])
 
     def spelled(self, project: str, key: str, tokens: Tokens) -> str:
-        return tokens.veiled(project, Event(0, key, "", {})).key
+        return tokens.opaque(project, Event(0, key, "", {})).key
 
     async def disconnect(self) -> None:
         self._connection.terminate()

@@ -21,11 +21,11 @@ begin
     return set_config('heliograph.project', p_project, true);
 end $$;
 
--- _enter_at: enter a project at a time that the caller names. A service names the time of the server, give or take a day: what
---   it writes for a far time would stay there, for all who read it. An operator, who owns the functions or is a member of their
---   owner, names any time; so do tests and simulators, which move it. The only function of the kernel that compares with a
---   clock. No catalog is read for a time that is near.
---   raises: see _enter; 22023 for a time that is none, or far from the server's
+-- _enter_at: enter a project at a time that the caller names. A service may name times within a day of the server's clock: rows
+--   that it writes for a far time would break every reader for good. Operators, who own the functions or are members of their
+--   owner, may name any time; so may tests and simulators. No other kernel function compares with a clock. A near time reads
+--   no catalog.
+--   raises: see _enter; 22023 for a null or infinite time, or one that is far from the server's
 --   locks:  nothing
 create function heliograph._enter_at(p_project text, p_now timestamptz) returns text
     language plpgsql as $$

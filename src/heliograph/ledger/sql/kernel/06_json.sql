@@ -33,10 +33,10 @@ begin
     end if;
 end $$;
 
--- What is stored may be older than the check above, or written by hand. A cast that raises would end the whole query: a sweep, a
--- log or the doctor of a project. These casts answer null.
+-- A stored value may be older than the check above, or written by hand. A cast that raises would end the whole query: a sweep, a
+-- log or the doctor of a project. These casts return null instead.
 
--- _as_whole: a stored number as a bigint; null for everything that is none.
+-- _as_whole: a stored number as a bigint; null for any other value.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._as_whole(p_value jsonb) returns bigint
@@ -44,7 +44,7 @@ create function heliograph._as_whole(p_value jsonb) returns bigint
     select case jsonb_typeof(p_value) when 'number' then case when p_value::numeric between -9e18 and 9e18 then p_value::bigint end end
 $$;
 
--- _as_boolean: a stored value as a boolean, as the cast of its text would be; null for everything that is none.
+-- _as_boolean: a stored value as a boolean, as the cast of its text would be; null for any other value.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._as_boolean(p_value jsonb) returns boolean
@@ -53,7 +53,7 @@ create function heliograph._as_boolean(p_value jsonb) returns boolean
                 when lower(btrim(left(p_value #>> '{}', 20))) in ('false', 'fals', 'fal', 'fa', 'f', 'no', 'n', 'off', 'of', '0') then false end
 $$;
 
--- _as_object: a stored object as it is, and an empty one for everything else but null.
+-- _as_object: a stored object as it is; null for null, and an empty object for any other value.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._as_object(p_value jsonb) returns jsonb

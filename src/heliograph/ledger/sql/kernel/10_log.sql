@@ -39,8 +39,8 @@ end $$;
 
 -- _wrong_draft: null, or what is wrong with a draft that would follow p_base signals of a run's log. p_place: its index in its
 --   call. Its parent is the index of an earlier draft of the call, or the id of a signal that the log has; only the first
---   signal of a run has none. An id that is none of this run's is a signal of another run, which is not looked up: the
---   doctor's R5 says the same.
+--   signal of a run has none. The id of a signal of another run is accepted without a
+--   look-up, as in the doctor's R5.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bigint, p_draft jsonb) returns text

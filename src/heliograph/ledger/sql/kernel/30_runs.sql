@@ -143,8 +143,8 @@ end $$;
 
 -- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their signals, of runs
 --   that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how many turns each ended in this
---   transaction. state and memory may be absent: unchanged. stops: see _stop_open_turns. is_message: a message from outside, where
---   the count of max_activations begins anew. Answers the targets to ring. The caller has compared the versions.
+--   transaction. state and memory may be absent: unchanged. stops: see _stop_open_turns. is_message: a message from outside, which
+--   restarts the count of max_activations. Answers the targets to ring. The caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
 create function heliograph._commit_reactions(p_project text, p_items jsonb, p_closed integer, p_now timestamptz)
@@ -205,8 +205,8 @@ begin
     return v_targets;
 end $$;
 
--- _stop_open_turns: the turns that runs stop as they begin to end. p_stops: [{run_id, turns, reason}]; turns: all, or people for
---   those that wait for people only, whose answers would be of no use. Gracefully: what does not run ends at once.
+-- _stop_open_turns: stop open turns of runs that begin to end. p_stops: [{run_id, turns, reason}]; turns: all, or people for
+--   those that wait for people only, whose answers have no use any more. Gracefully: a turn that does not run ends at once.
 --   raises: nothing
 --   locks:  rows of the outbox; the caller holds the runs
 create function heliograph._stop_open_turns(p_project text, p_stops jsonb, p_now timestamptz) returns void
@@ -217,8 +217,8 @@ begin
        from jsonb_array_elements(p_stops) s;
 end $$;
 
--- _order_stops: have the open turns of a run stopped from the outbox, each in a transaction of its own; p_only_people: only those
---   that wait for people. p_body: the stop, {mode, grace_seconds, reason, actor}.
+-- _order_stops: put a stop of each open turn of a run into the outbox, so that each ends in its own transaction;
+--   p_only_people: only those that wait for people. p_body: the stop, {mode, grace_seconds, reason, actor}.
 --   raises: nothing
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._order_stops(

@@ -1,5 +1,5 @@
--- Waiting for people: that time does not count toward ttl_seconds. A turn that is suspended on questions to people and on
--- nothing else has people_since: sweep_expired passes it over. When it resumes, expires_at moves forward by the time that it
+-- Time that a turn waits for people does not count toward its ttl_seconds. A turn that is suspended on questions to people and on
+-- nothing else has people_since: sweep_expired skips it. When it resumes, expires_at moves forward by the time that it
 -- waited, and people_time adds it up. A turn that waits for delegated turns gets the time for which these have waited for
 -- people, but never more than the time for which it was suspended itself. So every turn still ends in bounded time once no
 -- question is open (K19): each delegated turn has a ttl_seconds of its own.
@@ -13,8 +13,8 @@ create function heliograph._span(p_from timestamptz, p_to timestamptz) returns i
     select make_interval(secs => greatest(0, extract(epoch from p_to - p_from))::float8)
 $$;
 
--- _people_time: for how long the delegated turns that a suspended turn has waited for since p_since have waited for people, at
---   most the time since then. p_with_open: also those that have not ended.
+-- _people_time: how long the delegated turns of a suspended turn have waited for people, at most the time since p_since, when it
+--   was suspended. p_with_open: count delegated turns that have not ended, too.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._people_time(
@@ -40,8 +40,8 @@ begin
            and (w.resolved_at >= p_since or (p_with_open and w.state = 'open')));
 end $$;
 
--- _credit_people_time: after a result for a suspended turn. p_turns: [{turn_id, since, resumes}], since: when it was suspended. A
---   turn that resumes gets back the time that it has waited for people; one that stays suspended and now waits for people
+-- _credit_people_time: called after a result for a suspended turn. p_turns: [{turn_id, since, resumes}], since: when it was suspended.
+--   A turn that resumes gets back the time that it has waited for people; one that stays suspended and now waits for people
 --   only begins to wait for them. In a run that is ending the time counts, so that the run ends.
 --   raises: nothing
 --   locks:  nothing; the caller holds the heads and the runs
@@ -65,8 +65,8 @@ begin
      where t.ctid = f.at and (not f.resumes or f.waited > '0' or t.people_since is not null);
 end $$;
 
--- _defer_expiry: of a turn that is past its expires_at: keep it when its time is not up once the time is counted for which the
---   turns that it waits for have waited for people. It is not looked at again before it resumes: those turns end in time.
+-- _defer_expiry: keep a turn that is past its expires_at where the turns that it waits for have waited for people, and its time is
+--   not up without that time. No sweep looks at it again before it resumes: the turns below it end in bounded time.
 --   Answers whether it was kept.
 --   raises: nothing
 --   locks:  nothing; the caller holds the head
@@ -90,7 +90,7 @@ begin
     return true;
 end $$;
 
--- _question: what a call asks a person, shortened; null where no card says.
+-- _question: what a call asks a person, shortened; null where no card records it.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._question(p_project text, p_turn_id text, p_call_id text) returns text

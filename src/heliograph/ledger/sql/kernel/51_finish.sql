@@ -129,8 +129,8 @@ create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns 
 $$;
 
 -- release: give turns back unharmed: a worker that closes (L0-111). running -> dispatched, epoch + 1; no attempt is counted,
---   and they keep their places. p_items: [{agent_id, turn_id, epoch, failure}]. With a failure {code, message} nobody can go on
---   with the turn: it is ended as failed instead.
+--   and they keep their places. p_items: [{agent_id, turn_id, epoch, failure}]. A failure {code, message} means that no worker can
+--   run the turn: it is ended as failed instead.
 --   Answers [{turn_id, outcome, targets}]: 'ok'; 'stopped' when a stop waited for it, which ends it; 'stale'.
 --   raises: see _enter; 22023 for a failure without a code of 1 to 200 bytes and a message of 1 to 4000
 --   locks:  the heads, and the runs of those stopped
@@ -167,7 +167,7 @@ begin
     return v_answer;
 end $$;
 
--- _check_failure: refuse what does not say why a turn failed.
+-- _check_failure: refuse a failure without a code or without a message.
 --   raises: 22023
 --   locks:  nothing
 create function heliograph._check_failure(p_failure jsonb) returns void

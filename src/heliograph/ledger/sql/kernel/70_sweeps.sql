@@ -25,8 +25,8 @@ begin
          order by h.refusals, h.lease_until, h.agent_id limit p_limit for update skip locked), '{recovered,ended}', p_now);
 end $$;
 
--- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout. Those that wait for people are passed
---   over, see 47_people.sql. Also, where the project has dispatch_seconds_max, up to p_limit turns that no worker claimed in
+-- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout. It skips turns that wait for
+--   people, see 47_people.sql. Also, where the project has dispatch_seconds_max, up to p_limit turns that no worker claimed in
 --   time, see 73_unclaimed.sql.
 --   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
 --   raises: see _enter; 22023 for a negative limit

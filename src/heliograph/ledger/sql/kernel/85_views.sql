@@ -77,8 +77,8 @@ select e.project_id, e.agent_turn_id as turn_id, e.edge_id, e.primitive, e.edge_
        e.other_turn_id, e.cause_id, e.created_at
   from heliograph.execution_edges e;
 
--- _as_time: a text as a time; null for one that is none, for a word such as 'now' or 'infinity', and for a year that clients in
---   other languages cannot hold. Most are of the plain form that can be cast without harm.
+-- _as_time: a text as a time; null for any other text, for words like 'now' or 'infinity', and for years that clients in
+--   other languages cannot represent. Most texts have the plain form, which is safe to cast.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._as_time(p_text text) returns timestamptz

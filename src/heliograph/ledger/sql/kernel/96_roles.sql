@@ -159,7 +159,7 @@ begin
     loop
         execute format('grant execute on function %s to %s', v_each.name, v_each.roles);
     end loop;
-    -- A view's functions are called by the login that reads it, and not by the view's owner: these only put words together.
+    -- A view's functions are called by the login that reads it, and not by the view's owner: these only format text.
     for v_each in
         select distinct d.refobjid::regprocedure as name
           from pg_depend d join pg_rewrite w on d.classid = 'pg_rewrite'::regclass and d.objid = w.oid
