@@ -1,4 +1,4 @@
-"""The check of the proof marks: what it takes for a kept mutation, and what it says of one."""
+"""The check of the proof marks: which mutations it accepts, and the verdict on each."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def read(folder: Path, **changes: str) -> Mutation:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"old": "'no such text'"}, "stands 0 times"),
-        ({"old": "'run_id'"}, "times in src/heliograph/ids.py, not once"),
+        ({"old": "'no such text'"}, "occurs 0 times"),
+        ({"old": "'run_id'"}, "times in src/heliograph/ids.py; quote a text that occurs once"),
         ({"ids": "['SIG-11']"}, "no test claims"),
         ({"test": "'tests/rules/test_ids.py::test_another'"}, "does not claim"),
         ({"why": "'x'"}, "unknown keys"),

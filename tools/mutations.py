@@ -1,9 +1,9 @@
-"""Check the proof marks: remove the behaviour that a requirement states, and see its tests fail.
+"""Check the proof marks: remove the behaviour that a requirement states, and check that its tests fail.
 
     python -m tools.mutations                     run every mutation, on two processes
     python -m tools.mutations L0-01 K14           run the mutations of these requirements
     python -m tools.mutations --sample 20         run twenty, drawn by --seed
-    python -m tools.mutations --check             run none: every mutation applies, and every claim has one
+    python -m tools.mutations --check             run none; check that every mutation applies and every claim has one
 
 tests/mutations/*.toml lists them, one small change of the product each:
 
@@ -12,7 +12,7 @@ tests/mutations/*.toml lists them, one small change of the product each:
     file = "src/heliograph/..."
     old = '''text'''                # occurs exactly once in the file
     new = '''other text'''
-    test = "tests/...py::test_x"     # optional: the one claiming test to run, where others would take long
+    test = "tests/...py::test_x"     # optional: run only this claiming test, because the others take long
 
 A mutation is killed when, for each of its ids, a test that claims to prove the id fails. A test that cannot even be
 set up proves nothing: such a mutation is reported as broken, so it has to be written better.
@@ -80,16 +80,18 @@ def _read(where: str, entry: Mapping[str, object], claims: Mapping[str, Sequence
     path = ROOT / file
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if text.count(old) != 1:
-        raise BadMutation(f"{where}: the old text stands {text.count(old)} times in {file}, not once; write it anew")
+        raise BadMutation(
+            f"{where}: the old text occurs {text.count(old)} times in {file}; quote a text that occurs once"
+        )
     test = entry.get("test")
-    if test is not None and (strangers := [each for each in ids if not _claims(str(test), claims[each])]):
-        raise BadMutation(f"{where}: {test} does not claim {strangers}")
+    if test is not None and (unclaimed := [each for each in ids if not _claims(str(test), claims[each])]):
+        raise BadMutation(f"{where}: {test} does not claim {unclaimed}")
     tests = {each: [str(test)] if test is not None else sorted(claims[each], key=_cost) for each in ids}
     return Mutation(where, file, text.replace(old, new), tests)
 
 
 def _cost(node: str) -> int:
-    """Where a test stands in the order of running: folders of quick tests first, since the first failure decides."""
+    """The rank of a test in the running order: quick folders first, because the first failure decides."""
     folder = node.split("/")[1]
     return QUICK_FIRST.index(folder) if folder in QUICK_FIRST else 0
 
@@ -108,7 +110,7 @@ class Runner:
         self._environment = {**os.environ, "HELIOGRAPH_TEST_DATABASE_URL": server_url}
 
     def verdict(self, mutation: Mutation) -> tuple[Verdict, str]:
-        """How the mutation fared, and the output of the run that decided."""
+        """The verdict on a mutation, and the output of the run that decided it."""
         folder = Path(tempfile.mkdtemp(dir=self._scratch))
         try:
             shutil.copytree(ROOT, folder, ignore=NOT_COPIED, dirs_exist_ok=True)
@@ -151,7 +153,7 @@ class Runner:
 
 
 def _has_failed(case: ElementTree.Element) -> bool:
-    """Whether a test found a fault, in its body or in the checks after it; what fails before the body is no finding."""
+    """Whether a test found a fault in its body or in the checks after it; an error before the body does not count."""
     error = case.find("error")
     return case.find("failure") is not None or (error is not None and "teardown" in error.get("message", ""))
 
@@ -188,7 +190,7 @@ def main() -> int:
     )
     parser.add_argument("ids", nargs="*", help="requirements whose mutations to run; all of them by default")
     parser.add_argument(
-        "--check", action="store_true", help="run nothing; see that each mutation applies and each claim has one"
+        "--check", action="store_true", help="run nothing; check that each mutation applies and each claim has one"
     )
     parser.add_argument("--sample", type=int, help="run this many, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the draw")

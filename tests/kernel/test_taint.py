@@ -1,4 +1,4 @@
-"""The kernel records the mark of untrusted content beside each value, and returns it to whoever reads the value."""
+"""The kernel records the mark of untrusted content beside each value, and returns it to every reader of the value."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def chain() -> Heliograph:
 
 
 class Stranger:
-    """What a login without a role hears on the channels."""
+    """The rings and events that a login without a role receives on the channels."""
 
     def __init__(self, connection: asyncpg.Connection):
         self.connection = connection

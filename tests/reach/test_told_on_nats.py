@@ -124,7 +124,7 @@ async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
 
 
 @pytest.mark.proves("L0-16", "L0-17", "L0-18", "L0-113")
-async def test_state_events_say_what_a_turn_is_doing_as_the_view_does(
+async def test_state_events_match_the_activity_in_the_view(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     events: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()

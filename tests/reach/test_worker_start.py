@@ -1,4 +1,4 @@
-"""`helio worker` in its first seconds: PostgreSQL may still be starting, and whoever started it may stop it at once."""
+"""`helio worker` in its first seconds: PostgreSQL may still be starting, and a supervisor may stop the worker at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second decoder: a value that cannot be decoded spoils its own row of an answer, and no other."""
+"""The second decoder: a value that cannot be decoded affects its own row of an answer, and no other."""
 
 from __future__ import annotations
 

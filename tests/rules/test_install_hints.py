@@ -1,4 +1,4 @@
-"""What an error says to install: Heliograph's own extras, which hold the versions that it is tested with."""
+"""Errors name Heliograph's own extras, which pin the versions that it is tested with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cleanup functions: run when a turn ends in its worker's hands, and never after a forced halt."""
+"""Cleanup functions: run when the turn's own worker ends it, and never after a forced halt."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Work:
 
 
 async def tried_step(ctx: Context, did: list[str]) -> str:
-    """What a step in a `finally` comes to."""
+    """The outcome of a step in a `finally`."""
     try:
         await ctx.step("pay", did.append, "paid")
     except BaseException as error:
@@ -93,7 +93,7 @@ async def test_forced_halt_runs_no_cleanup_function_and_the_kernel_delivers(rig:
 
 
 @pytest.mark.proves("CTL-39", "G-09")
-async def test_forced_halt_that_the_worker_has_not_heard_of_runs_no_cleanup_function(rig: Rig) -> None:
+async def test_forced_halt_that_the_worker_has_not_received_runs_no_cleanup_function(rig: Rig) -> None:
     work = Work()
     app = working(work)
     run_id = await rig.start(app)

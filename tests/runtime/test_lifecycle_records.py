@@ -1,4 +1,4 @@
-"""What the log of a run says of each turn's phases: how it began, what it decided, how it ended, and in which order."""
+"""The phases of a turn in the log of its run: start, decision, end, and their order."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ async def test_limit_ends_a_run_whose_other_turn_waits_for_a_tool_that_never_ans
 
 
 @pytest.mark.proves("G-47")
-async def test_limit_ends_a_run_whose_agent_delegates_for_ever_and_emits_nothing(rig: Rig) -> None:
+async def test_limit_ends_a_run_whose_agent_delegates_without_end_and_emits_nothing(rig: Rig) -> None:
     app = Heliograph("errands", max_activations=5)
     app.agent(name="hand", on_request=True)(lambda _ctx: None)
 

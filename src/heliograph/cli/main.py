@@ -67,7 +67,7 @@ def _dispatch(arguments: list[str]) -> int:
     # one way for settings to come in: what an option says is what the environment says from here on
     if hasattr(options, "database_url"):
         if not options.database_url:
-            raise InvalidInput("--database-url is empty; it looks like postgresql://user@host/database", code="invalid_url",
+            raise InvalidInput("--database-url is empty; give a URL like postgresql://user@host/database", code="invalid_url",
                                path="--database-url")  # fmt: skip
         os.environ[_URL_VARIABLE] = options.database_url
     if hasattr(options, "project"):

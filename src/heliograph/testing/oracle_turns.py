@@ -8,7 +8,7 @@ from typing import Any
 
 from heliograph.testing.oracle_books import Books, Token, TurnBook
 from heliograph.testing.oracle_heads import HeadOracle
-from heliograph.testing.oracle_people import keeps
+from heliograph.testing.oracle_people import is_kept
 from heliograph.testing.twin_tables import end_of, interval
 
 # What the owner of a turn may be answered; everybody else is stale.
@@ -238,7 +238,7 @@ class TurnOracle:
         due = [turn for turn in self.books.open_turns() if turn.expires_at <= now and turn.people_since is None]
         expired = set()
         for turn in sorted(due, key=lambda t: (t.run_id, t.agent_id)):  # those of one agent are in order already
-            if keeps(self.books, turn, now):
+            if is_kept(self.books, turn, now):
                 self.count("expiry deferred for people")
                 continue
             expired.add(turn.turn_id)

@@ -34,7 +34,7 @@ declare
 begin
     if not coalesce(p_now between now() - interval '1 day' and now() + interval '1 day', false)
        and not pg_has_role(session_user, current_user, 'member') then
-        raise exception using errcode = '22023', message = 'p_now is within a day of the server''s time for this login';
+        raise exception using errcode = '22023', message = 'p_now is too far from the server''s time: for this login it is within a day of it';
     end if;
     return v_project;
 end $$;
