@@ -352,6 +352,14 @@ def test_the_sandboxed_process_dies_when_its_worker_is_killed(start: Callable[..
     assert not list(Path(tempfile.gettempdir()).glob("heliograph-jail-*"))
 
 
+@pytest.mark.parametrize("attempt", range(4))
+def test_output_beyond_its_limit_on_both_streams_ends_the_call(worker: Worker, attempt: int) -> None:
+    flood = "while True:\n    os.write(1, b'x' * 65536)\n    os.write(2, b'y' * 65536)"
+    ended = worker.run(flood, seconds=20)
+    assert ended["exit_code"] == -9, attempt
+    assert max(len(ended["stdout"]), len(ended["stderr"])) <= 1 << 20
+
+
 def test_signals_to_the_process_group_of_the_worker_spare_the_sandbox(start: Callable[..., Worker]) -> None:
     """Ctrl+C in a terminal asks the worker to drain: a sandbox that runs may end by itself."""
     worker = start()

@@ -255,14 +255,16 @@ async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -
 
 
 async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader, *, most: int) -> bytes:
+    """Read to the end, also beyond what is kept: asyncio waits for the end of a process until its pipes are empty."""
     heard = bytearray()
     while part := await stream.read(65536):
+        if len(heard) > most:
+            continue
         heard += part
         if len(heard) > most:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-            return bytes(heard[:most])
-    return bytes(heard)
+    return bytes(heard[:most])
 
 
 def _python() -> list[str]:

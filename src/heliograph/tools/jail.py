@@ -40,6 +40,7 @@ _NETWORK = (
 )  # fmt: skip
 _INSTALLED = ("site-packages", "dist-packages", "python3*/site-packages", "python3*/dist-packages")
 _PROGRAM = "/program/sandboxed.py"
+_AWAITED = {signal.SIGTERM, signal.SIGCHLD}  # by the launcher, blocked from its start on
 _FIRST_FREE_ID = 0x70000000  # user ids that no system assigns: each sandbox of root has its own
 _NOBODY = 65534
 _INSIDE = 1000  # what the sandboxed process sees as its user and group
@@ -66,7 +67,7 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
     _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != spec["parent"]:
         os._exit(1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # the launcher ends its children first
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     _do(libc, "prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _enter_user_namespace(libc)
     _do(libc, "unshare", _NEW_MOUNTS | _NEW_PIDS | _NEW_IPC | _NEW_NAMES | (0 if spec["network"] else _NEW_NETWORK))
@@ -75,7 +76,7 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
         _wait_as_launcher(init)
     os.close(launcher_lives)
     _do(libc, "prctl", _DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
     if select.select([is_alive], [], [], 0)[0]:
         os._exit(1)
     os.setsid()
@@ -92,9 +93,9 @@ def _wait_as_launcher(init: int) -> NoReturn:
 
     An orphaned init would stay a zombie where the worker is the first process of a container.
     """
-    signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(init, signal.SIGKILL))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    os.waitpid(init, 0)
+    while os.waitpid(init, os.WNOHANG)[0] == 0:
+        if signal.sigwait(_AWAITED) == signal.SIGTERM:
+            os.kill(init, signal.SIGKILL)
     os._exit(0)
 
 
