@@ -239,7 +239,7 @@ async def test_turn_that_goes_on_in_a_compacted_output_box_reads_what_is_there(r
     assert given.startswith(f"You were given box {turn.output_box_id} to read. It holds one card:\n\n<trusted-")
     assert "in short: 3" in given
     assert results(model.last) == ["compacted", 1]
-    # whoever reads the turn's cards sees those of both boxes
+    # readers of the turn's cards see those of both boxes
     kinds = [card.kind for card in await rig.runtime.reader.cards(turn_id)]
     assert (kinds.count("tool.result"), kinds[-1]) == (4, "task.deliverable")
 

@@ -70,7 +70,7 @@ class AgentSpec:
 
     `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
     `after_untrusted`: once it has read what strangers wrote (see Tool.trusted), a call that has an effect has to be granted
-    by a person ("confirm"), or is made ("allow"). `trusted`: its author vouches for what it writes, whatever it has read: its
+    by a person ("confirm"), or is made ("allow"). `trusted`: its author vouches for what it writes, even after untrusted content: its
     output, state, signals, memories and tasks are not marked as untrusted. `version` is the author's; `ready` names it beside
     `capabilities`.
     """

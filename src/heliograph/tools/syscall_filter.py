@@ -1,6 +1,6 @@
 """The system calls that code in the sandbox may make, as a seccomp program: an allow-list. Pure: this module only computes bytes.
 
-A call that is not on the list fails with EPERM, whatever its number is: so do the calls of newer kernels, and those of the
+A call that is not on the list fails with EPERM. So do the calls of newer kernels, and those of the
 x32 ABI, whose numbers begin at 0x40000000. A call under another architecture kills the process.
 """
 
@@ -138,7 +138,7 @@ def filter_program(machine: str, *, network: bool) -> bytes:
 
 
 def allowed_numbers(machine: str, *, network: bool) -> set[int]:
-    """The calls that are allowed whatever their arguments are."""
+    """The numbers of the calls that are allowed with any arguments."""
     column = MACHINES[machine][1]
     entries = [entry.split(":") for entry in (_ALLOWED + (_ALLOWED_WITH_NETWORK if network else "")).split()]
     return {int(entry[1 + column]) for entry in entries if entry[1 + column] != "-"}
