@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.codes import USER_INTERRUPT
-from heliograph.errors import InvalidInput, NotFound, shown
+from heliograph.errors import InvalidInput, NotFound, repr_of, shown
 from heliograph.reactive.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.reactive.function import check_function
 from heliograph.reactive.state import StateShape
@@ -50,7 +50,7 @@ class Heliograph:
         memory: Memory | None = None, secrets: Resolver | None = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
-            raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(repr(name))}",
+            raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(repr_of(name))}",
                                code="invalid_identifier", path="/name")  # fmt: skip
         reducers = {} if reducers is None else reducers
         check_rules(reducers, end_when, max_activations)
@@ -125,7 +125,7 @@ class Heliograph:
     def add(self, spec: AgentSpec) -> AgentSpec:
         """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`, `wrong_type`, `invalid_schema`)."""
         if not isinstance(spec, AgentSpec):
-            raise InvalidInput(f"add takes what define_agent returns, not {shown(repr(spec))}", code="wrong_type",
+            raise InvalidInput(f"add takes what define_agent returns, not {shown(repr_of(spec))}", code="wrong_type",
                                path="/agents")  # fmt: skip
         if spec.name in self._agents:
             raise InvalidInput(f"application {self.name} has two agents named {spec.name}", code="duplicate_agent",
@@ -208,7 +208,7 @@ class Heliograph:
 def _name_of(function: Any) -> str:
     """The name that a function was given by def. Raises InvalidInput (`required_field`) where there is none."""
     if not callable(function):
-        raise InvalidInput(f"an agent is a function of the context, not {shown(repr(function))}", code="wrong_type",
+        raise InvalidInput(f"an agent is a function of the context, not {shown(repr_of(function))}", code="wrong_type",
                            path="/agents")  # fmt: skip
     name = getattr(function, "__name__", "<lambda>")
     if name == "<lambda>":
@@ -238,4 +238,4 @@ def _check_memory(memory: Any) -> Any:
 
 def _shown(value: object) -> str:
     """A function by its name: where it lies in memory tells nobody anything."""
-    return str(getattr(value, "__qualname__", None) or shown(repr(value)))
+    return str(getattr(value, "__qualname__", None) or shown(repr_of(value)))

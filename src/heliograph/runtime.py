@@ -18,7 +18,7 @@ from heliograph.config import Settings, read_settings
 from heliograph.doorbell.bell import Bell
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.egress.messenger import Messenger
-from heliograph.errors import InvalidInput, Refused, StoreUnavailable, shown
+from heliograph.errors import InvalidInput, Refused, StoreUnavailable, repr_of, shown
 from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
@@ -30,6 +30,7 @@ from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
 from heliograph.signals.model import Signal
+from heliograph.signals.run_end import read_end
 from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.tools.toolbox import Toolbox
 from heliograph.worker.kit import Kit
@@ -188,8 +189,8 @@ class Runtime:
                     return
                 # who comes back may have had the end already, and would wait for it for ever
                 is_over = has_come_back and await self._patiently(partial(self._is_over, run_id))
-                if not is_over:
-                    await ear.wait(_FOLLOW_POLL_SECONDS)
+                if not is_over and not await ear.wait(_FOLLOW_POLL_SECONDS):
+                    has_come_back = True  # nobody rang: the run may have ended without a workflow:end
         finally:
             ear.close()
 
@@ -217,7 +218,7 @@ class Runtime:
             collecting.cancel()
             if served is not None and serving is not None:
                 await _wind_down(served, serving)
-        end: Any = signals[-1].payload  # of workflow:end, which the reaction wrote
+        end: Any = read_end(name, signals[-1] if signals else None)
         return RunResult(name, end["outcome"], workflow.shape.load(end["state"]), signals, end["metrics"],
                          end.get("reason"), end.get("code"))  # fmt: skip
 
@@ -365,13 +366,13 @@ async def prepare_schema(database: Database, *, installs: bool = True) -> None:
 
 def _check_service(concurrency: int, lease_seconds: float) -> None:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
-        raise InvalidInput(f"concurrency is a whole number, not {shown(repr(concurrency))}", code="wrong_type",
+        raise InvalidInput(f"concurrency is a whole number, not {shown(repr_of(concurrency))}", code="wrong_type",
                            path="/concurrency")  # fmt: skip
     if not 1 <= concurrency <= _CONCURRENCY_MAX:
         raise InvalidInput(f"concurrency is from 1 to {_CONCURRENCY_MAX} turns at a time, not {concurrency}",
                            code="out_of_range", path="/concurrency")  # fmt: skip
     if isinstance(lease_seconds, bool) or not isinstance(lease_seconds, int | float):
-        raise InvalidInput(f"lease_seconds is a number, not {shown(repr(lease_seconds))}", code="wrong_type",
+        raise InvalidInput(f"lease_seconds is a number, not {shown(repr_of(lease_seconds))}", code="wrong_type",
                            path="/lease_seconds")  # fmt: skip
     if not _LEASE_SECONDS_MIN <= lease_seconds <= _LEASE_SECONDS_MAX:  # NaN is not either
         raise InvalidInput(f"lease_seconds is from {_LEASE_SECONDS_MIN} to {_LEASE_SECONDS_MAX}, not {lease_seconds}",

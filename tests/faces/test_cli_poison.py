@@ -78,3 +78,63 @@ def test_every_command_survives_poisoned_rows_and_shows_them(
     assert "Traceback" not in answered.stderr
     assert shell.helio("turn", "stop", turns[waiting]).returncode == 0
     assert shell.helio("runs", "stop", waiting).returncode == 0
+
+
+ENDS = ["null", "5", "[1]", "{}", '{"outcome": 5}', poison.HUGE, poison.DEEP,
+        '{"outcome": "success", "state": [], "metrics": {}}',
+        '{"outcome": "success", "state": {}, "metrics": {"turns": 1, "failed": 0, "skipped": 0, "duration_ms": 1e300,'
+        ' "usage": {"inputTokens": 0, "outputTokens": 0}}}']  # fmt: skip
+APP = """
+from heliograph import Heliograph
+
+app = Heliograph("poisoned")
+
+
+@app.agent(activate_on=["workflow:start"], updates="seen")
+def asker(c):
+    return 1
+"""
+
+
+async def end_one(url: str) -> str:
+    async with open_runtime(Settings(database_url=url)) as runtime:
+        rig = Rig(runtime, url)
+        run_id = await rig.start(app, {"waits": False})
+        async with rig.serving(app):
+            await rig.ended(run_id)
+    return run_id
+
+
+async def replace_end(url: str, run_id: str, entry: str) -> None:
+    """Replace the entry of `workflow:end` by itself with these parts."""
+    connection = await asyncpg.connect(url)
+    try:
+        done = await connection.execute(
+            "update heliograph.signals set entries ="
+            " (select jsonb_agg(case when e ->> 'name' ~ '^workflow:(end|gone)' then e || $2::text::jsonb else e end order by n)"
+            "    from jsonb_array_elements(entries) with ordinality x (e, n))"
+            " where run_id = $1 and entries::text ~ 'workflow:(end|gone)'",
+            run_id, entry,
+        )  # fmt: skip
+        assert done == "UPDATE 1"
+    finally:
+        await connection.close()
+
+
+@pytest.mark.proves("S22")
+def test_run_command_names_the_signal_of_an_end_that_was_replaced(tmp_path: Path, database_url: str) -> None:
+    shell = open_shell(tmp_path, database_url)
+    run_id = asyncio.run(end_one(database_url))
+    (tmp_path / "poisoned.py").write_text(APP)
+    command = ("run", f"{tmp_path}/poisoned.py:app", "--run-id", run_id)
+    for payload in ENDS:
+        asyncio.run(replace_end(database_url, run_id, f'{{"payload": {payload}}}'))
+        done = shell.helio(*command)
+        assert done.returncode == 1, (payload, done.stdout, done.stderr)
+        assert "workflow:end" in done.stderr, payload
+        assert f"sig_{run_id}_" in done.stderr, payload
+        assert "Traceback" not in done.stderr, payload
+    asyncio.run(replace_end(database_url, run_id, '{"name": "workflow:gone"}'))
+    done = shell.helio(*command)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert f"run {run_id} has ended, and its log has no workflow:end" in done.stderr

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
@@ -20,8 +21,10 @@ from heliograph.errors import KernelRefused
 from heliograph.ledger.reader import Reader
 from heliograph.runtime import open_runtime
 from heliograph.worker.kit import gate_of
+from tests.reach.hook_server import hooked
 from tests.runtime import poison
 from tests.runtime.kit import START, Rig, until
+from tests.runtime.test_callbacks import SECRETS, told
 
 _projects = itertools.count(1)
 # The columns that a turn is run from. Of the others, a value that cannot be decoded costs nothing but itself.
@@ -104,16 +107,33 @@ async def test_the_matrix_has_every_column_that_holds_json(rig: Rig) -> None:
 
 
 @pytest.mark.proves("S22")
-async def test_a_command_that_cannot_be_decoded_is_set_aside_and_the_others_are_taken(rig: Rig) -> None:
+@pytest.mark.parametrize("taker", ["a tool", "a relay"])
+@pytest.mark.parametrize("value", [poison.HUGE, '["no object"]'], ids=["huge", "no object"])
+async def test_a_command_that_cannot_be_decoded_fails_its_turn_at_once_and_the_others_are_taken(
+    rig: Rig, taker: str, value: str
+) -> None:
     app = application()
     spoiled, whole = [await rig.start(app, {"n": n}) for n in range(2)]
     async with rig.serving(app):
         await until(lambda: _has_commands(rig, 2))
-    await _poison(rig, ("outbox", "body"), spoiled, poison.HUGE)
-    [command] = await rig.client.take_commands(["oracle"], 10)
-    assert (await rig.runtime.reader.turn(command.turn_id)).run_id == whole
-    await rig.runtime.ledger.declare_wire("nats")
-    assert {event.body.get("run_id") for event in await rig.runtime.ledger.read_outbox()} == {whole}
+    await rig.fetch(
+        "update heliograph.outbox set body = body || jsonb_build_object('arguments', $2::text::jsonb, 'subject', 'cmd.x')"
+        " where kind = 'cmd' and agent_turn_id in (select agent_turn_id from heliograph.agent_turns where run_id = $1)",
+        spoiled, value,
+    )  # fmt: skip
+    if taker == "a tool":
+        [command] = await rig.client.take_commands(["oracle"], 10)
+        assert (await rig.runtime.reader.turn(command.turn_id)).run_id == whole
+    else:
+        await rig.runtime.ledger.declare_wire("nats")
+        assert {event.body.get("run_id") for event in await rig.runtime.ledger.read_outbox()} == {whole}
+    async with rig.serving(app):
+        await until(lambda: _has_ended(rig, spoiled))
+        assert (await rig.runtime.reader.run(whole)).status == "running"
+    [turn] = await rig.runtime.reader.turns(run_id=spoiled)
+    [end] = [card for card in await rig.runtime.reader.cards(turn.turn_id) if card.kind == "task.deliverable"]
+    assert (turn.outcome, end.content["error"]["code"]) == ("failed", UNDECODABLE)
+    assert "its command cannot be decoded: body/arguments" in end.content["error"]["message"]
 
 
 @pytest.mark.proves("S22")
@@ -171,6 +191,68 @@ async def test_a_claim_that_the_kernel_refuses_does_not_end_its_worker(
         await rig.start(app, {"n": 1})
         assert len(await rig.taken("oracle")) == 1
     assert refusals == []
+
+
+@pytest.mark.proves("S22")
+@pytest.mark.parametrize("value", poison.POISONS.values(), ids=poison.POISONS)
+async def test_a_callback_whose_content_cannot_be_decoded_is_sent_without_it(rig: Rig, value: str) -> None:
+    app = Heliograph("calls-back")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def parent(ctx: Context) -> str:
+        return "done"
+
+    async with hooked() as hook:
+        rig.runtime.settings = replace(rig.runtime.settings, webhook_secrets=SECRETS, egress_allow=hook.origin)
+        runs = [await rig.runtime.start(app.workflow, {"n": n}, callback_url=f"{hook.url}?{n}") for n in range(2)]
+        spoiled, whole = [run_id for run_id, _ in runs]
+        held = rig.runtime.settings
+        rig.runtime.settings = replace(held, webhook_secrets=())  # a worker that sends none
+        async with rig.serving(app):
+            await rig.ended(spoiled)
+            await rig.ended(whole)
+        await _poison(rig, ("runs", "state"), spoiled, value, "instead")
+        rig.runtime.settings = held
+        async with rig.serving(app):
+            await hook.until(lambda: len(hook.requests) == 2)
+        sent = {body["run_id"]: body for body in (told(hook, place) for place in range(2))}
+    assert sent[whole]["state"]["seen"] == "done"
+    assert sent[spoiled]["left_out"] == ["state"]
+    assert "state" not in sent[spoiled]
+    assert sent[spoiled]["outcome"] == "success"
+
+
+@pytest.mark.proves("S22")
+@pytest.mark.parametrize("value", [poison.HUGE, poison.DEEP], ids=["huge", "deep"])
+async def test_an_agent_that_reads_a_card_that_cannot_be_decoded_fails_with_its_code(rig: Rig, value: str) -> None:
+    app = Heliograph("library")
+
+    @app.agent(activate_on=START)
+    async def keeper(ctx: Context) -> None:
+        await ctx.call("wait", needs_token=False)
+
+    @app.agent(on_request=True, max_attempts=3)
+    async def reader(ctx: Context) -> int:
+        return len(await ctx.context())
+
+    run_id = await rig.start(app)
+    boxes = [await rig.client.boxes.put([{"kind": "note", "content": {"n": n}}]) for n in range(2)]
+    async with rig.serving(app):
+        await rig.taken("wait")
+    turns = [await rig.client.enqueue(run_id, "reader", "read", context_box_id=box) for box in boxes]
+    await rig.fetch("update heliograph.cards set content = $2::text::jsonb where box_id = $1", boxes[0], value)
+    async with rig.serving(app):
+        for turn_id in turns:
+            await until(lambda turn_id=turn_id: _is_done(rig, turn_id))
+    spoiled, whole = [await rig.runtime.reader.turn(turn_id) for turn_id in turns]
+    assert (spoiled.outcome, spoiled.attempts, whole.outcome) == ("failed", 0, "success")
+    [end] = [card for card in await rig.runtime.reader.cards(spoiled.turn_id) if card.kind == "task.deliverable"]
+    assert end.content["error"]["code"] == UNDECODABLE
+    assert boxes[0] in end.content["error"]["message"]
+
+
+async def _is_done(rig: Rig, turn_id: str) -> bool:
+    return (await rig.runtime.reader.turn(turn_id)).status == "done"
 
 
 async def _poison(rig: Rig, column: tuple[str, str], run_id: str, value: str, where: str = "inside") -> None:

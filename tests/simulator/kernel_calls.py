@@ -147,6 +147,9 @@ class TurnCalls(Talk):
         targets = self.dice.choice([["a"], ["b"], ["a", "b"], ["a", "b"], [narrow, "b", "b"], []])
         return targets, f"w{self.dice.randrange(3)}", self.dice.choice([1, 2, 10]), self.dice.choice([0.5, 30.0, 30.0])
 
+    def fail_unclaimable(self) -> tuple[Any, ...]:
+        return (self.dice.choice([["a"], ["a", "b"]]),)
+
     def renew(self) -> tuple[Any, ...]:
         phase = self.dice.choice(["init", "act", None])  # the same for all: which of two comes last is not defined
         return [{**self.token(), "phase": phase} for _ in range(self.dice.choice([1, 2]))], 2.0

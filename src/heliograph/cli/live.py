@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from heliograph.cli.narrate import short_payload
+from heliograph.cli.narrate import short_payload, text_of
 from heliograph.cli.output import clock, duration
 from heliograph.errors import shown
 from heliograph.ledger.reader import TurnRow
@@ -74,16 +74,17 @@ class Board:
             case "agent:skipped":
                 row.status = "skipped" if row.status == "idle" else row.status
             case "agent:completed" | "agent:failed":
-                row.status, row.phase = payload.get("outcome", "success"), ""
+                row.status, row.phase = str(payload.get("outcome", "success")), ""
                 row.until = signal.timestamp
                 row.fraction = 1.0 if row.fraction is not None and signal.name == "agent:completed" else row.fraction
             case "ready" | "plan_ready" | "action_complete" | "reflection_complete":
                 row.status, row.phase = "running", _NEXT_PHASE[signal.name]
             case "agent:progress":
-                row.status, row.fraction = "running", payload.get("fraction")
-                row.tail = payload.get("message") or row.tail
+                fraction, message = payload.get("fraction"), payload.get("message")
+                row.status, row.fraction = "running", fraction if isinstance(fraction, int | float) else None
+                row.tail = message if isinstance(message, str) and message else row.tail
             case "text:delta" | "thinking:delta":
-                row.status, row.tail = "running", (row.tail + payload.get("content", ""))[-TAIL_CHARACTERS:]
+                row.status, row.tail = "running", (row.tail + text_of(payload))[-TAIL_CHARACTERS:]
                 return  # a row of its own for each piece would push everything else out of sight
         self.last.append(signal)
 

@@ -54,6 +54,12 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     return _text(rest, width) if rest else ""
 
 
+def text_of(payload: object) -> str:
+    """The text that a delta adds; none where its payload has none."""
+    content = payload.get("content") if isinstance(payload, dict) else None
+    return content if isinstance(content, str) else ""
+
+
 def meaning(signal: Signal) -> str:
     """One sentence: what the catalog says of it, or who emitted it."""
     said = _MEANINGS.match(signal.name)

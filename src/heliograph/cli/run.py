@@ -29,6 +29,7 @@ from heliograph.ledger.reader import RunRow, TurnRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.signals.model import Signal
+from heliograph.signals.run_end import read_end
 from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.types import JsonObject
 from heliograph.worker.loop import Worker
@@ -167,6 +168,8 @@ class _Watch:
             try:
                 async for signal in self._runtime.follow(self._run_id, self._after):
                     self._show(signal)
+                if self.end is None:
+                    read_end(self._run_id, None)  # raises
             except StoreUnavailable as error:
                 self.view.note(f"waiting for the database: {error.message}")
                 await asyncio.sleep(OUTAGE_SECONDS)
@@ -198,8 +201,7 @@ class _Watch:
         if (failure := failure_of(signal)) is not None:
             self.failures.append(failure)
         if signal.name == "workflow:end":
-            assert isinstance(signal.payload, dict)
-            self.end = signal.payload
+            self.end = read_end(self._run_id, signal)
 
     def _is_quiet(self) -> bool:
         return self._heard_at is None or (datetime.now(UTC) - self._heard_at).total_seconds() >= QUIET_SECONDS

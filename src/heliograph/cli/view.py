@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
-from heliograph.cli.narrate import line_payload
+from heliograph.cli.narrate import line_payload, text_of
 from heliograph.cli.output import clock, json_line, line, note
 from heliograph.errors import shown
 from heliograph.ledger.reader import TurnRow
@@ -80,7 +80,7 @@ class LineView:
             self._flush(agent)
 
     def _add(self, delta: Signal) -> None:
-        content: Any = delta.payload["content"] if isinstance(delta.payload, dict) else ""
+        content = text_of(delta.payload)
         key = (delta.agent or "", delta.name)
         at, text = self._texts.get(key, (delta.timestamp, ""))
         *ready, rest = _broken(text + content)

@@ -13,7 +13,7 @@ gave the turn back: the caller leaves it, as it would have after the first one.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -23,7 +23,8 @@ from heliograph.errors import HeliographError, KernelRefused, StoreUnavailable
 from heliograph.ledger.coalesce import Coalescer
 from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.hints import woken_by
-from heliograph.ledger.undecodable import checked, read_callbacks, read_commands, read_events, read_owed
+from heliograph.ledger.sqlstates import TOO_LONG
+from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_owed
 from heliograph.records import Begun, Callback, Card, Claimed, Event, OwedRun, Reported, Written
 from heliograph.world import Transaction, World, bell_keys
 
@@ -87,9 +88,16 @@ class Ledger:
         """Have the kernel end a turn of this worker as failed. turn: {agent_id, turn_id, epoch, run_id, target}."""
         gate = {key: turn[key] for key in ("agent_id", "turn_id", "epoch")}
         await self._write("release", [{**gate, "failure": {"code": code, "message": message}}])
-        self.world.ring(
-            bell_keys(self.project, [f"log:{turn['run_id']}", f"owed:{turn['target']}", f"report:{turn['target']}"])
-        )
+        self._ring_end(turn)
+
+    async def fail_unclaimable(self, targets: Sequence[str | dict[str, Any]]) -> dict[str, Any] | None:
+        """End the next turn if no worker can claim it: see 47_unclaimable.sql. Returns {turn_id, message}, or None."""
+        answer: dict[str, Any] = await self._retried("fail_unclaimable", list(targets))
+        if not answer:
+            return None
+        self._ring(answer["targets"])
+        self._ring_end(answer)
+        return answer
 
     async def append(self, item: dict[str, Any]) -> Written:
         return await self._appends.call(item)
@@ -123,11 +131,16 @@ class Ledger:
         return await self._reports.call(item)
 
     async def take_commands(self, tools: Sequence[str], limit: int, visible_seconds: float) -> list[dict[str, Any]]:
-        """Commands that nobody has answered yet, hidden from others for `visible_seconds`."""
-        rows: list[dict[str, Any]] = await self.world.call(
-            "take_commands", self.project, list(tools), limit, visible_seconds
+        """Commands that nobody has answered yet, hidden from others for `visible_seconds`.
+
+        The call of a command that cannot be decoded fails, because no tool gets incomplete arguments.
+        """
+        rows = await self._fitting(
+            lambda most: self.world.call("take_commands", self.project, list(tools), most, visible_seconds), limit
         )
-        return read_commands(rows)
+        commands, undecodable = read_commands(rows)
+        await self._fail_calls(undecodable)
+        return commands
 
     async def stop(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Stop turns; rings the workers that are to wind one up, or that have just lost it."""
@@ -155,7 +168,8 @@ class Ledger:
         self._ring(await self.world.call("sweep_bells", self.project, older_seconds))
 
     async def sweep_owed(self, targets: Sequence[str], limit: int = 20) -> list[OwedRun]:
-        return read_owed(await self.world.call("sweep_owed", self.project, list(targets), limit))
+        return read_owed(await self._fitting(
+            lambda most: self.world.call("sweep_owed", self.project, list(targets), most), limit))  # fmt: skip
 
     async def declare_wire(self, wire: str) -> None:
         """From now on whoever has not got this wire leaves the outbox to those that have it."""
@@ -194,23 +208,21 @@ class Ledger:
         return answer
 
     async def read_outbox(self, limit: int = 100) -> list[Event]:
-        """The rows to publish. A command that cannot be decoded is left out, and its call times out."""
-        rows = await self.world.call("read_outbox", self.project, limit)
+        """The rows to publish. A command that cannot be decoded is left out, and its call fails."""
+        rows = await self._fitting(lambda most: self.world.call("read_outbox", self.project, most), limit)
         events, left_out = read_events([{**row, "project": self.project} for row in rows])
         if left_out:
-            log.error(
-                "commands of project %s cannot be decoded, so no tool gets them and their calls time out: %s",
-                self.project,
-                ", ".join(left_out),
-            )
-            await self.mark_published(left_out)
+            await self.mark_published([row["key"] for row in left_out])
+            await self._fail_calls(left_out)
         return events
 
     async def mark_published(self, keys: Sequence[str]) -> None:
         await self.world.call("mark_published", self.project, list(keys))
 
     async def take_callbacks(self, limit: int, hidden_seconds: float) -> list[Callback]:
-        rows = await self.world.call("take_callbacks", self.project, limit, hidden_seconds)
+        rows = await self._fitting(
+            lambda most: self.world.call("take_callbacks", self.project, most, hidden_seconds), limit
+        )
         return read_callbacks(rows)
 
     async def record_callbacks(self, items: Sequence[dict[str, Any]]) -> None:
@@ -221,7 +233,9 @@ class Ledger:
         return answer
 
     async def _page(self, box_id: str, after: int) -> list[Card]:
-        rows = await self._retried("read_box", box_id, after, CARDS_PER_PAGE, retries=_PATIENT_RETRIES)
+        rows = await self._fitting(
+            lambda most: self._retried("read_box", box_id, after, most, retries=_PATIENT_RETRIES), CARDS_PER_PAGE
+        )
         return msgspec.convert(checked(rows), list[Card])
 
     async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -248,6 +262,15 @@ class Ledger:
     async def _report(self, items: list[dict[str, Any]]) -> list[Reported | KernelRefused]:
         return read_rows(await self._write("report", items), Reported)
 
+    async def _fitting(self, read: Callable[[int], Awaitable[Any]], limit: int) -> Any:
+        """The answer to `read(limit)`; to `read(1)` where so many rows exceed the size of one answer."""
+        try:
+            return await read(limit)
+        except KernelRefused as error:
+            if limit == 1 or error.code != TOO_LONG:
+                raise
+            return await read(1)
+
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
         self._ring((target for row in answer for target in row.get("targets", ())), items)
@@ -268,10 +291,31 @@ class Ledger:
         except HeliographError as refused:  # its lease runs out, and it is claimed again
             log.warning("%s is left to its lease: %s", row["turn_id"], refused.message)
 
+    async def _fail_calls(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Report the calls of these commands as failed. One that nobody here may report times out."""
+        for row in rows:
+            item = failed_call(row)
+            log.error("call %s of %s fails: %s", row["call_id"], row["turn_id"], item["error"]["message"])
+            try:
+                answer = await self.report(item)
+            except HeliographError as error:
+                log.warning("call %s of %s is left to its timeout: %s", row["call_id"], row["turn_id"], error.message)
+                continue
+            if answer.outcome == "bad_token":
+                log.warning(
+                    "call %s of %s is left to its timeout: its token cannot be read", row["call_id"], row["turn_id"]
+                )
+
     def _ring(self, targets: Iterable[str], items: Iterable[dict[str, Any]] = ()) -> None:
         # after the commit, never inside it: NOTIFY in a transaction holds a lock over the flush (kernel.md section 6)
         if names := sorted({f"work:{target}" for target in targets}):
             self.world.ring(bell_keys(self.project, names), woken_by(items))
+
+    def _ring_end(self, turn: dict[str, Any]) -> None:
+        """Ring for a turn that the kernel ended: its run's log, the reaction to its end, and the call of its parent."""
+        self.world.ring(
+            bell_keys(self.project, [f"log:{turn['run_id']}", f"owed:{turn['target']}", f"report:{turn['target']}"])
+        )
 
     def _tell(self, owners: Iterable[str]) -> None:
         """Ring the workers that are to wind a turn up, or have just lost one."""

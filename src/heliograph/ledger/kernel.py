@@ -30,6 +30,7 @@ _FUNCTIONS = (
     KernelFunction("start_runs", ("text", "jsonb")),
     KernelFunction("enqueue", ("text", "jsonb")),
     KernelFunction("claim", ("text", "jsonb", "text", "integer", "float8")),
+    KernelFunction("fail_unclaimable", ("text", "jsonb")),
     KernelFunction("renew", ("text", "jsonb", "float8")),
     KernelFunction("release", ("text", "jsonb")),
     KernelFunction("append", ("text", "jsonb")),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+TOO_LONG = "too_long"
+
 # by SQLSTATE: the code of the KernelRefused, and what it means
 REFUSALS: Mapping[str, tuple[str, str]] = {
     "22023": ("kernel_refused", "an argument breaks a rule of the kernel; the message names it"),
@@ -17,6 +19,6 @@ REFUSALS: Mapping[str, tuple[str, str]] = {
     "23503": ("kernel_refused", "something that the call names does not exist"),
     "23505": ("kernel_refused", "an id is taken"),
     "23514": ("kernel_refused", "a row would break a rule of its table"),
-    "54000": ("too_long", "a value does not fit an index or a row"),
+    "54000": (TOO_LONG, "a value does not fit an index, a row or an answer"),
     "54001": ("json_too_deep", "JSON is nested deeper than PostgreSQL reads"),
 }

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from heliograph.codes import UNDECODABLE
 from heliograph.ledger.decoding import MARK, holds_placeholder, problem_of, read_rows, undecodable
 from heliograph.records import Callback, Event, OwedRun
-
-log = logging.getLogger("heliograph.ledger")
 
 
 def read_owed(rows: list[dict[str, Any]]) -> list[OwedRun]:
@@ -25,18 +23,22 @@ def read_owed(rows: list[dict[str, Any]]) -> list[OwedRun]:
     ]
 
 
-def read_events(rows: list[dict[str, Any]]) -> tuple[list[Event], list[str]]:
-    """The events to publish, and the keys of commands that are left out, because a tool never gets incomplete arguments.
+def read_events(rows: list[dict[str, Any]]) -> tuple[list[Event], list[dict[str, Any]]]:
+    """The events to publish, and the rows of commands that are left out, because a tool never gets incomplete arguments.
 
     A task event is published in any case, with a body that says what is wrong with its row.
     """
     events: list[Event] = []
-    left_out: list[str] = []
+    left_out: list[dict[str, Any]] = []
+    for row in rows:
+        if row["kind"] == "cmd":
+            _mark_command(row)
     for row, event in zip(rows, read_rows(rows, Event), strict=True):
         if isinstance(event, Event):
             events.append(event)
         elif row["kind"] == "cmd":
-            left_out.append(row["key"])
+            turn_id, _, call_id = row["key"].removeprefix("cmd:").partition(":")
+            left_out.append({**row, "turn_id": turn_id, "call_id": call_id, MARK: problem_of(row) or event.message})
         else:
             events.append(msgspec.convert({**row, "body": {MARK: event.message}}, Event))
     return events, left_out
@@ -60,13 +62,33 @@ def _spoiled_run(row: dict[str, Any], why: str) -> OwedRun:
     return msgspec.convert({**row, "run": run, "signals": [], MARK: why}, OwedRun)
 
 
-def read_commands(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The commands that can be decoded. The others stay hidden from tools, and their calls time out."""
+def read_commands(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The commands that can be decoded, and the rows of the others."""
     for row in rows:
-        if (why := problem_of(row)) is not None:
-            log.error("the command of call %s of %s cannot be decoded, so no tool gets it and the call times out: %s",
-                      row["call_id"], row["turn_id"], why)  # fmt: skip
-    return [row for row in rows if problem_of(row) is None]
+        _mark_command(row)
+    return [row for row in rows if MARK not in row], [row for row in rows if MARK in row]
+
+
+def _mark_command(row: dict[str, Any]) -> None:
+    """Mark a command that no tool could read, although its JSON is sound."""
+    body = row["body"]
+    if not isinstance(body, dict):
+        row.setdefault(MARK, "body is no object")
+    elif not isinstance(body.get("arguments"), dict | None):
+        row.setdefault(MARK, "body/arguments is no object")
+    elif not isinstance(body.get("token"), str | None):
+        row.setdefault(MARK, "body/token is no text")
+
+
+def failed_call(row: dict[str, Any]) -> dict[str, Any]:
+    """The report that fails the call of a command that cannot be decoded. Without its token the kernel rejects it."""
+    body = row["body"] if isinstance(row["body"], dict) else {}
+    token = body.get("token")
+    return {
+        "turn_id": row["turn_id"], "call_id": row["call_id"], "token": token if isinstance(token, str) else None,
+        "status": "failed", "result": None, "actor": None,
+        "error": {"code": UNDECODABLE, "message": f"its command cannot be decoded: {row[MARK]}", "recoverable": False},
+    }  # fmt: skip
 
 
 def checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, repr_of, shown
 from heliograph.reactive.function import check_function, naming
 from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
 from heliograph.reactive.tool import ASK_HUMAN, DELEGATE, SUBMIT_RESULT, Tool
@@ -25,7 +25,7 @@ T = TypeVar("T")
 def check_name(name: str) -> None:
     if not isinstance(name, str) or not name or len(name) > _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
         raise InvalidInput(
-            f"an agent's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(repr(name))}",
+            f"an agent's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(repr_of(name))}",
             code="invalid_identifier", path="/agents",
         )  # fmt: skip
 
@@ -40,7 +40,7 @@ def check_options(name: str, unknown: Mapping[str, Any], known: Sequence[str]) -
 
 def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[str], T]) -> tuple[T, ...]:
     if isinstance(values, str):
-        refuse(name, argument, f"takes a list, not one string; write [{shown(repr(values))}]", "wrong_type")
+        refuse(name, argument, f"takes a list, not one string; write [{shown(repr_of(values))}]", "wrong_type")
     if not isinstance(values, list | tuple):  # a set has another order in each process
         refuse(name, argument, f"takes a list of strings, not {shown(values)}", "wrong_type")
     with naming(f"agent {name}: {argument}", f"/agents/{name}/{argument}"):
@@ -103,14 +103,14 @@ def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> N
 def check_once(name: str, argument: str, values: Sequence[str]) -> None:
     twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
     if twice is not None:
-        refuse(name, argument, f"has {shown(repr(twice))} twice; take one of them out", "duplicate_entry")
+        refuse(name, argument, f"has {shown(repr_of(twice))} twice; take one of them out", "duplicate_entry")
 
 
 def check_delegate(agent: str) -> str:
     if not isinstance(agent, str) or len(agent) > _NAME_MAX - len(DELEGATE):
         raise InvalidInput(f"the name of an agent that a model delegates to has at most {_NAME_MAX - len(DELEGATE)} "
                            f"characters: its tool is {DELEGATE} and that name, and providers take {_NAME_MAX}; not "
-                           f"{shown(repr(agent))}", code="invalid_identifier")  # fmt: skip
+                           f"{shown(repr_of(agent))}", code="invalid_identifier")  # fmt: skip
     return agent
 
 
@@ -132,7 +132,7 @@ def check_contexts(name: str, contexts: object) -> dict[str, str]:
     for key, box in found.items():
         for what, value, most in (("a name", key, _NAME_MAX), ("a box id", box, _BOX_ID_MAX)):
             if not isinstance(value, str) or not 0 < len(value) <= most or not _NAME_CHARACTERS.issuperset(value):
-                refuse(name, "contexts", f"has {shown(repr(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
+                refuse(name, "contexts", f"has {shown(repr_of(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
                        "invalid_id")  # fmt: skip
     return found
 

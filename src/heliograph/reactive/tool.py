@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
-from heliograph.errors import InvalidInput, shown, told
+from heliograph.errors import InvalidInput, repr_of, shown, told
 from heliograph.types import JsonObject
 
 log = logging.getLogger("heliograph.tools")
@@ -144,7 +144,7 @@ def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
 def _of_function(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
     if not callable(function):
         raise InvalidInput(f"a tool is a function, not {shown(function)}", code="wrong_type", path="/tools")
-    name = str(options.get("name") or _name_of(function))
+    name = options.get("name") or _name_of(function)
     description = options.get("description") or _description_of(function)
     more = {key: value for key, value in options.items() if key not in ("name", "description")}
     return check_tool(Tool(name, function, description, **more))
@@ -169,7 +169,7 @@ def check_tool(made: Tool) -> Tool:
     """`made`, checked. Raises InvalidInput naming the tool and the rule."""
     name = made.name
     if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
-        raise InvalidInput(f"a tool's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(repr(name))}",
+        raise InvalidInput(f"a tool's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(repr_of(name))}",
                            code="invalid_identifier", path="/tools")  # fmt: skip
     if name in RESERVED:
         raise InvalidInput(f"the name {name} belongs to the runtime; give the tool another", code="reserved_name",
@@ -202,7 +202,7 @@ def check_tool(made: Tool) -> Tool:
 
 def _check(name: str, option: str, is_right: bool, rule: str, value: object) -> None:
     if not is_right:
-        raise InvalidInput(f"tool {name}: {option} {rule}, not {shown(repr(value))}", code="out_of_range",
+        raise InvalidInput(f"tool {name}: {option} {rule}, not {shown(repr_of(value))}", code="out_of_range",
                            path=f"/tools/{name}/{option}")  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, repr_of, shown
 from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.function import check_function, naming
 from heliograph.reactive.state import StateShape, check_key
@@ -103,7 +103,7 @@ def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
     if end_when is not None:
         check_function(end_when, "end_when", "/end_when", "the state")
     if isinstance(max_activations, bool) or not isinstance(max_activations, int):
-        raise InvalidInput(f"max_activations is a whole number, not {shown(repr(max_activations))}", code="wrong_type",
+        raise InvalidInput(f"max_activations is a whole number, not {shown(repr_of(max_activations))}", code="wrong_type",
                            path="/max_activations")  # fmt: skip
     if not 1 <= max_activations <= 1_000_000:
         raise InvalidInput(f"max_activations is between 1 and 1000000, not {max_activations}", code="out_of_range",

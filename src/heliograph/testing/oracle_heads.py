@@ -19,7 +19,7 @@ from heliograph.testing.twin_tables import Row
 _STOPS = frozenset({"end", "dispatch"})  # an end is followed by the dispatch of the next turn (K8)
 MAKES: Mapping[str, frozenset[str]] = {
     "start_runs": frozenset({"dispatch"}), "enqueue": frozenset({"dispatch"}), "react": frozenset({"dispatch"}),
-    "claim": frozenset({"claim"}), "finish": _STOPS, "suspend": frozenset({"suspend", *_STOPS}),
+    "claim": frozenset({"claim"}), "fail_unclaimable": _STOPS, "finish": _STOPS, "suspend": frozenset({"suspend", *_STOPS}),
     "defer": frozenset({"defer", *_STOPS}), "release": frozenset({"release", *_STOPS}), "report": frozenset({"resume"}),
     "stop": _STOPS, "sweep_leases": frozenset({"recover", *_STOPS}), "sweep_expired": _STOPS, "sweep_stops": _STOPS,
     "sweep_waits": frozenset({"resume"}), "sweep_reports": frozenset({"resume"}), "sweep_stuck": frozenset({"resume"}),

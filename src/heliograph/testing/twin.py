@@ -31,6 +31,7 @@ from heliograph.testing import (
     twin_suspend,
     twin_sweeps,
     twin_turns,
+    twin_unclaimed,
     twin_wires,
 )
 from heliograph.testing.twin_json import Refusal, check_json, decode, encode
@@ -38,7 +39,7 @@ from heliograph.testing.twin_tables import Project, Row, Transaction, microsecon
 
 _MODULES = (
     twin_runs, twin_enqueue, twin_turns, twin_calls, twin_suspend, twin_endings, twin_reports, twin_stops, twin_sweeps, twin_outbox, twin_limits,
-    twin_boxes, twin_prune, twin_doctor, twin_liveness, twin_wires, twin_memories, twin_callbacks,
+    twin_boxes, twin_prune, twin_doctor, twin_liveness, twin_unclaimed, twin_wires, twin_memories, twin_callbacks,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(module, name) for name in KERNEL for module in _MODULES if hasattr(module, name)

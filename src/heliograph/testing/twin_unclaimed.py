@@ -1,4 +1,4 @@
-"""73_unclaimed.sql for the in-memory kernel: functions of the same names, without the underscore."""
+"""47_unclaimable.sql and 73_unclaimed.sql for the in-memory kernel: functions of the same names, without the underscore."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from heliograph.testing.twin_endings import end_by_kernel
 from heliograph.testing.twin_limits import limits
 from heliograph.testing.twin_sweeping import first
 from heliograph.testing.twin_tables import Row, Transaction, interval
+
+
+def fail_unclaimable(_tx: Transaction, _targets: object) -> Row:
+    """No value in memory is too large for an answer: a claim takes every turn."""
+    return {}
 
 
 def unclaimed(tx: Transaction, others: Collection[str], limit: int | None) -> list[str]:

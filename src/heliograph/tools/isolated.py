@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from heliograph.errors import InvalidInput, SetupError, ToolFailed, shown
+from heliograph.errors import InvalidInput, SetupError, ToolFailed, repr_of, shown
 from heliograph.reactive.tool import Tool, check_tool
 from heliograph.tools import jail, sandboxed
 from heliograph.tools.cgroup import Cgroup, open_cgroup
@@ -58,7 +58,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-                raise InvalidInput(f"{name} is a whole number from 1 to 1000000, not {shown(repr(value))}", code="out_of_range",
+                raise InvalidInput(f"{name} is a whole number from 1 to 1000000, not {shown(repr_of(value))}", code="out_of_range",
                                    path=f"/limits/{name}")  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def place_of(function: Any) -> dict[str, Any]:
     qualname, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     if not inspect.isfunction(function) or "<" in qualname or module is None:
         raise InvalidInput(
-            f"an isolated tool is a function of a module, which another process can find, not {shown(qualname or repr(function))}",
+            f"an isolated tool is a function of a module, which another process can find, not {shown(qualname or repr_of(function))}",
             code="wrong_type", path="/tools",
         )  # fmt: skip
     top = sys.modules.get(module.__name__.partition(".")[0], module)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, CANCELED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
-from heliograph.errors import AgentFailed, InvalidInput, shown
+from heliograph.errors import AgentFailed, InvalidInput, repr_of, shown
 from heliograph.records import CallKind, CallStatus, Wait
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
@@ -274,7 +274,7 @@ def _ends_turn(wait: Wait) -> bool:
 def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
     """Raises InvalidInput (`invalid_id`)."""
     if not isinstance(value, str) or not 0 < len(value) <= length_max or not _NAME_CHARACTERS.issuperset(value):
-        raise InvalidInput(f"{what} is 1 to {length_max} ASCII letters, digits, '_' or '-', not {shown(repr(value))}",
+        raise InvalidInput(f"{what} is 1 to {length_max} ASCII letters, digits, '_' or '-', not {shown(repr_of(value))}",
                            code="invalid_id")  # fmt: skip
     return value
 

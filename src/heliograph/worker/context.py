@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import Any
 
-from heliograph.errors import InvalidInput
+from heliograph.errors import InvalidInput, repr_of, shown
 from heliograph.ids import idempotency_key
 from heliograph.ports import Memory, Remembered
 from heliograph.reactive.state import to_json
@@ -170,7 +170,7 @@ class Context(Calls):
     def progress(self, fraction: float, message: str = "") -> None:
         """Tell whoever watches how far the work is: `fraction` from 0 to 1. Sent soon, in batches."""
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            raise InvalidInput(f"progress is a number from 0 to 1, not {fraction!r}", code="out_of_range")
+            raise InvalidInput(f"progress is a number from 0 to 1, not {shown(repr_of(fraction))}", code="out_of_range")
         payload: Json = {"agent": self.agent, "fraction": float(fraction), "message": str(message)}
         check_payload(payload)
         if not self.is_replaying:

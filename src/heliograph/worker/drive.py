@@ -152,6 +152,8 @@ class Drive:
         try:
             resources = await self._stoppable(hydrate(self.held, lists_tools=acts))
         except AgentFailed as error:
+            if error.code == UNDECODABLE:
+                return Raised("failed", UNDECODABLE, shown(error.message, 2000))
             return replace(event, problem=shown(error.message, 2000))
         if isinstance(resources, Stopped):
             return resources

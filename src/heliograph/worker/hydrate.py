@@ -81,7 +81,7 @@ async def _read(held: Held, box_id: str) -> Sequence[Card]:
     except KernelRefused as error:
         if error.code != UNDECODABLE:
             raise
-        raise AgentFailed(f"box {box_id} cannot be read: {error.message}") from error
+        raise AgentFailed(f"box {box_id} cannot be read: {error.message}", code=UNDECODABLE) from error
     return cards
 
 

@@ -52,6 +52,7 @@ class Worker:
         self._looks = 0
         self._claiming = asyncio.Lock()  # held while this worker does so
         self._renewing = {kit.project: asyncio.Lock() for kit in self.kits}  # and this, for a project
+        self._claim_max = {kit.project: _CLAIM_MAX for kit in self.kits}
         self._has_handed_back = False
 
     async def run(self) -> None:
@@ -133,25 +134,42 @@ class Worker:
             for kit, offer in zip(list(hungry), offers, strict=True):
                 if offer == 0:
                     continue
-                most = min(offer, _CLAIM_MAX)
                 async with self._claiming:
                     if self.is_stopping:
                         return has_found
-                    claimed = await self._claim(kit, most)
+                    claimed, has_more = await self._claim(kit, min(offer, self._claim_max[kit.project]))
                     for turn in claimed:
                         self._start(turn, kit)
                 has_found = has_found or bool(claimed)
-                if len(claimed) < most:
+                if not has_more:
                     hungry.remove(kit)
         return has_found
 
-    async def _claim(self, kit: Kit, most: int) -> list[Claimed]:
-        """Claim for one project. A claim that the kernel refuses costs neither the process nor the other projects."""
+    async def _claim(self, kit: Kit, most: int) -> tuple[list[Claimed], bool]:
+        """Claim up to `most` turns of one project; whether there may be more.
+
+        The kernel rejects a claim whose answer is too large. Then the worker claims single turns, and twice as many after
+        each success. A turn that cannot be claimed alone is ended as failed, and the other turns go on.
+        """
         try:
-            return await kit.ledger.claim(kit.claims, self.name, most, self.lease_seconds)
+            claimed = await kit.ledger.claim(kit.claims, self.name, most, self.lease_seconds)
         except KernelRefused as error:
-            log.error("cannot claim in project %s: %s", kit.project, error.message)
-            return []
+            log.error("cannot claim %d turns in project %s: %s", most, kit.project, error.message)
+            self._claim_max[kit.project] = 1
+            return [], most > 1 or await self._fail_unclaimable(kit)
+        self._claim_max[kit.project] = min(_CLAIM_MAX, 2 * self._claim_max[kit.project])
+        return claimed, len(claimed) == most
+
+    async def _fail_unclaimable(self, kit: Kit) -> bool:
+        """End the next turn if no worker can claim it; whether it was ended."""
+        try:
+            failed = await kit.ledger.fail_unclaimable(kit.claims)
+        except KernelRefused as error:
+            log.error("cannot end the turn that cannot be claimed in project %s: %s", kit.project, error.message)
+            return False
+        if failed is not None:
+            log.error("%s is ended as failed: %s", failed["turn_id"], failed["message"])
+        return failed is not None
 
     def _start(self, claimed: Claimed, kit: Kit) -> None:
         if log.isEnabledFor(logging.INFO):

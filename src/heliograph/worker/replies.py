@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from heliograph.errors import HarnessError, InvalidInput, shown
+from heliograph.errors import HarnessError, InvalidInput, repr_of, shown
 from heliograph.ports import ModelReply, ToolCall
 from heliograph.signals.payload import check_json, cleaned
 from heliograph.types import Json
@@ -61,4 +61,4 @@ def _raw(given: Json) -> Json:
 
 def _check(model: str, name: str, value: object, is_right: bool, rule: str) -> None:
     if not is_right:
-        raise HarnessError(f"the harness for {model} replied with {name} {shown(repr(value))}; it is {rule}")
+        raise HarnessError(f"the harness for {model} replied with {name} {shown(repr_of(value))}; it is {rule}")

@@ -34,28 +34,7 @@ begin
                                                                 where project_id = p_project and lease_until is not null)));
     end if;
     -- two statements: the second has a snapshot that is newer than the locks
-    -- each target by itself, so that the index gives the first ones in order however many are waiting; of those that were
-    -- deferred only the due ones are sorted
-    select array_agg(agent_id) into v_agent_ids from (
-        select ready.agent_id
-          from (select distinct case jsonb_typeof(e) when 'object' then e ->> 'target' else e #>> '{}' end as name,
-                                e -> 'agents' as agents, e ->> 'run_id' as run_id
-                  from jsonb_array_elements(p_targets) e) t
-         cross join lateral (
-               select * from (
-                select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
-                 where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null and h.target = t.name
-                   and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
-                 order by h.priority desc, h.ready_at, h.agent_id
-                 limit v_limit for update skip locked) at_once
-               union all
-               select * from (
-                select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
-                 where h.project_id = p_project and h.status = 'dispatched' and h.due_at <= p_now and h.target = t.name
-                   and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
-                 order by h.priority desc, h.ready_at, h.agent_id
-                 limit v_limit for update skip locked) deferred) ready
-         order by ready.priority desc, ready.ready_at, ready.agent_id limit v_limit) picked;
+    v_agent_ids := heliograph._claimable(p_project, p_targets, v_limit, p_now);
     if v_agent_ids is null then
         return '[]';
     end if;
@@ -108,6 +87,36 @@ begin
      cross join lateral heliograph._waits(p_project, m.active_agent_turn_id) w
       left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true;
     return coalesce(v_answer, '[]');
+end $$;
+
+-- _claimable: the agents whose heads a claim takes, in its order; null for none. See claim.
+--   raises: nothing
+--   locks:  the heads found; of several targets, up to p_limit of each
+create function heliograph._claimable(p_project text, p_targets jsonb, p_limit integer, p_now timestamptz) returns text[]
+    language plpgsql as $$
+begin
+    -- each target by itself, so that the index gives the first ones in order however many are waiting; of those that were
+    -- deferred only the due ones are sorted
+    return (select array_agg(agent_id) from (
+        select ready.agent_id
+          from (select distinct case jsonb_typeof(e) when 'object' then e ->> 'target' else e #>> '{}' end as name,
+                                e -> 'agents' as agents, e ->> 'run_id' as run_id
+                  from jsonb_array_elements(p_targets) e) t
+         cross join lateral (
+               select * from (
+                select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
+                 where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null and h.target = t.name
+                   and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
+                 order by h.priority desc, h.ready_at, h.agent_id
+                 limit p_limit for update skip locked) at_once
+               union all
+               select * from (
+                select h.agent_id, h.priority, h.ready_at from heliograph.agent_state_head h
+                 where h.project_id = p_project and h.status = 'dispatched' and h.due_at <= p_now and h.target = t.name
+                   and (t.agents is null or t.agents ? h.agent_name) and (t.run_id is null or h.run_id = t.run_id)
+                 order by h.priority desc, h.ready_at, h.agent_id
+                 limit p_limit for update skip locked) deferred) ready
+         order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked);
 end $$;
 
 -- _has_spoken: whether any owner of an agent's active turn has logged anything but its suspensions. Its leases are the agent's last

@@ -146,7 +146,7 @@ begin
         select p.oid::regprocedure as name, array_to_string(g.roles, ', ') as roles
           from (values
                 (array['heliograph_worker'],
-                 array['claim', 'renew', 'release', 'append', 'begin_call', 'record_call', 'suspend', 'defer', 'finish', 'react',
+                 array['claim', 'fail_unclaimable', 'renew', 'release', 'append', 'begin_call', 'record_call', 'suspend', 'defer', 'finish', 'react',
                        'fork_boxes', 'replace_boxes', 'sweep_leases', 'sweep_expired', 'sweep_waits', 'sweep_stops',
                        'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_owed', 'declare_wire', 'remember',
                        'read_outbox', 'mark_published', 'take_callbacks', 'record_callbacks', 'sweep_callbacks']),

@@ -1,0 +1,51 @@
+-- A turn that no worker can claim: the answer to the claim cannot be built, for example because the results that it holds exceed
+-- the 256 MB of one JSON value. Without an end it would stand before every other turn of its target until its time to live runs out.
+
+-- fail_unclaimable: end as failed the turn that claim takes next, if claim raises for this turn alone (K23). For a worker whose
+--   claim of a single turn was rejected. p_targets: as for claim.
+--   Answers {turn_id, run_id, target, message, targets}, or {} where nothing is ready or claim takes the turn. The code of the end
+--   is RESOURCE_EXHAUSTED for an answer that is too large, and INTERNAL_ERROR otherwise.
+--   raises: see _enter
+--   locks:  the head, then its run
+create function heliograph.fail_unclaimable(p_project text, p_targets jsonb, p_now timestamptz)
+    returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter_at(p_project, p_now);
+    v_head heliograph.agent_state_head;
+    v_why text;
+    v_message text;
+    v_targets text[];
+begin
+    perform heliograph._check_json(p_targets);
+    select h.* into v_head
+      from unnest(heliograph._claimable(p_project, p_targets, 1, p_now)) a (agent_id)
+      join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = a.agent_id;
+    if v_head.agent_id is null then
+        return '{}';
+    end if;
+    v_why := heliograph._why_unclaimable(p_project, p_targets, p_now);  -- of the same head: its lock is held
+    if v_why is null then
+        return '{}';
+    end if;
+    v_message := format('no worker can claim it: %s', v_why);
+    v_targets := heliograph._end_by_kernel(
+        p_project, v_head.active_agent_turn_id, 'failed',
+        case when v_why like '54%' then 'RESOURCE_EXHAUSTED' else 'INTERNAL_ERROR' end, v_message, p_now);
+    return jsonb_build_object('turn_id', v_head.active_agent_turn_id, 'run_id', v_head.run_id, 'target', v_head.target,
+                              'message', v_message, 'targets', to_jsonb(v_targets));
+end $$;
+
+-- _why_unclaimable: the SQLSTATE and the message that a claim of one turn raises; null where it raises none. Nothing is claimed.
+--   raises: what says that the store is out of something or about to stop
+--   locks:  nothing that it keeps
+create function heliograph._why_unclaimable(p_project text, p_targets jsonb, p_now timestamptz) returns text
+    language plpgsql as $$
+begin
+    perform heliograph.claim(p_project, p_targets, 'fail_unclaimable', 1, 1, p_now);
+    raise exception using errcode = 'HG001', message = 'it can be claimed';  -- undoes the claim
+exception when others then
+    if sqlstate ~ '^(40|53|55|57|58)' then
+        raise;
+    end if;
+    return case when sqlstate <> 'HG001' then format('%s %s', sqlstate, left(sqlerrm, 1000)) end;
+end $$;

@@ -1,0 +1,88 @@
+"""Rows whose answer exceeds the 256 MB of one JSON value: they cost their own turn, and no other (S22)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from heliograph import Call, Context, Heliograph
+from heliograph.codes import RESOURCE_EXHAUSTED
+from heliograph.config import Settings
+from heliograph.runtime import open_runtime
+from tests.runtime.kit import START, Rig, until
+
+CALLS = 20
+BYTES = 16_000_000  # of each result: 20 of them exceed one JSON value
+_projects = itertools.count(1)
+
+
+@pytest_asyncio.fixture
+async def rig(shared_url: str) -> AsyncIterator[Rig]:
+    """An open runtime on a project whose rows need not be sound in the end."""
+    settings = Settings(database_url=shared_url, project=f"too-large-{os.getpid()}-{next(_projects)}")
+    async with open_runtime(settings) as runtime:
+        yield Rig(runtime, shared_url)
+
+
+def application() -> Heliograph:
+    app = Heliograph("large")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def asker(ctx: Context) -> int:
+        return len(await ctx.calls([Call("oracle", {"n": n}) for n in range(CALLS)]))
+
+    return app
+
+
+@pytest.mark.proves("S22")
+async def test_turn_whose_results_exceed_one_answer_fails_and_the_turns_behind_it_run(rig: Rig) -> None:
+    app = application()
+    large = await _resumed_with_large_results(rig, app)
+    others = [await rig.start(app) for _ in range(3)]
+    async with rig.serving(app):
+        for command in await rig.taken("oracle", count=CALLS * len(others)):
+            await command.report(result=1)
+        async with asyncio.timeout(60):
+            for run_id in (*others, large):
+                await until(lambda run_id=run_id: _has_ended(rig, run_id))
+    assert [(await rig.runtime.reader.run(each)).outcome for each in others] == ["success"] * 3
+    [turn] = await rig.runtime.reader.turns(run_id=large)
+    [end] = [card for card in await rig.runtime.reader.cards(turn.turn_id) if card.kind == "task.deliverable"]
+    assert (turn.status, turn.outcome, end.content["error"]["code"]) == ("done", "failed", RESOURCE_EXHAUSTED)
+    assert "no worker can claim it: 54000" in end.content["error"]["message"]
+    assert await rig.runtime.world.call("doctor", rig.runtime.settings.project, True) == []
+
+
+async def _resumed_with_large_results(rig: Rig, app: Heliograph) -> str:
+    """A run whose turn is ready to go on, with results that are too large together."""
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        commands = await rig.taken("oracle", count=CALLS)
+    for command in commands:
+        await command.report(result=1)
+    connection = await asyncpg.connect(rig.url)
+    try:
+        await connection.execute(
+            "insert into heliograph.blobs (project_id, blob_id, bytes, content, created_at)"
+            " values ($1, 'large', $2::integer, to_jsonb(repeat('x', $2::integer)), now())",
+            rig.runtime.settings.project, BYTES,
+        )  # fmt: skip
+        await connection.execute(
+            "update heliograph.cards set content = jsonb_build_object('$blob', 'large', 'bytes', $2::integer)"
+            " where kind = 'tool.result' and agent_turn_id in"
+            "   (select agent_turn_id from heliograph.agent_turns where run_id = $1)",
+            run_id, BYTES,
+        )  # fmt: skip
+    finally:
+        await connection.close()
+    return run_id
+
+
+async def _has_ended(rig: Rig, run_id: str) -> bool:
+    return (await rig.runtime.reader.run(run_id)).status == "ended"
