@@ -223,6 +223,11 @@ def shown(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def with_hint(error: HeliographError) -> str:
+    """The message and the hint as one text, for records that have no field for the hint."""
+    return error.message if error.hint is None else f"{error.message}; {error.hint}"
+
+
 def is_recoverable(error: BaseException) -> bool:
     """Whether another try may help: the exception's own `recoverable`, or True where it has no such attribute."""
     value = getattr(error, "recoverable", True)

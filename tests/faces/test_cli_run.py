@@ -72,10 +72,12 @@ app = Heliograph("failing")
 
 @app.agent(activate_on=["workflow:start"])
 def writer(c):
-    raise ValueError("no ink " * 100 + "at the very end")
+    raise ValueError("no ink\\n" * 700 + "at the very end")
 
 
 idle = Heliograph("idle")
+unknown = Heliograph("unknown")
+unknown.prompt_agent("writer", "Write.", model="nobody:nothing", activate_on=["workflow:start"])
 idle.agent(name="counter", activate_on=["workflow:strat"], emits=["words:counted"])(lambda c: None)
 """
 
@@ -84,7 +86,7 @@ def test_failure_reason_is_complete_in_a_pipe_in_the_closing_block_and_in_json(s
     (shell.folder / "failing.py").write_text(FAILING)
     done = shell.helio("run", "failing.py:app", "--run-id", "long")
     assert done.returncode == 1
-    whole = "ACTION_FAILED: ValueError: " + "no ink " * 100 + "at the very end"
+    whole = "ACTION_FAILED: ValueError: " + r"no ink\n" * 700 + "at the very end"
     [signal] = [line for line in done.stdout.splitlines() if "agent:failed" in line]
     assert signal.endswith(whole)
     [turn] = shell.rows("turn", "list", "--status", "failed")
@@ -97,6 +99,15 @@ def test_failure_reason_is_complete_in_a_pipe_in_the_closing_block_and_in_json(s
     ]  # fmt: skip
     assert shell.rows("turn", "list", "--status", "success") == []
     assert len(shell.rows("turn", "list", "--status", "done")) == 1
+
+
+def test_failure_reason_of_a_model_that_cannot_be_used_includes_the_hint(shell: Shell) -> None:
+    (shell.folder / "failing.py").write_text(FAILING)
+    done = shell.helio("run", "failing.py:unknown", "--run-id", "model", "--json")
+    *signals, result = [json.loads(line) for line in done.stdout.splitlines()]
+    [error] = [signal["payload"]["message"] for signal in signals if signal["name"] == "harness:error"]
+    assert "; name it provider:model, install its extra (heliograph[openai]" in error
+    assert result["failures"][0]["message"] == error
 
 
 def test_run_in_which_no_agent_ran_ends_with_1_and_names_the_misspelt_signal(shell: Shell) -> None:

@@ -90,6 +90,7 @@ def test_run_that_is_interrupted_ends_with_130(shell: Shell, started: list[Runni
         ("postgresql://a@b:port/c", "invalid_url"),
         ("postgresql://a@127.0.0.1:99999/c", "invalid_url"),
         ("postgresql://a@no-such-host.invalid/c", "store_unavailable"),
+        ("postgresql://a@127.0.0.1:1/c", "store_unavailable"),
         ("{other}", "no_database"),
     ],
 )

@@ -95,7 +95,7 @@ async def test_whatever_an_exception_says_fits_into_the_ledger(
         raise ValueError(text)
 
     told = await failed_with(rig, fails)
-    assert len(told["error"]["message"]) <= 2000
+    assert len(told["error"]["message"]) <= 8192
     assert told["error"]["message"].isprintable()
 
 

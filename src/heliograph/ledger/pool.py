@@ -182,6 +182,11 @@ def explain_connect(error: Exception, url: str) -> HeliographError:
         return StoreUnavailable(
             f"no connection to PostgreSQL as {where}: {_first_line(error)}; check the host of HELIOGRAPH_DATABASE_URL"
         )
+    if isinstance(error, OSError) and parts.hostname:  # not the embedded server, which has no host
+        return StoreUnavailable(
+            f"no connection to PostgreSQL as {where}: {_first_line(error)}; check that the server runs, and the host and "
+            "port of HELIOGRAPH_DATABASE_URL"
+        )
     return StoreUnavailable(f"no connection to PostgreSQL as {where}: {_first_line(error)}")
 
 

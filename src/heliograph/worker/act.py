@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from heliograph.codes import ACTION_FAILED, TIMEOUT
-from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut, shown, told
+from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut, shown, told, with_hint
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.reaction import fold_changes
 from heliograph.reactive.state import check_size, to_json
@@ -21,7 +21,7 @@ from heliograph.worker.held import Held
 
 log = logging.getLogger("heliograph.worker")
 
-MESSAGE_MAX = 2000
+MESSAGE_MAX = 8192  # characters: four bytes each are half of what a signal may carry
 _LEFT = "its turn has gone on without this task: await what you start before the function returns"
 _PLAIN = "a plain function cannot be left and run again while it waits; write async def, not def"
 
@@ -92,7 +92,7 @@ def _failed(error: BaseException, held: Held, journal: Journal) -> Raised | PutO
         return PutOff(shown(error.message, 500), seconds, at_most)
     if isinstance(error, HeliographError):
         code = error.code if error.code.isupper() else ACTION_FAILED
-        return Raised("failed", code, shown(error.message, MESSAGE_MAX), error.recoverable)
+        return Raised("failed", code, shown(with_hint(error), MESSAGE_MAX), error.recoverable)
     log.warning("agent %s raised in %s", spec.name, claimed.turn_id, exc_info=error)
     return Raised("failed", ACTION_FAILED, told(error, MESSAGE_MAX))
 

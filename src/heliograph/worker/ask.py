@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from heliograph.codes import MODEL_TIMEOUT
-from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, shown, told
+from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, shown, told, with_hint
 from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried, check_json, cleaned
@@ -75,7 +75,7 @@ async def ask_one(held: Held, model: Any, request: ModelRequest) -> ModelReply:
                                recoverable=True) from error  # fmt: skip
     except Exception as error:
         failure = _failure(error)
-        message = shown(failure.message, _MESSAGE_MAX)
+        message = shown(with_hint(failure), _MESSAGE_MAX)
         payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
         payload["recoverable"] = failure.recoverable
         voice.say(draft("harness:error", payload, start))
