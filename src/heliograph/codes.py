@@ -50,7 +50,7 @@ CODES = (
         INIT_FAILED,
         "init",
         False,
-        "the turn could not begin: its inbox holds no message for it, or its context box cannot be read",
+        "the turn could not begin: its inbox holds no message for it, or its context box is too large or malformed",
     ),
     Code(ACTION_FAILED, "act", False, "the agent's function raised, or its output does not fit"),
     Code(TOOL_ERROR, "act", False, "a tool or a step answered with an error"),

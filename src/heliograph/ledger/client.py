@@ -292,7 +292,7 @@ class Ledger:
             log.warning("%s is left to its lease: %s", row["turn_id"], refused.message)
 
     async def _fail_calls(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Report the calls of these commands as failed. One that nobody here may report times out."""
+        """Report the calls of these commands as failed. A call that this login may not report times out."""
         for row in rows:
             item = failed_call(row)
             log.error("call %s of %s fails: %s", row["call_id"], row["turn_id"], item["error"]["message"])
