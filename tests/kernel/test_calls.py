@@ -47,6 +47,19 @@ async def test_an_effect_is_announced_before_it_happens_and_its_result_recorded_
     assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
 
 
+@pytest.mark.proves("S24")
+async def test_call_that_reads_untrusted_content_itself_is_recorded_as_tainted(kernel: Kernel) -> None:
+    claimed = await kernel.running()
+    for call_id in ("i1", "i2"):
+        await begin(kernel, claimed, call_id, effect="pure", is_trusted=True)
+    await record(kernel, claimed, "i1", "a mail", taint=["state.mail"])
+    await record(kernel, claimed, "i2", "a number")
+    cards = {call_id: await kernel.row("cards", "card_id", f"card:turn_a:call:{call_id}") for call_id in ("i1", "i2")}
+    assert [cards[each]["content"]["trust"] for each in ("i1", "i2")] == ["untrusted", "trusted"]
+    waits = (await taken_over(kernel))["waits"]
+    assert [each.get("taint") for each in waits] == [["state.mail"], None]
+
+
 @pytest.mark.proves("K1", "L0-101")
 async def test_card_state_and_signal_of_a_step_are_written_in_one_commit(kernel: Kernel) -> None:
     claimed = await kernel.running()

@@ -58,6 +58,17 @@ async def test_past_its_cap_it_ends_as_failed(kernel: Kernel, given: int | None)
     )
 
 
+@pytest.mark.proves("S24")
+@pytest.mark.parametrize("trust", ["untrusted", None])
+async def test_end_that_quotes_the_reason_of_a_tainted_turn_is_untrusted(kernel: Kernel, trust: str | None) -> None:
+    claimed = await kernel.running()
+    given = {} if trust is None else {"trust": trust}
+    assert (await defer(kernel, claimed, 0, defers_max=0, **given))["outcome"] == "exhausted"
+    card = await kernel.row("cards", "card_id", "card:turn_a:end")
+    (row,) = await kernel.rows("signal_log", "trust", "name = 'agent:failed'")
+    assert (card["content"].get("trust"), row["trust"]) == (trust, trust or "trusted")
+
+
 async def test_the_projects_own_cap_counts(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.connection.execute("select heliograph.set_limits($1, '{\"defers_max\": 0}')", kernel.project)

@@ -61,9 +61,41 @@ async def test_expiry_names_the_open_question_and_the_setting(kernel: Kernel) ->
     assert await expired(kernel) == ["turn_a"]
     (content,) = [c["content"] for c in await kernel.rows("cards") if c["kind"] == "task.deliverable"]
     assert content["error"] == {
-        "code": "TIMEOUT", "recoverable": False,
+        "code": "TIMEOUT", "recoverable": False, "details": {"scope": "turn"},
         "message": 'not finished within its ttl_seconds, 10.000 s; still open: call c1 asks a person "May I?", call c2 of search',
     }  # fmt: skip
+
+
+async def marks(kernel: Kernel, card_kind: str, signal: str) -> list[Any]:
+    """The mark of the one card of a kind, and that of the one signal of a name."""
+    (card,) = await kernel.rows("cards", "content", "kind = $2", card_kind)
+    (row,) = await kernel.rows("signal_log", "trust", "name = $2", signal)
+    return [card["content"].get("trust"), row["trust"]]
+
+
+@pytest.mark.proves("S24")
+@pytest.mark.parametrize(("taint", "mark"), [(["mail"], ["untrusted"] * 2), (None, [None, "trusted"])])
+async def test_expiry_that_quotes_the_question_of_a_tainted_turn_is_untrusted(
+    kernel: Kernel, taint: list[str] | None, mark: list[str | None]
+) -> None:
+    claimed = await kernel.running(ttl_seconds=TTL)
+    calls = [{**question("c1"), "taint": taint}, tool("c2", None)]
+    await suspend(kernel, claimed, *calls, cards=[asked("c1", "Pay Mallory?")])
+    kernel.wait(TTL)
+    assert await expired(kernel) == ["turn_a"]
+    assert await marks(kernel, "task.deliverable", "agent:failed") == mark
+
+
+@pytest.mark.proves("S24")
+@pytest.mark.parametrize(("taint", "mark"), [(["mail"], "untrusted"), (None, "trusted")])
+async def test_timeout_that_quotes_the_question_of_a_tainted_turn_is_untrusted(
+    kernel: Kernel, taint: list[str] | None, mark: str
+) -> None:
+    claimed = await kernel.running(ttl_seconds=TTL)
+    await suspend(kernel, claimed, {**question("c1", 60), "taint": taint}, cards=[asked("c1", "Pay Mallory?")])
+    kernel.wait(60)
+    assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
+    assert await marks(kernel, "tool.result", "tool:result") == [mark, mark]
 
 
 async def test_unanswered_question_is_named_when_its_deadline_passes(kernel: Kernel) -> None:

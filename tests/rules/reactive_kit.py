@@ -64,9 +64,12 @@ class Run:
     def end(
         self, turn: Turn | str, output: Any = None, *, outcome: Outcome = "success", view: RunView | None = None,
         emitted: tuple[tuple[str, Any], ...] = (), drafts: tuple[Draft, ...] = (), code: str = "ACTION_FAILED",
+        is_untrusted: bool = False,
     ) -> Reaction | None:  # fmt: skip
         """The turn (or the one open turn of an agent) ends. None: `view` was too old, and nothing happened (K24)."""
-        ending = self.ending(turn, output, outcome=outcome, emitted=emitted, drafts=drafts, code=code)
+        ending = self.ending(
+            turn, output, outcome=outcome, emitted=emitted, drafts=drafts, code=code, is_untrusted=is_untrusted
+        )
         reaction = react_to_ending(self.workflow, view or self.view, ending, NOW, self.new_id)
         return reaction if self.commit(reaction, closing=self.open[ending.turn_id]) else None
 

@@ -457,3 +457,15 @@ def test_the_same_view_and_the_same_ending_always_give_the_same_reaction() -> No
     assert one.to_item() == two.to_item()
     assert one.drafts == two.drafts
     assert repr(run.view) == before
+
+
+def test_reason_that_quotes_the_exception_of_end_when_is_untrusted() -> None:
+    def ends(state: dict[str, Any]) -> bool:
+        return bool(state["mail"] and {}[state["mail"]])
+
+    run = Run(workflow(agent("reader", START, updates="mail"), agent("other", START), end_when=ends), {"mail": ""})
+    reaction = run.end("reader", "pay Mallory", is_untrusted=True)
+    assert reaction is not None
+    drafts = {draft.name: draft for draft in reaction.drafts}
+    assert "pay Mallory" in str(drafts["workflow:terminating"].payload)
+    assert drafts["workflow:terminating"].is_untrusted

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from heliograph import (
     AssistantMessage,
+    Card,
     Context,
     Heliograph,
     ModelRequest,
@@ -20,6 +22,8 @@ from heliograph import (
     external_tool,
     tool,
 )
+from heliograph.redaction import keep_out
+from heliograph.turn.context_box import context_text
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, call, payloads, results
 from tests.runtime.people_kit import asked
@@ -349,3 +353,35 @@ async def test_fields_outside_their_wrapper_fail_the_turn_in_init_and_name_box_a
     assert (turn.outcome, told["error"]["code"]) == ("failed", "INIT_FAILED")
     assert told["error"]["message"].startswith("context box odd: the card odd-card is ")
     assert one(signals, "error")["details"]["phase"] == "init"
+
+
+@pytest.mark.proves("L0-96")
+async def test_bound_holds_for_a_box_of_cards_that_the_turn_has_written_itself(rig: Rig) -> None:
+    @tool(effect="once")
+    async def look_back(ctx: ToolContext) -> str:
+        own = await rig.client.boxes.fork(f"box_{ctx.turn_id}")
+        await rig.client.boxes.replace(ctx.turn_id, context_box_id=own)
+        return "x" * 3000
+
+    @tool(effect="pure")
+    def note() -> str:
+        return "y" * 3000
+
+    model = Model([call("note", {}, "x0")], [call("look_back", {}, "x1")], [call("fetch", {}, "x2")], "done")
+    app = library(model, [note, look_back, external_tool("fetch", "Fetch.")], context_bytes_max=2000)
+    run_id = await rig.start(app)
+    turn_id = await rig.client.enqueue(run_id, "reader", "please")
+    async with rig.serving(app):
+        [fetch, waiting] = sorted(await rig.taken("fetch", "wait", count=2), key=lambda command: command.tool)
+        await fetch.report(result=1)
+        await waiting.report(result=1)
+        await rig.ended(run_id)
+    deliverable = (await rig.runtime.reader.cards(turn_id))[-1].content
+    assert (deliverable["error"]["code"], len(model.asked)) == ("INIT_FAILED", 3)
+    assert "does not fit" in deliverable["error"]["message"]
+
+
+def test_secret_within_a_card_is_starred_before_a_model_reads_it() -> None:
+    keep_out("hunter2-of-the-box")
+    card = Card("c1", "note", {"login": ["hunter2-of-the-box"]}, 1, datetime.now(UTC))
+    assert "hunter2" not in context_text("b1", [card])

@@ -29,6 +29,8 @@ from heliograph.types import Json, JsonObject
 
 _UNTRUSTED_KEYS = "untrusted_keys"
 END_WHEN = "end_when"  # the reason of a run whose goal is met
+_GUARD_RAISED = "when guard raised"
+_END_WHEN_RAISED = "end_when raised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +223,8 @@ class _Builder:
     def update(self, agent: AgentSpec, output: Json, parent: int, *, is_untrusted: bool) -> None:
         shape = self.workflow.shape
         try:
-            after = fold_changes(self.workflow.reducers, agent, self.state, output)
-            after = shape.dump(shape.load(after)) if after is not self.state else after
+            folded = fold_changes(self.workflow.reducers, agent, self.state, output)
+            after = shape.dump(shape.load(folded)) if folded is not self.state else folded
         except AgentFailed:
             raise
         except HeliographError as error:
@@ -233,9 +235,11 @@ class _Builder:
         marked = set(before & after.keys())
         for key in sorted(after):
             if after[key] != self.state.get(key) or key not in self.state:
-                # what is overwritten is gone; what a reducer makes holds something of the old value
-                is_new = key in agent.updates and key not in self.workflow.reducers
-                is_marked = is_untrusted or (key in before and not is_new)
+                # a value that replaces another one keeps nothing of it; a reducer reads the old value of its key, and the
+                # state's type reads every key: a value that a validator derives may hold any untrusted one
+                is_derived = key not in agent.updates or after[key] != folded.get(key)
+                is_reduced = key in agent.updates and key in self.workflow.reducers
+                is_marked = is_untrusted or (is_reduced and key in before) or (is_derived and bool(before))
                 marked = marked | {key} if is_marked else marked - {key}
                 self.say(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now, is_marked))
                 self.reaction.state = after
@@ -258,7 +262,10 @@ class _Builder:
             self.memory["stopped_by"] = reason
             if self.open_turns + len(self.reaction.activations):
                 self.reaction.stops = {"turns": "people" if reason == END_WHEN else "all", "reason": reason}
-                self.say(Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now))
+                is_untrusted = _quotes_exception(reason)
+                self.say(
+                    Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now, is_untrusted)
+                )
         if self.open_turns + len(self.reaction.activations) == 0 and self.owed == 0:
             self._end()
         self.reaction.memory = self.memory
@@ -271,7 +278,7 @@ class _Builder:
         try:
             return END_WHEN if decided(end_when(self.workflow.shape.load(self.state))) else None
         except Exception as error:
-            return f"end_when raised {told(error)}"
+            return f"{_END_WHEN_RAISED} {told(error)}"
 
     def _hear(self, parent: int | str, cause: Any, name: str, payload: Json, agent: str | None) -> str | None:
         """Wake or skip whom this signal concerns; answers why the run must stop, if it must."""
@@ -288,7 +295,8 @@ class _Builder:
                 if name == "agent:skipped":
                     continue  # no skip about a skip: two agents that both refuse to run would tell each other for ever
                 self.memory["skipped"] += 1
-                self.say(Draft("agent:skipped", {"agent": woken, "reason": reason}, woken, parent, self.now))
+                skip: JsonObject = {"agent": woken, "reason": reason}
+                self.say(Draft("agent:skipped", skip, woken, parent, self.now, _quotes_exception(reason)))
             elif (limit := self._limit_reason(1)) is not None:
                 return limit
             else:
@@ -328,7 +336,7 @@ class _Builder:
             signal = Draft(name, copied(payload), source, parent, self.now)
             allowed = decided(agent.when(state) if agent.when_arity == 1 else agent.when(state, signal))
         except Exception as error:
-            return f"when guard raised {told(error)}"
+            return f"{_GUARD_RAISED} {told(error)}"
         return None if allowed else "when guard false"
 
     def _activate(self, agent: AgentSpec, parent: int | str, cause: Any) -> None:
@@ -363,7 +371,7 @@ class _Builder:
             payload["reason"] = stopped_by
         if code is not None:
             payload["code"] = code
-        is_untrusted = bool(untrusted_keys(self.memory))
+        is_untrusted = bool(untrusted_keys(self.memory)) or _quotes_exception(stopped_by)
         self.say(Draft("workflow:end", payload, None, self._last_parent(), self.now, is_untrusted))
 
     def _why_nothing_ran(self) -> str:
@@ -384,6 +392,11 @@ class _Builder:
 def untrusted_keys(memory: Mapping[str, Any]) -> frozenset[str]:
     """The keys of a run's state whose values are untrusted; recorded with the state, in the same commit."""
     return frozenset(memory.get(_UNTRUSTED_KEYS, ()))
+
+
+def _quotes_exception(reason: str | None) -> bool:
+    """Whether a reason holds the message of an exception of a guard, which may quote the state or the signal."""
+    return reason is not None and (_GUARD_RAISED in reason or _END_WHEN_RAISED in reason)
 
 
 def _new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:

@@ -189,6 +189,8 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
         elif verdict["outcome"] == "ok":
             if call not in tx.tables.waits:
                 _open_not_made(tx, item)
+            elif (taint := _taint(item)) is not None:
+                tx.set(tx.tables.waits[call], taint=taint)
             verdict["first_seq"] = say(tx, item, limited)
             results.append({**item, "output": get_raw(item, "result")})
         seen.add(call)
@@ -264,7 +266,9 @@ def _defer(tx: Transaction, item: Any, defers_max: int) -> Row:
     reason = None if reason is None else reason[:1000]
     if turn["defers"] >= most and "defer_uncapped" not in tx.bugs:
         message = f"put off {turn['defers'] + 1} times, at most {most} are allowed; the last reason: {reason or ''}"
-        return {"outcome": "exhausted", "targets": end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", message)}
+        is_untrusted = get_text(item, "trust") == "untrusted"
+        targets = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", message, is_untrusted=is_untrusted)
+        return {"outcome": "exhausted", "targets": targets}
     due_at = tx.now + interval(j.parse_float(get_text(item, "delay_seconds")) or 0.0)
     tx.set(turn, defers=turn["defers"] + 1)
     for row in tx.tables.inbox.of(turn_id):

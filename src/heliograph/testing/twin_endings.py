@@ -82,19 +82,21 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
 
 
 def end_by_kernel(
-    tx: Transaction, turn_id: str, outcome: str, code: str, message: str, details: Row | None = None
+    tx: Transaction, turn_id: str, outcome: str, code: str, message: str, details: Row | None = None, *,
+    is_untrusted: bool = False,
 ) -> list[str]:  # fmt: skip
     """Bug: open_turns_miscounted."""
     turn = tx.tables.turns[turn_id]
     tx = tx.at(after_cards(tx, turn_id))
     run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
     error: Row = {"code": code, "message": message, "recoverable": False, **({"details": details} if details else {})}
-    terminal(tx, [{"turn_id": turn_id, "outcome": outcome, "content": {"text": message, "error": error}}])
+    trust = {"trust": "untrusted"} if is_untrusted else {}
+    terminal(tx, [{"turn_id": turn_id, "outcome": outcome, "content": {"text": message, "error": error, **trust}}])
     tx.update(tx.tables.runs, run, open_turns=run["open_turns"] - (0 if "open_turns_miscounted" in tx.bugs else 1))
     payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": end_of(turn_id)}
     log(tx, run["run_id"], turn_id, [{
         "name": "agent:failed", "agent": head["agent_name"], "owed": True, "payload": payload,
-        "parent": signal_id(run["run_id"], turn["activation_seq"]),
+        "parent": signal_id(run["run_id"], turn["activation_seq"]), **trust,
     }])  # fmt: skip
     return dispatch_next(tx, [turn["agent_id"]])
 

@@ -242,9 +242,15 @@ def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> No
 
 
 def _trust(wait: Row, result: Any) -> str:
-    """Of a result: people are trusted, a child as its turn was, a tool where its author vouches for it."""
-    if wait["kind"] in ("human", "child"):
-        return str(get_text(result, "trust") or "trusted") if wait["kind"] == "child" else "trusted"
+    """Of a result: people are trusted, a child as its turn was, a tool where its author vouches for it.
+
+    The error of a question that timed out quotes the question.
+    """
+    if wait["kind"] == "child":
+        return str(get_text(result, "trust") or "trusted")
+    if wait["kind"] == "human":
+        is_quoted = get_text(result, "message_type") == "timeout" and wait["taint"] is not None
+        return "untrusted" if is_quoted else "trusted"
     return "trusted" if wait["is_trusted"] and wait["taint"] is None else "untrusted"
 
 

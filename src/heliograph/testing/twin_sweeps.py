@@ -76,7 +76,14 @@ def _sweep_expiry(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     turn = tx.tables.turns[turn_id]
     if not _is_expired(tx, turn) or defer_expiry(tx, turn):
         return {}
-    return {"ended": turn_id, "targets": end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", expiry_message(tx, turn))}
+    quotes_untrusted = any(
+        wait["state"] == "open" and wait["kind"] == "human" and wait["taint"] is not None
+        for wait in tx.tables.waits.of(turn_id)
+    )
+    targets = end_by_kernel(
+        tx, turn_id, "timeout", "TIMEOUT", expiry_message(tx, turn), {"scope": "turn"}, is_untrusted=quotes_untrusted
+    )
+    return {"ended": turn_id, "targets": targets}
 
 
 def _is_expired(tx: Transaction, turn: Row) -> bool:

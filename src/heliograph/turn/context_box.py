@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heliograph.errors import InvalidInput, shown
 from heliograph.reactive.fields import check_fields
 from heliograph.records import Card
-from heliograph.redaction import redacted_text
+from heliograph.redaction import redacted
 from heliograph.turn.untrusted import TRUSTED, UNTRUSTED, framed, is_marked
 from heliograph.types import JsonObject
 
@@ -22,8 +22,8 @@ def context_text(box_id: str, cards: Sequence[Card]) -> str:
 
 
 def _framed(card: Card) -> str:
-    content = redacted_text(card.content) if isinstance(card.content, str) else card.content
-    return framed(content, f"{card.kind}, {card.card_id}", UNTRUSTED if is_marked(card.content) else TRUSTED)
+    trust = UNTRUSTED if is_marked(card.content) else TRUSTED
+    return framed(redacted(card.content), f"{card.kind}, {card.card_id}", trust)
 
 
 def result_fields_in(cards: Sequence[Card]) -> tuple[JsonObject, ...]:

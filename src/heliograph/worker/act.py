@@ -126,5 +126,8 @@ def _try_update(held: Held, output: Json) -> None:
     workflow = held.workflow
     try:
         workflow.shape.load(fold_changes(workflow.reducers, held.spec, held.claimed.run.state, output))
-    except InvalidInput as error:
-        raise HeliographError(f"what agent {held.spec.name} returned does not fit: {error.message}") from error
+    except Exception as error:
+        held.taint.read_state()  # reducers and validators have read it, and the message may quote it
+        if isinstance(error, InvalidInput):
+            raise HeliographError(f"what agent {held.spec.name} returned does not fit: {error.message}") from error
+        raise

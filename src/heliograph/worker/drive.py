@@ -122,6 +122,7 @@ class Drive:
                 # what was said: trying the same again would end the same, so the turn ends as failed
                 self.turn = before
                 self.voice.rewind(mark)
+                self.held.taint.read_state()  # the message may quote it
                 event = Raised("failed", _code(error), _told(self.claimed.turn_id, error))
 
     def _stopped(self) -> Stopped | None:
@@ -204,6 +205,7 @@ class Drive:
             context = Context(self.held, journal)
             self._cleanups = context._cleanups
         except InvalidInput as error:  # the state was written by another version of the application
+            self.held.taint.read_state()  # the message may quote it
             return Raised("failed", ACTION_FAILED, shown(error.message, 2000))
         await self.kit.world.point("before_act")
         if (stopped := self._stopped()) is not None:  # the bell may have rung since the turn was claimed

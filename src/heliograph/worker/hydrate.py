@@ -63,19 +63,19 @@ async def _inherited(held: Held) -> Sequence[Card]:
     claimed = held.claimed
     if held.spec.prompt is None or claimed.output_box_id == f"box_{claimed.turn_id}":
         return ()
-    return [card for card in await _cards_of(held, claimed.output_box_id) if card.turn_id != claimed.turn_id]
+    return await _cards_of(held, claimed.output_box_id, skips_own=True)
 
 
-async def _cards_of(held: Held, box_id: str | None) -> Sequence[Card]:
-    """The cards of a box. Raises AgentFailed for one that is too large for a model to read."""
-    return () if box_id is None else await reached(_read(held, box_id))
+async def _cards_of(held: Held, box_id: str | None, *, skips_own: bool = False) -> Sequence[Card]:
+    """The cards of a box; skips_own: without those of the turn. Raises AgentFailed for one that is too large for a model."""
+    return () if box_id is None else await reached(_read(held, box_id, skips_own=skips_own))
 
 
-async def _read(held: Held, box_id: str) -> Sequence[Card]:
+async def _read(held: Held, box_id: str, *, skips_own: bool) -> Sequence[Card]:
     cards = list[Card]()
     try:
         async for page in held.kit.ledger.pages_of_box(box_id):
-            cards += page
+            cards += [card for card in page if not (skips_own and card.turn_id == held.claimed.turn_id)]
             if held.spec.prompt is not None:
                 _check_fits(held, box_id, cards)
     except KernelRefused as error:
@@ -87,9 +87,8 @@ async def _read(held: Held, box_id: str) -> Sequence[Card]:
 
 def _check_fits(held: Held, box_id: str, cards: Sequence[Card]) -> None:
     spec = held.spec
-    own = [card for card in cards if card.turn_id != held.claimed.turn_id]
-    size = len(context_text(box_id, own).encode("utf-8", "surrogatepass"))
+    size = len(context_text(box_id, cards).encode("utf-8", "surrogatepass"))
     if size > spec.context_bytes_max:
-        raise AgentFailed(f"box {box_id} does not fit: {len(own)} of its cards have {size} bytes as a model reads them, and "
+        raise AgentFailed(f"box {box_id} does not fit: {len(cards)} of its cards have {size} bytes as a model reads them, and "
                           f"agent {spec.name} reads at most {spec.context_bytes_max}; put together a smaller box, or give the "
                           "agent a larger context_bytes_max")  # fmt: skip

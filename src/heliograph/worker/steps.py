@@ -46,6 +46,7 @@ class Steps:
         self._halt = held.halt
         self.taint = held.taint
         self._not_made = held.not_made
+        self._sources_before: dict[str, int] = {}  # how many sources the turn had read when it began a call, by call id
         self._in_flight: set[asyncio.Future[None]] = set()
         self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (held.claimed.budget or {}) else None
@@ -155,15 +156,21 @@ class Steps:
             **gate_of(self._claimed), "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool,
             "effect": asked.effect, "timeout_seconds": asked.timeout_seconds, "is_trusted": asked.is_trusted,
         }  # fmt: skip
+        self._sources_before[asked.call_id] = len(self.taint.sources)
         if self.taint.has_read:
             intent["taint"] = list(self.taint.sources)
         return intent if reserve is None else {**intent, "reserve": dict(reserve)}
 
     def item(self, result: CallResult, said: int, drafts: list[dict[str, object]]) -> dict[str, Any]:
-        return {
+        item = {
             **gate_of(self._claimed), "call_id": result.call_id, "status": result.status, "result": result.output,
             "error": result.error, "signals": drafts, "said": said,
         }  # fmt: skip
+        sources = self.taint.sources
+        has_read_more = len(sources) > self._sources_before.get(result.call_id, len(sources))
+        return (
+            {**item, "taint": list(sources)} if has_read_more else item
+        )  # the function of the step has read untrusted content
 
     def _called(self, asked: Asked) -> Draft:
         """A step in the log is what any call is there; whoever follows sees it while it is under way. The arguments of

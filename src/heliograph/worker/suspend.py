@@ -78,8 +78,9 @@ async def postpone(held: Held, effect: Postpone) -> Written:
     claimed, kit = held.claimed, held.kit
     await held.voice.flush()
     await kit.world.point("before_defer")
+    trust: JsonObject = {"trust": UNTRUSTED} if held.taint.marks else {}  # the reason may quote what the turn has read
     written = owned(await kit.ledger.defer({
-        **gate_of(claimed), "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most,
+        **gate_of(claimed), "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most, **trust,
     }))  # fmt: skip
     if written.outcome in ("exhausted", "stopped"):
         _tell_of_end(held)

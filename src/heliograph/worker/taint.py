@@ -36,9 +36,7 @@ class Taint:
         self._asks = spec.after_untrusted == "confirm"
         self._vouches = spec.trusted
         self._may_read = bool(spec.agents)
-        self._sources: dict[
-            str, Json
-        ] = {}  # in the order in which they were read, with their values where prompts need them
+        self._sources: dict[str, Json] = {}  # in the order of reading, with the values that prompts need
         self.keys = untrusted_keys(claimed.run.memory)
         if is_marked(self._cause.payload) or (self._cause.name == DELEGATION and self._cause.trust == UNTRUSTED):
             self.read(_TASK, self._cause.payload)
@@ -87,7 +85,7 @@ class Taint:
 
     def read_state(self, key: str | None = None) -> None:
         """Read one key of the state; without a key, the whole state."""
-        for each in self.keys if key is None else self.keys & {key}:
+        for each in sorted(self.keys if key is None else self.keys & {key}):  # the same order in every process
             if each in self._state:
                 self.read(f"state.{each}", self._state[each])
 

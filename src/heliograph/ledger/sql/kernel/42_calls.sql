@@ -133,7 +133,8 @@ create function heliograph._with_results(p_project text, p_answers jsonb) return
 $$;
 
 -- record_call: what came of effects that begin_call announced. p_items: [{agent_id, turn_id, epoch, call_id, status, result,
---   error, signals: [draft], said, used, not_made}]. not_made: {step_id, tool, taint} of a call that was not begun, since it is not to be
+--   error, signals: [draft], said, used, taint, not_made}]. taint: the untrusted sources that the turn has read by now, where the call
+--   itself has read some; without it those of begin_call stay. not_made: {step_id, tool, taint} of a call that was not begun, since it is not to be
 --   made at all: it is opened here, and recorded in the same commit. used: what it used of the kinds that it reserved; of those that are not named all that it
 --   reserved, but nothing where the status is canceled: it did not happen. status: success (with result), or failed, timeout, unknown, canceled (with error).
 --   signals and said as in append; the log says of the call what they say.
@@ -181,6 +182,9 @@ begin
             end if;
             if v_answer ? 'opens' then
                 perform heliograph._open_not_made(p_project, v_item, p_now);
+            elsif heliograph._taint(v_item) is not null then
+                update heliograph.turn_waiting_tools set taint = heliograph._taint(v_item)
+                 where project_id = p_project and agent_turn_id = v_item ->> 'turn_id' and tool_call_id = v_item ->> 'call_id';
             end if;
             v_answer := v_answer - '{owes,opens}'::text[] || jsonb_build_object('first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
             v_results := coalesce(v_results, '[]') || jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id',

@@ -108,28 +108,31 @@ end $$;
 
 -- _end_by_kernel: end a turn that has no owner to end it: attempts exhausted, past its TTL, stopped (K12, K19, L0-87).
 --   Deliverable, agent:failed in the log, and the reaction owed by the run (K25). Answers the targets to ring.
+--   p_is_untrusted: the message quotes untrusted content, so both are marked.
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  the run, then see _terminal; the caller holds the head
 create function heliograph._end_by_kernel(
-    p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz, p_details jsonb default null
+    p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz, p_details jsonb default null,
+    p_is_untrusted boolean default false
 ) returns text[] language plpgsql as $$
 declare
     v_now timestamptz := heliograph._after_cards(p_project, p_turn_id, p_now);
     v_turn heliograph.agent_turns;
     v_error jsonb := jsonb_build_object('code', p_code, 'message', p_message, 'recoverable', false)
                      || case when p_details is null then '{}' else jsonb_build_object('details', p_details) end;
+    v_trust constant jsonb := case when p_is_untrusted then '{"trust": "untrusted"}' else '{}' end;
 begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);
     perform heliograph._terminal(p_project, jsonb_build_array(jsonb_build_object(
-        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', jsonb_build_object('text', p_message, 'error', v_error))), v_now);
+        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', jsonb_build_object('text', p_message, 'error', v_error) || v_trust)), v_now);
     update heliograph.runs set open_turns = open_turns - 1
      where project_id = p_project and run_id = v_turn.run_id;
     perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(
             'name', 'agent:failed', 'agent', h.agent_name, 'owed', true,
             'parent', heliograph._signal_id(v_turn.run_id, v_turn.activation_seq),
             'payload', jsonb_build_object('agent', h.agent_name, 'outcome', p_outcome, 'error', v_error,
-                                          'deliverable_card_id', heliograph._deliverable_id(p_turn_id)))), v_now)
+                                          'deliverable_card_id', heliograph._deliverable_id(p_turn_id))) || v_trust), v_now)
        from heliograph.agent_state_head h
       where h.project_id = p_project and h.agent_id = v_turn.agent_id;
     return heliograph._dispatch_next(p_project, array[v_turn.agent_id], v_now);

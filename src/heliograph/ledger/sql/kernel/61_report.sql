@@ -224,8 +224,10 @@ begin
                x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, is_given_up, trust, n)
          cross join lateral (
                select y.ctid as at, y.*,
-                      -- people are trusted; a child as far as its own turn was; a tool where its author vouches for it
-                      case y.kind when 'human' then 'trusted' when 'child' then coalesce(x.trust, 'trusted')
+                      -- people are trusted, but the error of a question that timed out quotes it; a child as far as its own turn
+                      -- was; a tool where its author vouches for it
+                      case y.kind when 'human' then case when x.message_type = 'timeout' and y.taint is not null then 'untrusted'
+                                                         else 'trusted' end when 'child' then coalesce(x.trust, 'trusted')
                            else case when y.is_trusted and y.taint is null then 'trusted' else 'untrusted' end end as trust
                  from heliograph.turn_waiting_tools y
                 where y.project_id = p_project and y.agent_turn_id = x.turn_id and y.tool_call_id = x.call_id
