@@ -112,7 +112,9 @@ async def test_a_turn_that_fails_logs_an_error_with_its_code_message_and_whether
     assert (logged["error_code"], logged["message"], logged["recoverable"]) == error
     assert logged["details"] == {"phase": "act", "scope": "turn"}
     assert one(signals, "terminated") == {"status": status, "outputs": []}
-    assert one(signals, "agent:failed")["error"] == {"code": code, "message": message, "recoverable": recoverable}
+    details = {"details": {"phase": "act", "scope": "turn"}} if code == "TIMEOUT" else {}
+    failure = {"code": code, "message": message, "recoverable": recoverable, **details}
+    assert one(signals, "agent:failed")["error"] == failure
     assert of_phases(signals) == ["ready", "plan_ready", "error", "terminated"]
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
-from heliograph.codes import CANCELED, IN_DOUBT, INIT_FAILED, TOOL_ERROR, TOOL_TIMEOUT
+from heliograph.codes import CANCELED, IN_DOUBT, INIT_FAILED, TIMEOUT, TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.lifecycle.machine import BadTransition, step
 from heliograph.lifecycle.phases import Phase
 from heliograph.records import Outcome
@@ -167,9 +167,13 @@ def _through(turn: Turn, now: datetime, steps: list[tuple[str, JsonObject, str]]
 def _end(
     turn: Turn, outcome: Outcome, code: str, message: str, now: datetime, *, is_recoverable: bool = False
 ) -> tuple[Turn, list[Effect]]:
+    details: JsonObject = {"phase": str(turn.phase), "scope": "turn"}
     error: JsonObject = {"code": code, "message": message, "recoverable": is_recoverable}
-    said = _draft(turn, "error", {"error_code": code, "message": message, "recoverable": is_recoverable,
-                                  "details": {"phase": str(turn.phase), "scope": "turn"}}, now)  # fmt: skip
+    if code == TIMEOUT:
+        error["details"] = details
+    said = _draft(
+        turn, "error", {"error_code": code, "message": message, "recoverable": is_recoverable, "details": details}, now
+    )
     turn = replace(turn, phase=step(turn.phase, "error_unrecoverable"))
     drafts = (said, _draft(turn, "terminated", {"status": outcome, "outputs": []}, now))
     return turn, [Emit(drafts), Deliver(outcome, deliverable_of_error(error), error=error)]
