@@ -82,6 +82,19 @@ def test_run_that_is_interrupted_ends_with_130(shell: Shell, started: list[Runni
     assert run.end() == 130, run.text
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_that_is_interrupted_while_its_application_loads_ends_with_130(
+    shell: Shell, started: list[Running], number: int
+) -> None:
+    (shell.folder / "slow.py").write_text("import time\n\nprint('loading', flush=True)\ntime.sleep(60)\n")
+    run = shell.start("run", "slow.py:app")
+    started.append(run)
+    run.read_until("loading")
+    run.signal(number)
+    assert run.end() == 130, run.text
+    assert "Traceback" not in run.text
+
+
 @pytest.mark.parametrize(
     ("url", "code"),
     [

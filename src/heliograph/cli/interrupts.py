@@ -53,10 +53,10 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
-def leave_on_sigterm() -> None:
-    """Until `graceful` takes over, SIGTERM ends the process with exit code 0: it owns no turn yet."""
+def leave_on_sigterm(code: int = 0) -> None:
+    """Until `graceful` takes over, SIGTERM ends the process with exit code `code`: it owns no turn yet."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda _number, _frame: leave(0))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: leave(code))
 
 
 def leave(code: int) -> None:

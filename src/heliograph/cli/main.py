@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if "worker" in arguments:
         leave_on_sigterm()  # first of all: a service may be stopped as soon as it is started
+    elif "run" in arguments:
+        leave_on_sigterm(INTERRUPTED)
     open_closed_streams()
     speak_utf8()
     try:
