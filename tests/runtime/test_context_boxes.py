@@ -184,7 +184,7 @@ async def test_box_that_cannot_be_decoded_fails_its_turn_in_init_and_is_named(ri
                     rig.runtime.settings.project, box)  # fmt: skip
     app = library(Model("never asked"))
     turn, content, _ = await done_with(rig, app, context_box_id=box)
-    assert (turn.outcome, content["error"]["code"]) == ("failed", "INIT_FAILED")
+    assert (turn.outcome, content["error"]["code"]) == ("failed", "UNDECODABLE")
     assert content["error"]["message"].startswith("box odd-box cannot be read: card")
 
 
