@@ -201,7 +201,7 @@ async def test_a_report_that_says_no_result_is_invalid_and_stores_nothing(
 @pytest.mark.proves("S11")
 async def test_a_number_is_as_long_as_it_is_written(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
-    few_bytes_many_digits = "[" + ", ".join(["1e131071"] * 9) + "]"
+    few_bytes_many_digits = "[" + ", ".join(["1e307"] * 4000) + "]"
     answer = await kernel.connection.fetchval(
         "select heliograph.report($1, jsonb_build_array($2::jsonb || jsonb_build_object('result', $3::text::jsonb)), $4)",
         kernel.project, result("turn_a", "c1"), few_bytes_many_digits, kernel.now,

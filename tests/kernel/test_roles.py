@@ -111,7 +111,7 @@ async def test_a_service_executes_what_is_its_own_and_nothing_private(kernel: Ke
         "   and (has_function_privilege('public', p.oid, 'execute') or has_function_privilege('heliograph_worker', p.oid, 'execute')"
         "        or has_function_privilege('heliograph_api', p.oid, 'execute') or has_function_privilege('heliograph_reader', p.oid, 'execute'))"
     )
-    # the views put ids together with the one, and read times with the other
+    # the views put ids together with one of these, and read stored values with the others
     assert sorted(tuple(row) for row in private) == [("_as_time", b"s"), ("_as_whole", b"i"), ("_signal_id", b"i")]
 
 

@@ -141,7 +141,7 @@ async def test_an_agent_reaches_others_by_signals_and_by_turns_that_are_delegate
     assert offered == [
         "activation_id", "agent", "approve", "as_completed", "ask", "attempt", "call", "calls", "context", "context_box_id",
         "defer", "deferrals", "delegate", "delegates", "document", "emit", "emitted", "idempotency_key", "is_replaying",
-        "pause", "progress", "recall", "remember", "run_id", "signal", "sleep", "state", "step", "task", "turn_id",
+        "on_cleanup", "pause", "progress", "recall", "remember", "run_id", "signal", "sleep", "state", "step", "task", "task_context", "turn_id",
     ]  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def world(twin: Twin) -> Clocked:
     """A run that ended on Friday evening, and whose callback nobody has sent."""
     twin.reset()
     ends = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": [], "callback_url": "https://x.example/",
-            "signals": [{"name": "workflow:start"}, {"name": "workflow:end"}], "reaction": {"version": 0, "status": "ended", "outcome": "success"}}  # fmt: skip
+            "signals": [{"name": "workflow:start"}, {"name": "workflow:end", "parent": 0}], "reaction": {"version": 0, "status": "ended", "outcome": "success"}}  # fmt: skip
     assert twin.call("start_runs", ("p", [ends]), FRIDAY)[0]["outcome"] == "started"
     assert state(twin) == "due"
     return Clocked(twin)

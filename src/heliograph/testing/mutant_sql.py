@@ -146,6 +146,6 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "depth_unbounded": (("from queue q where v_depth > p_limits.depth_max", "from queue q where false"),
                         ("elsif (p_message ->> 'depth')::integer > p_limits.depth_max then", "elsif false then")),
     "queue_unbounded": (("where w.queued + w.more > p_limits.queue_max", "where false"),),
-    "cards_unbounded": (("and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end)", "and false) end)"),),
+    "cards_unbounded": (("and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end,", "and false) end,"),),
     "running_unbounded": (("if v_running_max is not null then", "if false then"),),
 }  # fmt: skip

@@ -120,9 +120,7 @@ class HeadOracle:
         for target in targets:
             for is_deferred in (False, True):
                 found = [pair for pair in self._ready(target, now) if (pair[1].due_at is not None) == is_deferred]
-                found.sort(
-                    key=lambda pair: (pair[1].due_at or 0, *((pair[0][2],) if pair[1].due_at is not None else pair[0]))
-                )
+                found.sort(key=lambda pair: pair[0])
                 ready += [place for place, _ in found[:limit]]
         expected = [agent_id for _, _, agent_id in sorted(ready)[:limit]]
         if expected != [row["agent_id"] for row in answer]:
