@@ -189,7 +189,12 @@ async def told(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any
     model = Model([ToolCall("x1", "add", {"a": 1, "b": 2})], "done")
     app = Heliograph("asks")
     app.prompt_agent(
-        "asker", "Ask.", model=model, activate_on=["workflow:start"], updates="out", tools=[MCPServer(url=url, trusted=True)]
+        "asker",
+        "Ask.",
+        model=model,
+        activate_on=["workflow:start"],
+        updates="out",
+        tools=[MCPServer(url=url, trusted=True)],
     )
     async with open_runtime(Settings(database_url=database_url, **allow)) as runtime:
         result = await runtime.run(app.workflow)
