@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from pydantic import BaseModel
 
 from heliograph.errors import AgentFailed
+from heliograph.reactive.reaction import react_to_owed
+from heliograph.records import OwedRun, OwedSignal, RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import CARRIED_BYTES_MAX, check_payload
 from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
@@ -163,3 +166,21 @@ def test_what_a_turn_said_comes_before_its_ending_and_can_wake_others() -> None:
     run.end("a", drafts=(said,))
     assert run.names()[2:4] == ["harness:end", "agent:completed"]
     assert run.turn_of("b").cause == run.named("harness:end")[0].id
+
+
+@pytest.mark.proves("S22")
+def test_run_whose_stored_memory_lacks_its_keys_goes_on_to_its_end() -> None:
+    run = Run(workflow(agent("writer", START)))
+    run.view = msgspec.structs.replace(run.view, memory={})
+    run.end("writer", "text")
+    assert run.end_payload["outcome"] == "success"
+
+
+@pytest.mark.proves("S22")
+@pytest.mark.parametrize("memory", [{"turns": "many"}, {"joins": 7}, {"usage": None}, {"started_at": 5}])
+def test_run_whose_stored_memory_has_other_types_is_ended_as_failed(memory: dict[str, Any]) -> None:
+    definition = workflow(agent("writer", START))
+    view = RunView("run_a", "running", 3, {}, memory, 0, 0, 1)
+    owed = OwedRun("newsroom", view, [OwedSignal(2, "fact:found", {}, "writer", "turn_1")])
+    reaction = react_to_owed(definition, owed, NOW, lambda kind: f"{kind}_1", "its reaction cannot be committed")
+    assert (reaction.status, reaction.outcome) == ("ended", "failed")

@@ -145,9 +145,9 @@ def react_to_owed(
     """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel.
 
     stop_because: react to none of them and let the run end as failed, for this reason: the way out for a run whose
-    reaction the store refuses again and again. A run whose memory cannot be decoded gets a new memory.
+    reaction the store refuses again and again, or whose memory nothing can be computed from. It gets a new memory.
     """
-    run = owed.run if owed.undecodable is None else msgspec.structs.replace(owed.run, memory=_new_memory(workflow, now))
+    run = owed.run if stop_because is None else msgspec.structs.replace(owed.run, memory=_new_memory(workflow, now))
     builder = _Builder(workflow, run, now, new_id, closing=0, owed=0)
     builder.stop_because = stop_because
     for signal in owed.signals:
@@ -199,7 +199,8 @@ class _Builder:
         self.open_turns = view.open_turns - closing
         self.owed = view.owed if owed is None else owed
         self.state = view.state
-        self.memory: dict[str, Any] = copied(view.memory)
+        # what a memory of an earlier version, or one that somebody has changed, lacks is as in a new run
+        self.memory: dict[str, Any] = {**_new_memory(workflow, now), **copied(view.memory)}
         self.stop_because: str | None = None
         self.reaction = Reaction(view.version)
         # signals to react to: (parent for what it causes, cause for an activation, name, payload, agent)
