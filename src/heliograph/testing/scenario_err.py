@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from heliograph.ids import signal_id
 from heliograph.testing.oracle_books import Books, TurnBook, WaitBook
 from heliograph.testing.scenario_cast import LONG
 from heliograph.testing.scenario_clerk import administer
@@ -128,6 +129,7 @@ async def _hire_crowd(act: Act, owner: Owner, turn: TurnBook) -> None:
 
 
 async def _hire(act: Act, owner: Owner, *children: Mapping[str, str]) -> None:
+    root = signal_id(owner["agent_id"].partition("/")[0], 1)
     rest = {"activation": 0, "priority": 1, "max_attempts": 1, "ttl_seconds": 9.0}
     calls = [
         {"call_id": f"hire-{n}", "tool": child["agent"], "kind": "child", "effect": "once", "timeout_seconds": None,
@@ -135,7 +137,7 @@ async def _hire(act: Act, owner: Owner, *children: Mapping[str, str]) -> None:
         for n, child in enumerate(children)
     ]  # fmt: skip
     await act("suspend", {**owner, "phase": "act", "said": 0, "seen": 0, "join": "all", "calls": calls, "cards": [],
-                          "signals": [{"name": "agent:activated", "payload": {}, "parent": None}]})  # fmt: skip
+                          "signals": [{"name": "agent:activated", "payload": {}, "parent": root}]})  # fmt: skip
 
 
 async def _read_shelf(act: Act, owner: Owner, turn: TurnBook) -> None:

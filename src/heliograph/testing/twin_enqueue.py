@@ -68,7 +68,7 @@ def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
         return refused("unknown_turn", f"there is no turn {parent[:200]}")
     if cause is not None and not _is_signal_of(run, cause):
         return refused("unknown_cause", f"run {run_id} has no signal {cause[:200]}")
-    if message["depth"] > limited["depth_max"]:
+    if message["depth"] > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
         return refused("recursion_depth_exceeded",
                        f"delegated {message['depth']} deep; at most {limited['depth_max']} are allowed")  # fmt: skip
     return refuse_large_signals(message, limited, [message]) or refuse_activations(tx, run_id, [message], limited)
