@@ -13,6 +13,7 @@ import pytest
 from heliograph import Context, Heliograph, StoreUnavailable
 from heliograph.config import Settings
 from heliograph.errors import KernelRefused
+from heliograph.ledger.pool import Database
 from heliograph.runtime import open_runtime
 from heliograph.world import bell_keys
 from tests.runtime.kit import START, Rig, until
@@ -195,3 +196,16 @@ async def test_a_project_that_refuses_to_take_turns_back_keeps_no_turn_of_anothe
     [turn] = await rig.runtime.reader.turns(run_id=run_id)
     assert turn.status == "dispatched"
     await until(lambda: not any(worker.name in task.get_name() for task in asyncio.all_tasks() - tasks))
+
+
+async def test_database_whose_connections_no_longer_answer_is_cut_off(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_self: object) -> None:
+        raise TimeoutError
+
+    database = await Database.open(database_url, size=1)
+    monkeypatch.setattr("asyncpg.pool.Pool.close", never)
+    await database.close()
+    with pytest.raises(StoreUnavailable):
+        await database.fetch("select 1")

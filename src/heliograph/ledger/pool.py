@@ -85,7 +85,11 @@ class Database:
         await self._pool.release(connection)
 
     async def close(self) -> None:
-        await self._pool.close()
+        """Close the connections; those that no longer answer are cut off, since nothing waits for them."""
+        try:
+            await self._pool.close()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            self._pool.terminate()
 
 
 def encoded(value: object) -> bytes:
