@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model.cases_runs import D0, D1, D7, R1, R3
-from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, S1, S3, U1
+from model.actions_people import EXPIRED
+from model.actions_unclaimed import HEALTHY
+from model.cases_runs import D0, D1, D7, P3, R1, R3, R10, R11
+from model.cases_turns import C1, C2, C3, C4, C5, E3, I1, P1, P2, S1, S3, T1, T2, U1
 from model.checker import Result, explore
 from model.configs import Config, faults
 from model.locks import ROWS, TURNS, LockModel, Transaction, as_needed, mixed, row_first, rows_as_met, runs_then_heads
@@ -125,6 +127,18 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     LockAblation("K17b", mixed, "deadlock"),
     LockAblation("K17b", runs_then_heads, "", "the other order is as safe, if every function takes it"),
     Ablation("K19", only(C1), {"ttl": False}, "L2"),
+    Ablation("K19b", only(P1), {"people_exempt": False}, EXPIRED),
+    Ablation("K19b", only(P1), {"people_rechecked": False}, EXPIRED),
+    Ablation("K19b", only(P1), {"people_cleared": False}, "L2"),
+    Ablation("K19b", only(P2), {"people_cleared": False}, "the time of a turn that is not suspended does not pass"),
+    Ablation("K19c", only(P3), {"people_below": False}, EXPIRED),
+    Ablation("K19d", only(R11), {"ending_counts": False}, "L2"),
+    Ablation("K19e", only(T1), {"ttl": False}, "",
+             "redundant beside the dispatch timeout, where no call is without a deadline"),
+    Ablation("K19e", only(T1), {"ttl": False, "unclaimed_ends": False}, "L2"),
+    Ablation("K19e", only(T1), {"unclaimed_locked": False}, "a turn that was claimed ends as unclaimed"),
+    Ablation("K23", only(T2, poison=1), {"unclaimable_ends": False}, "L1"),
+    Ablation("K23", only(T2, poison=1), {"unclaimable_rechecked": False}, HEALTHY),
     Ablation("K24", only(R1), {"version_guard": False}, "L1"),
     Ablation("K24", STOPS, {"version_guard": False}, WOKEN_TWICE),
     Ablation("K24b", only(R1, stop=1), {"whole_read": False}, WOKEN_TWICE),
@@ -156,6 +170,8 @@ ABLATIONS: tuple[Ablation | LockAblation, ...] = (
     Ablation("K33b", only(D7), {"stop_rows": False}, ORPHAN),
     Ablation("K34", D0, {}, "L1"),
     Ablation("K35", only(R3, stop_run=1), {"stopping_closed": False}, LATECOMER),
+    Ablation("K35b", only(R10), {"limit_stops": False}, "L2"),
+    Ablation("K35b", only(R11), {"goal_stops": False}, "L2"),
     Ablation("K36", only(U1), {"action_locks": False}, "two active turns on one agent"),
     LockAblation("K37", rows_as_met, "deadlock", transactions=ROWS),
     LockAblation("K37", row_first, "deadlock", transactions=ROWS),

@@ -13,6 +13,7 @@ from model.configs import Config, Fault
 from model.kernel import Draft
 from model.state import (
     ACTIVE,
+    DISPATCHED,
     DONE,
     IDLE,
     INSERTED,
@@ -102,7 +103,7 @@ def reap_in_parts(s: State, d: Draft, a: int, t: int, kind: str) -> Steps:
 
 
 def handler_steps(cfg: Config, s: State) -> Steps:
-    """K1 or K12 off: what a reaper or stop handler still has to do, one commit each."""
+    """K1, K12 or K19e off: what a reaper, a stop handler or a sweep still has to do, one commit each."""
     doing, a, t = s.handler
     if doing == "idle":
         return
@@ -114,7 +115,12 @@ def handler_steps(cfg: Config, s: State) -> Steps:
     d = Draft(cfg, s)
     d.handler = NO_HANDLER
     kind = WATCHDOG
-    if doing == "state":
+    if doing == "unclaimed":
+        if d.turns[t].status == ACTIVE:
+            if s.heads[a].status != DISPATCHED:
+                d.broken.append("a turn that was claimed ends as unclaimed")
+            d.end_turn_by_kernel(t)
+    elif doing == "state":
         kind = SYSTEM
         if s.heads[a].turn == t:
             d.turns[t] = d.turns[t]._replace(status=DONE)

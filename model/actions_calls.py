@@ -75,9 +75,11 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     if not owns(s, w):
         yield leave(cfg, s, i, f"{what} -> stale")
         return
-    refused = refusal(cfg, s, w, calls)
-    if refused:
-        yield move(cfg, s, i, w._replace(doing="drive", step=-1), f"{what} -> refused, {refused}")
+    if s.heads[w.agent].stop and rules.stop_holds:
+        yield from end_stopping(cfg, s, i, w, what)
+        return
+    if is_refused(cfg, s, w, calls):
+        yield move(cfg, s, i, w._replace(doing="drive", step=-1), f"{what} -> refused, the run is being stopped")
         return
     for is_lost in replies(s):
         d = Draft(cfg, s)
@@ -88,6 +90,7 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         is_news = cfg.is_streaming and known & ~w.told != 0
         if (waited or not rules.suspend_rechecks) and not (is_news and rules.suspend_tells):
             d.heads[w.agent] = Head(SUSPENDED, t, w.epoch, waits=len(waited) if rules.suspend_recounts else opened)
+            d.wait_for_people(t)
             if not waited:
                 d.broken.append("suspended with nothing open")
             if is_news:
@@ -98,14 +101,19 @@ def suspend(cfg: Config, s: State, i: int, w: Worker) -> Steps:
         yield settle(d, i, then, is_lost=is_lost, what=f"{what} -> {d.heads[w.agent].status}")
 
 
-def refusal(cfg: Config, s: State, w: Worker, calls: tuple[int, ...]) -> str:
-    """Why a suspend writes nothing, and its owner goes on: K31, K35; empty when it does not."""
-    if s.heads[w.agent].stop and cfg.rules.stop_holds:
-        return "a stop waits"
+def end_stopping(cfg: Config, s: State, i: int, w: Worker, what: str) -> Steps:
+    """K31: a suspend of a turn that a graceful stop waits for opens no call, and ends the turn."""
+    for is_lost in replies(s):
+        d = Draft(cfg, s)
+        d.end_turn_by_kernel(w.turn)
+        then = Worker("claim", w.agent, -1, -1)
+        yield settle(d, i, then, is_lost=is_lost, what=f"{what} -> a stop waits: canceled deliverable")
+
+
+def is_refused(cfg: Config, s: State, w: Worker, calls: tuple[int, ...]) -> bool:
+    """K35: a suspend with new children, in a run that is being stopped, writes nothing, and its owner goes on."""
     has_news = any(cfg.child(w.turn, k) >= 0 and s.calls[cfg.call(w.turn, k)].wait == NO_WAIT for k in calls)
-    if has_news and cfg.starts and s.run.status != LIVE and cfg.rules.stopping_closed:
-        return "the run is being stopped"
-    return ""
+    return has_news and bool(cfg.starts) and s.run.status != LIVE and cfg.rules.stopping_closed
 
 
 CALLS: dict[str, Callable[[Config, State, int, Worker], Steps]] = {

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from model.actions_ablated import handler_steps, reap_in_parts
 from model.actions_outbox import outbox
-from model.checker import FAULT, TTL, WATCHDOG
+from model.actions_people import expire
+from model.actions_unclaimed import end_unclaimed
+from model.checker import FAULT, WATCHDOG
 from model.configs import Config, Fault
 from model.kernel import Draft
 from model.state import ACTIVE, DISPATCHED, IDLE, OPEN, QUEUED, RUNNING, SUSPENDED, Head, State, Steps, owns
@@ -20,10 +22,11 @@ def watchdog(cfg: Config, s: State) -> Steps:
             yield from recover(cfg, s, a, head)
             yield from force(cfg, s, head)
         elif head.status == SUSPENDED:
-            yield from unstick(cfg, s, a, head)
+            yield from unstick(cfg, s, head)
     yield from time_out(cfg, s)
     yield from outbox(cfg, s)
     yield from expire(cfg, s)
+    yield from end_unclaimed(cfg, s)
     yield from handler_steps(cfg, s)
 
 
@@ -57,7 +60,7 @@ def time_out(cfg: Config, s: State) -> Steps:
             continue
         for k in range(cfg.calls):
             is_untimed = (cfg.child(t, k) >= 0 and not cfg.is_child_timed) or (
-                k in cfg.inline[t] and cfg.rules.inline_untimed
+                (k in cfg.inline[t] and cfg.rules.inline_untimed) or (t, k) in cfg.people
             )
             if s.calls[cfg.call(t, k)].wait != OPEN or is_untimed:
                 continue
@@ -69,11 +72,11 @@ def time_out(cfg: Config, s: State) -> Steps:
             yield d.commit(WATCHDOG, f"sweep: timeout(t{t}, k{k})")
 
 
-def unstick(cfg: Config, s: State, a: int, head: Head) -> Steps:
+def unstick(cfg: Config, s: State, head: Head) -> Steps:
     """K10c: suspended although nothing is open that anybody will answer."""
     d = Draft(cfg, s)
     if cfg.rules.sweep_stuck and not d.waited(head.turn):
-        d.ready(a, head.turn, head.epoch)
+        d.resume(head.turn)
         yield d.commit(WATCHDOG, f"sweep: t{head.turn} waits for nothing -> dispatched")
 
 
@@ -83,19 +86,6 @@ def force(cfg: Config, s: State, head: Head) -> Steps:
         d = Draft(cfg, s)
         d.end_turn_by_kernel(head.turn)
         yield d.commit(WATCHDOG, f"sweep: the grace of t{head.turn} is over -> canceled deliverable")
-
-
-def expire(cfg: Config, s: State) -> Steps:
-    """K19: a turn past its time to live ends, whatever its state.
-
-    Here only in the states that nothing else gets it out of: a running one loses its lease, a queued one is dispatched,
-    and expiry in those is the transaction of `stop`, which has a budget. So nothing is missed, and the graph is small.
-    """
-    for head in s.heads:
-        if head.status in (DISPATCHED, SUSPENDED) and cfg.rules.ttl and cfg.rules.atomic_finish:
-            d = Draft(cfg, s)
-            d.end_turn_by_kernel(head.turn)
-            yield d.commit(TTL, f"watchdog: t{head.turn} has expired -> failed deliverable")
 
 
 def recover(cfg: Config, s: State, a: int, head: Head) -> Steps:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from model import runs
 from model.actions_ablated import PARTS, append_ungated, publish_first, write_card_first
 from model.actions_calls import CALLS, begin_call
+from model.actions_unclaimed import claim_raises, fail_unclaimable
 from model.checker import FAULT, SYSTEM
 from model.configs import Await, Config, Fault, Inline
 from model.kernel import Draft
@@ -61,6 +62,9 @@ def claim(cfg: Config, s: State, i: int, w: Worker) -> Steps:
     head = s.heads[w.agent]
     if head.status != DISPATCHED:
         yield leave(cfg, s, i, f"claim(a{w.agent}) -> nothing")
+        return
+    if s.turns[head.turn].is_poison:
+        yield claim_raises(cfg, s, i, w)
         return
     epoch = head.epoch + cfg.rules.bump_on_claim
     d = Draft(cfg, s)
@@ -198,6 +202,7 @@ PLACES: dict[str, Place] = {
     "drive": drive,
     "hung": hang,
     "react": react,
+    "unclaimable": fail_unclaimable,
     **CALLS,
     **PARTS,
 }

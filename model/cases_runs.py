@@ -60,6 +60,23 @@ R9 = replace(
     faults=faults(stop_run=1, reap=1),
 )
 
+# A turn asks a person, in a run that ends meanwhile: at its activation limit, or because its goal is met.
+R10 = Config(
+    "R10",
+    "a run: a turn asks a person, another one reaches the activation limit; crash, reap",
+    agents=(0, 1, 2),
+    scripts=((CALL,), (), ()),
+    calls=1,
+    starts=(0, 1),
+    wakes=((2, 0b010),),
+    people=((0, 0),),
+    activations_max=2,
+    faults=faults(crash=1, reap=1),
+)
+R11 = replace(
+    R10, name="R11", about="as R10, the other one meets the run's goal; crash, reap", activations_max=0, goal=0b010
+)
+
 # Delegation: a turn and two children on agents of their own; a child, and its child; a child beside a tool.
 D1 = Config(
     "D1",
@@ -115,6 +132,14 @@ D8 = Config(
     calls=2,
     children=((0, 0, 1),),
     faults=faults(crash=1, stop=1, dup=1, silent=1, amb=1),
+)
+P3 = replace(
+    D4,
+    name="P3",
+    about="as D4, the grandchild asks a person; crash",
+    scripts=((CALL,),) * 3,
+    people=((2, 0),),
+    faults=faults(crash=1),
 )
 # Against K34: two turns delegate to each other's agents.
 D0 = Config(

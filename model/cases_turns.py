@@ -102,6 +102,33 @@ U1 = Config(
     faults=faults(crash=1, stop=1, lose=1, amb=1),
 )
 
+# Turns that ask people: beside a tool, with join all and with streaming join.
+P1 = Config(
+    "P1",
+    "a turn asks a person and calls a tool; crash, stop, silent tool, lost reply",
+    (0,),
+    ((BOTH,),),
+    calls=2,
+    people=((0, 0),),
+    faults=faults(crash=1, stop=1, silent=1, amb=1),
+)
+P2 = replace(P1, name="P2", about="as P1, resumed by each result (streaming join)", is_streaming=True)
+
+# Turns that no worker claims: in time, or at all.
+T1 = replace(
+    C1,
+    name="T1",
+    about="as C1, turns that are not claimed in time end; crash, lost bell",
+    is_dispatch_timed=True,
+    faults=faults(crash=1, lose=1),
+)
+T2 = replace(
+    C1,
+    name="T2",
+    about="as C1, the claim of a turn raises an error; crash, stop, lost reply",
+    faults=faults(poison=1, crash=1, stop=1, amb=1),
+)
+
 # C6 and C7 with smaller budgets: the long ones have millions of states between them.
 C6S = replace(C6, name="C6s", about="as C6; crash, stop", faults=faults(crash=1, stop=1))
 C7S = replace(C7, name="C7s", about="as C7; 2 crashes, 1 reap, lost reply", faults=faults(crash=2, reap=1, amb=1))

@@ -5,14 +5,16 @@ Breadth first, so the trace of a broken property is a shortest one. A model is a
     system    a client, worker or tool does what it is there for; happens sooner or later (fair)
     watchdog  a sweep of the kernel; happens sooner or later (fair)
     ttl       the watchdog's last resort, the expiry of a turn; fair, but progress may not depend on it
+    people    a person answers; fair, also after everything else has died
     fault     crash, loss, duplicate, premature reap, lost reply; may happen, never needed for progress
 
 Safety is judged on every transition and every state. Liveness is judged on the finished graph, by reachability
 backwards from the good states:
 
-    L1  from every state, quiet is reachable by system and watchdog steps alone: once the faults cease, all work ends
-    L2  from every state in which all workers are idle, settled is reachable by watchdog and ttl steps alone: every
-        turn ends although all workers and tools are dead for ever
+    L1  from every state, quiet is reachable by system, people and watchdog steps alone: once the faults cease, all work
+        ends
+    L2  from every state in which all workers are idle, settled is reachable by people, watchdog and ttl steps alone:
+        every turn ends although all workers and tools are dead for ever
 
 "Reachable from every state" (AG EF) equals "reached" (AF) when choices are strongly fair; nothing weaker is claimed.
 """
@@ -27,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-SYSTEM, WATCHDOG, TTL, FAULT = "n", "w", "t", "f"
+SYSTEM, WATCHDOG, TTL, FAULT, PEOPLE = "n", "w", "t", "f", "p"
 
 S = TypeVar("S", bound=Hashable)
 Transition = tuple[str, str, S, tuple[str, ...]]  # label, kind, next state, properties broken by this very step
@@ -109,8 +111,8 @@ class Explorer(Generic[S]):
     def judge_liveness(self) -> None:
         """Fill `result.stuck`; only meaningful after a complete walk."""
         model = self.model
-        self._judge("L1", SYSTEM + WATCHDOG, model.is_quiet, lambda _: True)
-        self._judge("L2", WATCHDOG + TTL, model.is_settled, model.is_abandoned)
+        self._judge("L1", SYSTEM + PEOPLE + WATCHDOG, model.is_quiet, lambda _: True)
+        self._judge("L2", PEOPLE + WATCHDOG + TTL, model.is_settled, model.is_abandoned)
 
     def _judge(self, name: str, kinds: str, is_goal: Callable[[S], bool], concerns: Callable[[S], bool]) -> None:
         can_end = self._backwards(bytearray(map(is_goal, self.states)), kinds)

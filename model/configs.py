@@ -26,6 +26,7 @@ class Fault(IntEnum):
     EARLY = 11  # a result comes before the turn opens its call
     FORGE = 12  # somebody without the token reports an early result
     STOP_RUN = 13  # a user stops the run
+    POISON = 14  # a dispatched turn holds more than a claim can send
 
 
 def faults(
@@ -44,9 +45,10 @@ def faults(
     early: int = 0,
     forge: int = 0,
     stop_run: int = 0,
+    poison: int = 0,
 ) -> tuple[int, ...]:
     """A budget: how often each `Fault` may happen on one path."""
-    return (crash, lose, dup, reap, stop, amb, silent, graceful, hang, defer, release, early, forge, stop_run)
+    return (crash, lose, dup, reap, stop, amb, silent, graceful, hang, defer, release, early, forge, stop_run, poison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class Config:
     `agents[t]` is the agent of turn t, `scripts[t]` its steps. A run exists when `starts` is not empty: one transaction
     starts it with those turns, `wakes` are the reactions (turn, mask of the endings that it needs), `joins` are
     turns that a client enqueues into the run later. `children` are delegations (turn, call, turn of the child); such a
-    call has no deadline, unless `is_child_timed`. `actions` are the turns that are a ui_action.
+    call has no deadline, unless `is_child_timed`. `actions` are the turns that are a ui_action. `people` are the calls
+    (turn, call) that ask a person; they have no deadline.
     """
 
     name: str
@@ -95,6 +98,10 @@ class Config:
     is_child_timed: bool = False
     is_stop_graceful: bool = False  # the mode of the stops that the outbox delivers
     actions: tuple[int, ...] = ()
+    people: tuple[tuple[int, int], ...] = ()
+    is_dispatch_timed: bool = False  # the project has a dispatch timeout
+    activations_max: int = 0  # the activation limit of the run; 0: none
+    goal: int = 0  # the endings that meet the run's end_when; 0: none
     rules: Rules = field(default_factory=Rules)
 
     @cached_property

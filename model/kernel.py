@@ -21,6 +21,7 @@ from model.state import (
     QUEUED,
     RESOLVED,
     RUNNING,
+    STOPPING,
     SUSPENDED,
     TRUE,
     Head,
@@ -101,7 +102,7 @@ class Draft:
         a = self.cfg.agents[t]
         self.write_deliverable(t)
         self.write_event(t)
-        self.change_turn(t, status=DONE)
+        self.change_turn(t, status=DONE, waits_for_people=False, is_poison=False)
         if t in self.cfg.parents and self.cfg.rules.report_row:
             self.change_turn(t, report=DUE)
         for k in range(self.cfg.calls):
@@ -152,7 +153,8 @@ class Draft:
                 self.broken.append("a forged result is applied")
             self.calls[at] = call._replace(wait=RESOLVED, early=0)
         elif child < 0:
-            self.calls[at] = call._replace(wait=OPEN, early=0, commands=min(MANY, call.commands + 1), epoch=epoch)
+            commands = call.commands if (t, k) in self.cfg.people else min(MANY, call.commands + 1)
+            self.calls[at] = call._replace(wait=OPEN, early=0, commands=commands, epoch=epoch)
         else:
             self.calls[at] = call._replace(wait=OPEN)
             self.insert_turn(child)
@@ -161,6 +163,20 @@ class Draft:
                 run = self.run
                 self.run = run._replace(open=run.open + 1, version=run.version + self.cfg.rules.changes_bump)
         return True
+
+    def wait_for_people(self, t: int) -> None:
+        """K19b: of a suspended turn. Where only people can answer, its time to live stops; not in a run that is ending."""
+        rules, waited = self.cfg.rules, self.waited(t)
+        is_ending = self.run.status == STOPPING and rules.ending_counts
+        if rules.people_exempt and waited and all((t, k) in self.cfg.people for k in waited) and not is_ending:
+            self.change_turn(t, waits_for_people=True)
+
+    def resume(self, t: int) -> None:
+        """Suspended -> dispatched, the same epoch; its time to live passes again (K19b)."""
+        if self.turns[t].waits_for_people and self.cfg.rules.people_cleared:
+            self.change_turn(t, waits_for_people=False)
+        a = self.cfg.agents[t]
+        self.ready(a, t, self.heads[a].epoch)
 
     def resolve_wait(self, t: int, k: int) -> None:
         at = self.cfg.call(t, k)
@@ -191,10 +207,12 @@ class Draft:
             if head.turn == t and head.status == SUSPENDED:
                 self.heads[a] = head._replace(waits=head.waits - 1)
                 if head.waits > 1 and rules.resume_when_all and not self.cfg.is_streaming:
+                    if rules.people_rechecked:
+                        self.wait_for_people(t)
                     return
                 if self.waited(t) and not self.cfg.is_streaming:
                     self.broken.append("resumed with an open wait")
-                self.ready(a, t, head.epoch)
+                self.resume(t)
         elif not rules.report_by_wait and head.turn == t and head.status in (SUSPENDED, RUNNING):
             self.broken.append("resumed without a matching wait")
             self.ready(a, t, head.epoch)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from model.actions_client import client
+from model.actions_people import people
 from model.actions_tools import tools
+from model.actions_unclaimed import poison
 from model.actions_watchdog import watchdog
 from model.actions_worker import workers
 from model.configs import Config
@@ -50,6 +52,8 @@ class KernelModel:
         yield from client(self.cfg, s)
         yield from workers(self.cfg, s)
         yield from tools(self.cfg, s)
+        yield from people(self.cfg, s)
+        yield from poison(self.cfg, s)
         yield from watchdog(self.cfg, s)
 
     def broken(self, s: State) -> Iterator[str]:
@@ -76,6 +80,8 @@ class KernelModel:
                 yield "two workers are valid owners of one turn"
             if head.status == SUSPENDED and head.waits != self._waits(s, head.turn):
                 yield "the head miscounts its waits"
+            if head.status != SUSPENDED and head.turn >= 0 and s.turns[head.turn].waits_for_people:
+                yield "the time of a turn that is not suspended does not pass"
 
     def _waits(self, s: State, t: int) -> int:
         cfg = self.cfg

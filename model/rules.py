@@ -54,6 +54,27 @@ class Rules:
     suspend_rechecks: bool = True
     # K19: an expired turn is ended by the watchdog. Without: all workers dead, the turn never ends.
     ttl: bool = True
+    # K19b: a turn that is suspended on questions to people, and on nothing else, does not expire. Without: its question is
+    # lost when the time to live is up, however long people may take.
+    people_exempt: bool = True
+    # K19b again: also when a result leaves nothing open but questions. Without: as above, if a tool was awaited as well.
+    people_rechecked: bool = True
+    # K19b again: a resume ends this. Without: nothing but a worker ends the turn any more.
+    people_cleared: bool = True
+    # K19c: a turn above one that waits for people is kept as well. Without: the parent expires, and takes the question along.
+    people_below: bool = True
+    # K19d: in a run that is ending the time counts. Without: a question that comes late keeps the run open for ever.
+    ending_counts: bool = True
+    # K19e: the dispatch timeout, where a project sets one. Redundant beside K19.
+    unclaimed_ends: bool = True
+    # K19e again: the sweep reads the status under the lock under which it ends the turn. Without: it ends a healthy turn
+    # that a worker has claimed meanwhile.
+    unclaimed_locked: bool = True
+    # K23: the worker has a turn ended whose claim raises an error. Without: it stands before the other turns of its agent
+    # until it expires.
+    unclaimable_ends: bool = True
+    # K23 again: fail_unclaimable tries the claim again under the lock. Without: it ends the next turn, which is healthy.
+    unclaimable_rechecked: bool = True
     # K24: finish and react commit only against the version of the run from which the reaction was computed.
     # Without: two endings that do not see each other; what needs both is woken never (and the run does not end), or twice.
     version_guard: bool = True
@@ -96,8 +117,8 @@ class Rules:
     inline_apart: bool = True
     # K30c: no sweep times an inline call out. Without: the owner's result is dropped.
     inline_untimed: bool = True
-    # K31: a graceful stop is a mark on a running head, and only there: suspend is refused, recovery, release and defer
-    # end the turn. Without: the mark is lost with the status, and the turn goes on.
+    # K31: a graceful stop is a mark on a running head, and only there: suspend, recovery, release and defer end
+    # the turn. Without: the mark is lost with the status, and the turn goes on.
     stop_holds: bool = True
     # K31b: a sweep ends it when the grace is over. Without: an owner that never looks keeps the turn.
     sweep_stops: bool = True
@@ -112,5 +133,10 @@ class Rules:
     # K34 has no switch: a child has a head of its own. Without: it is queued behind the parent that waits for it.
     # K35: nothing comes into a run that is being stopped. Without: a turn that no stop row will ever end.
     stopping_closed: bool = True
+    # K35b: a run that reaches its activation limit gets stop rows for its open turns, in the same transaction.
+    # Without: a turn that waits for people keeps the run open for ever.
+    limit_stops: bool = True
+    # K35b again: a run whose goal is met gets stop rows for the turns that wait for people. Without: the same.
+    goal_stops: bool = True
     # K36: a ui_action looks at the head under its lock. Without: two active turns on one agent.
     action_locks: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from model.kernel import Draft
-from model.state import ENDED, LIVE, MANY, UNBORN, Run
+from model.state import ACTIVE, DUE, ENDED, LIVE, MANY, QUEUED, REFUSED, STOPPING, UNBORN, Run
 
 
 def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
@@ -11,7 +11,8 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
     for a sweep, which reacts to all that is owed. The caller has compared the version (K24).
 
     Only what is computed from `seen` is the reaction: state, wakes, whether the run ends. So "compute, then commit"
-    are the two steps *read* and *this*, with anything in between. A run that is being stopped wakes nobody (K35).
+    are the two steps *read* and *this*, with anything in between. A run that is being stopped wakes nobody (K35); nor
+    does one whose goal is met, and one at its activation limit wakes as many as it may: both begin to end here (K35b).
     """
     _, reacted, woken, owed, was_open, status = seen
     rules, run = d.cfg.rules, d.run
@@ -19,6 +20,10 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
     reacted |= owed if is_sweep else 1 << finished
     is_waking = status == LIVE or not rules.stopping_closed
     wakes = [t for t, needs in d.cfg.wakes if is_waking and needs & ~reacted == 0 and not woken >> t & 1]
+    is_met = bool(d.cfg.goal) and status == LIVE and d.cfg.goal & ~reacted == 0
+    room = 0 if is_met else d.cfg.activations_max - activations(d) if d.cfg.activations_max else len(wakes)
+    is_over = status == LIVE and not is_met and room < len(wakes)
+    wakes = wakes[: max(0, room)]
     more = len(wakes) - (not is_sweep)
     is_owed = not is_sweep and owed > 0 and rules.end_sees_owed
     d.run = Run(
@@ -33,8 +38,26 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
     )
     for t in wakes:
         wake(d, t)
+    if is_met or is_over:
+        d.run = d.run._replace(status=STOPPING, is_stopped=True)
+        stop_open_turns(d, only_people=is_met)
     if was_open + more == 0 and not is_owed:
         end(d)
+
+
+def activations(d: Draft) -> int:
+    """How many turns the run has had: an equal version means that these are the ones that the reaction has read."""
+    return sum(turn.status not in (UNBORN, REFUSED) for turn in d.turns)
+
+
+def stop_open_turns(d: Draft, *, only_people: bool) -> None:
+    """K35b: the run begins to end, and in the same transaction gets a stop row for each open turn; `only_people`: for those
+    that wait for people, whose answers have no use any more. The others end by themselves."""
+    if not (d.cfg.rules.goal_stops if only_people else d.cfg.rules.limit_stops):
+        return
+    for t, turn in enumerate(d.turns):
+        if turn.status in (QUEUED, ACTIVE) and (turn.waits_for_people or not only_people):
+            d.change_turn(t, stop=DUE)
 
 
 def wake(d: Draft, t: int) -> None:

@@ -38,6 +38,8 @@ class Turn(NamedTuple):
     report: int = NO_ROW  # the outbox row that tells its parent
     stop: int = NO_ROW  # the outbox row that stops it
     is_asked: bool = False  # somebody was told that it is stopping
+    waits_for_people: bool = False  # people_since is set: its time to live does not pass
+    is_poison: bool = False  # its claim raises an error
 
 
 class Call(NamedTuple):
@@ -64,7 +66,7 @@ class Worker(NamedTuple):
 
 
 class Handler(NamedTuple):
-    """A stop handler or reaper half way through; only exists when K1 or K12 is off."""
+    """A stop handler, reaper or sweep half way through; only exists when K1, K12 or K19e is off."""
 
     doing: str
     agent: int

@@ -46,14 +46,21 @@ def test_states_that_differ_in_the_height_of_epochs_alone_behave_alike(cfg: Conf
 
 ANSWERS = (
     *("finish(", "-> conflict", "-> stale", "-> nothing", "react -> conflict", "renew(t0) -> stale"),
-    *("-> suspended", "-> running", "-> refused, a stop waits", "-> refused, the run is being stopped"),
+    *("-> suspended", "-> running", "epoch 2) -> a stop waits", "-> refused, the run is being stopped"),
     *("-> fresh", "-> in doubt", "record_call(", "-> early", "-> duplicate", "timeout("),
     *("defer(t0) -> dispatched", "-> exhausted", "release(t0) -> dispatched", "release(t0) -> a stop waits"),
     *("-> busy", "ui_action(t1) -> dispatched", "-> refused, the run is over"),
     *("-> its owner is asked", "the grace of", "-> a stop waits: canceled", "are used up", "-> already done"),
     *("report row of t1 -> t0, k0", "nobody waits", "stop row of t1 -> canceled", "THE RUN ENDS"),
+    *("person: answers", "a turn below it waits for people -> kept", "has expired", "no worker claimed t0 in time"),
+    *(
+        "claim(a0) -> error",
+        "fail_unclaimable(a0) -> t0",
+        "fail_unclaimable(a0) -> nothing",
+        "stop row of t0 -> canceled",
+    ),
 )
-TELLING = {"C4q", "E1q", "I1q", "S1q", "S2q", "S3q", "U1q", "R3q", "R8q"}
+TELLING = {"C4q", "E1q", "I1q", "S1q", "S2q", "S3q", "U1q", "R3q", "R8q", "P1q", "P3q", "T1q", "T2q", "R10q"}
 
 
 def test_the_small_configurations_reach_every_answer() -> None:
