@@ -97,6 +97,12 @@ RUN_CODES = (
         MAX_ACTIVATIONS,
         "the run reached `max_activations` turns, counted since it began or since its last message from outside",
     ),
+    (
+        RESOURCE_EXHAUSTED,
+        "the state of the run and the signals it has to react to exceed the 128 MiB that a worker reads",
+    ),
+    (UNDECODABLE, "the stored state or memory of the run cannot be decoded; the reason says where"),
+    (INTERNAL_ERROR, "the store refused what the run had to write; the worker's log says why"),
     (NOTHING_RAN, "the run ended and no agent ever ran: no signal activated one, or every guard refused"),
 )
 

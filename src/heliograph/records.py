@@ -193,13 +193,20 @@ class OwedSignal(msgspec.Struct, frozen=True):
     turn_id: str | None = None
 
 
+class RunFailure(msgspec.Struct, frozen=True):
+    """Why a run ends as failed, although no turn of it may have failed: a code of docs/errors.md, and a message."""
+
+    code: str
+    message: str
+
+
 class OwedRun(msgspec.Struct, frozen=True):
-    """A run with pending reactions, and the signals that caused them. undecodable: why its state and memory are missing."""
+    """A run with pending reactions, and the signals that caused them. failure: why its signals, state and memory are missing."""
 
     target: str
     run: RunView
     signals: list[OwedSignal]
-    undecodable: str | None = None
+    failure: RunFailure | None = None
 
 
 class Event(msgspec.Struct, frozen=True):

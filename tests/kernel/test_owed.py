@@ -227,3 +227,63 @@ async def test_one_call_pays_for_many_runs_and_answers_in_their_order(kernel: Ke
     answers = await kernel.call("react", items)
     assert [(each["run_id"], each["outcome"]) for each in answers] == [("run_b", "ok"), ("run_a", "ok")]
     assert [each["run"]["run_id"] for each in await kernel.owed()] == ["run_c"]
+
+
+async def owed_within(kernel: Kernel, bytes_max: int, limit: int = 100) -> list[Item]:
+    """The answer of sweep_owed, with another bound than its own."""
+    query = "select heliograph._owed_runs($1, $2, $3, $4)"
+    answer: list[Item] = await kernel.connection.fetchval(query, kernel.project, [TARGET], limit, bytes_max)
+    return answer
+
+
+async def three_owing(kernel: Kernel) -> list[Item]:
+    """Three runs with a pending reaction each: what a worker reads of them."""
+    for n in (1, 2, 3):
+        await kernel.start(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}, ttl_seconds=10)
+    kernel.wait(10)
+    await kernel.sweep("expired")
+    return await kernel.owed()
+
+
+async def enlarge_state(kernel: Kernel, size: int) -> None:
+    """Replace the state of the first of the three runs by a larger one."""
+    await kernel.connection.execute(
+        "update heliograph.runs set state = jsonb_build_object('text', repeat('x', $2::integer))"
+        " where project_id = $1 and run_id = 'run_1'", kernel.project, size,
+    )  # fmt: skip
+
+
+@pytest.mark.proves("K23", "S22")
+async def test_answer_leaves_out_the_runs_that_exceed_its_bytes(kernel: Kernel) -> None:
+    runs = await three_owing(kernel)
+    lengths = [len(await owed_within(kernel, bytes_max)) for bytes_max in range(1200, 6000, 200)]
+    assert lengths == sorted(lengths)
+    assert set(lengths) == {1, 2, 3}
+    assert await owed_within(kernel, 6000) == runs
+
+
+@pytest.mark.proves("K23", "S22")
+async def test_run_that_exceeds_an_answer_alone_comes_without_contents(kernel: Kernel) -> None:
+    await three_owing(kernel)
+    await enlarge_state(kernel, 5000)
+    large = (await kernel.owed())[0]
+    (owed,) = await owed_within(kernel, 4000)
+    failure = owed.pop("failure")
+    assert owed == {**large, "signals": [], "run": {**large["run"], "state": {}, "memory": {}}}
+    assert failure["code"] == "RESOURCE_EXHAUSTED"
+    assert failure["message"].endswith("workers read at most 4000")
+    end = draft("workflow:end", "sig_run_1_3")
+    assert (await kernel.react("run_1", owed["run"]["version"], end, status="ended", outcome="failed"))[
+        "outcome"
+    ] == "ok"
+    assert [each["run"]["run_id"] for each in await owed_within(kernel, 4000)] == ["run_2", "run_3"]
+
+
+@pytest.mark.proves("K23", "S22")
+async def test_large_run_behind_others_comes_with_them(kernel: Kernel) -> None:
+    await three_owing(kernel)
+    await kernel.connection.execute(
+        "update heliograph.runs set refusals = 1 where project_id = $1 and run_id = 'run_1'", kernel.project
+    )
+    await enlarge_state(kernel, 5000)
+    assert ["failure" in each for each in await owed_within(kernel, 4000)] == [False, False, True]

@@ -1,6 +1,6 @@
 """What an ending changes in the state, and what the agent emits with it: one claim at a time."""
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from heliograph.errors import AgentFailed
 from heliograph.reactive.reaction import react_to_owed
-from heliograph.records import OwedRun, OwedSignal, RunView
+from heliograph.records import OwedRun, OwedSignal, RunFailure, RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import CARRIED_BYTES_MAX, check_payload
 from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
@@ -182,5 +182,6 @@ def test_run_whose_stored_memory_has_other_types_is_ended_as_failed(memory: dict
     definition = workflow(agent("writer", START))
     view = RunView("run_a", "running", 3, {}, memory, 0, 0, 1)
     owed = OwedRun("newsroom", view, [OwedSignal(2, "fact:found", {}, "writer", "turn_1")])
-    reaction = react_to_owed(definition, owed, NOW, lambda kind: f"{kind}_1", "its reaction cannot be committed")
-    assert (reaction.status, reaction.outcome) == ("ended", "failed")
+    reaction = react_to_owed(definition, owed, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
+    end = cast(dict[str, Any], reaction.drafts[-1].payload)
+    assert (reaction.status, reaction.outcome, end["code"], end["reason"]) == ("ended", "failed", "CODE", "why")

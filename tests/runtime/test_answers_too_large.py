@@ -14,11 +14,13 @@ import pytest_asyncio
 from heliograph import Call, Context, Heliograph
 from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.config import Settings
+from heliograph.ledger.decoding import decode
 from heliograph.runtime import open_runtime
 from tests.runtime.kit import START, Rig, until
 
 CALLS = 20
 BYTES = 16_000_000  # of each result: 20 of them exceed one JSON value
+LARGE = 70_000_000  # of a state and of a signal: together they exceed the 128 MiB of an answer
 _projects = itertools.count(1)
 
 
@@ -86,3 +88,34 @@ async def _resumed_with_large_results(rig: Rig, app: Heliograph) -> str:
 
 async def _has_ended(rig: Rig, run_id: str) -> bool:
     return (await rig.runtime.reader.run(run_id)).status == "ended"
+
+
+@pytest.mark.proves("K23", "S22")
+async def test_run_whose_pending_signals_exceed_one_answer_fails_and_the_other_runs_go_on(rig: Rig) -> None:
+    app = application()
+    project = rig.runtime.settings.project
+    for run_id in ("run_large", "run_other"):
+        await rig.start(app, run_id=run_id)
+    for turn in await rig.runtime.reader.turns():
+        await rig.client.stop_turn(turn.turn_id)
+    await rig.fetch(
+        "update heliograph.runs set state = jsonb_build_object('seen', repeat('x', $2::integer)) where project_id = $1 and run_id = 'run_large'",
+        project, LARGE,
+    )  # fmt: skip
+    await rig.fetch(
+        "update heliograph.signals set entries = jsonb_build_array(entries -> 0 ||"
+        "   jsonb_build_object('payload', jsonb_build_object('text', repeat('x', $2::integer)))) where project_id = $1 and run_id = 'run_large' and owed",
+        project, LARGE,
+    )  # fmt: skip
+    await rig.runtime.worker(app.workflow).watchdog.sweep()
+    ended = await rig.fetch(
+        "select run_id, status, outcome from heliograph.runs where project_id = $1 order by 1", project
+    )
+    assert [tuple(run) for run in ended] == [("run_large", "ended", "failed"), ("run_other", "ended", "success")]
+    [end] = await rig.fetch(
+        "select e -> 'payload' as payload from heliograph.signals s, jsonb_array_elements(s.entries) e"
+        " where project_id = $1 and run_id = 'run_large' and e ->> 'name' = 'workflow:end'", project,
+    )  # fmt: skip
+    payload = decode(end["payload"])
+    assert (payload["code"], payload["state"]) == (RESOURCE_EXHAUSTED, {})
+    assert "its pending signals have" in payload["reason"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -11,7 +11,10 @@ from heliograph.ledger.kernel import KERNEL
 from heliograph.testing.backend import PostgresBackend
 from heliograph.testing.twin import Twin
 from heliograph.testing.twin_json import decode, encode
+from heliograph.testing.twin_owed import owed_runs
 from heliograph.testing.twin_size import column_size, is_larger
+from heliograph.testing.twin_tables import Transaction
+from tests.kernel.kit import TARGET, run_item
 from tests.simulator.caller import CALLED, Caller
 from tests.simulator.compare import ask, stored
 from tests.simulator.junk import any_json
@@ -70,3 +73,16 @@ def test_projects_never_meet_in_the_twin(twin: Twin) -> None:
     for project in ("p", "q"):
         assert twin.call("start_runs", (project, [item]), now)[0]["outcome"] == "started"
     assert [len(twin.dump(project)["runs"]) for project in ("p", "q", "r")] == [1, 1, 0]
+
+
+def test_answers_with_pending_reactions_are_bounded_alike(twin: Twin, real: PostgresBackend) -> None:
+    now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    real.reset()
+    runs = [run_item(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}, ttl_seconds=1.0) for n in (1, 2, 3)]
+    for backend in (twin, real):
+        backend.call("start_runs", ("p", runs), now)
+        backend.call("sweep_expired", ("p", None), now + timedelta(seconds=2))
+    tx = Transaction(twin._tables("p"), 0, frozenset(), {}, "p")
+    for bytes_max in range(0, 4000, 61):
+        [row] = real.fetch("select heliograph._owed_runs('p', $1, 10, $2)", encode([TARGET]), bytes_max)
+        assert decode(encode(owed_runs(tx, [TARGET], 10, bytes_max))) == decode(row[0])

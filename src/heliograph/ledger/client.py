@@ -13,7 +13,7 @@ gave the turn back: the caller leaves it, as it would have after the first one.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -22,8 +22,8 @@ import msgspec
 from heliograph.errors import HeliographError, KernelRefused, StoreUnavailable
 from heliograph.ledger.coalesce import Coalescer
 from heliograph.ledger.decoding import read_rows
+from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.hints import woken_by
-from heliograph.ledger.sqlstates import TOO_LONG
 from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_owed
 from heliograph.records import Begun, Callback, Card, Claimed, Event, OwedRun, Reported, Written
 from heliograph.world import Transaction, World, bell_keys
@@ -35,7 +35,6 @@ _RETRIES = 4
 _PATIENT_RETRIES = 18  # half a minute: as long as the lease may hold, the work that was done is not lost
 _FIRST_DELAY_SECONDS = 0.05
 _DELAY_SECONDS_MAX = 2.0
-CARDS_PER_PAGE = 100  # of which each may be as large as a blob
 
 
 class Ledger:
@@ -135,7 +134,7 @@ class Ledger:
 
         The call of a command that cannot be decoded fails, because no tool gets incomplete arguments.
         """
-        rows = await self._fitting(
+        rows = await fitting(
             lambda most: self.world.call("take_commands", self.project, list(tools), most, visible_seconds), limit
         )
         commands, undecodable = read_commands(rows)
@@ -168,8 +167,7 @@ class Ledger:
         self._ring(await self.world.call("sweep_bells", self.project, older_seconds))
 
     async def sweep_owed(self, targets: Sequence[str], limit: int = 20) -> list[OwedRun]:
-        return read_owed(await self._fitting(
-            lambda most: self.world.call("sweep_owed", self.project, list(targets), most), limit))  # fmt: skip
+        return read_owed(await self.world.call("sweep_owed", self.project, list(targets), limit))
 
     async def declare_wire(self, wire: str) -> None:
         """From now on whoever has not got this wire leaves the outbox to those that have it."""
@@ -209,7 +207,7 @@ class Ledger:
 
     async def read_outbox(self, limit: int = 100) -> list[Event]:
         """The rows to publish. A command that cannot be decoded is left out, and its call fails."""
-        rows = await self._fitting(lambda most: self.world.call("read_outbox", self.project, most), limit)
+        rows = await fitting(lambda most: self.world.call("read_outbox", self.project, most), limit)
         events, left_out = read_events([{**row, "project": self.project} for row in rows])
         if left_out:
             await self.mark_published([row["key"] for row in left_out])
@@ -220,9 +218,7 @@ class Ledger:
         await self.world.call("mark_published", self.project, list(keys))
 
     async def take_callbacks(self, limit: int, hidden_seconds: float) -> list[Callback]:
-        rows = await self._fitting(
-            lambda most: self.world.call("take_callbacks", self.project, most, hidden_seconds), limit
-        )
+        rows = await fitting(lambda most: self.world.call("take_callbacks", self.project, most, hidden_seconds), limit)
         return read_callbacks(rows)
 
     async def record_callbacks(self, items: Sequence[dict[str, Any]]) -> None:
@@ -233,7 +229,7 @@ class Ledger:
         return answer
 
     async def _page(self, box_id: str, after: int) -> list[Card]:
-        rows = await self._fitting(
+        rows = await fitting(
             lambda most: self._retried("read_box", box_id, after, most, retries=_PATIENT_RETRIES), CARDS_PER_PAGE
         )
         return msgspec.convert(checked(rows), list[Card])
@@ -261,15 +257,6 @@ class Ledger:
 
     async def _report(self, items: list[dict[str, Any]]) -> list[Reported | KernelRefused]:
         return read_rows(await self._write("report", items), Reported)
-
-    async def _fitting(self, read: Callable[[int], Awaitable[Any]], limit: int) -> Any:
-        """The answer to `read(limit)`; to `read(1)` where so many rows exceed the size of one answer."""
-        try:
-            return await read(limit)
-        except KernelRefused as error:
-            if limit == 1 or error.code != TOO_LONG:
-                raise
-            return await read(1)
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)

@@ -10,8 +10,8 @@ import msgspec
 
 from heliograph.errors import NotFound, shown
 from heliograph.ids import split_signal_id
-from heliograph.ledger.client import CARDS_PER_PAGE
 from heliograph.ledger.decoding import MARK, decode
+from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.pool import Database
 from heliograph.records import Card
 from heliograph.signals.model import Signal, Source
@@ -238,10 +238,8 @@ class Reader:
     async def cards_of_box(self, box_id: str) -> list[Card]:
         """All cards of a box, in order, those of its bases before its own."""
         cards: list[Card] = []
-        while page := await self._database.call(
-            "read_box", self._project, box_id, cards[-1].position if cards else 0, CARDS_PER_PAGE
-        ):
-            cards += msgspec.convert(page, list[Card])
+        while page := await self._page_of_box(box_id, cards[-1].position if cards else 0):
+            cards += page
         return cards
 
     async def waits(self, turn_id: str) -> list[WaitRow]:
@@ -327,6 +325,12 @@ class Reader:
             return parts[0]
         raise NotFound(f"no signal {shown(identifier)} in project {self._project}; helio signal tail shows their ids",
                        code="unknown_signal")  # fmt: skip
+
+    async def _page_of_box(self, box_id: str, after: int) -> list[Card]:
+        rows = await fitting(
+            lambda most: self._database.call("read_box", self._project, box_id, after, most), CARDS_PER_PAGE
+        )
+        return msgspec.convert(rows, list[Card])
 
     async def _rows(
         self, kind: type[R], view: str, where: str, *args: object, order: str = "1", limit: int = 1000

@@ -59,7 +59,8 @@ def _spoiled_run(row: dict[str, Any], why: str) -> OwedRun:
         with suppress(msgspec.ValidationError):
             return msgspec.convert({**row, "signals": signals}, OwedRun)
     run = {**run, "state": {}, "memory": {}}
-    return msgspec.convert({**row, "run": run, "signals": [], MARK: why}, OwedRun)
+    failure = {"code": UNDECODABLE, "message": why}
+    return msgspec.convert({**row, "run": run, "signals": [], "failure": failure}, OwedRun)
 
 
 def read_commands(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -22,7 +22,7 @@ from heliograph.errors import AgentFailed, HeliographError, shown, told
 from heliograph.ids import signal_id
 from heliograph.reactive.agent import AgentSpec, decided
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Outcome, OwedRun, RunStatus, RunView
+from heliograph.records import Outcome, OwedRun, RunFailure, RunStatus, RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried, copied
 from heliograph.types import Json, JsonObject
@@ -140,16 +140,17 @@ def react_to_owed(
     owed: OwedRun,
     now: datetime,
     new_id: Callable[[str], str],
-    stop_because: str | None = None,
+    failure: RunFailure | None = None,
 ) -> Reaction:
     """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel.
 
-    stop_because: react to none of them and let the run end as failed, for this reason: the way out for a run whose
-    reaction the store refuses again and again, or whose memory nothing can be computed from. It gets a new memory.
+    failure: react to none of them and let the run end as failed, for this reason: the way out for a run whose reaction
+    the store refuses again and again, or whose memory nothing can be computed from. It gets a new memory.
     """
-    run = owed.run if stop_because is None else msgspec.structs.replace(owed.run, memory=_new_memory(workflow, now))
+    run = owed.run if failure is None else msgspec.structs.replace(owed.run, memory=_new_memory(workflow, now))
     builder = _Builder(workflow, run, now, new_id, closing=0, owed=0)
-    builder.stop_because = stop_because
+    if failure is not None:
+        builder.stop_because, builder.memory["code"] = failure.message, failure.code
     for signal in owed.signals:
         if signal.name == "agent:failed":
             builder.memory["turns"] += 1

@@ -24,6 +24,7 @@ from heliograph.testing import (
     twin_liveness,
     twin_memories,
     twin_outbox,
+    twin_owed,
     twin_prune,
     twin_reports,
     twin_runs,
@@ -38,7 +39,7 @@ from heliograph.testing.twin_json import Refusal, check_json, decode, encode
 from heliograph.testing.twin_tables import Project, Row, Transaction, microseconds
 
 _MODULES = (
-    twin_runs, twin_enqueue, twin_turns, twin_calls, twin_suspend, twin_endings, twin_reports, twin_stops, twin_sweeps, twin_outbox, twin_limits,
+    twin_runs, twin_enqueue, twin_turns, twin_calls, twin_suspend, twin_endings, twin_reports, twin_stops, twin_sweeps, twin_owed, twin_outbox, twin_limits,
     twin_boxes, twin_prune, twin_doctor, twin_liveness, twin_unclaimed, twin_wires, twin_memories, twin_callbacks,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

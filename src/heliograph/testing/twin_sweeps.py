@@ -6,14 +6,14 @@ from typing import Any
 
 from heliograph.testing import twin_json as j
 from heliograph.testing.twin_callbacks import due_callbacks
-from heliograph.testing.twin_endings import disown, end_by_kernel, end_if_stopping
-from heliograph.testing.twin_head import dispatch_next, is_owed, payload_of, trust_of
+from heliograph.testing.twin_endings import disown, end_by_kernel, end_if_stopping, get_raw
+from heliograph.testing.twin_head import dispatch_next, trust_of
 from heliograph.testing.twin_json import Refusal, get
 from heliograph.testing.twin_limits import content_of, limits
 from heliograph.testing.twin_outbox import due_again
 from heliograph.testing.twin_people import asked_of, defer_expiry, end_people_time, expiry_message, rounded
 from heliograph.testing.twin_reports import open_waits, resolve
-from heliograph.testing.twin_runs import inbox_row, run_view
+from heliograph.testing.twin_runs import inbox_row
 from heliograph.testing.twin_sweeping import check_sweep, first, sweep_each
 from heliograph.testing.twin_tables import Row, Transaction, interval
 from heliograph.testing.twin_unclaimed import sweep_unclaimed, unclaimed
@@ -114,29 +114,6 @@ def sweep_bells(tx: Transaction, older_seconds: float) -> list[str]:
     return [] if "no_bell_sweep" in tx.bugs else sorted(late)
 
 
-def sweep_owed(tx: Transaction, targets: Any, limit: int | None) -> list[Row]:
-    check_sweep(limit)
-    wanted = set(j.texts(targets))
-    owing = [r for r in tx.tables.runs.values() if r["owed"] > 0 and r["target"] in wanted]
-    answer = []
-    for run in first(owing, lambda r: (r["refusals"], r["run_id"]), limit):
-        signals = [
-            {"seq": row["seq"] + n, "name": _raw(entry, "name"), "payload": payload_of(entry), "agent": _raw(entry, "agent"),
-             "turn_id": row["agent_turn_id"]}
-            for row in tx.tables.signals.of(run["run_id"]) if row["owed"]
-            for n, entry in enumerate(row["entries"]) if is_owed(entry)
-        ]  # fmt: skip
-        answer.append(
-            {"target": run["target"], "run": run_view(tx, run), "refusals": run["refusals"], "signals": signals or None}
-        )
-    return answer
-
-
-def _raw(entry: Any, key: str) -> Any:
-    value = get(entry, key)
-    return None if value is j.ABSENT else value
-
-
 # ---- what turns wait for ----
 
 
@@ -229,7 +206,7 @@ def _ended(turn_id: str, call_id: str, child: Row, content: Any) -> Row:
         return {**row, "status": "success", "output": content}
     error = get(content, "error")
     if error is j.ABSENT:
-        error = {"code": "DELEGATION_ERROR", "message": _raw(content, "text")}
+        error = {"code": "DELEGATION_ERROR", "message": get_raw(content, "text")}
     return {**row, "status": child["outcome"], "error": j.joined(error, {"child_turn_id": child["agent_turn_id"]})}
 
 

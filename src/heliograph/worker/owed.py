@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from heliograph.codes import INTERNAL_ERROR
 from heliograph.errors import KernelRefused, StoreUnavailable
 from heliograph.reactive.reaction import react_to_owed
-from heliograph.records import OwedRun
+from heliograph.records import OwedRun, RunFailure
 from heliograph.worker.kit import Kit
 from heliograph.worker.voice import draft_item
 
@@ -14,6 +15,7 @@ log = logging.getLogger("heliograph.worker")
 
 _ROUNDS_MAX = 20
 _REFUSALS_MAX = 3  # then the run ends as failed, with the reason
+_REFUSED = RunFailure(INTERNAL_ERROR, "its reaction cannot be committed; the worker's log says why")
 _AGAIN_SECONDS = 1.0  # until what was refused is tried again: a queue that is full may have room then
 
 
@@ -29,6 +31,7 @@ class Debts:
 
         A conflict means that the run moved on. Who moved it may have left what is owed to us: a turn that ends pays for
         itself only. So what is still owed is looked at again, or a run whose last turn that was would wait for the timer.
+        A run that is too large to be read ends the kernel's answer: once it has ended, the runs behind it are looked at.
         """
         monotonic = kit.world.monotonic
         for _ in range(_ROUNDS_MAX):
@@ -39,7 +42,7 @@ class Debts:
                 if monotonic() < not_before:
                     continue
                 try:
-                    has_moved |= await self._react(kit, owed) == "conflict"
+                    has_moved |= await self._react(kit, owed) == "conflict" or owed.failure is not None
                     self._refused.pop(key, None)
                 except StoreUnavailable:
                     raise
@@ -52,13 +55,11 @@ class Debts:
     async def _react(self, kit: Kit, owed: OwedRun) -> str:
         """'ok', or 'conflict' when nothing was written. Raises KernelRefused."""
         world, run_id = kit.world, owed.run.run_id
-        if owed.undecodable is not None:
-            log.error("run %s is ended as failed: %s", run_id, owed.undecodable)
+        if owed.failure is not None:
+            log.error("run %s is ended as failed: %s", run_id, owed.failure.message)
         is_hopeless = self._refused.get((kit.project, run_id), (0, 0.0))[0] >= _REFUSALS_MAX
-        reaction = react_to_owed(
-            kit.workflows[owed.target], owed, world.now(), world.new_id,
-            owed.undecodable or ("its reaction cannot be committed; the worker's log says why" if is_hopeless else None),
-        )  # fmt: skip
+        failure = owed.failure or (_REFUSED if is_hopeless else None)
+        reaction = react_to_owed(kit.workflows[owed.target], owed, world.now(), world.new_id, failure)
         await world.point("before_react")
         answer = await kit.ledger.react({
             "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),

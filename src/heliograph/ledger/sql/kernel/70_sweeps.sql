@@ -131,37 +131,6 @@ begin
                  where h.project_id = p_project and h.due_at <= v_before) late);
 end $$;
 
--- sweep_owed: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to. Those whose
---   reaction was refused come after all others, so that they hold up nobody.
---   Answers [{target, run, refusals, signals: [{seq, name, payload, agent, turn_id}]}].
---   raises: see _enter; 22023 for a negative limit
---   locks:  nothing: react compares the version
-create function heliograph.sweep_owed(p_project text, p_targets jsonb, p_limit integer) returns jsonb
-    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-declare
-    v_project constant text := heliograph._enter(p_project);
-begin
-    perform heliograph._check_json(p_targets);
-    perform heliograph._check_sweep(p_limit);
-    return (
-        select coalesce(jsonb_agg(jsonb_build_object(
-                   'target', (o.run).target, 'run', heliograph._run_view(o.run), 'refusals', (o.run).refusals, 'signals', (
-                       select jsonb_agg(jsonb_build_object('seq', s.seq + e.n - 1, 'name', e.entry -> 'name',
-                                  'payload', coalesce(e.entry -> 'payload', '{}'), 'agent', e.entry -> 'agent',
-                                  'turn_id', s.agent_turn_id) order by s.seq, e.n)
-                         from heliograph.signals s
-                        cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
-                        where s.project_id = p_project and s.run_id = (o.run).run_id and s.owed and heliograph._as_boolean(e.entry -> 'owed')))
-                   order by (o.run).refusals, (o.run).run_id), '[]')
-          from (select r.run
-                  from (select distinct e #>> '{}' as name from jsonb_array_elements(p_targets) e) t
-                 cross join lateral (
-                       select x as run, x.refusals, x.run_id from heliograph.runs x
-                        where x.project_id = p_project and x.target = t.name and x.owed > 0
-                        order by x.refusals, x.run_id limit p_limit) r
-                 order by r.refusals, r.run_id limit p_limit) o);
-end $$;
-
 -- _sweep_each: try each of these turns by one sweep, in the lock order: p_sweep is lease, expiry, queue, wait, report, stuck or stop. Answers
 --   {move: [turn_id] for each of p_moves, failed, targets}.
 --   raises: nothing

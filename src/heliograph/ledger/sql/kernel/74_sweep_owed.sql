@@ -1,0 +1,110 @@
+-- Pending reactions: the runs that a worker has to react for. One answer has at most 128 MiB, the size of the largest JSON that a
+-- call may send: an answer that no client could read would stop the reactions of the whole project.
+
+-- sweep_owed: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to. Those whose
+--   reaction was refused come after all others, so that they hold up nobody. At most p_limit runs, and no more than fit into one
+--   answer: further runs come with the next call.
+--   Answers [{target, run, refusals, signals: [{seq, name, payload, agent, turn_id}]}]. A run that does not fit into an answer
+--   alone comes without its signals, state and memory, and with failure: {code, message}: its worker ends it as failed.
+--   raises: see _enter; 22023 for a negative limit
+--   locks:  nothing: react compares the version
+create function heliograph.sweep_owed(p_project text, p_targets jsonb, p_limit integer) returns jsonb
+    language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter(p_project);
+begin
+    perform heliograph._check_json(p_targets);
+    perform heliograph._check_sweep(p_limit);
+    return heliograph._owed_runs(p_project, p_targets, p_limit, 134217728);
+end $$;
+
+-- _owed_runs: the answer of sweep_owed, of at most p_bytes_max bytes, as text and as jsonb.
+--   raises: nothing
+--   locks:  nothing
+create function heliograph._owed_runs(p_project text, p_targets jsonb, p_limit integer, p_bytes_max integer) returns jsonb
+    language plpgsql stable as $$
+declare
+    v_run heliograph.runs;
+    v_item record;
+    v_bytes_left bigint := p_bytes_max;
+    v_items jsonb[] := '{}';
+begin
+    for v_run in
+        select (r.run).*
+          from (select distinct e #>> '{}' as name from jsonb_array_elements(p_targets) e) t
+         cross join lateral (
+               select x as run, x.refusals, x.run_id from heliograph.runs x
+                where x.project_id = p_project and x.target = t.name and x.owed > 0
+                order by x.refusals, x.run_id limit p_limit) r
+         order by r.refusals, r.run_id limit p_limit
+    loop
+        select * into v_item from heliograph._readable_run(p_project, v_run, p_bytes_max);
+        exit when v_item.bytes > v_bytes_left and cardinality(v_items) > 0 and not v_item.owed ? 'failure';
+        v_items := v_items || v_item.owed;
+        v_bytes_left := v_bytes_left - v_item.bytes;
+        exit when v_bytes_left <= 0;  -- also after a run that is too large: measuring it takes as long as reading it
+    end loop;
+    return to_jsonb(v_items);
+end $$;
+
+-- _readable_run: one item of sweep_owed's answer, and how many bytes its contents have: as text, which is sent, or as jsonb,
+--   whichever is more. A run that cannot be read, or not within p_bytes_max, has a failure instead of its contents.
+--   raises: what says that the store is out of something or about to stop
+--   locks:  nothing
+create function heliograph._readable_run(
+    p_project text, p_run heliograph.runs, p_bytes_max integer, out owed jsonb, out bytes bigint
+) language plpgsql stable as $$
+declare
+    v_failure jsonb;
+begin
+    begin  -- a savepoint: what exceeds one value of JSON cannot even be measured, or built
+        bytes := heliograph._bytes_of_owed(p_project, p_run);  -- before it is built, which takes much longer
+        if bytes <= p_bytes_max then
+            owed := heliograph._owed_run(p_project, p_run);
+            bytes := greatest(bytes, pg_column_size(owed));
+        end if;
+        if bytes <= p_bytes_max then
+            return;
+        end if;
+        v_failure := jsonb_build_object('code', 'RESOURCE_EXHAUSTED', 'message', format(
+            'its state and its pending signals have %s bytes; workers read at most %s', bytes, p_bytes_max));
+    exception when others then
+        if sqlstate ~ '^(40|53|55|57|58)' then
+            raise;
+        end if;
+        bytes := p_bytes_max;
+        v_failure := jsonb_build_object(
+            'code', case when sqlstate like '54%' then 'RESOURCE_EXHAUSTED' else 'INTERNAL_ERROR' end,
+            'message', format('no worker can read its state and its pending signals: %s %s', sqlstate, left(sqlerrm, 1000)));
+    end;
+    p_run.state := '{}';
+    p_run.memory := '{}';
+    owed := jsonb_build_object('target', p_run.target, 'run', heliograph._run_view(p_run), 'refusals', p_run.refusals,
+                               'signals', '[]'::jsonb, 'failure', v_failure);
+end $$;
+
+-- _bytes_of_owed: how many bytes a run's state and memory, and the log entries with signals that it has not reacted to, have as text.
+--   raises: 54000 for a value whose text exceeds 1 GB
+--   locks:  nothing
+create function heliograph._bytes_of_owed(p_project text, p_run heliograph.runs) returns bigint
+    language sql stable as $$
+    select octet_length(p_run.state::text) + octet_length(p_run.memory::text) + coalesce(sum(octet_length(s.entries::text)), 0)::bigint
+      from heliograph.signals s
+     where s.project_id = p_project and s.run_id = p_run.run_id and s.owed
+$$;
+
+-- _owed_run: a run with the signals that it has not reacted to.
+--   raises: 54000 where they exceed one JSON value
+--   locks:  nothing
+create function heliograph._owed_run(p_project text, p_run heliograph.runs) returns jsonb
+    language sql stable as $$
+    select jsonb_build_object(
+               'target', p_run.target, 'run', heliograph._run_view(p_run), 'refusals', p_run.refusals, 'signals', (
+                   select jsonb_agg(jsonb_build_object('seq', s.seq + e.n - 1, 'name', e.entry -> 'name',
+                              'payload', coalesce(e.entry -> 'payload', '{}'), 'agent', e.entry -> 'agent',
+                              'turn_id', s.agent_turn_id) order by s.seq, e.n)
+                     from heliograph.signals s
+                    cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n)
+                    where s.project_id = p_project and s.run_id = p_run.run_id and s.owed
+                      and heliograph._as_boolean(e.entry -> 'owed')))
+$$;
