@@ -10,7 +10,7 @@ agents by name (G-47).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,19 +18,25 @@ from typing import Any
 import msgspec
 
 from heliograph.codes import MAX_ACTIVATIONS, NOTHING_RAN, RESULT_MISSING
-from heliograph.errors import AgentFailed, HeliographError, shown, told
+from heliograph.errors import AgentFailed, told
 from heliograph.ids import signal_id
 from heliograph.reactive.agent import AgentSpec, decided
+from heliograph.reactive.state_taint import (
+    END_WHEN_RAISED,
+    GUARD_RAISED,
+    is_value_untrusted,
+    mark_untrusted,
+    quotes_exception,
+    untrusted_keys,
+)
+from heliograph.reactive.state_update import updated_state
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Outcome, OwedRun, RunFailure, RunStatus, RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import carried, copied
 from heliograph.types import Json, JsonObject
 
-_UNTRUSTED_KEYS = "untrusted_keys"
 END_WHEN = "end_when"  # the reason of a run whose goal is met
-_GUARD_RAISED = "when guard raised"
-_END_WHEN_RAISED = "end_when raised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,25 +167,6 @@ def react_to_owed(
     return builder.finished()
 
 
-def fold_changes(reducers: Any, agent: AgentSpec, state: JsonObject, output: Json) -> JsonObject:
-    """The state document after `agent` has put `output` into the keys that it updates."""
-    if not agent.updates:
-        return state
-    if agent.updates_one:
-        values: dict[str, Json] = {agent.updates[0]: output}
-    elif isinstance(output, dict) and set(agent.updates) <= set(output):
-        values = {key: output[key] for key in agent.updates}
-    else:
-        raise AgentFailed(f"agent {agent.name} updates {', '.join(agent.updates)}, so it must return an object with "
-                          f"these keys, not {shown(output)}")  # fmt: skip
-    after = dict(state)
-    for key, value in values.items():
-        reducer = reducers.get(key)
-        # a reducer gets copies: the document it came from may be needed again after a conflict
-        after[key] = value if reducer is None else reducer(copied(state.get(key)), copied(value))
-    return after
-
-
 class _Builder:
     """One reaction under construction."""
 
@@ -223,30 +210,22 @@ class _Builder:
         usage["outputTokens"] += ending.usage[1]
 
     def update(self, agent: AgentSpec, output: Json, parent: int, *, is_untrusted: bool) -> None:
-        shape = self.workflow.shape
-        try:
-            folded = fold_changes(self.workflow.reducers, agent, self.state, output)
-            after = shape.dump(shape.load(folded)) if folded is not self.state else folded
-        except AgentFailed:
-            raise
-        except HeliographError as error:
-            raise AgentFailed(f"what agent {agent.name} returned does not fit: {error.message}") from error
-        except Exception as error:
-            raise AgentFailed(f"the reducer for {', '.join(agent.updates)} raised {told(error)}") from error
+        folded, after = updated_state(self.workflow, agent, self.state, output)
         before = untrusted_keys(self.memory)
-        marked = set(before & after.keys())
+        untrusted = set(before & after.keys())
         for key in sorted(after):
-            if after[key] != self.state.get(key) or key not in self.state:
-                # a value that replaces another one keeps nothing of it; a reducer reads the old value of its key, and the
-                # state's type reads every key: a value that a validator derives may hold any untrusted one
-                is_derived = key not in agent.updates or after[key] != folded.get(key)
-                is_reduced = key in agent.updates and key in self.workflow.reducers
-                is_marked = is_untrusted or (is_reduced and key in before) or (is_derived and bool(before))
-                marked = marked | {key} if is_marked else marked - {key}
-                self.say(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now, is_marked))
-                self.reaction.state = after
-        if marked != before:
-            self.memory[_UNTRUSTED_KEYS] = sorted(marked)
+            if key in self.state and after[key] == self.state[key]:
+                continue
+            is_marked = is_value_untrusted(
+                key, before, is_untrusted=is_untrusted,
+                is_reduced=key in agent.updates and key in self.workflow.reducers,
+                is_derived=key not in agent.updates or after[key] != folded.get(key),
+            )  # fmt: skip
+            untrusted = untrusted | {key} if is_marked else untrusted - {key}
+            self.say(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now, is_marked))
+            self.reaction.state = after
+        if untrusted != before:
+            mark_untrusted(self.memory, untrusted)
         self.state = after
 
     def finished(self) -> Reaction:
@@ -264,7 +243,7 @@ class _Builder:
             self.memory["stopped_by"] = reason
             if self.open_turns + len(self.reaction.activations):
                 self.reaction.stops = {"turns": "people" if reason == END_WHEN else "all", "reason": reason}
-                is_untrusted = _quotes_exception(reason)
+                is_untrusted = quotes_exception(reason)
                 self.say(
                     Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now, is_untrusted)
                 )
@@ -280,7 +259,7 @@ class _Builder:
         try:
             return END_WHEN if decided(end_when(self.workflow.shape.load(self.state))) else None
         except Exception as error:
-            return f"{_END_WHEN_RAISED} {told(error)}"
+            return f"{END_WHEN_RAISED} {told(error)}"
 
     def _hear(self, parent: int | str, cause: Any, name: str, payload: Json, agent: str | None) -> str | None:
         """Wake or skip whom this signal concerns; answers why the run must stop, if it must."""
@@ -298,7 +277,7 @@ class _Builder:
                     continue  # no skip about a skip: two agents that both refuse to run would tell each other for ever
                 self.memory["skipped"] += 1
                 skip: JsonObject = {"agent": woken, "reason": reason}
-                self.say(Draft("agent:skipped", skip, woken, parent, self.now, _quotes_exception(reason)))
+                self.say(Draft("agent:skipped", skip, woken, parent, self.now, quotes_exception(reason)))
             elif (limit := self._limit_reason(1)) is not None:
                 return limit
             else:
@@ -338,7 +317,7 @@ class _Builder:
             signal = Draft(name, copied(payload), source, parent, self.now)
             allowed = decided(agent.when(state) if agent.when_arity == 1 else agent.when(state, signal))
         except Exception as error:
-            return f"{_GUARD_RAISED} {told(error)}"
+            return f"{GUARD_RAISED} {told(error)}"
         return None if allowed else "when guard false"
 
     def _activate(self, agent: AgentSpec, parent: int | str, cause: Any) -> None:
@@ -373,7 +352,7 @@ class _Builder:
             payload["reason"] = stopped_by
         if code is not None:
             payload["code"] = code
-        is_untrusted = bool(untrusted_keys(self.memory)) or _quotes_exception(stopped_by)
+        is_untrusted = bool(untrusted_keys(self.memory)) or quotes_exception(stopped_by)
         self.say(Draft("workflow:end", payload, None, self._last_parent(), self.now, is_untrusted))
 
     def _why_nothing_ran(self) -> str:
@@ -389,16 +368,6 @@ class _Builder:
             "activations": self.view.activations + len(self.reaction.activations), "usage": dict(self.memory["usage"]),
             "duration_ms": max(0, round((self.now - started_at).total_seconds() * 1000)),
         }  # fmt: skip
-
-
-def untrusted_keys(memory: Mapping[str, Any]) -> frozenset[str]:
-    """The keys of a run's state whose values are untrusted; recorded with the state, in the same commit."""
-    return frozenset(memory.get(_UNTRUSTED_KEYS, ()))
-
-
-def _quotes_exception(reason: str | None) -> bool:
-    """Whether a reason holds the message of an exception of a guard, which may quote the state or the signal."""
-    return reason is not None and (_GUARD_RAISED in reason or _END_WHEN_RAISED in reason)
 
 
 def _new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:

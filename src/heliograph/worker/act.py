@@ -9,8 +9,8 @@ from typing import Any
 from heliograph.codes import ACTION_FAILED, TIMEOUT
 from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut, shown, told, with_hint
 from heliograph.policy.retry import backoff_seconds, jitter_of
-from heliograph.reactive.reaction import fold_changes
 from heliograph.reactive.state import check_size, to_json
+from heliograph.reactive.state_update import fold_changes
 from heliograph.turn.calls import Journal
 from heliograph.turn.events import Acted, PutOff, Raised, Waiting
 from heliograph.turn.interruptions import DELAY_SECONDS_MAX, Defer, Interruption, Suspended

@@ -11,7 +11,7 @@ from typing import Any
 
 from heliograph.ports import ToolCall, ToolMessage
 from heliograph.reactive.agent import AgentSpec
-from heliograph.reactive.reaction import untrusted_keys
+from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.tool import DELEGATE, Tool
 from heliograph.records import Card, Claimed, Wait
 from heliograph.turn.calls import DELEGATION
