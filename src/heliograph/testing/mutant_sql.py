@@ -64,6 +64,10 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("people_time = t.people_time + case when f.resumes then f.waited else '0' end", "people_time = t.people_time"),
         ("expires_at = t.expires_at + case when f.resumes then f.waited else '0' end", "expires_at = t.expires_at"),
     ),
+    "parent_time_counts": (("if v_waited is null or p_turn.expires_at + v_waited <= p_now then", "if true then"),),
+    "no_dispatch_timeout": (("if v_before is null then\nreturn v_found;", "if true then\nreturn v_found;"),),
+    "message_clears_taint": (("then r.memory || jsonb_build_object('activations_before', r.activations)",
+                              "then r.memory - 'untrusted_keys' || jsonb_build_object('activations_before', r.activations)"),),
     "no_chain": (("where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h", "where false offset 0) h"),),
     "no_owed": (
         ("v_owed integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);",

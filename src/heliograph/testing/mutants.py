@@ -64,6 +64,8 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("kernel_end_without_event", "K1 K19"),
     Mutant("no_ttl_sweep", "K19"),
     Mutant("people_time_counts", "K19"),
+    Mutant("parent_time_counts", "K19"),
+    Mutant("no_dispatch_timeout", "K20"),
     Mutant("no_chain", "K8 K10", ("no_chain", "no_queued_sweep")),
     Mutant("no_bell_sweep", "K10"),
     Mutant("enqueue_no_dedup", "L0-06"),
@@ -76,6 +78,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("ends_with_open_turns", "K26"),
     Mutant("open_turns_miscounted", "K27"),
     Mutant("limit_leaves_turns", "G-47"),
+    Mutant("message_clears_taint", "S24"),
     # calls that a turn waits for
     Mutant("no_wait_cas", "K4"),
     Mutant("epoch_gate", "K5"),

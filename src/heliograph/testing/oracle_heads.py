@@ -14,7 +14,7 @@ from typing import Any
 
 from heliograph.ledger.install import migrations
 from heliograph.testing.oracle_books import Books, TurnBook
-from heliograph.testing.twin_tables import Row
+from heliograph.testing.twin_tables import Row, interval
 
 _STOPS = frozenset({"end", "dispatch"})  # an end is followed by the dispatch of the next turn (K8)
 MAKES: Mapping[str, frozenset[str]] = {
@@ -70,6 +70,7 @@ class HeadOracle:
 
     def __init__(self, books: Books, count: Callable[[str], None], blame: Callable[[str, str], None]):
         self.heads: dict[str, Head] = {}
+        self._dispatched_at: dict[str, int] = {}  # by agent, while its head is dispatched
         self._books = books
         self._count = count
         self._blame = blame
@@ -85,6 +86,8 @@ class HeadOracle:
             earlier = before.get(agent_id, _NEW)
             if earlier != after:
                 self._check(function, agent_id, earlier, after, now)
+                if after.status == "dispatched":
+                    self._dispatched_at[agent_id] = now
 
     def _check(self, function: str, agent_id: str, before: Head, after: Head, now: int) -> None:
         steps = 0
@@ -125,6 +128,17 @@ class HeadOracle:
         expected = [agent_id for _, _, agent_id in sorted(ready)[:limit]]
         if expected != [row["agent_id"] for row in answer]:
             self._blame("claim_order", f"expected {expected}, got {[row['agent_id'] for row in answer]}")
+
+    def find_unclaimed(self, now: int) -> set[str]:
+        """The turns that have waited for a worker for as long as `dispatch_seconds_max` allows (K20)."""
+        seconds = self._books.limits.get("dispatch_seconds_max")
+        if seconds is None:
+            return set()
+        return {
+            head.turn_id for agent_id, head in self.heads.items()
+            if head.status == "dispatched" and head.turn_id is not None
+            and (self._dispatched_at[agent_id] if head.due_at is None else head.due_at) <= now - interval(seconds)
+        }  # fmt: skip
 
     def _ready(self, target: dict[str, Any], now: int) -> Iterator[tuple[tuple[int, int, str], Head]]:
         for agent_id, head in self.heads.items():

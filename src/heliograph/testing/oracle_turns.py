@@ -236,7 +236,11 @@ class TurnOracle:
 
     def sweep_expired(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         due = [turn for turn in self.books.open_turns() if turn.expires_at <= now and turn.people_since is None]
-        expired = set()
+        expired = self.heads.find_unclaimed(now)
+        self.count("turn that no worker claimed", len(expired & set(answer["ended"])))
+        for turn_id in expired & set(answer["ended"]):
+            self.end(self.turn(turn_id), "timeout", now)
+        due = [turn for turn in due if turn.turn_id not in expired]
         for turn in sorted(due, key=lambda t: (t.run_id, t.agent_id)):  # those of one agent are in order already
             if is_kept(self.books, turn, now):
                 self.count("expiry deferred for people")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from heliograph.reactive.reaction import untrusted_keys
 from heliograph.reactive.workflow import Workflow
+from heliograph.testing.oracle_taint import check_state_taint, check_turn_taint
 from heliograph.testing.oracles import Oracles
 from heliograph.testing.twin_doctor_runs import signals_of
 from heliograph.testing.twin_tables import Row
@@ -34,9 +36,12 @@ def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: 
 def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *, is_quiet: bool) -> None:
     """A log that is whole."""
     _check_state(oracles, run, log, workflow)
+    check_state_taint(oracles.blame, run, log, workflow)
+    oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
     _check_said(oracles, log)
     if is_quiet:
         _check_turns(oracles, log, workflow)
+        check_turn_taint(oracles.blame, oracles.books, log)
         _check_results(oracles, log)
         _check_woken(oracles, run, log, workflow)
 

@@ -64,6 +64,9 @@ def end_people_time(tx: Transaction, turn: Row) -> None:
 
 
 def defer_expiry(tx: Transaction, turn: Row) -> bool:
+    """Bug: parent_time_counts."""
+    if "parent_time_counts" in tx.bugs:
+        return False
     head, turn_id = tx.tables.heads[turn["agent_id"]], turn["agent_turn_id"]
     if head["status"] != "suspended" or head["active_agent_turn_id"] != turn_id:
         return False

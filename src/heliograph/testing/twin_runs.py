@@ -201,7 +201,7 @@ def insert_head(tx: Transaction, run_id: str, name: str | None, agent_id: str | 
 
 
 def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list[str]:
-    """Of runs that do not repeat. Bug: open_turns_miscounted."""
+    """Of runs that do not repeat. Bugs: open_turns_miscounted, message_clears_taint."""
     reacting, activations = [], list[Row]()
     listed = j.records(list(items))
     for item in listed:
@@ -217,7 +217,10 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
         count = j.length(woken)
         state, memory, status = get(reaction, "state"), get(reaction, "memory"), get_text(reaction, "status")
         if j.has(reaction, "is_message"):
-            memory = j.joined(run["memory"], {"activations_before": run["activations"]})
+            kept = run["memory"]
+            if "message_clears_taint" in tx.bugs:
+                kept = {key: value for key, value in kept.items() if key != "untrusted_keys"}
+            memory = j.joined(kept, {"activations_before": run["activations"]})
         tx.update(
             tx.tables.runs, run, signal_seq=base + written, version=run["version"] + 1,
             open_turns=run["open_turns"] - closed + count, activations=run["activations"] + count,
