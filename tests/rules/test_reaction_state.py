@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from heliograph.errors import AgentFailed
 from heliograph.reactive.reaction import react_to_owed
+from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.records import OwedRun, OwedSignal, RunFailure, RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import CARRIED_BYTES_MAX, check_payload
@@ -185,3 +186,17 @@ def test_run_whose_stored_memory_has_other_types_is_ended_as_failed(memory: dict
     reaction = react_to_owed(definition, owed, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
     end = cast(dict[str, Any], reaction.drafts[-1].payload)
     assert (reaction.status, reaction.outcome, end["code"], end["reason"]) == ("ended", "failed", "CODE", "why")
+
+
+@pytest.mark.proves("S24")
+@pytest.mark.parametrize(
+    ("recorded", "kept"), [(["mail"], ["mail"]), ([], []), (7, ["mail", "note"]), ([{}], ["mail", "note"])]
+)
+def test_run_that_is_ended_with_a_new_memory_keeps_the_taint_of_its_state(recorded: Any, kept: list[str]) -> None:
+    memory = {"untrusted_keys": recorded}
+    view = RunView("run_a", "running", 3, {"mail": "pay Mallory", "note": 1}, memory, 1, 0, 1)
+    owed = OwedRun("newsroom", view, [OwedSignal(2, "fact:found", {}, "writer", "turn_1")])
+    definition = workflow(agent("writer", START))
+    reaction = react_to_owed(definition, owed, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
+    assert reaction.memory is not None
+    assert (reaction.status, sorted(untrusted_keys(reaction.memory))) == ("terminating", kept)

@@ -27,6 +27,7 @@ from heliograph.reactive.state_taint import (
     is_value_untrusted,
     mark_untrusted,
     quotes_exception,
+    readable_untrusted_keys,
     untrusted_keys,
 )
 from heliograph.reactive.state_update import updated_state
@@ -151,9 +152,14 @@ def react_to_owed(
     """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel.
 
     failure: react to none of them and let the run end as failed, for this reason: the way out for a run whose reaction
-    the store refuses again and again, or whose memory nothing can be computed from. It gets a new memory.
+    the store refuses again and again, or whose memory nothing can be computed from. It gets a new memory, which keeps
+    nothing of the old one but the untrusted keys of the state.
     """
-    run = owed.run if failure is None else msgspec.structs.replace(owed.run, memory=_new_memory(workflow, now))
+    run = owed.run
+    if failure is not None:
+        memory = _new_memory(workflow, now)
+        mark_untrusted(memory, readable_untrusted_keys(run.memory, run.state))
+        run = msgspec.structs.replace(run, memory=memory)
     builder = _Builder(workflow, run, now, new_id, closing=0, owed=0)
     if failure is not None:
         builder.stop_because, builder.memory["code"] = failure.message, failure.code

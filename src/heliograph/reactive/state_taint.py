@@ -18,6 +18,13 @@ def untrusted_keys(memory: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(memory.get(_UNTRUSTED_KEYS, ()))
 
 
+def readable_untrusted_keys(memory: Mapping[str, Any], state: Collection[str]) -> frozenset[str]:
+    """The untrusted keys of a memory that may be damaged; all keys of the state where the memory does not name them."""
+    found = memory.get(_UNTRUSTED_KEYS, [])
+    is_readable = isinstance(found, list) and all(isinstance(key, str) for key in found)
+    return frozenset(found if is_readable else state)
+
+
 def mark_untrusted(memory: dict[str, Any], keys: Collection[str]) -> None:
     """Record these keys, and no others, as untrusted."""
     memory[_UNTRUSTED_KEYS] = sorted(keys)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from heliograph.reactive.reaction import untrusted_keys
+from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.oracle_books import Books
 from heliograph.testing.twin_tables import Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from heliograph.reactive.reaction import untrusted_keys
+from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.oracle_taint import check_state_taint, check_turn_taint
 from heliograph.testing.oracles import Oracles
