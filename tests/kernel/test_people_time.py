@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.kit import Item, Kernel, saying
+from tests.kernel.kit import Item, Kernel, ending, saying
 from tests.kernel.waits import activated, child, report, suspend, suspended, tool
 
 TTL = 10.0
@@ -145,6 +145,71 @@ async def test_parent_gets_back_the_time_its_delegated_turn_waited_for_a_person(
     assert (await kernel.sweep("reports"))["resumed"] == ["turn_a"]
     (above,) = await kernel.claim()
     assert above["ttl_seconds"] == pytest.approx(8)
+
+
+@pytest.mark.proves("K19")
+async def test_turn_that_waits_for_a_person_a_tool_and_a_turn_gets_each_second_back_once(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"}, ttl_seconds=TTL)
+    (claimed,) = await kernel.claim()
+    calls = [child("c1", "critic", "turn_b", ttl_seconds=TTL), question("c2"), tool("c3", None)]
+    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=calls)])
+    (below,) = await kernel.claim()
+    kernel.wait(1)
+    await suspend(kernel, below, question("c1"))
+    kernel.wait(3)
+    assert not (await report(kernel, "turn_a", "c3"))["resumed"]
+    kernel.wait(50)
+    assert await expired(kernel) == []
+    await report(kernel, "turn_b", "c1")
+    (below,) = await kernel.claim()
+    await kernel.finish(below)
+    assert (await kernel.sweep("reports"))["resolved"] == ["turn_a"]
+    kernel.wait(100)
+    assert await expired(kernel) == []
+    await report(kernel, "turn_a", "c2")
+    assert (await kernel.claim_one())["ttl_seconds"] == pytest.approx(9)  # one second before anybody waited for a person
+
+
+async def nested(kernel: Kernel) -> Item:
+    """turn_a waits for turn_b, which waits for turn_c, which has just been claimed."""
+    await kernel.start("run_a", ["writer", "critic", "editor"], {"turn_a": "writer"}, ttl_seconds=TTL)
+    for agent, turn_id in (("critic", "turn_b"), ("editor", "turn_c")):
+        (claimed,) = await kernel.claim()
+        call = child("c1", agent, turn_id, ttl_seconds=TTL)
+        await kernel.call("suspend", [saying(claimed, *activated(agent), calls=[call])])
+    (below,) = await kernel.claim()
+    return below
+
+
+@pytest.mark.proves("K19")
+async def test_parent_gets_back_the_time_waited_below_a_delegated_turn_that_is_stopped(kernel: Kernel) -> None:
+    await suspend(kernel, await nested(kernel), question("c1"))
+    kernel.wait(9)
+    assert (await kernel.stop("turn_b"))["outcome"] == "stopped"
+    assert (await kernel.sweep("reports"))["resumed"] == ["turn_a"]
+    (above,) = await kernel.claim()
+    assert above["ttl_seconds"] == pytest.approx(10)
+
+
+async def test_goal_that_is_met_stops_questions_and_not_the_work_that_a_deferred_parent_waits_for(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer"}, ttl_seconds=TTL)
+    (claimed,) = await kernel.claim()
+    await kernel.enqueue("run_a", "judge", "turn_j")
+    (judge,) = await kernel.claim(lease=600)
+    call = child("c1", "critic", "turn_b", ttl_seconds=TTL)
+    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=[call])])
+    (below,) = await kernel.claim()
+    await suspend(kernel, below, question("c1"))
+    kernel.wait(2 * TTL)
+    assert await expired(kernel) == []  # the sweep has deferred turn_a
+    await report(kernel, "turn_b", "c1")
+    (below,) = await kernel.claim()
+    ((version,),) = await kernel.rows("runs", "version")
+    met = ending(judge, version=version, status="terminating", stops={"turns": "people", "reason": "end_when"})
+    assert (await kernel.call("finish", [met]))[0]["outcome"] == "ok"
+    assert (await kernel.sweep("stops"))["stopped"] == []
+    assert (await kernel.finish(below, version=version + 1))["outcome"] == "ok"
+    assert (await kernel.sweep("reports"))["resumed"] == ["turn_a"]
 
 
 @pytest.mark.proves("K19")

@@ -27,6 +27,12 @@ def record_resolved(books: Books, turn: TurnBook, kinds: set[str], now: int, *, 
         turn.people_since = now - _waited(books, turn, now, with_open=False)
 
 
+def record_ended(books: Books, turn: TurnBook, now: int) -> None:
+    """A turn that ends while it waits for others takes along the time for which these have waited for people."""
+    if turn.join is not None and turn.people_since is None:
+        turn.people_since = now - _waited(books, turn, now, with_open=True)
+
+
 def is_kept(books: Books, turn: TurnBook, now: int) -> bool:
     """Whether a turn past its time is kept, because the turns that it waits for have waited for people."""
     if turn.join is None or any(wait.kind in ("tool", "timer") for wait in turn.awaited()):

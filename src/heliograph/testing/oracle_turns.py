@@ -8,7 +8,7 @@ from typing import Any
 
 from heliograph.testing.oracle_books import Books, Token, TurnBook
 from heliograph.testing.oracle_heads import HeadOracle
-from heliograph.testing.oracle_people import is_kept
+from heliograph.testing.oracle_people import is_kept, record_ended, waits_for_people
 from heliograph.testing.twin_tables import end_of, interval
 
 # What the owner of a turn may be answered; everybody else is stale.
@@ -46,6 +46,7 @@ class TurnOracle:
     def end(self, turn: TurnBook, outcome: str, now: int) -> None:
         if turn.ended_by is not None:
             self.blame("ended_twice", f"{turn.turn_id} by {turn.ended_by}, and again as {outcome}")
+        record_ended(self.books, turn, now)
         self.books.end_turn(turn, outcome, now)
         self.count(f"turn {outcome}")
 
@@ -100,7 +101,8 @@ class TurnOracle:
         if stops := reaction.get("stops"):
             self.count(f"run stops {stops['turns']} of its turns")
             for turn in self.books.open_turns():
-                if turn.run_id == run_id and (stops["turns"] == "all" or turn.people_since is not None):
+                is_asking = turn.people_since is not None and waits_for_people(turn)
+                if turn.run_id == run_id and (stops["turns"] == "all" or is_asking):
                     self.books.order_stop(turn.turn_id, "graceful", None, now)
 
     def add_turn(self, run_id: str, item: Any, now: int, *, depth: int, parent: tuple[str, str] | None = None) -> None:

@@ -53,7 +53,9 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
              "timer success", "not made failed", "not made canceled", "inline success", "inline failed", "inline timeout", "inline unknown"),
     "effect": ("pure", "idempotent", "transactional", "once"),
     "turn": ("success", "failed", "timeout", "canceled"),
-    "run": ("success", "failed", "partial", "canceled"),
+    "run": ("success", "failed", "partial", "canceled", "with untrusted state", "with trusted state"),
+    "expiry": ("deferred for people",),
+    "turn that no worker": ("claimed",),
 }  # fmt: skip
 # Not here, because no healthy kernel answers so: `failed` of a sweep, `dispatched` of sweep_queued, `resumed` of sweep_stuck.
 # tests/kernel damages rows to see them.

@@ -21,6 +21,7 @@ from heliograph.testing.twin_limits import (
     refused,
 )
 from heliograph.testing.twin_outbox import acknowledge, order_stop, outbox_row
+from heliograph.testing.twin_people import people_time
 from heliograph.testing.twin_runs import activated, commit_reactions, run_view
 from heliograph.testing.twin_size import is_larger
 from heliograph.testing.twin_tables import DELIVERABLE, INBOX_OPEN, OUTCOMES, Row, Transaction, end_of
@@ -59,6 +60,9 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
     """All of one ending but its card and its events. Answers the children that are to be stopped."""
     tables, turn_id = tx.tables, turn["agent_turn_id"]
     head = tables.heads[turn["agent_id"]]
+    if head["active_agent_turn_id"] == turn_id and head["status"] == "suspended" and turn["people_since"] is None:
+        waited = people_time(tx, turn_id, head["moved_at"], with_open=True)
+        tx.set(turn, people_since=tx.now - waited if waited else None)
     tx.update(tables.turns, turn, state="done", outcome=get_text(item, "outcome"), deliverable_card_id=end_of(turn_id),
               finished_at=tx.now)  # fmt: skip
     for row in tables.inbox.of(turn_id):

@@ -37,7 +37,9 @@ def order_stops(tx: Transaction, run_id: str, body: Row, *, only_people: bool = 
     """`_order_stops`, of 30_runs.sql."""
     turns = [t for t in tx.tables.turns.values() if t["run_id"] == run_id and t["state"] != "done"]
     for turn in sorted(turns, key=lambda t: str(t["agent_turn_id"])):
-        if only_people and turn["people_since"] is None:
+        waits = tx.tables.waits.of(turn["agent_turn_id"])
+        is_joining = any(wait["state"] == "open" and wait["kind"] == "child" for wait in waits)
+        if only_people and (turn["people_since"] is None or is_joining):
             continue
         key = f"stop:{turn['agent_turn_id']}"
         tx.next("outbox_id")

@@ -218,7 +218,8 @@ begin
 end $$;
 
 -- _order_stops: put a stop of each open turn of a run into the outbox, so that each ends in its own transaction;
---   p_only_people: only those that wait for people. p_body: the stop, {mode, grace_seconds, reason, actor}.
+--   p_only_people: only those that wait for people themselves, since a turn that waits for delegated turns may still get a
+--   result. p_body: the stop, {mode, grace_seconds, reason, actor}.
 --   raises: nothing
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._order_stops(
@@ -229,7 +230,10 @@ begin
     select p_project, 'stop:' || t.agent_turn_id, 'stop', t.agent_turn_id, p_body, p_now, p_now
       from (select x.agent_turn_id, x.state, x.people_since from heliograph.agent_turns x  -- those of the run: not all that are open
              where x.project_id = p_project and x.run_id = p_run_id order by x.queue_seq offset 0) t
-     where t.state <> 'done' and (t.people_since is not null or not p_only_people) order by t.agent_turn_id
+     where t.state <> 'done' and (not p_only_people or t.people_since is not null and not exists (
+           select from heliograph.turn_waiting_tools w
+            where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id and w.state = 'open' and w.kind = 'child'))
+     order by t.agent_turn_id
     on conflict (project_id, key) do update  -- delivered before or not: it is on its way again, unless it was the stronger
        set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
      where outbox.body ->> 'mode' <> 'force' or excluded.body ->> 'mode' = 'force';

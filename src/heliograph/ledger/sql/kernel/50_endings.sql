@@ -24,13 +24,15 @@ begin
     with ending as materialized (
         select e.turn_id, e.outcome, e.content, coalesce(e.epoch, h.turn_epoch + 1) as writer_epoch, t.at as turn_at,
                t.output_box_id, t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at as head_at, h.agent_id, h.turn_epoch, h.moved_at,
-               coalesce(h.active_agent_turn_id = e.turn_id, false) as is_active
+               coalesce(h.active_agent_turn_id = e.turn_id, false) as is_active,
+               coalesce(h.active_agent_turn_id = e.turn_id, false) and h.status = 'suspended' as is_suspended
           from jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint, outcome text, content jsonb)
          cross join lateral (
                select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets, x.callback_url from heliograph.agent_turns x
                 where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
          cross join lateral (
-               select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id from heliograph.agent_state_head x
+               select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.status
+                 from heliograph.agent_state_head x
                 where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
@@ -40,7 +42,10 @@ begin
           from ending
     ), turn as (
         update heliograph.agent_turns t
-           set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id), finished_at = p_now
+           set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id), finished_at = p_now,
+               people_since = case when e.is_suspended and t.people_since is null  -- its parent reads it, see 47_people.sql
+                                   then p_now - nullif(heliograph._people_time(p_project, e.turn_id, e.moved_at, true, p_now), '0')
+                                   else t.people_since end
           from ending e where t.ctid = e.turn_at
     ), message as (
         update heliograph.agent_inbox i

@@ -1,0 +1,54 @@
+"""The oracle of taint notices a runtime that records less, or more, than the turns have read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from heliograph.reactive import reaction
+from heliograph.testing.simulate import Case, simulate
+from heliograph.testing.twin import Twin
+from heliograph.worker.taint import Taint
+
+SEEDS = range(12)
+
+
+def found_kinds() -> set[str]:
+    """The classes of what the oracles find in a few seeds."""
+    twin = Twin()
+    return {violation.kind for seed in SEEDS for violation in simulate(Case(seed), twin).violations}
+
+
+@pytest.mark.proves("S24")
+def test_simulator_finds_no_fault_with_the_taint_of_this_runtime() -> None:
+    assert found_kinds() == set()
+
+
+@pytest.mark.parametrize("mark", [False, True])
+def test_turn_whose_end_does_not_say_what_it_read_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
+    monkeypatch.setattr(Taint, "marks", property(lambda _taint: mark))
+    assert found_kinds() == {"taint_of_turn"}
+
+
+@pytest.mark.parametrize("mark", [False, True])
+def test_change_that_does_not_carry_the_mark_of_its_turn_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
+    update = reaction._Builder.update
+
+    def update_wrongly(builder: Any, *args: Any, is_untrusted: bool, **more: Any) -> None:
+        update(builder, *args, is_untrusted=mark, **more)
+
+    monkeypatch.setattr(reaction._Builder, "update", update_wrongly)
+    assert "taint_of_change" in found_kinds()
+
+
+def test_state_that_records_another_key_than_the_log_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    to_item = reaction.Reaction.to_item
+
+    def recorded(made: reaction.Reaction) -> dict[str, Any]:
+        memory = None if made.memory is None else {**made.memory, "untrusted_keys": []}
+        return to_item(replace(made, memory=memory))
+
+    monkeypatch.setattr(reaction.Reaction, "to_item", recorded)
+    assert {"taint_of_state", "taint_of_change"} <= found_kinds()
