@@ -167,7 +167,9 @@ async def test_turn_that_waits_for_a_person_a_tool_and_a_turn_gets_each_second_b
     kernel.wait(100)
     assert await expired(kernel) == []
     await report(kernel, "turn_a", "c2")
-    assert (await kernel.claim_one())["ttl_seconds"] == pytest.approx(9)  # one second before anybody waited for a person
+    assert (await kernel.claim_one())["ttl_seconds"] == pytest.approx(
+        9
+    )  # one second before anybody waited for a person
 
 
 async def nested(kernel: Kernel) -> Item:
@@ -191,7 +193,9 @@ async def test_parent_gets_back_the_time_waited_below_a_delegated_turn_that_is_s
     assert above["ttl_seconds"] == pytest.approx(10)
 
 
-async def test_goal_that_is_met_stops_questions_and_not_the_work_that_a_deferred_parent_waits_for(kernel: Kernel) -> None:
+async def test_goal_that_is_met_stops_questions_and_not_the_work_that_a_deferred_parent_waits_for(
+    kernel: Kernel,
+) -> None:
     await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer"}, ttl_seconds=TTL)
     (claimed,) = await kernel.claim()
     await kernel.enqueue("run_a", "judge", "turn_j")
