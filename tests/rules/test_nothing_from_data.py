@@ -25,7 +25,7 @@ CALLS = {
 # a compile that is no execution, and the one place that loads what `helio run MODULE:APP` names
 LOADERS = {
     "__init__.py": "our own modules, by our own table",
-    "cli/main.py": "our own commands, by our own table",
+    "cli/dispatch.py": "our own commands, by our own table",
     "cli/loading.py": "the application that the operator's command line names",
     "tools/jail.py": "our own program in the sandbox",
     "tools/sandboxed.py": "what a tool runs in the sandbox",

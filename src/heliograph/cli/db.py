@@ -9,6 +9,7 @@ from argparse import Namespace
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
+from heliograph.cli.interrupts import graceful
 from heliograph.cli.output import json_line, line, note
 from heliograph.config import read_settings
 from heliograph.errors import NotFound, Refused
@@ -46,12 +47,8 @@ def install(options: Namespace) -> int:
 
 
 def url(options: Namespace) -> int:
-    """For the embedded database the server is started, and `--hold` keeps it while psql or others want it."""
-    try:
-        asyncio.run(_url(options))
-    except KeyboardInterrupt:
-        if not options.hold:
-            raise
+    """Print the URL; the embedded server is started for it, and `--hold` keeps it running until SIGINT or SIGTERM."""
+    asyncio.run(_url(options))
     return 0
 
 
@@ -104,8 +101,9 @@ async def _url(options: Namespace) -> None:
         else:
             line(shown_url)
         if options.hold and is_embedded:
-            note("the server runs until you interrupt this (Ctrl-C)")
-            await asyncio.Event().wait()
+            with graceful(lambda _number: None) as stopping:
+                note("the server runs until you interrupt this (Ctrl-C)")
+                await stopping.wait()
 
 
 async def _doctor() -> list[Finding]:

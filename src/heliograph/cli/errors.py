@@ -12,8 +12,6 @@ from heliograph.cli.output import OutputClosed, OutputFailed, line, note
 from heliograph.errors import HeliographError, shown
 from heliograph.redaction import redacted, redacted_text
 
-INTERRUPTED = 130
-
 
 class NothingYet(HeliographError):
     """There is no database to list from: an answer, and no error, as an empty list is none."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from heliograph.cli.errors import INTERRUPTED
+from heliograph.cli.early_signals import INTERRUPTED
 
 if TYPE_CHECKING:
     import asyncio

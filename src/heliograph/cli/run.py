@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
 from heliograph.cli.approval import project_of, task_lines
-from heliograph.cli.errors import INTERRUPTED
+from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.loading import load_app

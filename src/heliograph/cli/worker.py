@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from heliograph.cli.errors import INTERRUPTED
+from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.loading import load_app
 from heliograph.cli.logs import show_logs

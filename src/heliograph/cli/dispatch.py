@@ -1,0 +1,93 @@
+"""Parse the command line, call the command, and turn its error into text and an exit code.
+
+This file and what it imports load no driver, no validation and no terminal
+library: a command imports what it needs when it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, raise_at_sigint
+from heliograph.cli.errors import NothingYet, report
+from heliograph.cli.grammar import command_parser
+from heliograph.cli.interrupts import leave_agents_behind, leave_on_sigterm
+from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, speak_utf8
+from heliograph.errors import HeliographError, InvalidInput, shown
+from heliograph.redaction import keep_keys_out
+
+_URL_VARIABLE = "HELIOGRAPH_DATABASE_URL"
+_OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
+
+
+def run_command(arguments: list[str]) -> int:
+    """Run one command; answers its exit code."""
+    if (code_at_sigterm := exit_code_at_sigterm(arguments)) is not None:
+        leave_on_sigterm(code_at_sigterm)
+    try:
+        raise_at_sigint()
+        open_closed_streams()
+        speak_utf8()
+        code = _dispatch(arguments)
+        flush()
+    except (OutputClosed, BrokenPipeError):
+        abandon(sys.stdout)
+        code = 0
+    except NothingYet as nothing:
+        note(nothing.message)
+        code = nothing.exit_code
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        code = report(error, as_json="--json" in arguments)
+    leave_agents_behind(code)
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    parser = command_parser()
+    try:
+        options, rest = parser.parse_known_args(arguments)
+    except SystemExit as end:  # --help and --version have answered
+        return int(end.code or 0)
+    if options.call == "run:run" and options.app in ("stop", "halt"):
+        return _dispatch(_of_runs(arguments, options.app))
+    # one way for settings to come in: what an option says is what the environment says from here on
+    if hasattr(options, "database_url"):
+        if not options.database_url:
+            raise InvalidInput("--database-url is empty; give a URL like postgresql://user@host/database", code="invalid_url",
+                               path="--database-url")  # fmt: skip
+        os.environ[_URL_VARIABLE] = options.database_url
+    if hasattr(options, "project"):
+        if len(options.project) > 1 and options.call not in _OF_SEVERAL_PROJECTS:
+            raise InvalidInput(
+                "--project is given once; only helio worker serves several", code="usage", path="--project"
+            )
+        os.environ["HELIOGRAPH_PROJECT"] = options.project[0]
+    keep_keys_out(os.environ)
+    if options.call == "sim:main":  # its options are its own, --help among them
+        return _call(options.call, rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(map(shown, rest))}")
+    options.json = getattr(options, "json", False)
+    try:
+        return _call(options.call, options)
+    except HeliographError as error:
+        if hasattr(options, "database_url") and _URL_VARIABLE in error.message:
+            error.message = error.message.replace(_URL_VARIABLE, "--database-url")
+            error.path = error.path or "--database-url"
+        raise
+
+
+def _of_runs(arguments: list[str], verb: str) -> list[str]:
+    """`helio run stop RUN` is `helio runs stop RUN`: no application is named so, for they are FILE.py:app."""
+    at = max(n for n, each in enumerate(arguments[: arguments.index(verb)]) if each == "run")
+    return [*arguments[:at], "runs", *arguments[at + 1 :]]
+
+
+def _call(command: str, argument: Any) -> int:
+    module, _, function = command.partition(":")
+    return int(getattr(import_module(f"heliograph.cli.{module}"), function)(argument))

@@ -1,0 +1,60 @@
+"""SIGTERM and SIGINT while `helio` starts: a process that is stopped before it has work in hand ends at once.
+
+The imports of a command take a few tenths of a second, and a supervisor may stop a process as soon as it has started it.
+So `main` catches these signals before it imports anything large, and this module imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+TYPE_CHECKING = False  # type checkers take it for true; see heliograph/__init__.py
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+INTERRUPTED = 130
+_OPTIONS_WITH_VALUE = ("--database-url", "--project")  # those that may stand before the command
+
+
+def catch_early_signals(arguments: Sequence[str]) -> None:
+    """Until others replace these handlers, SIGINT ends the process with 130, and SIGTERM as `exit_code_at_sigterm` says."""
+    if (code := exit_code_at_sigterm(arguments)) is not None:
+        signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(code))
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # else it is ignored: the command runs in the background
+        signal.signal(signal.SIGINT, exit_at_sigint)
+
+
+def exit_code_at_sigterm(arguments: Sequence[str]) -> int | None:
+    """The exit code of a command that SIGTERM stops while it starts; None where SIGTERM keeps its default action."""
+    words = _words(arguments)
+    if words[:1] == ["worker"] or (words[:2] == ["db", "url"] and "--hold" in arguments):
+        return 0  # these serve until SIGTERM stops them
+    return INTERRUPTED if words[:1] == ["run"] else None
+
+
+def exit_at_sigint(_number: int, _frame: FrameType | None) -> None:
+    """End the process with 130, without a traceback."""
+    os._exit(INTERRUPTED)
+
+
+def raise_at_sigint() -> None:
+    """From here on SIGINT raises KeyboardInterrupt, as Python has it."""
+    if signal.getsignal(signal.SIGINT) is exit_at_sigint:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _words(arguments: Sequence[str]) -> list[str]:
+    """The arguments that are neither options nor values of general options: first of them the command."""
+    words: list[str] = []
+    is_value = False
+    for argument in arguments:
+        if is_value or argument.startswith("-"):
+            is_value = not is_value and argument in _OPTIONS_WITH_VALUE
+        else:
+            words.append(argument)
+    return words
