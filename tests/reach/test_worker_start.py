@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_worker_that_is_stopped_in_its_first_second_ends_with_its_documented_cod
     for moment in MOMENTS:
         worker = shell.start("worker", "press.py:app")
         started.append(worker)
-        eventually(lambda: catches(worker.process.pid, signal.SIGTERM), 60)
+        eventually(partial(catches, worker.process.pid, signal.SIGTERM), 60)
         time.sleep(moment / 1000)  # the moment is what this test varies
         worker.signal(number)
         ended[moment] = worker.end()

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from heliograph.cli.narrate import short_payload, text_of
-from heliograph.cli.output import clock, duration
+from heliograph.cli.output import clock, duration, note
 from heliograph.errors import shown
 from heliograph.ledger.reader import TurnRow
 from heliograph.signals.model import Signal
@@ -116,6 +116,9 @@ class LiveView:
 
     def note(self, text: str) -> None:
         self._live.console.print(Text(text))
+
+    def warn(self, text: str) -> None:
+        note(text)  # where stderr is this terminal, rich prints it above the view
 
     def close(self) -> None:
         if self._live.is_started:

@@ -11,7 +11,7 @@ import signal as signals_of_the_os
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
@@ -24,6 +24,7 @@ from heliograph.cli.loading import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import clock, duration, json_line, line, reserved_stdout
 from heliograph.cli.view import JsonView, LineView, View
+from heliograph.cli.waits import UnclaimedWatch, child_lines, worker_command
 from heliograph.errors import NotFound, Refused, StoreUnavailable, shown
 from heliograph.ledger.reader import RunRow, TurnRow
 from heliograph.reactive.workflow import Workflow
@@ -72,7 +73,8 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
             worker = runtime.worker(
                 workflow, concurrency=options.concurrency, lease_seconds=options.lease, run_id=run_id
             )
-        watch = _Watch(runtime, run_id, view, project_of(options))
+        command = worker_command(options) if options.no_worker else None
+        watch = _Watch(runtime, run_id, view, project_of(options), command)
         await _watched(runtime, watch, worker, options.grace)
         view.close()
         if watch.end is None:
@@ -148,9 +150,14 @@ async def _wait(stopping: asyncio.Event) -> None:
 
 
 class _Watch:
-    """The log of one run, shown as it grows. `end` is the payload of workflow:end, once it is there."""
+    """The log of one run, shown as it grows. `end` is the payload of workflow:end, once it is there.
 
-    def __init__(self, runtime: Runtime, run_id: str, view: View, project: str | None):
+    worker_command: starts a worker, where this process has none; noted when no other process claims the run's work.
+    """
+
+    def __init__(
+        self, runtime: Runtime, run_id: str, view: View, project: str | None, worker_command: str | None = None
+    ):
         self.view = view
         self.end: JsonObject | None = None
         self.failures: list[TurnFailure] = []
@@ -161,6 +168,8 @@ class _Watch:
         self._after = 0
         self._heard_at: datetime | None = None
         self._told: set[tuple[object, ...]] = set()
+        self._unclaimed = None if worker_command is None else UnclaimedWatch(run_id)
+        self._worker_command = worker_command
 
     async def follow(self) -> None:
         """To the end of the run, however long the database is away."""
@@ -190,7 +199,9 @@ class _Watch:
                 await self._tell_of_questions(turns)
                 if is_first or self._is_quiet():
                     self._tell_of_others(turn for turn in turns if turn.owner not in (None, own))
-                    self._tell_of_calls(turns)
+                    await self._tell_of_calls(turns)
+                if self._unclaimed is not None:
+                    self._note_unclaimed(self._unclaimed, turns)
                 is_first = False
             await asyncio.sleep(POLL_SECONDS)
 
@@ -237,16 +248,24 @@ class _Watch:
             for text in (f"waiting for a person: {first}", *others):
                 self.view.note(text)
 
-    def _tell_of_calls(self, turns: Iterable[TurnRow]) -> None:
+    def _note_unclaimed(self, unclaimed: UnclaimedWatch, turns: Sequence[TurnRow]) -> None:
+        if (work := unclaimed.note(turns, datetime.now(UTC), asyncio.get_running_loop().time())) is not None:
+            self.view.warn(f"no worker has claimed {work} yet. If none is running, start one: {self._worker_command}")
+
+    async def _tell_of_calls(self, turns: Iterable[TurnRow]) -> None:
         """Note turns that wait for calls, once each time they wait; questions to people have a note of their own."""
         for turn in turns:
             if turn.activity != "awaiting_tool_result" or (turn.turn_id, turn.turn_epoch) in self._told:
                 continue
             self._told.add((turn.turn_id, turn.turn_epoch))
-            if turn.waiting_tool_count == self._questions.get(turn.turn_id):
-                continue
-            self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {turn.waiting_tool_count} calls: helio turn show "
-                           f"{turn.turn_id} shows them, helio calls lists those that are to be reported")  # fmt: skip
+            waits = [wait for wait in await self._runtime.reader.waits(turn.turn_id) if wait.state == "open"]
+            for text in child_lines(waits):
+                self.view.note(f"{turn.agent} ({turn.turn_id}) waits for its child {text}")
+            count = sum(wait.kind != "child" for wait in waits) - self._questions.get(turn.turn_id, 0)
+            if count > 0:
+                self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {count} call{'s'[: count - 1]}: helio turn show "
+                               f"{turn.turn_id} shows {'them' if count > 1 else 'it'}, helio calls lists those that are "
+                               "to be reported")  # fmt: skip
 
 
 def _again(options: Namespace, run_id: str) -> str:

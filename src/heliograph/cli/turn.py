@@ -11,6 +11,7 @@ import msgspec
 
 from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.reading import open_existing
+from heliograph.cli.waits import child_lines
 from heliograph.client.budgets import Budget, budget_of
 from heliograph.errors import shown
 from heliograph.ledger.reader import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow
@@ -56,6 +57,8 @@ def show_turn(options: Namespace) -> int:
     if waits:
         line()
         table(("CALL", "TOOL", "KIND", "STATE", "OPENED", "TOOK", "DEADLINE"), [_call_cells(wait) for wait in waits])
+        for text in child_lines(waits):
+            line(f"waits for its child {text}")
     line()
     _print_cards(turn, cards)
     return 0

@@ -31,6 +31,10 @@ class View(Protocol):
         """Something about the run that is no signal."""
         ...
 
+    def warn(self, text: str) -> None:
+        """Something that somebody has to do for the run to go on; on stderr."""
+        ...
+
     def close(self) -> None:
         """No more signals for now; a second call does nothing."""
         ...
@@ -49,6 +53,9 @@ class JsonView:
         """The log says it all."""
 
     def note(self, text: str) -> None:
+        note(text)
+
+    def warn(self, text: str) -> None:
         note(text)
 
     def close(self) -> None:
@@ -74,6 +81,9 @@ class LineView:
 
     def note(self, text: str) -> None:
         line(text)
+
+    def warn(self, text: str) -> None:
+        note(text)
 
     def close(self) -> None:
         for agent, _ in list(self._texts):

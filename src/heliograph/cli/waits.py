@@ -1,0 +1,69 @@
+"""What a run or turn waits for, as lines for people, each with the command that helps."""
+
+from __future__ import annotations
+
+import shlex
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from heliograph.cli.approval import project_of
+from heliograph.cli.db import mask_password
+from heliograph.ledger.reader import TurnRow, WaitRow
+
+UNCLAIMED_SECONDS = 3.0
+_CHILDREN_SHOWN = 3
+
+
+class UnclaimedWatch:
+    """Notice once, by the caller's clock, that no worker has claimed the work of a run for UNCLAIMED_SECONDS."""
+
+    def __init__(self, run_id: str):
+        self._run_id = run_id
+        self._work: tuple[str, int | None] | None = None
+        self._since = 0.0
+        self._is_noted = False
+
+    def note(self, turns: Sequence[TurnRow], now: datetime, seconds: float) -> str | None:
+        """What waits for a worker, when that is to be said. `seconds`: a monotonic clock; `now`: for deferred turns."""
+        found = self._unclaimed(turns, now)
+        if found is None or self._is_noted:
+            self._work = None
+            return None
+        work, name = found
+        if work != self._work:
+            self._work, self._since = work, seconds
+        if seconds - self._since < UNCLAIMED_SECONDS:
+            return None
+        self._is_noted = True
+        return name
+
+    def _unclaimed(self, turns: Sequence[TurnRow], now: datetime) -> tuple[tuple[str, int | None], str] | None:
+        """What waits, and its name. None while a worker runs a turn of this run: it claims the others when it can."""
+        if any(turn.owner is not None for turn in turns):
+            return None
+        if not turns:  # a worker begins the first turns of a run
+            return (self._run_id, None), f"run {self._run_id}"
+        for turn in turns:
+            if turn.status == "dispatched" and (turn.due_at is None or turn.due_at <= now):
+                return (turn.turn_id, turn.turn_epoch), f"{turn.agent} ({turn.turn_id})"
+        return None
+
+
+def worker_command(options: Namespace) -> str:
+    """The command that starts a worker for the application, database and project of a `helio run`."""
+    parts = ["helio", "worker", options.app]
+    if (project := project_of(options)) is not None:
+        parts += ["--project", project]
+    if hasattr(options, "database_url"):
+        parts += ["--database-url", mask_password(options.database_url)]
+    return shlex.join(parts)
+
+
+def child_lines(waits: Iterable[WaitRow]) -> list[str]:
+    """The children that a turn waits for, each with the command that shows it."""
+    children = [wait for wait in waits if wait.kind == "child" and wait.state == "open"]
+    lines = [f"{wait.tool}: helio turn show {wait.child_turn_id}" for wait in children[:_CHILDREN_SHOWN]]
+    if len(children) > _CHILDREN_SHOWN:
+        lines.append(f"{len(children) - _CHILDREN_SHOWN} more: helio turn children {children[0].turn_id}")
+    return lines
