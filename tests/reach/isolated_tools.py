@@ -51,3 +51,9 @@ def forges(form: int) -> None:
 async def fails() -> None:
     """Fail."""
     raise ValueError("no such thing")
+
+
+def spin() -> None:
+    """Use processor time without end."""
+    while True:
+        pass

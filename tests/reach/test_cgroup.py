@@ -29,13 +29,16 @@ def made() -> cgroup.Cgroup:
 def test_a_process_that_takes_more_memory_is_killed(made: cgroup.Cgroup) -> None:
     program = "import sys\nsys.stdin.readline()\nx = bytearray(10**6 * int(sys.argv[1]))\n"
     ended = []
+    kills = []
     for megabytes in ("10", "300"):
         process = subprocess.Popen([sys.executable, "-c", program, megabytes], stdin=subprocess.PIPE)
         made.add(process.pid)
         process.communicate(b"\n")
         ended.append(process.returncode)
+        kills.append(made.has_killed())
     assert made.try_remove()
     assert ended == [0, -9]
+    assert kills == [False, True]
 
 
 def test_buffers_of_tcp_are_limited_where_they_are_counted_apart(made: cgroup.Cgroup) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from heliograph import InvalidInput, Limits, SetupError, ToolContext, ToolFailed, code_tool, tool
 from heliograph.tools import jail
 from heliograph.tools.bound import BoundTool
+from heliograph.tools.isolated import call_isolated, limit_message
 from tests.reach import isolated_tools
 
 pytestmark = [pytest.mark.proves("S17"), pytest.mark.timeout(60)]
@@ -137,6 +139,47 @@ async def test_what_it_uses_has_a_limit(code: str, limits: Limits, says: str) ->
     assert ran["exit_code"] != 0
     assert says in ran["stderr"]
     assert len(ran["stdout"]) <= 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "exit_code", "says"),
+    [
+        ("while True: pass", Limits(cpu_seconds=1), -signal.SIGXCPU, ["1 s of processor time", "cpu_seconds="]),
+        (
+            "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+            Limits(cpu_seconds=1), -signal.SIGKILL, ["1 s of processor time", "cpu_seconds="],
+        ),
+        (
+            "import threading\nfor _ in range(2): threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()",
+            Limits(cpu_seconds=1, memory_mib=2048), -signal.SIGXCPU, ["1 s of processor time", "cpu_seconds="],
+        ),
+        ("while True: print('x' * 1000)", Limits(output_mib=2), -signal.SIGKILL, ["2 MiB of output", "output_mib="]),
+    ],
+    ids=["processor", "processor, SIGXCPU ignored", "processor, in threads", "output"],
+)  # fmt: skip
+async def test_code_that_a_limit_ends_gets_an_error_that_names_the_limit(
+    code: str, limits: Limits, exit_code: int, says: list[str]
+) -> None:
+    ran = await run(code, limits=limits)
+    assert ran["exit_code"] == exit_code
+    assert [text for text in [*says, "Do less in one call"] if text not in ran["error"]] == []
+
+
+async def test_code_that_kills_itself_gets_no_error_of_a_limit() -> None:
+    ran = await run("import signal\nsignal.raise_signal(signal.SIGKILL)", limits=Limits(cpu_seconds=5))
+    assert (ran["exit_code"], "error" in ran) == (-signal.SIGKILL, False)
+
+
+def test_code_that_the_memory_limit_kills_gets_an_error_that_names_it() -> None:
+    message = limit_message(-signal.SIGKILL, 0.2, Limits(memory_mib=100), is_out_of_memory=True)
+    assert message is not None
+    assert "100 MiB of memory" in message
+    assert "memory_mib=" in message
+
+
+async def test_function_that_a_limit_ends_fails_with_the_limit() -> None:
+    with pytest.raises(ToolFailed, match="1 s of processor time"):
+        await call_isolated(isolated_tools.spin, {}, Limits(cpu_seconds=1, memory_mib=2048))
 
 
 async def test_it_is_killed_when_nobody_waits_for_it_any_more_and_leaves_nothing() -> None:

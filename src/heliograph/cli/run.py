@@ -263,9 +263,8 @@ class _Watch:
                 self.view.note(f"{turn.agent} ({turn.turn_id}) waits for its child {text}")
             count = sum(wait.kind != "child" for wait in waits) - self._questions.get(turn.turn_id, 0)
             if count > 0:
-                self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {count} call{'s'[: count - 1]}: helio turn show "
-                               f"{turn.turn_id} shows {'them' if count > 1 else 'it'}, helio calls lists those that are "
-                               "to be reported")  # fmt: skip
+                self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {count} calls: helio turn show "
+                               f"{turn.turn_id} shows them, helio calls lists those that are to be reported")  # fmt: skip
 
 
 def _again(options: Namespace, run_id: str) -> str:

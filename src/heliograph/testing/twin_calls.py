@@ -265,7 +265,7 @@ def _defer(tx: Transaction, item: Any, defers_max: int) -> Row:
     most, reason = defers_max if own is None else own, get_text(item, "reason")
     reason = None if reason is None else reason[:1000]
     if turn["defers"] >= most and "defer_uncapped" not in tx.bugs:
-        message = f"put off {turn['defers'] + 1} times, at most {most} are allowed; the last reason: {reason or ''}"
+        message = f"deferred {turn['defers'] + 1} times, at most {most} are allowed; the last reason: {reason or ''}"
         is_untrusted = get_text(item, "trust") == "untrusted"
         targets = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", message, is_untrusted=is_untrusted)
         return {"outcome": "exhausted", "targets": targets}

@@ -31,7 +31,7 @@ def _heads(tables: Project, grace: int, patience: int) -> Late:
         if head["status"] == "dispatched" and head["due_at"] is None and head["moved_at"] < patience:
             yield "L2 nobody claims a turn that is ready: a worker, sweep_bells", agent_id, head["moved_at"]
         if head["due_at"] is not None and head["due_at"] < patience:
-            yield "L3 nobody claims a turn that was put off: a worker, sweep_bells", agent_id, head["due_at"]
+            yield "L3 nobody claims a deferred turn: a worker, sweep_bells", agent_id, head["due_at"]
         queued = tables.queued(agent_id)
         if head["status"] == "idle" and queued and queued[0]["created_at"] < grace:
             yield "L5 a turn waits for an idle agent: sweep_queued", agent_id, queued[0]["created_at"]

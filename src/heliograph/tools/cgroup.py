@@ -32,6 +32,16 @@ class Cgroup:
             for folder in self.folders:
                 (folder / "cgroup.procs").write_text(str(pid))
 
+    def has_killed(self) -> bool:
+        """Whether the kernel has killed a process in it for want of memory; False where the kernel does not count that."""
+        for name in ("memory.events", "memory.oom_control"):  # of version 2 and 1
+            for folder in self.folders:
+                with contextlib.suppress(OSError):
+                    counts = dict(line.split() for line in (folder / name).read_text("ascii").splitlines())
+                    if int(counts.get("oom_kill", 0)) > 0:
+                        return True
+        return False
+
     def try_remove(self) -> bool:
         """Remove the cgroup, which needs all of its processes to have ended; return whether it is gone."""
         for folder in self.folders:

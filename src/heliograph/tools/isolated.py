@@ -36,6 +36,9 @@ _CODE_BYTES_MAX = 256 * 1024
 _END_SECONDS = 5
 _LAUNCHER_MIB, _LAUNCHER_PROCESSES = 64, 8
 _REMOVAL_ATTEMPTS = 200
+_CPU_SHARE = (
+    0.75  # the kernel ends code by its timer ticks, which may count more than the time that it reports in the end
+)
 _OURS = str(Path(jail.__file__).resolve().parents[1])
 
 
@@ -64,9 +67,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
+    """error: which limit ended it, and what to do; None when no limit did."""
+
     exit_code: int
     stdout: str
     stderr: str
+    error: str | None = None
 
 
 def code_tool(
@@ -74,6 +80,8 @@ def code_tool(
     packages: bool = False, timeout_seconds: float = 30.0, **options: Any,
 ) -> Tool:  # fmt: skip
     """A tool that runs the Python that a model writes, shut in; it answers {exit_code, stdout, stderr}.
+
+    Where a limit of the sandbox ended the code, the answer has `error` too: the limit, and what to do about it.
 
     network: it may reach the network. packages: it may import what is installed, beside the standard library. options: as
     of Tool. Each call begins with nothing: no file and no variable of the call before. Raises InvalidInput.
@@ -85,7 +93,8 @@ def code_tool(
             raise ToolFailed(f"the code has more than {_CODE_BYTES_MAX} bytes", code="payload_too_large")
         found = _packages() if packages else []
         ran = await shut_in({"code": code, "packages": found}, bounds, found, network=network)
-        return {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
+        answer: JsonObject = {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
+        return answer if ran.error is None else {**answer, "error": ran.error}
 
     says = description or (
         "Run a Python program by itself, and get its exit code and what it prints. It has the standard library, "
@@ -128,6 +137,8 @@ async def call_isolated(
             raise ToolFailed(shown(error, _ERROR_MAX))
         case {"result": result}:
             return result
+        case _ if ran.error is not None:
+            raise ToolFailed(ran.error)
         case _:
             raise ToolFailed(shown(f"it ended with {ran.exit_code} and no answer: {ran.stderr[-500:]}", _ERROR_MAX))
 
@@ -152,10 +163,29 @@ async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, 
     }  # fmt: skip
     async with _cgroup_for(limits) as cgroup:
         ran, report = await _run(specification, limits.output_mib * _MIB, cgroup)
-    built, _, code = report.partition(jail.ENDED)
+        is_out_of_memory = cgroup is not None and cgroup.has_killed()
+    built, _, end = report.partition(jail.ENDED)
     if built != jail.BUILT:
         raise _no_sandbox(built.decode("utf-8", "replace") or ran.stderr.strip()[-300:])
-    return Ran(int(code), ran.stdout, ran.stderr) if code else replace(ran, exit_code=-signal.SIGKILL)
+    code, used = end.split() if end else (b"%d" % -signal.SIGKILL, b"0")
+    ran = replace(ran, exit_code=int(code))
+    return replace(ran, error=ran.error or limit_message(ran.exit_code, float(used), limits, is_out_of_memory))
+
+
+def limit_message(exit_code: int, cpu_seconds: float, limits: Limits, is_out_of_memory: bool) -> str | None:
+    """Which limit ended code that a signal ended, and what to do; None where none is known to have."""
+    if exit_code not in (-signal.SIGKILL, -signal.SIGXCPU):
+        return None
+    if is_out_of_memory and exit_code == -signal.SIGKILL:
+        return _limit_text("memory_mib", f"{limits.memory_mib} MiB of memory")
+    if exit_code == -signal.SIGXCPU or cpu_seconds >= limits.cpu_seconds * _CPU_SHARE:
+        return _limit_text("cpu_seconds", f"{limits.cpu_seconds} s of processor time")
+    return None
+
+
+def _limit_text(name: str, amount: str) -> str:
+    text = f"the sandbox ended the code at its limit of {amount}"
+    return f"{text}. Do less in one call; the application can raise the limit: Limits({name}=...)"
 
 
 def _resource_limits(limits: Limits) -> dict[str, int]:
@@ -205,11 +235,12 @@ async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | Non
         try:
             if cgroup is not None:
                 cgroup.add(process.pid)  # it waits for its specification
-            out, err = await _spoken(process, json.dumps({**specification, "pipe": pipe}).encode(), most)
+            out, err, is_cut = await _spoken(process, json.dumps({**specification, "pipe": pipe}).encode(), most)
             code = await process.wait()
         finally:
             await _end(process)
-        return Ran(code, out, err), _said(heard)
+        error = _limit_text("output_mib", f"{most // _MIB} MiB of output") if is_cut else None
+        return Ran(code, out, err, error), _said(heard)
     finally:
         os.close(heard)
 
@@ -241,8 +272,8 @@ def _said(heard: int) -> bytes:
         return b""
 
 
-async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -> tuple[str, str]:
-    """What it prints, each as much as it may; whoever prints more is killed."""
+async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -> tuple[str, str, bool]:
+    """What it prints, each as much as it may, and whether it printed more, for which it is killed."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -250,12 +281,13 @@ async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -
         process.stdin.write(told)
         await process.stdin.drain()
     process.stdin.close()
-    out, err = await asyncio.gather(*map(partial(_read, process, most=most), (process.stdout, process.stderr)))
-    return out.decode("utf-8", "replace").replace("\0", "�"), err.decode("utf-8", "replace").replace("\0", "�")
+    read = await asyncio.gather(*map(partial(_read, process, most=most), (process.stdout, process.stderr)))
+    out, err = (part[:most].decode("utf-8", "replace").replace("\0", "�") for part in read)
+    return out, err, any(len(part) > most for part in read)
 
 
 async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader, *, most: int) -> bytes:
-    """Read to the end, also beyond what is kept: asyncio waits for the end of a process until its pipes are empty."""
+    """Read to the end, also beyond what is kept (one byte more than `most`): asyncio waits for the end of a process until its pipes are empty."""
     heard = bytearray()
     while part := await stream.read(65536):
         if len(heard) > most:
@@ -264,7 +296,7 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
         if len(heard) > most:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-    return bytes(heard[:most])
+    return bytes(heard[: most + 1])
 
 
 def _python() -> list[str]:

@@ -5,7 +5,8 @@ first process of the new PID namespace, builds a file system that has nothing bu
 all capabilities, takes its limits, installs the filter of system calls, and only then runs the code: see `sandboxed`.
 
 A separate pipe reports `BUILT` when all of it succeeded; otherwise it has the reason of the failure, and no code was run. The
-sandboxed process closes its end before it runs anything. Init keeps its end, and writes the exit code of the sandboxed process.
+sandboxed process closes its end before it runs anything. Init keeps its end, and writes the exit code and the
+processor time of the sandboxed process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import sys
 from typing import Any, NoReturn
 
 BUILT = b"built"
-ENDED = b"\0"  # between what the sandboxed process wrote to the pipe, and its exit code
+ENDED = b"\0"  # between what the sandboxed process wrote to the pipe, and its exit code and processor time
 
 _NEW_USER, _NEW_MOUNTS, _NEW_NETWORK = 0x10000000, 0x00020000, 0x40000000
 _NEW_PIDS, _NEW_IPC, _NEW_NAMES = 0x20000000, 0x08000000, 0x04000000
@@ -100,9 +101,10 @@ def _wait_as_launcher(init: int) -> NoReturn:
 
 
 def _wait_as_init(sandboxed: int, pipe: int) -> NoReturn:
-    while (ended := os.waitpid(-1, 0))[0] != sandboxed:
+    while (ended := os.wait4(-1, 0))[0] != sandboxed:
         pass
-    os.write(pipe, ENDED + str(os.waitstatus_to_exitcode(ended[1])).encode())
+    used = ended[2].ru_utime + ended[2].ru_stime
+    os.write(pipe, ENDED + f"{os.waitstatus_to_exitcode(ended[1])} {used:.3f}".encode())
     os._exit(0)
 
 
@@ -236,9 +238,13 @@ def _give_up_everything(libc: Any, spec: dict[str, Any], proc: int) -> None:
     _write_maps(os.open("self", os.O_RDONLY, dir_fd=proc), dict.fromkeys(("uid_map", "gid_map"), f"{_INSIDE} 0 1"))
     for name, value in spec["limits"].items():
         kind = getattr(resource, f"RLIMIT_{name}")
-        hard = resource.getrlimit(kind)[1]
-        least = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (least, least))
+        bound = resource.getrlimit(kind)[1]
+        # processor time: SIGXCPU ends the code at its limit, or SIGKILL a second later, where the code handles SIGXCPU
+        soft, hard = (
+            wanted if bound == resource.RLIM_INFINITY else min(wanted, bound)
+            for wanted in (value, value + 1 if name == "CPU" else value)
+        )
+        resource.setrlimit(kind, (soft, hard))
     os.closerange(3, spec["pipe"])
     os.closerange(spec["pipe"] + 1, spec["pipe"] + 1024)
     _drop_capabilities(libc)

@@ -54,7 +54,7 @@ begin
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
     if v_defers >= v_most then
         v_targets := heliograph._end_by_kernel(p_project, p_item ->> 'turn_id', 'failed', 'RESOURCE_EXHAUSTED',
-            format('put off %s times, at most %s are allowed; the last reason: %s', v_defers + 1, v_most, v_reason), p_now,
+            format('deferred %s times, at most %s are allowed; the last reason: %s', v_defers + 1, v_most, v_reason), p_now,
             p_is_untrusted => coalesce(p_item ->> 'trust' = 'untrusted', false));
         return jsonb_build_object('outcome', 'exhausted', 'targets', to_jsonb(v_targets));
     end if;

@@ -24,7 +24,7 @@ begin
                   where project_id = p_project and status = 'dispatched' and due_at is null and moved_at < v_patience
                   order by moved_at, agent_id limit 100)
                 union all
-                (select 'L3 nobody claims a turn that was put off: a worker, sweep_bells', agent_id, due_at
+                (select 'L3 nobody claims a deferred turn: a worker, sweep_bells', agent_id, due_at
                    from heliograph.agent_state_head
                   where project_id = p_project and due_at < v_patience order by due_at, agent_id limit 100)
                 union all
