@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, Heliograph, InvalidInput, NotFound, Refused
+from heliograph import Client, Context, Heliograph, InvalidInput, NotFound, Refused, Runtime
 from heliograph.config import Settings
+from heliograph.ledger.reader import TurnRow
 from heliograph.runtime import open_runtime
 from tests.faces.cli_support import open_shell
 
@@ -39,16 +42,23 @@ async def test_boxes_are_put_together_forked_and_read_from_outside(environment: 
         assert mine[1].card_id == "card_2"
 
 
-async def test_id_of_a_box_that_nobody_named_says_what_it_is(environment: str) -> None:
+@asynccontextmanager
+async def idle_turn(url: str) -> AsyncIterator[tuple[Runtime, TurnRow]]:
+    """A turn that no worker has claimed."""
     app = Heliograph("idle")
 
     @app.agent(activate_on=["workflow:start"])
     def only(ctx: Context) -> None:
         return None
 
-    async with open_runtime(Settings(database_url=environment)) as runtime:
+    async with open_runtime(Settings(database_url=url)) as runtime:
         await runtime.start(app.workflow, {})
         [turn] = await runtime.reader.turns()
+        yield runtime, turn
+
+
+async def test_id_of_a_box_that_nobody_named_says_what_it_is(environment: str) -> None:
+    async with idle_turn(environment) as (runtime, turn):
         boxes = Client.on(runtime).boxes
         context = await boxes.put([NOTE])
         assert context.startswith("context_")
@@ -63,15 +73,7 @@ async def refusal(work: Any) -> tuple[type[Exception], str]:
 
 
 async def test_what_cannot_be_done_with_a_box_is_said_and_changes_nothing(environment: str) -> None:
-    app = Heliograph("idle")
-
-    @app.agent(activate_on=["workflow:start"])
-    def only(ctx: Context) -> None:
-        return None
-
-    async with open_runtime(Settings(database_url=environment)) as runtime:
-        await runtime.start(app.workflow, {})
-        [turn] = await runtime.reader.turns()
+    async with idle_turn(environment) as (runtime, turn):
         boxes = Client.on(runtime).boxes
         await boxes.put([NOTE], box_id="mine")
         await boxes.put([{**NOTE, "id": "taken"}], box_id="first")

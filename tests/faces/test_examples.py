@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -92,42 +92,35 @@ async def test_folder_counts_every_file_at_once_and_a_bad_one_is_a_row(runtime: 
     assert (table["lines"], table["words"], table["failed"]) == (sum(range(60)), 2 * sum(range(60)), 1)
 
 
-async def test_chat_remembers_what_was_said_in_the_turns_before(runtime: Runtime) -> None:
-    async def messages() -> AsyncIterator[str]:
-        for message in ("hello", "how are you", "what did I say first"):
+async def conversation(runtime: Runtime, messages: Sequence[str]) -> tuple[list[str], Any]:
+    """What the chat example replies to these messages, and the payload of its workflow:end."""
+
+    async def typed() -> AsyncIterator[str]:
+        for message in messages:
             yield message
 
-    heard: list[str] = []
+    replies: list[str] = []
     stopping = asyncio.Event()
     serving = asyncio.create_task(runtime.serve(runtime.worker(chat.app.workflow), stopping))
     async with asyncio.timeout(SOON_SECONDS):
-        run_id = await chat.converse(runtime, messages(), heard.append)
+        run_id = await chat.converse(runtime, typed(), replies.append)
         signals = [signal async for signal in runtime.follow(run_id)]
     stopping.set()
     await serving
-    assert heard == ["Message 1: hello", "Message 2: how are you", "First you said: hello"]
-    end: Any = signals[-1].payload
+    return replies, signals[-1].payload
+
+
+async def test_chat_remembers_what_was_said_in_the_turns_before(runtime: Runtime) -> None:
+    replies, end = await conversation(runtime, ["hello", "how are you", "what did I say first"])
+    assert replies == ["Message 1: hello", "Message 2: how are you", "First you said: hello"]
     assert len(end["state"]["talk"]) == 6
 
 
 async def test_chat_goes_on_past_the_activation_limit(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit of six, which three messages would have reached."""
     monkeypatch.setitem(chat.app.__dict__, "workflow", replace(chat.app.workflow, max_activations=6))
-
-    async def messages() -> AsyncIterator[str]:
-        for n in range(10):
-            yield f"message {n}"
-
-    heard: list[str] = []
-    stopping = asyncio.Event()
-    serving = asyncio.create_task(runtime.serve(runtime.worker(chat.app.workflow), stopping))
-    async with asyncio.timeout(SOON_SECONDS):
-        run_id = await chat.converse(runtime, messages(), heard.append)
-        signals = [signal async for signal in runtime.follow(run_id)]
-    stopping.set()
-    await serving
-    assert len(heard) == 10
-    end: Any = signals[-1].payload
+    replies, end = await conversation(runtime, [f"message {n}" for n in range(10)])
+    assert len(replies) == 10
     assert end["outcome"] == "success"
 
 

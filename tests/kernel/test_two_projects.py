@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.kernel.filled import fill
 from tests.kernel.kit import TARGET, Connect, Item, Kernel, draft, ending, message, run_item, saying, stopping
 from tests.kernel.waits import TOKEN, activated, child, command, result, timer
 
+Called = tuple[str, tuple[Any, ...], Any]  # a function, its arguments, its answer
 LATER_SECONDS = 10_000.0
 NOT_CALLED = {
     "report_result",
@@ -60,16 +62,17 @@ async def test_two_projects_with_the_same_ids_live_the_same_lives(kernel: Kernel
     assert await other.checks() == []
 
 
-async def calls_with(owner: Kernel, claimed: Item) -> list[tuple[str, tuple[Any, ...], Any]]:
+async def calls_with(owner: Kernel, claimed: Item) -> list[Called]:
     """Every function with ids of `owner`'s project, and what it answers to a project that has none of these."""
-    run, turn = claimed["run_id"], claimed["turn_id"]
-    version = (await owner.run(run))["version"]
+    version = (await owner.run(claimed["run_id"]))["version"]
     keys = [row["key"] for row in await owner.rows("outbox", "key")]
+    return [*_calls_of_turns(claimed, version), *_sweeps(), *_other_calls(claimed, keys, owner.now)]
+
+
+def _calls_of_turns(claimed: Item, version: int) -> list[Called]:
+    run, turn = claimed["run_id"], claimed["turn_id"]
     note = draft("note", claimed["activation_id"])
     stale: Item = {"turn_id": turn, "outcome": "stale"}
-    quiet: Item = {"failed": [], "targets": []}
-    resolving: Item = {"resolved": [], "resumed": [], **quiet}
-    fork = {"box_id": "fork_new", "base_box_id": "context_1"}
     return [
         ("enqueue", ([message(run, "critic", "turn_new")],),
          [{"turn_id": "turn_new", "outcome": "unknown_agent", "targets": []}]),
@@ -90,6 +93,13 @@ async def calls_with(owner: Kernel, claimed: Item) -> list[tuple[str, tuple[Any,
         ("take_commands", (["search"], 1000, 1.0), []),
         ("react", ([{"run_id": run, "signals": [], "reaction": {"version": version}}],),
          [{"run_id": run, "outcome": "conflict", "targets": []}]),
+    ]  # fmt: skip
+
+
+def _sweeps() -> list[Called]:
+    quiet: Item = {"failed": [], "targets": []}
+    resolving: Item = {"resolved": [], "resumed": [], **quiet}
+    return [
         ("sweep_leases", (1000,), {"recovered": [], "ended": [], **quiet}),
         ("sweep_expired", (1000,), {"ended": [], **quiet}),
         ("sweep_queued", (1000,), {"dispatched": [], **quiet}),
@@ -99,6 +109,15 @@ async def calls_with(owner: Kernel, claimed: Item) -> list[tuple[str, tuple[Any,
         ("sweep_stops", (1000,), {"stopped": [], "stopping": [], "owners": [], **quiet}),
         ("sweep_bells", (0.0,), []),
         ("sweep_owed", ([TARGET], 1000), []),
+    ]  # fmt: skip
+
+
+def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
+    """Those of the outbox, callbacks, boxes, memories and operators; start_runs is the last: it makes the project's run."""
+    run, turn = claimed["run_id"], claimed["turn_id"]
+    fork = {"box_id": "fork_new", "base_box_id": "context_1"}
+    stale: Item = {"turn_id": turn, "outcome": "stale"}
+    return [
         ("declare_wire", ("nats",), "declared"),
         ("read_outbox", (1000,), []),
         ("mark_published", (keys,), 0),
@@ -109,7 +128,7 @@ async def calls_with(owner: Kernel, claimed: Item) -> list[tuple[str, tuple[Any,
         ("fork_boxes", ([fork],), [{"box_id": "fork_new", "outcome": "unknown_box"}]),
         ("replace_boxes", ([saying(claimed, context_box_id="context_1")],), [stale]),
         ("read_box", ("context_1", 0, 1000), []),
-        ("prune", (owner.now, 1000), {"turns": 0, "runs": 0, "signals": 0, "cards": 0, "boxes": 0, "blobs": 0,
+        ("prune", (now, 1000), {"turns": 0, "runs": 0, "signals": 0, "cards": 0, "boxes": 0, "blobs": 0,
                                       "tombstones": 0, "memories": 0, "more": False}),
         ("remember", ([{"memory_id": "memory_0", "text": "mine"}],), [{"memory_id": "memory_0", "outcome": "remembered"}]),
         ("recall", ("secret", None, 100), []),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from heliograph import Context, Heliograph
 from heliograph.worker import cleanup
+from heliograph.worker.loop import Worker
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model
 
@@ -57,13 +60,20 @@ def working(work: Any, **options: Any) -> Heliograph:
     return app
 
 
+@asynccontextmanager
+async def hanging(rig: Rig, work: Work) -> AsyncIterator[tuple[str, Worker]]:
+    """A run whose turn hangs in `work`, and its worker."""
+    app = working(work)
+    run_id = await rig.start(app)
+    async with rig.serving(app, lease_seconds=3600) as worker:
+        await work.begun.wait()
+        yield run_id, worker
+
+
 @pytest.mark.proves("CTL-39")
 async def test_graceful_halt_runs_the_cleanup_functions_last_first_and_then_delivers(rig: Rig) -> None:
     work = Work()
-    app = working(work)
-    run_id = await rig.start(app)
-    async with rig.serving(app, lease_seconds=3600):
-        await work.begun.wait()
+    async with hanging(rig, work) as (run_id, _):
         await rig.client.stop_turn((await rig.turn_of("worker")).turn_id, reason="no longer needed")
         signals = await rig.ended(run_id)
     assert work.did == ["finally", "CancelledError", "second", "first"]
@@ -75,10 +85,7 @@ async def test_graceful_halt_runs_the_cleanup_functions_last_first_and_then_deli
 @pytest.mark.proves("CTL-39", "G-09")
 async def test_forced_halt_runs_no_cleanup_function_and_the_kernel_delivers(rig: Rig) -> None:
     work = Work()
-    app = working(work)
-    run_id = await rig.start(app)
-    async with rig.serving(app, lease_seconds=3600) as worker:
-        await work.begun.wait()
+    async with hanging(rig, work) as (run_id, worker):
         turn = await rig.turn_of("worker")
         await rig.client.stop_turn(turn.turn_id, now=True, reason="policy_violation")
         signals = await rig.ended(run_id)
@@ -95,10 +102,7 @@ async def test_forced_halt_runs_no_cleanup_function_and_the_kernel_delivers(rig:
 @pytest.mark.proves("CTL-39", "G-09")
 async def test_forced_halt_that_the_worker_has_not_received_runs_no_cleanup_function(rig: Rig) -> None:
     work = Work()
-    app = working(work)
-    run_id = await rig.start(app)
-    async with rig.serving(app, lease_seconds=3600) as worker:
-        await work.begun.wait()
+    async with hanging(rig, work) as (run_id, worker):
         item = {"turn_id": (await rig.turn_of("worker")).turn_id, "mode": "force", "reason": "policy_violation"}
         await rig.fetch("select heliograph.stop($1, $2::jsonb, $3)", rig.runtime.settings.project, json.dumps([item]),
                         datetime.now(UTC))  # fmt: skip
