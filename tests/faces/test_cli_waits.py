@@ -10,9 +10,13 @@ import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
+from heliograph.cli.run import _Watch
 from heliograph.cli.waits import UnclaimedWatch
 from heliograph.ledger.reader import TurnRow
 from tests.faces.cli_support import HELIO, Running, Shell, open_shell
@@ -85,6 +89,23 @@ def test_wait_for_a_worker_begins_anew_when_a_worker_was_there_or_none_was_neede
     queued = [turn("t1")] if others[0].owner else []
     polls = noted((0.0, [turn()]), (3.0, others + queued), (4.0, [turn()]), (6.9, [turn()]), (7.0, [turn()]))
     assert polls == [None, None, None, None, "writer (t1)"]
+
+
+@pytest.mark.parametrize(("seconds", "is_overdue"), [(-1.0, True), (30.0, False)])
+def test_note_about_a_dead_worker_appears_only_where_the_lease_is_overdue(seconds: float, is_overdue: bool) -> None:
+    notes: list[str] = []
+    view: Any = SimpleNamespace(note=notes.append)
+    runtime: Any = None
+    held = msgspec.structs.replace(
+        turn(status="running", owner="host:1:abc"), lease_until=datetime.now(UTC) + timedelta(seconds=seconds)
+    )
+    watch = _Watch(runtime, "r", view, None)
+    for _ in range(2):
+        watch._tell_of_others([held, turn("t2")])
+    [note] = notes
+    assert note.startswith("waiting for writer (t1), held by worker host:1:abc; ")
+    assert ("if that worker is dead" in note) is is_overdue
+    assert ("it has to renew its lease by" in note) is not is_overdue
 
 
 def test_run_without_a_worker_notes_the_command_that_starts_one_on_stderr(shell: Shell, started: list[Running]) -> None:
