@@ -16,6 +16,7 @@ import msgspec
 
 from heliograph.config import Settings, read_settings
 from heliograph.doorbell.bell import Bell
+from heliograph.doorbell.ears import Ears
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.egress.messenger import Messenger
 from heliograph.errors import InvalidInput, Refused, StoreUnavailable, repr_of, shown
@@ -275,7 +276,7 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     async with open_database(settings) as database:
         await prepare_schema(database, installs=settings.database_url is None)
         world = RealWorld(database)
-        bells = _bells(settings, database, world.ears.ring_from_wire)
+        bells = _bells(settings, database, world.ears)
         try:
             await world.learn(settings.project)
             for bell in bells:
@@ -340,13 +341,13 @@ def _let_go(opening: asyncio.Future[EmbeddedServer]) -> None:
         opening.result().close()
 
 
-def _bells(settings: Settings, database: Database, on_ring: Callable[[list[str]], None]) -> list[Bell]:
+def _bells(settings: Settings, database: Database, ears: Ears) -> list[Bell]:
     """The preferred one first: NATS where there is one, and PostgreSQL's, which rings while NATS is away."""
-    bells: list[Bell] = [PostgresDoorbell(database.url, on_ring)]
+    bells: list[Bell] = [PostgresDoorbell(database.url, ears.ring_from_wire)]
     if settings.nats_url is not None:
         from heliograph.doorbell.nats import NatsDoorbell  # slow to import, and an extra
 
-        bells.insert(0, NatsDoorbell(settings.nats_url, on_ring))
+        bells.insert(0, NatsDoorbell(settings.nats_url, partial(ears.ring_from_wire, carries_names=True)))
     return bells
 
 

@@ -46,7 +46,10 @@ class Ear(Protocol):
         ...
 
     def found(self) -> None:
-        """Report that the look after a ring found work: such a ring does not count toward the rate limit."""
+        """Report that the look after a ring found work: such a ring does not count toward the rate limit.
+
+        A ring that the rate limit delays is passed on at once.
+        """
         ...
 
     def close(self) -> None: ...

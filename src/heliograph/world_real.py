@@ -104,6 +104,7 @@ class RealWorld:
         self.tokens = Tokens()
         self.ears = Ears(self.tokens)
         self._learning: dict[str, asyncio.Lock] = {}
+        self._keeps_learning: set[str] = set()  # projects: one task for each, however many listeners it has
         self._tasks: set[asyncio.Task[None]] = set()
         self.wires: list[Doorbell] = []
         self.transactions = Transactions(database)
@@ -160,7 +161,9 @@ class RealWorld:
 
     def hear(self, keys: Iterable[BellKey]) -> Ear:
         ear = self.ears.hear(keys)
-        for project in {key.project for key in ear.keys if key.project and not self.tokens.has(key.project)}:
+        unknown = {key.project for key in ear.keys if key.project and not self.tokens.has(key.project)}
+        for project in unknown - self._keeps_learning:
+            self._keeps_learning.add(project)
             self.spawn(f"bell key of {project}", self._keep_learning(project))
         return ear
 
@@ -189,8 +192,11 @@ class RealWorld:
         return True
 
     async def _keep_learning(self, project: str) -> None:
-        while not await self.learn(project):
-            await self.sleep(_LEARN_SECONDS)
+        try:
+            while not await self.learn(project):
+                await self.sleep(_LEARN_SECONDS)
+        finally:
+            self._keeps_learning.discard(project)
 
     async def _learn_and_send(self, projects: Iterable[str], keys: Sequence[BellKey], agents: Sequence[str]) -> None:
         if all([await self.learn(project) for project in projects]):

@@ -45,25 +45,47 @@ def test_opaque_event_keeps_nothing_of_the_event_but_a_token_of_its_key() -> Non
 
 
 @pytest.mark.proves("S25", "S6")
-def test_pace_passes_a_burst_and_then_one_ring_in_each_interval() -> None:
-    pace, now, passed = Pace(0.05, 10), 100.0, list[float]()
+def test_pace_passes_a_burst_and_then_one_ring_in_each_interval_which_doubles_up_to_its_bound() -> None:
+    pace, passed = Pace(0.05, 0.5, 10), list[float]()
     until = 0.0
-    for n in range(6000):  # one second of forged rings
+    for n in range(60_000):  # ten seconds of forged rings
         now = 100.0 + n / 6000
         if now < until:  # a ring waits already
             continue
         until = now + pace.take(now)
         passed.append(until)
-    assert 10 + 19 <= len(passed) <= 10 + 21
-    assert all(b - a >= 0.0499 for a, b in itertools.pairwise(passed[10:]))
+    gaps = [b - a for a, b in itertools.pairwise(passed)]
+    assert gaps[:9] == pytest.approx([1 / 6000] * 9)
+    assert gaps[9:14] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5], abs=0.002)
+    assert min(gaps[14:]) >= 0.499
+    assert len(passed) <= 10 + 4 + 20
 
 
-def test_ring_that_led_to_work_takes_nothing_from_the_burst() -> None:
-    pace = Pace(3600, 2)
+def test_ring_that_led_to_work_takes_nothing_from_the_burst_and_ends_the_doubling() -> None:
+    pace = Pace(3600, 7200, 2)
     for _ in range(1000):
         assert pace.take(1.0) == 0
         pace.give_back()
-    assert [pace.take(1.0) > 0 for _ in range(3)] == [False, False, True]
+    assert [pace.take(1.0) for _ in range(2)] == [0, 0]
+    assert pace.take(1.0) == 3600
+    pace.give_back()
+    assert pace.take(1.0) == 0
+    assert pace.take(1.0) == 3600
+
+
+def test_pace_that_was_left_in_peace_allows_a_burst_again() -> None:
+    pace = Pace(1, 8, 2)
+    now = 0.0
+    for _ in range(10):
+        now += pace.take(now)
+    assert pace.take(now) == 8
+    now += 8 + 2 * 8
+    assert [pace.take(now) for _ in range(3)] == [0, 0, 1]
+
+
+def test_two_rings_at_the_burst_end_wait_less_the_longer_ago_the_last_one_was() -> None:
+    pace = Pace(1, 8, 1)
+    assert (pace.take(10.0), pace.take(10.75)) == (0, 0.25)
 
 
 @pytest.mark.proves("S25", "S6")
@@ -78,6 +100,32 @@ async def test_forged_rings_of_any_number_ring_an_ear_as_often_as_its_burst(monk
         ear.clear()
     assert rung == ears_module.BURST
     ears.ring([WORK])  # this process's own is never held up
+    assert await ear.wait(0)
+    ear.close()
+
+
+@pytest.mark.proves("S25", "S6")
+async def test_name_of_a_pool_rings_on_wires_with_access_rights_only() -> None:
+    ears = Ears(tokens(one=ONE))
+    ear = ears.hear([WORK])
+    ears.ring_from_wire(["work:newsroom"])
+    assert not await ear.wait(0)
+    ears.ring_from_wire(["work:newsroom"], carries_names=True)
+    assert await ear.wait(0)
+    ear.close()
+
+
+async def test_look_that_finds_work_releases_a_ring_that_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", 3600.0)
+    monkeypatch.setattr(ears_module, "BURST", 1)
+    known = tokens(one=ONE)
+    ears = Ears(known)
+    ear = ears.hear([WORK])
+    for _ in range(2):
+        ear.clear()
+        ears.ring_from_wire([known.of(WORK)])
+    assert not await ear.wait(0)
+    ear.found()
     assert await ear.wait(0)
     ear.close()
 

@@ -1,7 +1,8 @@
 """The listeners of this process: found by key for its own rings, by token for rings that come from a wire.
 
 A ring of this process is passed on at once. A ring from a wire may be forged by any login of the database: each ear
-passes on a few at once and then one per interval, however many come. Delayed rings are merged into one.
+passes on a few at once and then one per interval, however many come. Delayed rings are merged into one. A wire without access
+rights rings by token only: a login that guesses the name of an application wakes no worker.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from heliograph.doorbell.tokens import Tokens
 from heliograph.world import BellKey
 
 INTERVAL_SECONDS = 0.05
+LONGEST_SECONDS = 0.5
 BURST = 10
 
 
@@ -25,7 +27,7 @@ class Ear:
         self._ears = ears
         self._loop = asyncio.get_running_loop()
         self._bell = asyncio.Event()
-        self._pace = Pace(INTERVAL_SECONDS, BURST)
+        self._pace = Pace(INTERVAL_SECONDS, LONGEST_SECONDS, BURST)
         self._later: asyncio.TimerHandle | None = None
 
     def clear(self) -> None:
@@ -33,6 +35,10 @@ class Ear:
 
     def found(self) -> None:
         self._pace.give_back()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+            self.ring_from_wire()
 
     def ring(self) -> None:
         self._bell.set()
@@ -105,11 +111,16 @@ class Ears:
             for ear in self._of_key.get(key, ()):
                 ear.ring()
 
-    def ring_from_wire(self, texts: Sequence[str]) -> None:
-        """Pass on rings from a bell. The bell itself sends '*' when it may have missed rings: that rings every listener."""
+    def ring_from_wire(self, texts: Sequence[str], *, carries_names: bool = False) -> None:
+        """Pass on rings from a bell. The bell itself sends '*' when it may have missed rings: that rings every listener.
+
+        carries_names: the wire has access rights of its own, so `work:<pool>` rings as well as a token does.
+        """
         if texts == ["*"]:
             return self.ring(list(self._of_key))
         for text in texts:
+            if text.startswith("work:") and not carries_names:
+                continue
             for key in self._keys_on_wire.get(text, ()):
                 for ear in self._of_key[key]:
                     ear.ring_from_wire()

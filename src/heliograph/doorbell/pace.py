@@ -4,23 +4,35 @@ from __future__ import annotations
 
 
 class Pace:
-    """The bucket: each ring that is passed on at once takes a token, and each interval adds one.
+    """The bucket: each ring that is passed on takes a token, and each interval adds one.
 
     A look that found work returns its token, since work cannot be forged. So the rings of a busy project pass without
-    delay, and forged ones, which lead to nothing, empty the bucket: from then on one ring per interval is passed on.
+    delay. Forged rings lead to nothing and empty the bucket. From then on one ring per interval is passed on, and each
+    of them doubles the interval, up to `longest_seconds`. A look that finds work, or a full bucket, ends the doubling.
     """
 
-    def __init__(self, interval_seconds: float, burst: int):
-        self._interval_seconds = interval_seconds
+    def __init__(self, interval_seconds: float, longest_seconds: float, burst: int):
+        self._first_seconds = interval_seconds
+        self._longest_seconds = longest_seconds
         self._burst = burst
+        self._interval_seconds = interval_seconds
         self._left = float(burst)
         self._at = 0.0
 
     def take(self, now: float) -> float:
         """Take a token for a ring; return the seconds after which the ring may be passed on."""
-        self._left = min(self._burst, self._left + (now - self._at) / self._interval_seconds) - 1
-        self._at = now
-        return max(0.0, -self._left * self._interval_seconds)
+        left = min(self._burst, self._left + max(0.0, now - self._at) / self._interval_seconds)
+        if left == self._burst:
+            self._interval_seconds = self._first_seconds
+        if left >= 1:
+            self._left, self._at = left - 1, now
+            return 0.0
+        seconds = (1 - left) * self._interval_seconds
+        self._left, self._at = 0.0, now + seconds
+        self._interval_seconds = min(self._longest_seconds, 2 * self._interval_seconds)
+        return seconds
 
     def give_back(self) -> None:
+        """Return the token of a ring that led to work, and end the doubling."""
         self._left = min(self._burst, self._left + 1)
+        self._interval_seconds = self._first_seconds

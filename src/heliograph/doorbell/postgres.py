@@ -23,8 +23,11 @@ from heliograph.records import Event
 CHANNEL = "heliograph"
 EVENTS_CHANNEL = "heliograph_events"
 _PAYLOAD_BYTES_MAX = 7900  # NOTIFY takes less than 8000
+_KEYS_MAX = 240  # in one payload: as many tokens as fit; what forged payloads hold beyond is not looked up
 _COMMAND_TIMEOUT_SECONDS = 10.0
 _NOTIFY = "select pg_notify($1, payload) from unnest($2::text[]) payload"
+# Since version 13, a full queue stays full after all have read it, until something asks how full it is.
+_TIDY_QUEUE = "select pg_notification_queue_usage()"
 # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
 _LOST = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
@@ -75,13 +78,18 @@ class PostgresDoorbell(Bell):
             raise ConnectionError("the doorbell's connection to PostgreSQL is gone")
         try:
             async with self._busy:
-                await self._connection.execute(_NOTIFY, channel, payloads)
+                try:
+                    await self._connection.execute(_NOTIFY, channel, payloads)
+                except asyncpg.ProgramLimitExceededError:
+                    await self._connection.execute(_TIDY_QUEUE)
+                    await self._connection.execute(_NOTIFY, channel, payloads)
         except _LOST as error:
             raise ConnectionError(f"the doorbell's connection to PostgreSQL failed: {error}") from error
 
     def _heard(self, connection: Any, pid: int, _channel: str, payload: object) -> None:
         if pid != connection.get_server_pid():  # this process has rung here already
-            self._on_ring([key for key in str(payload).split("\n") if key != "*"])  # which is this bell's own word
+            keys = str(payload).split("\n", _KEYS_MAX)[:_KEYS_MAX]
+            self._on_ring([key for key in keys if key != "*"])  # which is this bell's own word
 
 
 def _drop(connection: Any) -> None:
@@ -93,11 +101,14 @@ def _drop(connection: Any) -> None:
 def _packed(keys: Iterable[str]) -> list[str]:
     """Keys joined by newlines, in payloads that NOTIFY takes; a key that fits in none is left to the sweep."""
     payloads: list[str] = []
+    count = 0  # of keys in the last payload
     for key in keys:
         if len(key.encode()) > _PAYLOAD_BYTES_MAX:
             continue
-        if payloads and len(payloads[-1].encode()) + len(key.encode()) + 1 <= _PAYLOAD_BYTES_MAX:
+        if 0 < count < _KEYS_MAX and len(payloads[-1].encode()) + len(key.encode()) + 1 <= _PAYLOAD_BYTES_MAX:
             payloads[-1] += f"\n{key}"
+            count += 1
         else:
             payloads.append(key)
+            count = 1
     return payloads

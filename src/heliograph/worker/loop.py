@@ -63,11 +63,14 @@ class Worker:
         tasks = [*(world.spawn(f"{self.name} heartbeat", self._heartbeat(kit)) for kit in self.kits),
                  world.spawn(f"{self.name} watchdog", self.watchdog.run())]  # fmt: skip
         try:
-            is_rung = True
+            is_rung, was_full = True, False
             while not self.is_stopping or self._running:
                 ear.clear()
-                if await self._drain():
+                is_full = self._room == 0
+                # rings that came while there was no room led to no look: they must not delay the ones that follow
+                if await self._drain() or (was_full and not is_full):
                     ear.found()
+                was_full = is_full
                 is_rung = await ear.wait(_AGAIN_SECONDS if is_rung and self._room > 0 else POLL_SECONDS)
         finally:
             ear.close()
@@ -244,27 +247,33 @@ class Worker:
                 async with self._renewing[kit.project]:
                     if self._has_handed_back:
                         return
-                    if drives := [drive for drive in self._running.values() if drive.kit is kit]:
-                        await self._renew(kit, drives)
+                    drives = [drive for drive in self._running.values() if drive.kit is kit]
+                    if drives and await self._renew(kit, drives):
+                        ear.found()
                 await ear.wait(self.lease_seconds / 3)
         finally:
             ear.close()
 
-    async def _renew(self, kit: Kit, drives: list[Drive]) -> None:
-        """Keep these leases; stop what is to be stopped, and what is no longer ours (K7)."""
+    async def _renew(self, kit: Kit, drives: list[Drive]) -> bool:
+        """Keep these leases; stop what is to be stopped, and what is no longer ours (K7). Return whether a turn is to stop
+        of which this worker did not know it yet."""
         try:
             answers = await kit.ledger.renew([_lease(drive) for drive in drives], self.lease_seconds)
         except HeliographError as error:
             log.warning("cannot renew: %s", error.message)
-            return
+            return False
+        has_news = False
         for drive, written in zip(drives, answers, strict=True):
             if not self._holds(drive):
                 continue
             if written.outcome == "stale":
+                has_news = has_news or drive.lost_at is None
                 self._let_go(drive)
             elif written.stop is not None:
+                has_news = has_news or drive.held.halt.reason is None
                 log.info("%s is to stop: %s", drive.claimed.turn_id, written.stop.reason)
                 drive.stop(written.stop.reason or "stopped")
+        return has_news
 
     def _let_go(self, drive: Drive) -> None:
         """End the work of a turn that is no longer ours. Work that lets its cancellation pass must not hold a slot."""

@@ -26,14 +26,14 @@ class Debts:
         # by project and run: how often it was refused, and when it is tried again
         self._refused: dict[tuple[str, str], tuple[int, float]] = {}
 
-    async def pay(self, kit: Kit) -> None:
-        """Compute and commit what is owed in this project. Raises StoreUnavailable.
+    async def pay(self, kit: Kit) -> bool:
+        """Compute and commit what is owed in this project; return whether anything was committed. Raises StoreUnavailable.
 
         A conflict means that the run moved on. Who moved it may have left what is owed to us: a turn that ends pays for
         itself only. So what is still owed is looked at again, or a run whose last turn that was would wait for the timer.
         A run that is too large to be read ends the kernel's answer: once it has ended, the runs behind it are looked at.
         """
-        monotonic = kit.world.monotonic
+        monotonic, has_paid = kit.world.monotonic, False
         for _ in range(_ROUNDS_MAX):
             has_moved = False
             for owed in await kit.ledger.sweep_owed(kit.targets):
@@ -42,7 +42,9 @@ class Debts:
                 if monotonic() < not_before:
                     continue
                 try:
-                    has_moved |= await self._react(kit, owed) == "conflict" or owed.failure is not None
+                    outcome = await self._react(kit, owed)
+                    has_moved |= outcome == "conflict" or owed.failure is not None
+                    has_paid |= outcome == "ok"
                     self._refused.pop(key, None)
                 except StoreUnavailable:
                     raise
@@ -50,7 +52,8 @@ class Debts:
                     self._refused[key] = times + 1, monotonic() + _AGAIN_SECONDS
                     log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
             if not has_moved:
-                return
+                break
+        return has_paid
 
     async def _react(self, kit: Kit, owed: OwedRun) -> str:
         """'ok', or 'conflict' when nothing was written. Raises KernelRefused."""

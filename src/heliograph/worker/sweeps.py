@@ -111,15 +111,19 @@ class Watchdog:
         for kit in self.kits:
             await self._relay(kit)
 
-    async def _answer(self, kit: Kit, keys: Iterable[str], what: str, work: Callable[[Kit], Awaitable[None]]) -> None:
-        """Do `work` for a project whenever one of `keys` rings; the sweeps do it on their timer too."""
+    async def _answer(self, kit: Kit, keys: Iterable[str], what: str, work: Callable[[Kit], Awaitable[object]]) -> None:
+        """Do `work` for a project whenever one of `keys` rings; the sweeps do it on their timer too.
+
+        A true result means that there was something to do: such rings are not delayed.
+        """
         ear = kit.world.hear(kit.bell_keys(*keys))
         try:
             while True:
                 if not await ear.wait(3600.0):
                     continue
                 ear.clear()
-                await self._survive(what, kit, work)
+                if await self._survive(what, kit, work):
+                    ear.found()
         finally:
             ear.close()
 
@@ -129,16 +133,17 @@ class Watchdog:
             await self._survive("callbacks", kit, call_back)
             await kit.world.sleep(self.interval_seconds)
 
-    async def _survive(self, loop: str, kit: Kit, work: Callable[[Kit], Awaitable[None]]) -> None:
-        """`work`, whose failure does not end the loop."""
+    async def _survive(self, loop: str, kit: Kit, work: Callable[[Kit], Awaitable[object]]) -> object:
+        """The result of `work`, whose failure does not end the loop."""
         try:
             async with self._at_work[loop, kit.project]:
-                await work(kit)
+                return await work(kit)
         except StoreUnavailable as error:
             log.warning("%s put off: %s", loop, error.message)
         except Exception:
             # one row that the kernel refuses must not end the sweeps that all others live by
             log.exception("%s failed; it is tried again", loop)
+        return None
 
     async def _sweep(self, kit: Kit) -> None:
         for name in SWEEPS:
@@ -197,8 +202,9 @@ class Watchdog:
         self._next[kit.project, what] = now + PRUNE_SECONDS
         return True
 
-    async def _cascade(self, kit: Kit) -> None:
-        """Stops go down to children and ends go up to parents, a level at a time, until nothing moves any more.
+    async def _cascade(self, kit: Kit) -> bool:
+        """Stops go down to children and ends go up to parents, a level at a time, until nothing moves any more; whether
+        anything moved.
 
         Then what their runs owe for it: whoever ends a turn that nobody works on rings for nobody who pays.
         """
@@ -209,6 +215,7 @@ class Watchdog:
             has_moved = True
         if has_moved:
             await self._debts.pay(kit)
+        return has_moved
 
     async def _swept(self, kit: Kit, name: str, *more: str) -> bool:
         """One sweep; whether it moved anything. One that the kernel refuses must not end the others."""
