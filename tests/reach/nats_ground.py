@@ -44,14 +44,17 @@ class NatsGround:
         with suppress(NatsError):  # a line that is too long costs its sender the connection
             await flushed(client)
 
-    async def listen(self) -> asyncio.Queue[OnWire]:
+    async def listen(self, pattern: str = "evt.agent.*.task") -> asyncio.Queue[OnWire]:
+        """The messages on these subjects; one without a key has the key ''."""
         events: asyncio.Queue[OnWire] = asyncio.Queue()
 
         async def heard(message: Any) -> None:
-            events.put_nowait((message.subject, message.headers["Nats-Msg-Id"], json.loads(message.data)))
+            events.put_nowait(
+                (message.subject, (message.headers or {}).get("Nats-Msg-Id", ""), json.loads(message.data))
+            )
 
         client = await self.connect()
-        await client.subscribe("evt.>", cb=heard)
+        await client.subscribe(pattern, cb=heard)
         await flushed(client)
         return events
 

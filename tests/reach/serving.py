@@ -14,7 +14,9 @@ NEVER_SECONDS = 3600.0  # no test takes that long
 
 
 @asynccontextmanager
-async def serving(runtime: Runtime, app: Heliograph, *, sweeps: bool = True, concurrency: int = 16) -> AsyncIterator[Worker]:
+async def serving(
+    runtime: Runtime, app: Heliograph, *, sweeps: bool = True, concurrency: int = 16
+) -> AsyncIterator[Worker]:
     """A worker of `app`; it stops after the block. sweeps=False: its watchdog acts on rings only."""
     worker = runtime.worker(app.workflow, concurrency=concurrency)
     if not sweeps:

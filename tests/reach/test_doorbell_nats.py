@@ -22,6 +22,7 @@ from heliograph.testing.conformance import DoorbellConformance, Heard, eventuall
 from heliograph.worker import loop
 from tests.reach.nats_ground import EVERYTHING, NatsGround, finishes, opened, two_steps
 from tests.reach.nats_kit import NatsServer
+from tests.reach.serving import serving
 
 
 class TestNatsDoorbell(DoorbellConformance):
@@ -166,13 +167,8 @@ async def test_a_worker_elsewhere_is_woken_over_nats_alone(
     app = two_steps()
     async with opened(database_url, server.url) as starter, opened(database_url, server.url) as elsewhere:
         without_postgres(starter)
-        worker = elsewhere.worker(app.workflow)
-        worker.watchdog.interval_seconds = 3600.0
-        serving = asyncio.create_task(worker.run())
-        async with asyncio.timeout(60):
+        async with serving(elsewhere, app, sweeps=False), asyncio.timeout(60):
             await starter.run(app.workflow, {}, worker=False)
-        worker.stop()
-        await serving
 
 
 @pytest.mark.proves("L0-04", "L0-08")
@@ -209,13 +205,9 @@ async def test_with_every_ring_lost_a_run_still_ends_within_the_poll_bounds(
     monkeypatch.setattr(loop, "POLL_SECONDS", 0.05)
     app = two_steps()
     async with opened_deaf(database_url) as starter, opened_deaf(database_url) as elsewhere:
-        worker = elsewhere.worker(app.workflow)
-        serving = asyncio.create_task(worker.run())
-        async with asyncio.timeout(60):
+        async with serving(elsewhere, app), asyncio.timeout(60):
             result = await starter.run(app.workflow, {}, worker=False)
         assert result.outcome == "success"
-        worker.stop()
-        await serving
 
 
 @pytest.mark.proves("S6", "L0-04", "L0-08")
@@ -223,9 +215,7 @@ async def test_forged_bells_make_a_worker_look_and_change_nothing(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     app = two_steps()
-    async with opened(database_url, server.url) as runtime:
-        worker = runtime.worker(app.workflow)
-        serving = asyncio.create_task(worker.run())
+    async with opened(database_url, server.url) as runtime, serving(runtime, app):
         before = await everything(runtime)
         forger = await ground.connect()
         for _ in range(1000):
@@ -238,8 +228,6 @@ async def test_forged_bells_make_a_worker_look_and_change_nothing(
         await flushed(forger)
         assert await everything(runtime) == before
         await finishes(runtime, app)
-        worker.stop()
-        await serving
         assert await runtime.world.call("doctor", "default", False) == []
 
 

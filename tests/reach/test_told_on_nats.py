@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +11,17 @@ import pytest
 from heliograph import Call, Context, Heliograph
 from heliograph import Client as HeliographClient
 from heliograph.config import Settings
-from heliograph.doorbell.nats import flushed, safe_subject
-from heliograph.runtime import open_runtime
+from heliograph.doorbell.nats import safe_subject
+from heliograph.runtime import Runtime, open_runtime
 from heliograph.testing.conformance import OnWire
 from tests.reach.nats_ground import NatsGround, finishes, opened, two_steps
 from tests.reach.nats_kit import NatsServer
+from tests.reach.serving import serving
 from tests.runtime.kit import until
+
+
+async def is_suspended(runtime: Runtime) -> bool:
+    return any(turn.status == "suspended" for turn in await runtime.reader.turns())
 
 
 @pytest.mark.proves("L0-71", "L0-81", "L0-107", "L0-03", "G-61")
@@ -47,14 +52,7 @@ async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
 async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_until_it_is_answered(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
-    commands: asyncio.Queue[OnWire] = asyncio.Queue()
-
-    async def heard(message: Any) -> None:
-        commands.put_nowait((message.subject, message.headers["Nats-Msg-Id"], json.loads(message.data)))
-
-    tool = await ground.connect()
-    await tool.subscribe("cmd.tool.*", cb=heard)
-    await flushed(tool)
+    commands = await ground.listen("cmd.tool.*")
     app = Heliograph("asks")
     arguments = {"text": "x" * 20_000}  # more than a NOTIFY takes
 
@@ -62,9 +60,7 @@ async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_u
     async def asker(ctx: Context) -> Any:
         return await ctx.call("search", arguments)
 
-    async with opened(database_url, server.url) as runtime:
-        worker = runtime.worker(app.workflow)
-        working = asyncio.create_task(worker.run())
+    async with opened(database_url, server.url) as runtime, serving(runtime, app) as worker:
         run_id, _ = await runtime.start(app.workflow, {})
         subject, key, command = await asyncio.wait_for(commands.get(), 30)
         assert (subject, key) == ("cmd.tool.search", f"default/asks/cmd:{command['agent_turn_id']}:c1")
@@ -85,8 +81,6 @@ async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_u
             assert commands.get_nowait()[1] == key
         await runtime.database.fetch("update heliograph.outbox set due_at = now() where kind = 'cmd'")
         await worker.watchdog.relay()
-        worker.stop()
-        await working
     end: Any = signals[-1].payload
     assert end["state"] == {"seen": 5}
     assert commands.empty()
@@ -96,14 +90,7 @@ async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_u
 async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
-    heard: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
-
-    async def hear(message: Any) -> None:
-        heard.put_nowait((message.subject, json.loads(message.data)))
-
-    watcher = await ground.connect()
-    await watcher.subscribe("evt.agent.*.step", cb=hear)
-    await flushed(watcher)
+    heard = await ground.listen("evt.agent.*.step")
     app = Heliograph("steps")
 
     @app.agent(activate_on=["workflow:start"], updates="seen")
@@ -116,9 +103,9 @@ async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
         (turn,) = await runtime.reader.turns()
         told = [await asyncio.wait_for(heard.get(), 30) for _ in range(4)]
     assert result.state == {"seen": 2}
-    assert {subject for subject, _ in told} == {"evt.agent.walk%2Fwalker.step"}
-    assert {(body["agent_turn_id"], body["turn_epoch"]) for _, body in told} == {(turn.turn_id, turn.turn_epoch)}
-    assert [(body["step_id"], body["phase"]) for _, body in told] == [
+    assert {subject for subject, *_ in told} == {"evt.agent.walk%2Fwalker.step"}
+    assert {(body["agent_turn_id"], body["turn_epoch"]) for *_, body in told} == {(turn.turn_id, turn.turn_epoch)}
+    assert [(body["step_id"], body["phase"]) for *_, body in told] == [
         (None, "act"), ("s1", "act"), ("s2", "act"), (None, "terminate"),
     ]  # fmt: skip
 
@@ -127,14 +114,7 @@ async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
 async def test_state_events_match_the_activity_in_the_view(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
-    events: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
-
-    async def hear(message: Any) -> None:
-        events.put_nowait((message.subject, json.loads(message.data)))
-
-    watcher = await ground.connect()
-    await watcher.subscribe("evt.agent.*.state", cb=hear)
-    await flushed(watcher)
+    events = await ground.listen("evt.agent.*.state")
     app = Heliograph("observed")
     views: list[tuple[str | None, str | None, int | None]] = []
 
@@ -150,27 +130,20 @@ async def test_state_events_match_the_activity_in_the_view(
             await ctx.step("look", look)
             return await ctx.calls([Call("search", needs_token=False), Call("fetch", needs_token=False)])
 
-        worker = runtime.worker(app.workflow)
-        working = asyncio.create_task(worker.run())
-        run_id, _ = await runtime.start(app.workflow, {}, "walk")
-
-        async def is_suspended() -> bool:
-            return any(turn.status == "suspended" for turn in await runtime.reader.turns())
-
-        await until(is_suspended)
-        await look()
-        told = [await asyncio.wait_for(events.get(), 30) for _ in range(4)]
-        (turn,) = await runtime.reader.turns()
-        client = HeliographClient.on(runtime)
-        for wait in await runtime.reader.waits(turn.turn_id):
-            if wait.state == "open":
-                await client.report(turn.turn_id, wait.call_id, result=1)
-        assert [signal async for signal in runtime.follow(run_id)][-1].name == "workflow:end"
-        worker.stop()
-        await working
-    assert {subject for subject, _ in told} == {"evt.agent.walk%2Fwalker.state"}
-    assert {body["agent_turn_id"] for _, body in told} == {turn.turn_id}
-    metadata = [body["metadata"] for _, body in told]
+        async with serving(runtime, app):
+            run_id, _ = await runtime.start(app.workflow, {}, "walk")
+            await until(partial(is_suspended, runtime))
+            await look()
+            told = [await asyncio.wait_for(events.get(), 30) for _ in range(4)]
+            (turn,) = await runtime.reader.turns()
+            client = HeliographClient.on(runtime)
+            for wait in await runtime.reader.waits(turn.turn_id):
+                if wait.state == "open":
+                    await client.report(turn.turn_id, wait.call_id, result=1)
+            assert [signal async for signal in runtime.follow(run_id)][-1].name == "workflow:end"
+    assert {subject for subject, *_ in told} == {"evt.agent.walk%2Fwalker.state"}
+    assert {body["agent_turn_id"] for *_, body in told} == {turn.turn_id}
+    metadata = [body["metadata"] for *_, body in told]
     assert [(each["activity"], each["current_tool"], each["waiting_tool_count"]) for each in metadata] == [
         ("thinking", None, 0), ("executing_tool", "look", 0), ("thinking", None, 0), ("awaiting_tool_result", "fetch", 2),
     ]  # fmt: skip
@@ -183,15 +156,7 @@ async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_co
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     """What a worker without the wire commits is left to one that has it, however late that comes."""
-    commands: asyncio.Queue[str] = asyncio.Queue()
-
-    async def heard(message: Any) -> None:
-        commands.put_nowait(message.headers["Nats-Msg-Id"])
-
-    tool = await ground.connect()
-    await tool.subscribe("cmd.tool.*", cb=heard)
-    await flushed(tool)
-    events = await ground.listen()
+    commands, events = await ground.listen("cmd.tool.*"), await ground.listen()
     app = Heliograph("mixed")
 
     @app.agent(activate_on=["workflow:start"], emits=["asked"], updates="first")
@@ -205,30 +170,22 @@ async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_co
     async with opened(database_url, server.url) as with_wire:
         await with_wire.worker(app.workflow).watchdog.relay()  # it was here once: the project has the wire
     async with open_runtime(Settings(database_url)) as without:
-        worker = without.worker(app.workflow)
-        working = asyncio.create_task(worker.run())
-        run_id, _ = await without.start(app.workflow, {})
         client = HeliographClient.on(without)
-
-        async def is_waiting() -> bool:
-            return any(turn.status == "suspended" for turn in await without.reader.turns())
-
-        await until(is_waiting)
-        await worker.watchdog.sweep()
-        waiting = "select kind, count(*) from heliograph.outbox where published_at is null group by 1 order by 1"
-        assert [tuple(row) for row in await without.database.fetch(waiting)] == [("cmd", 1), ("task_event", 1)]
-        assert (events.empty(), commands.empty()) == (True, True)
-        async with opened(database_url, server.url) as with_wire:
-            await with_wire.worker(app.workflow).watchdog.relay()
-            [turn] = [turn for turn in await without.reader.turns() if turn.status == "suspended"]
-            assert (
-                (await asyncio.wait_for(commands.get(), 30)).removeprefix("default/mixed/cmd:").startswith(turn.turn_id)
-            )
-            assert (await asyncio.wait_for(events.get(), 30))[1].startswith("default/mixed/evt:")
-        assert await client.report(turn.turn_id, "c1", result=2) == "applied"
-        signals = [signal async for signal in without.follow(run_id)]
-        worker.stop()
-        await working
+        async with serving(without, app) as worker:
+            run_id, _ = await without.start(app.workflow, {})
+            await until(partial(is_suspended, without))
+            await worker.watchdog.sweep()
+            waiting = "select kind, count(*) from heliograph.outbox where published_at is null group by 1 order by 1"
+            assert [tuple(row) for row in await without.database.fetch(waiting)] == [("cmd", 1), ("task_event", 1)]
+            assert (events.empty(), commands.empty()) == (True, True)
+            async with opened(database_url, server.url) as with_wire:
+                await with_wire.worker(app.workflow).watchdog.relay()
+                [turn] = [turn for turn in await without.reader.turns() if turn.status == "suspended"]
+                _, key, _ = await asyncio.wait_for(commands.get(), 30)
+                assert key.startswith(f"default/mixed/cmd:{turn.turn_id}")
+                assert (await asyncio.wait_for(events.get(), 30))[1].startswith("default/mixed/evt:")
+            assert await client.report(turn.turn_id, "c1", result=2) == "applied"
+            signals = [signal async for signal in without.follow(run_id)]
         async with opened(database_url, server.url) as with_wire:
             await with_wire.worker(app.workflow).watchdog.relay()
             keys = {(await asyncio.wait_for(events.get(), 30))[1]}

@@ -37,8 +37,7 @@ class Ear:
         self._pace.give_back()
         if self._later is not None:
             self._later.cancel()
-            self._later = None
-            self.ring_from_wire()
+            self._ring_late()
 
     def ring(self) -> None:
         self._bell.set()
