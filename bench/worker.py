@@ -6,6 +6,7 @@ import asyncio
 import signal
 
 from bench.app import app, asking
+from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.runtime import open_runtime
 
 CONCURRENCY = 256
@@ -18,7 +19,8 @@ async def main() -> None:
     async with open_runtime() as runtime:
         worker = runtime.worker(app.workflow, asking.workflow, concurrency=CONCURRENCY)
         print("READY", flush=True)
-        await runtime.serve(worker, stopping)
+        with tuned_garbage_collection():  # as in `helio worker`
+            await runtime.serve(worker, stopping)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
@@ -9,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.cli.logs import show_logs
 from heliograph.cli.main import main
 from heliograph.cli.parser import Parser
@@ -146,3 +148,11 @@ def test_everything_after_sim_belongs_to_the_simulator(monkeypatch: pytest.Monke
     assert main(["--project", "ours", "sim", *rest]) == 3
     assert given == [rest]
     assert os.environ["HELIOGRAPH_PROJECT"] == "ours"
+
+
+def test_worker_collects_garbage_rarely_and_restores_the_settings_of_its_process() -> None:
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with tuned_garbage_collection():
+        assert gc.get_threshold()[0] > before[0][0]
+        assert gc.get_freeze_count() > before[1]
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from heliograph.cli.early_signals import INTERRUPTED
+from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.cli.interrupts import graceful, run_agents
 from heliograph.cli.loading import load_app
 from heliograph.cli.logs import show_logs
@@ -87,6 +88,7 @@ async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
             for workflow in workflows:
                 for warning in workflow.warnings:
                     log.warning("application %s: %s", workflow.name, warning)
-            await runtime.serve(worker, stopping, options.grace)
+            with tuned_garbage_collection():
+                await runtime.serve(worker, stopping, options.grace)
         log.info("worker %s stopped", worker.name)
         return INTERRUPTED if caught == [signal.SIGINT] else 0

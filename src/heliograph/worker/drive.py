@@ -42,7 +42,7 @@ from heliograph.worker.context import Context
 from heliograph.worker.deliver import card_id, deliver
 from heliograph.worker.halt import Halt
 from heliograph.worker.held import Held
-from heliograph.worker.hydrate import hydrate, wanted_fields
+from heliograph.worker.hydrate import hydrate, reads_nothing, wanted_fields
 from heliograph.worker.kit import Kit
 from heliograph.worker.suspend import postpone, refuse_calls, suspend
 from heliograph.worker.taint import Taint
@@ -148,6 +148,8 @@ class Drive:
     async def _hydrated(self, event: Event) -> Event:
         """The first event of a turn, after its tools and boxes have been read where it uses them."""
         if not isinstance(event, Hydrated) or event.is_run_over or (event.recoveries and not event.may_run_again):
+            return event
+        if reads_nothing(self.held):
             return event
         acts = event.answer is None and not event.awaits_closing
         try:

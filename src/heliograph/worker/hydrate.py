@@ -17,6 +17,11 @@ from heliograph.worker.held import Held, Resources
 from heliograph.worker.steps import reached
 
 
+def reads_nothing(held: Held) -> bool:
+    """Whether the turn has no box to read, and its agent calls no model: then there is nothing to hydrate."""
+    return held.spec.prompt is None and held.claimed.context_box_id is None
+
+
 async def hydrate(held: Held, *, lists_tools: bool) -> Resources:
     """The resources of a claimed turn.
 

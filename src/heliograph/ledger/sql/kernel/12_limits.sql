@@ -48,10 +48,11 @@ create function heliograph._refuse_signals(p_signals jsonb, p_limits heliograph.
      where octet_length(s ->> 'payload') > heliograph._payload_max(s ->> 'name', p_limits) order by n limit 1
 $$;
 
--- _refuse_drafts: null, or why these drafts cannot be logged. p_base: the position of the run's newest signal.
+-- _refuse_drafts: why these drafts cannot be logged; no row where they can. p_base: the position of the run's newest signal. A
+--   table function, which PostgreSQL inlines into the query of its caller: a call for each item of a batch cost more than its checks.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._refuse_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns jsonb
+create function heliograph._refuse_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns table (refusal jsonb)
     language sql stable as $$
     select heliograph._refused('invalid_signal', w.wrong)
       from jsonb_array_elements(case when jsonb_typeof(p_drafts) = 'array' then p_drafts end) with ordinality d (draft, n)

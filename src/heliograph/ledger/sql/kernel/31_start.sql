@@ -42,7 +42,7 @@ begin
                    coalesce(case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
                                  then heliograph._refuse_signals(i.item -> 'signals', v_limits) end,
                             heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'), v_limits),
-                            heliograph._refuse_drafts(i.run_id, 0, i.item -> 'signals')) as refusal
+                            (select d.refusal from heliograph._refuse_drafts(i.run_id, 0, i.item -> 'signals') d)) as refusal
               from item i
               left join lateral (select x.hash from heliograph.pruned x
                                   where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true

@@ -61,11 +61,11 @@ $$;
 -- _refuse_own_drafts: see _refuse_drafts, for the drafts that a turn's own item appends to the log of its run.
 --   raises: nothing
 --   locks:  nothing; the caller holds the run
-create function heliograph._refuse_own_drafts(p_project text, p_item jsonb) returns jsonb
+create function heliograph._refuse_own_drafts(p_project text, p_item jsonb) returns table (refusal jsonb)
     language sql stable as $$
-    select case when p_item #> '{signals,0}' is not null then (
-        select heliograph._refuse_drafts(r.run_id, r.signal_seq, p_item -> 'signals') from heliograph.runs r
-         where r.project_id = p_project and r.run_id = heliograph._run_of(p_item ->> 'agent_id')) end
+    select d.refusal from heliograph.runs r
+     cross join lateral heliograph._refuse_drafts(r.run_id, r.signal_seq, p_item -> 'signals') d
+     where p_item #> '{signals,0}' is not null and r.project_id = p_project and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
 $$;
 
 -- _refuse_said: null, or why the cards and signals of an item are not taken.
@@ -87,7 +87,7 @@ create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits h
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
                and t.card_count + jsonb_array_length(p_item -> 'cards') > p_limits.cards_max) end,
-        heliograph._refuse_own_drafts(p_project, p_item))
+        (select d.refusal from heliograph._refuse_own_drafts(p_project, p_item) d))
 $$;
 
 -- _say: write, once, the drafts of one gated item, and its phase. Answers the log position of the first draft.

@@ -59,7 +59,7 @@ begin
                        case when i.item -> 'signals' is not null then heliograph._refuse_names(i.item) end,
                        case when t.card_count + i.cards > v_limits.cards_max or i.bytes > v_limits.payload_bytes_max / 2
                             then heliograph._refuse_said(p_project, i.item, v_limits) end,
-                       heliograph._refuse_own_drafts(p_project, i.item),
+                       (select d.refusal from heliograph._refuse_own_drafts(p_project, i.item) d),
                        case when o.known + i.calls > v_limits.waits_max or i.bytes > v_limits.result_bytes_max / 6
                             then heliograph._refuse_calls(p_project, i.item, v_limits) end,
                        case when cardinality(v_children) > 0

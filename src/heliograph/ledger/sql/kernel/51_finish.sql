@@ -42,7 +42,7 @@ begin
                             case when i.item #> '{reaction,activations,0}' is not null
                                  then coalesce(heliograph._refuse_activations(p_project, v_runs[n], i.item #> '{reaction,activations}', v_limits),
                                                heliograph._refuse_taken(i.item, t.taken)) end,
-                            heliograph._refuse_drafts(v_runs[n], r.signal_seq, i.item -> 'signals'),
+                            (select d.refusal from heliograph._refuse_drafts(v_runs[n], r.signal_seq, i.item -> 'signals') d),
                             '{"outcome": "ok"}') end as verdict
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item) i

@@ -27,7 +27,8 @@ begin
                                        then heliograph._refuse_signals(v_item -> 'signals', v_limits) end,
                                   heliograph._refuse_activations(p_project, v_item ->> 'run_id',
                                       coalesce(v_item #> '{reaction,activations}', '[]'), v_limits),
-                                  (select heliograph._refuse_drafts(r.run_id, r.signal_seq, v_item -> 'signals') from heliograph.runs r
+                                  (select d.refusal from heliograph.runs r
+                                    cross join lateral heliograph._refuse_drafts(r.run_id, r.signal_seq, v_item -> 'signals') d
                                     where r.project_id = p_project and r.run_id = v_item ->> 'run_id'),
                                   '{"outcome": "ok"}');
         end if;

@@ -1,0 +1,27 @@
+"""Fewer runs of Python's cycle collector in a worker, where they took a third of its CPU time."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_THRESHOLDS = (20_000, 20, 20)
+
+
+@contextmanager
+def tuned_garbage_collection() -> Iterator[None]:
+    """Collect rarely, and never look again at what exists already, until the block is left.
+
+    A turn allocates many objects that live until it ends, and nearly all are freed without the collector. By default it runs
+    after each 700 of them, and each full run visits all modules too. The price is some megabytes that cycles occupy longer.
+    """
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
