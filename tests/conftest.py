@@ -3,7 +3,9 @@ has started ends with it."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +25,10 @@ settings.register_profile("gate", deadline=None, derandomize=True, database=None
 settings.register_profile("explore", deadline=None, max_examples=2_000, suppress_health_check=QUIET)
 settings.load_profile("gate")
 
+
+# A test process, and each process that it starts, reads compiled modules: without them, half of the time is compiling.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Started in the background by a shell, this process ignores SIGINT, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,21 +10,27 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 
-import asyncpg
 import pytest
 import pytest_asyncio
 
 from heliograph.testing.database import TestServer
 from heliograph.testing.transitions import guard_transitions
-from tests.kernel.kit import Connect, Kernel, connect, new_project
+from tests.kernel.kit import Connect, Connections, Kernel, connect, new_project
+from tests.shared_loop import cancel_tasks, share_loop
 
-VERSIONS = (18,) if os.environ.get("HELIOGRAPH_TEST_DATABASE_URL") else (18, 16)  # that server is the one it is
+VERSIONS = [pytest.param(18, id="pg18")]
+if not os.environ.get("HELIOGRAPH_TEST_DATABASE_URL"):  # which names the one server there is
+    VERSIONS.append(pytest.param(16, id="pg16", marks=pytest.mark.more))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    share_loop(items, "tests/kernel")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = any(mark.args[0] == "postgres" for mark in metafunc.definition.iter_markers("parametrize"))
     if "postgres" in metafunc.fixturenames and not chosen:
-        metafunc.parametrize("postgres", VERSIONS, indirect=True, scope="session", ids=lambda version: f"pg{version}")
+        metafunc.parametrize("postgres", VERSIONS, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -42,25 +48,39 @@ async def _guard(url: str) -> None:
     await connection.close()
 
 
-@pytest_asyncio.fixture
-async def kernel(shared_url: str) -> AsyncIterator[Kernel]:
+@pytest_asyncio.fixture(loop_scope="session", autouse=True)
+async def _no_task_left() -> AsyncIterator[None]:
+    yield
+    await cancel_tasks()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def connections(shared_url: str) -> AsyncIterator[Connections]:
+    """Open connections: a new one compiles each kernel function that it calls, which takes longer than most tests."""
+    made = Connections(shared_url)
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def kernel(connections: Connections) -> AsyncIterator[Kernel]:
     """The kernel's functions for an empty project."""
-    made = Kernel(await connect(shared_url), new_project())
+    made = Kernel(await connections.take(), new_project())
     yield made
     found = [] if made.is_corrupted else await made.call("doctor", False)
-    await made.connection.close()
+    await connections.give_back(made.connection)
     assert found == []
 
 
-@pytest_asyncio.fixture
-async def beside(shared_url: str, kernel: Kernel) -> AsyncIterator[Connect]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def beside(connections: Connections, kernel: Kernel) -> AsyncIterator[Connect]:
     """Makes further kernels of the same project, each on a connection of its own."""
-    opened: list[asyncpg.Connection] = []
+    taken: list[Kernel] = []
 
     async def make() -> Kernel:
-        opened.append(await connect(shared_url))
-        return Kernel(opened[-1], kernel.project)
+        taken.append(Kernel(await connections.take(), kernel.project))
+        return taken[-1]
 
     yield make
-    for connection in opened:
-        await connection.close()
+    for each in taken:
+        await connections.give_back(each.connection)

@@ -33,6 +33,37 @@ async def connect(url: str) -> asyncpg.Connection:
     return connection
 
 
+class Connections:
+    """Open connections to one database. The next test uses what this one gives back, with its session reset."""
+
+    def __init__(self, url: str):
+        self._url = url
+        self._idle: list[asyncpg.Connection] = []
+
+    async def take(self) -> asyncpg.Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await connect(self._url)
+
+    async def give_back(self, connection: asyncpg.Connection) -> None:
+        """Keep it for the next test, unless it is closed, broken, in a transaction or still busy."""
+        try:
+            if connection.is_closed() or connection.is_in_transaction():
+                raise asyncpg.InterfaceError("not in a state to be used again")
+            await connection.execute("reset session authorization")
+            await connection.reset(timeout=5)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            connection.terminate()
+        else:
+            self._idle.append(connection)
+
+    async def close(self) -> None:
+        for connection in self._idle:
+            await connection.close()
+
+
 def as_id(text: str) -> str:
     """The nearest text that an id may spell: no colon, no control character."""
     return re.sub(r"[\x01-\x1f:\x7f-\x9f]", "_", text)
