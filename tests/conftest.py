@@ -3,13 +3,16 @@ has started ends with it."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from tests.faces.cli_support import Running
@@ -41,6 +44,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers("proves"):
             if unknown := [identifier for identifier in mark.args if identifier not in known]:
                 raise pytest.UsageError(f"{item.nodeid} proves {unknown}, not in docs/requirements.tsv")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if inspect.iscoroutinefunction(metafunc.function) and "no_task_left" not in metafunc.fixturenames:
+        metafunc.fixturenames.insert(0, "no_task_left")
+
+
+@pytest_asyncio.fixture
+async def no_task_left() -> AsyncIterator[None]:
+    """All tests share an event loop. The tasks that a test leaves behind end with it."""
+    yield
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 @pytest.fixture

@@ -16,15 +16,10 @@ import pytest_asyncio
 from heliograph.testing.database import TestServer
 from heliograph.testing.transitions import guard_transitions
 from tests.kernel.kit import Connect, Connections, Kernel, connect, new_project
-from tests.shared_loop import cancel_tasks, share_loop
 
 VERSIONS = [pytest.param(18, id="pg18")]
 if not os.environ.get("HELIOGRAPH_TEST_DATABASE_URL"):  # which names the one server there is
     VERSIONS.append(pytest.param(16, id="pg16", marks=pytest.mark.more))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    share_loop(items, "tests/kernel")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -48,13 +43,7 @@ async def _guard(url: str) -> None:
     await connection.close()
 
 
-@pytest_asyncio.fixture(loop_scope="session", autouse=True)
-async def _no_task_left() -> AsyncIterator[None]:
-    yield
-    await cancel_tasks()
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="session")
 async def connections(shared_url: str) -> AsyncIterator[Connections]:
     """Open connections: a new one compiles each kernel function that it calls, which takes longer than most tests."""
     made = Connections(shared_url)
@@ -62,7 +51,7 @@ async def connections(shared_url: str) -> AsyncIterator[Connections]:
     await made.close()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture
 async def kernel(connections: Connections) -> AsyncIterator[Kernel]:
     """The kernel's functions for an empty project."""
     made = Kernel(await connections.take(), new_project())
@@ -72,7 +61,7 @@ async def kernel(connections: Connections) -> AsyncIterator[Kernel]:
     assert found == []
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture
 async def beside(connections: Connections, kernel: Kernel) -> AsyncIterator[Connect]:
     """Makes further kernels of the same project, each on a connection of its own."""
     taken: list[Kernel] = []

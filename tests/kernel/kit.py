@@ -52,7 +52,7 @@ class Connections:
         try:
             if connection.is_closed() or connection.is_in_transaction():
                 raise asyncpg.InterfaceError("not in a state to be used again")
-            await connection.execute("reset session authorization")
+            await connection.execute("reset session authorization; select pg_stat_force_next_flush()")
             await connection.reset(timeout=5)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             connection.terminate()
