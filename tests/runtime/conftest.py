@@ -19,6 +19,7 @@ from heliograph.runtime import open_runtime
 from heliograph.testing.database import TestServer
 from tests.reach.model_server import Provider, env_of, serve
 from tests.runtime.kit import Rig
+from tests.runtime.warm_pool import WarmPool
 
 _projects = itertools.count(1)
 
@@ -31,11 +32,19 @@ def shared_url(postgres: TestServer) -> Iterator[str]:
     asyncio.run(postgres.drop(url))
 
 
+@pytest_asyncio.fixture(scope="session")
+async def warm_pool(shared_url: str) -> AsyncIterator[WarmPool]:
+    """Connections to the shared database, for one runtime after another."""
+    pool = await WarmPool.open(shared_url)
+    yield pool
+    await pool.close()
+
+
 @pytest_asyncio.fixture
-async def rig(shared_url: str) -> AsyncIterator[Rig]:
+async def rig(shared_url: str, warm_pool: WarmPool) -> AsyncIterator[Rig]:
     """An open runtime on an empty project."""
     settings = Settings(database_url=shared_url, project=f"project-{os.getpid()}-{next(_projects)}")
-    async with open_runtime(settings) as runtime:
+    async with warm_pool.open_runtime(settings) as runtime:
         made = Rig(runtime, shared_url)
         yield made
         await made.check()
