@@ -10,7 +10,7 @@ PYTHON ?=
 ARGS ?=
 FILE ?=
 
-.PHONY: help venv demo test further stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
+.PHONY: help venv demo test test-more further stress check format lint floors types fix tidy model sim chaos bench bench-peers docs conformance
 .PHONY: lock build clean conformance-check mutations mutations-check docs-check lock-check
 
 help: ## list the targets
@@ -22,14 +22,17 @@ venv: ## make or renew .venv (every target does so by itself)
 demo: venv ## watch agents work, be killed, and go on; FILE=... for your own text
 	@$(PY) -m examples.newsroom.demo $(if $(FILE),"$(FILE)")
 
-test: venv ## all tests that take less than minutes; needs no service
-	@$(PY) -m pytest -n 2 --dist worksteal -m "not long" $(ARGS)
+test: venv ## the tests that take less than three seconds each; needs no service
+	@$(PY) -m pytest -n 2 --dist worksteal --durations 20 -m "not more and not long" $(ARGS)
+
+test-more: venv further ## processes that are killed, chaos, mutants, PostgreSQL 16, further Pythons
+	@$(PY) -m pytest -n 2 --dist worksteal --durations 20 -m "more and not long" $(ARGS)
 
 further: venv ## the quick half of the tests on every further Python from 3.11 on that is found
 	@$(PY) -m tools.further $(ARGS)
 
 stress: venv ## each test several times on many processes, to find what depends on luck; ARGS=tests/reach REPEAT=10
-	@$(PY) -m pytest -n 6 -p tools.repeat -m "not long" $(or $(ARGS),tests/runtime)
+	@$(PY) -m pytest -n 6 -p tools.repeat -m "not more and not long" $(or $(ARGS),tests/runtime)
 
 check: venv format lint floors types conformance-check mutations-check docs-check lock-check ## format, lint, floors, types, generated pages, lock; under a minute
 

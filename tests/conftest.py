@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.faces.cli_support import Running
 
-pytest_plugins = ["heliograph.testing.plugin"]
+pytest_plugins = ["heliograph.testing.plugin", "tests.time_limit"]
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "docs" / "requirements.tsv"
 

@@ -1,0 +1,52 @@
+"""A test that takes longer than three seconds fails, unless it is marked `more` or `long`.
+
+Fixtures that several tests share do not count. On a machine with other work, the limit grows with the load.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+SECONDS = 3.0
+LOAD_PER_CORE = 1.5  # of the suite itself, at most
+EXEMPT = ("more", "long")
+
+_own_seconds = pytest.StashKey[float]()
+_shared_seconds = pytest.StashKey[float]()
+
+
+def limit_seconds(load: float, cores: int) -> float:
+    """How long a test may take at this load average."""
+    per_core = load / cores
+    return SECONDS * (per_core if per_core > LOAD_PER_CORE else 1.0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> Generator[None, Any, Any]:
+    began = time.monotonic()
+    try:
+        return (yield)
+    finally:
+        if fixturedef.scope != "function":
+            stash = request._pyfuncitem.stash
+            stash[_shared_seconds] = stash.get(_shared_seconds, 0.0) + time.monotonic() - began
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, pytest.TestReport]:
+    """Fail the test in the report on its last phase."""
+    report: pytest.TestReport = yield
+    seconds = item.stash[_own_seconds] = item.stash.get(_own_seconds, 0.0) + call.duration
+    if call.when == "teardown":
+        seconds -= item.stash.get(_shared_seconds, 0.0)
+        limit = limit_seconds(os.getloadavg()[0], os.cpu_count() or 1)
+        if report.passed and seconds > limit and not any(item.get_closest_marker(name) for name in EXEMPT):
+            report.outcome = "failed"
+            report.longrepr = (f"{item.nodeid} took {seconds:.1f} s, and may take {limit:.1f} s at this load: "
+                               "make it quicker, or mark it `more`")  # fmt: skip
+    return report
