@@ -15,6 +15,13 @@ WORDS = [f"{n} " for n in range(60)]
 THOUGHT = "let me see what there is to say "
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A journey starts and kills real processes, which takes its time."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.more)
+
+
 @pytest.fixture
 def provider() -> Iterator[Provider]:
     """It thinks, and then speaks, slowly: for some six seconds."""

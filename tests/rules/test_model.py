@@ -33,6 +33,7 @@ class Unmerged(KernelModel):
         return state
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("cfg", [cfg for cfg in QUICK if cfg.name in {"C4q", "S2q", "R1q"}], ids=lambda cfg: cfg.name)
 def test_states_that_differ_in_the_height_of_epochs_alone_behave_alike(cfg: Config) -> None:
     merged, single = Explorer(KernelModel(cfg)), Explorer(Unmerged(cfg))
@@ -63,6 +64,7 @@ ANSWERS = (
 TELLING = {"C4q", "E1q", "I1q", "S1q", "S2q", "S3q", "U1q", "R3q", "R8q", "P1q", "P3q", "T1q", "T2q", "R10q"}
 
 
+@pytest.mark.more
 def test_the_small_configurations_reach_every_answer() -> None:
     missing = set(ANSWERS)
     for cfg in QUICK:

@@ -5,16 +5,19 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from heliograph.testing.backend import PostgresBackend
 from heliograph.testing.sim_cli import first_difference
 from heliograph.testing.simulate import PROJECT, Case, simulate
 from heliograph.testing.twin import Twin
 
 
-def test_the_same_seed_is_the_same_trace(twin: Twin) -> None:
-    first = [simulate(Case(seed), twin).trace_hash for seed in range(20)]
-    assert [simulate(Case(seed), twin).trace_hash for seed in range(20)] == first
-    assert len(set(first)) == 20
+@pytest.mark.parametrize("seeds", [range(10), range(10, 20)], ids=str)
+def test_the_same_seed_is_the_same_trace(twin: Twin, seeds: range) -> None:
+    first = [simulate(Case(seed), twin).trace_hash for seed in seeds]
+    assert [simulate(Case(seed), twin).trace_hash for seed in seeds] == first
+    assert len(set(first)) == len(seeds)
 
 
 def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() -> None:
@@ -47,8 +50,11 @@ def test_without_faults_and_deviations_everything_still_ends(twin: Twin) -> None
     assert result.counters["recover: running -> dispatched"] == 0
 
 
-def test_the_twin_and_postgres_make_the_same_trace_and_leave_the_same_rows(twin: Twin, real: PostgresBackend) -> None:
-    for seed in range(6):
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.more)], ids=str)
+def test_the_twin_and_postgres_make_the_same_trace_and_leave_the_same_rows(
+    twin: Twin, real: PostgresBackend, seeds: range
+) -> None:
+    for seed in seeds:
         left, right = simulate(Case(seed), twin, keeps_trace=True), simulate(Case(seed), real, keeps_trace=True)
         assert first_difference(left, right) is None, f"seed {seed}"
         assert twin.dump(PROJECT) == real.dump(PROJECT), f"seed {seed}"

@@ -29,6 +29,7 @@ def test_a_seed_is_kept_for_every_mutant() -> None:
     assert SEEN.keys() == MUTANTS.keys()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_taken_out_of_the_twin_or_of_the_sql_is_noticed_at_the_same_call(url: str, name: str) -> None:
     mutant = MUTANTS[name]

@@ -19,6 +19,7 @@ REACH = range(300)  # as many as helio sim run wants to have seen everything
 )
 @pytest.mark.proves("K24", "K25", "K26", "K27", "L0-01", "L0-02", "L0-03", "L0-06", "L0-07", "L0-34", "L0-64", "L0-84")
 @pytest.mark.proves("L0-110", "L0-111", "L0-112", "G-61", "G-62", "G-68", "G-74")
+@pytest.mark.more
 def test_seeds_keep_every_rule_and_reach_every_move_answer_and_fault(twin: Twin) -> None:
     reached: Counter[str] = Counter()
     for seed in REACH:
@@ -29,6 +30,7 @@ def test_seeds_keep_every_rule_and_reach_every_move_answer_and_fault(twin: Twin)
 
 
 @pytest.mark.proves("L0-01", "L0-02", "L0-03", "L0-06", "L0-07", "L0-110", "L0-111")
+@pytest.mark.more
 def test_seeds_keep_every_rule_on_postgres_and_every_move_is_in_its_table(real: PostgresBackend) -> None:
     """The database itself refuses any other move of a head: heliograph.testing.transitions."""
     for seed in range(1000, 1015):
