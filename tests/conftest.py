@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, is_hypothesis_test, settings
+from hypothesis import strategies as st
 
 from tests.faces.cli_support import Running
 
@@ -47,8 +48,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if inspect.iscoroutinefunction(metafunc.function) and "no_task_left" not in metafunc.fixturenames:
-        metafunc.fixturenames.insert(0, "no_task_left")
+    needed = {
+        "no_task_left": inspect.iscoroutinefunction(metafunc.function),
+        "hypothesis_tables": is_hypothesis_test(metafunc.function),
+    }
+    metafunc.fixturenames[:0] = [name for name, is_so in needed.items() if is_so and name not in metafunc.fixturenames]
 
 
 @pytest_asyncio.fixture
@@ -59,6 +63,17 @@ async def no_task_left() -> AsyncIterator[None]:
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
+
+
+@pytest.fixture(scope="session")
+def hypothesis_tables() -> None:
+    """Let Hypothesis read its tables of characters and our constants: some seconds, which are not the first test's."""
+
+    @settings(max_examples=1)
+    @given(st.text())
+    def draw(_: str) -> None: ...
+
+    draw()
 
 
 @pytest.fixture
