@@ -135,6 +135,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_example_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("__main__")  # what a block defines can be found again by its type hints

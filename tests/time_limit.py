@@ -38,7 +38,9 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> Ge
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, pytest.TestReport]:
     """Fail the test in the report on its last phase."""
     report: pytest.TestReport = yield
     seconds = item.stash[_own_seconds] = item.stash.get(_own_seconds, 0.0) + call.duration

@@ -21,7 +21,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-COMMANDS = ("approval", "box", "callback", "calls", "care", "db", "live", "roles", "run", "runs", "signal", "stop", "turn", "worker")
+COMMANDS = (
+    "approval",
+    "box",
+    "callback",
+    "calls",
+    "care",
+    "db",
+    "live",
+    "roles",
+    "run",
+    "runs",
+    "signal",
+    "stop",
+    "turn",
+    "worker",
+)
 OTHERS = ("heliograph.runtime", "heliograph.client", "heliograph.ledger.embedded", "pydantic")
 REQUEST_BYTES = 1 << 20
 
@@ -74,9 +89,11 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     time.tzset()
     sys.argv = request["command"]
     sys.path[0] = str(Path(sys.argv[0]).parent)
-    sys.stdin = sys.__stdin__ = open(0)  # noqa: PTH123, SIM115
-    sys.stdout = sys.__stdout__ = open(1, "w")
-    sys.stderr = sys.__stderr__ = open(2, "w", errors="backslashreplace", buffering=1)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        errors, buffering = ("backslashreplace", 1) if name == "stderr" else (None, -1)
+        stream = open(number, "w" if number else "r", buffering, errors=errors)  # noqa: SIM115 - as long as we live
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 DOCUMENT = """# Bees
@@ -36,6 +38,7 @@ def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.more
 def test_the_demo_reviews_a_document_loses_its_worker_and_finishes(tmp_path: Path) -> None:
     (tmp_path / "bees.md").write_text(DOCUMENT, encoding="utf-8")
     shown = run_demo(tmp_path, "bees.md", "report.md")

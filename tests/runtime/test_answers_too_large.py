@@ -42,6 +42,7 @@ def application() -> Heliograph:
     return app
 
 
+@pytest.mark.more
 @pytest.mark.proves("S22")
 async def test_turn_whose_results_exceed_one_answer_fails_and_the_turns_behind_it_run(rig: Rig) -> None:
     app = application()

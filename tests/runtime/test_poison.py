@@ -19,12 +19,12 @@ from heliograph.codes import UNDECODABLE
 from heliograph.config import Settings
 from heliograph.errors import KernelRefused
 from heliograph.ledger.reader import Reader
-from heliograph.runtime import open_runtime
 from heliograph.worker.kit import gate_of
 from tests.reach.hook_server import hooked
 from tests.runtime import poison
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.test_callbacks import SECRETS, told
+from tests.runtime.warm_pool import WarmPool
 
 _projects = itertools.count(1)
 # The columns that a turn is run from. Of the others, a value that cannot be decoded costs nothing but itself.
@@ -47,10 +47,10 @@ def application() -> Heliograph:
 
 
 @pytest_asyncio.fixture
-async def rig(shared_url: str) -> AsyncIterator[Rig]:
+async def rig(shared_url: str, warm_pool: WarmPool) -> AsyncIterator[Rig]:
     """An open runtime on a project whose rows need not be sound in the end."""
     settings = Settings(database_url=shared_url, project=f"poisoned-{os.getpid()}-{next(_projects)}")
-    async with open_runtime(settings) as runtime:
+    async with warm_pool.open_runtime(settings) as runtime:
         yield Rig(runtime, shared_url)
 
 

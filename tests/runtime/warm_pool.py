@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -14,7 +13,6 @@ from heliograph.config import Settings
 from heliograph.ledger.pool import Database
 from heliograph.runtime import Runtime, open_runtime
 
-CLOSE_SECONDS = 5.0
 APPLICATION = {"application_name": "heliograph"}
 
 
