@@ -91,9 +91,9 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     sys.path[0] = str(Path(sys.argv[0]).parent)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         errors, buffering = ("backslashreplace", 1) if name == "stderr" else (None, -1)
-        stream = open(number, "w" if number else "r", buffering, errors=errors)  # noqa: SIM115 - as long as we live
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+        opened = open(number, "w" if number else "r", buffering, errors=errors)  # noqa: SIM115 - as long as we live
+        setattr(sys, name, opened)
+        setattr(sys, f"__{name}__", opened)
 
 
 if __name__ == "__main__":
