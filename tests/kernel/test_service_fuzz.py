@@ -184,7 +184,9 @@ async def views_decode(connection: asyncpg.Connection, project: str) -> None:
 
 @pytest.mark.proves("S26", "S22")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("calls", [600, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "calls", [pytest.param(600, marks=pytest.mark.more), pytest.param(20_000, marks=pytest.mark.long)]
+)
 async def test_hostile_calls_of_a_service_break_no_reader(
     kernel: Kernel, shared_url: str, tmp_path: Path, calls: int
 ) -> None:

@@ -172,6 +172,7 @@ def url(postgres: TestServer) -> Iterator[str]:
     asyncio.run(postgres.drop(made))
 
 
+@pytest.mark.more
 @pytest.mark.proves("K4", "K5", "K15", "K16", "L0-112", "G-73", "L0-61", "L0-62", "L0-63")
 @settings(max_examples=60)
 @given(script=st.lists(events, max_size=25), join=st.sampled_from(["all", "each"]), is_asleep=st.booleans())
