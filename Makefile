@@ -32,7 +32,7 @@ further: venv ## the quick half of the tests on every further Python from 3.11 o
 	@$(PY) -m tools.further $(ARGS)
 
 stress: venv ## each test several times on many processes, to find what depends on luck; ARGS=tests/reach REPEAT=10
-	@$(PY) -m pytest -n 6 -p tools.repeat -m "not more and not long" $(or $(ARGS),tests/runtime)
+	@$(PY) -m pytest -n 6 -p tools.repeat -p no:tests.time_limit -m "not more and not long" $(or $(ARGS),tests/runtime)
 
 check: venv format lint floors types conformance-check mutations-check docs-check lock-check ## format, lint, floors, types, generated pages, lock; under a minute
 
