@@ -24,7 +24,7 @@ from bench.place import Place, Sample
 from bench.plot import draw
 from bench.report import Row, as_json, print_report, row_of
 from bench.works import LOADS, PEER, Contender, contenders
-from heliograph.ledger.embedded import open_embedded
+from heliograph.embedded.server import open_embedded
 
 RESULTS = Path(__file__).with_name("results")
 SERVER = {"max_wal_size": "4GB", "max_connections": "200"}

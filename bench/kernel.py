@@ -15,7 +15,7 @@ from heliograph.ledger.pool import Database
 from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_start
 from heliograph.records import RunView
 from heliograph.turn.deliverable import deliverable_of
-from heliograph.worker.voice import draft_item
+from heliograph.turn.drafts import draft_item
 
 PROJECT, LANES = "default", 16
 RUN, TURN, EPOCH = "run_@RUN@", "@TURN@", 1_000_000_007  # stand-ins, replaced in the encoded text

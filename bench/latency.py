@@ -25,7 +25,7 @@ import asyncpg
 
 from heliograph import Client, Heliograph, ModelReply, ModelRequest, TextDelta
 from heliograph.config import Settings
-from heliograph.ledger.embedded import open_embedded
+from heliograph.embedded.server import open_embedded
 from heliograph.ledger.install import install
 from heliograph.runtime import open_runtime
 

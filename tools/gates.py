@@ -19,7 +19,7 @@ IMPURE += ("tempfile", "threading", "time", "uuid")
 READS_CLOCK = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
 OPENS_FILE = ("open()", "input()", "print()", "pathlib.Path.cwd", "pathlib.Path.home")
 
-# The runtime reaches time, chance and waiting through heliograph.world alone (kernel.md section 7, rules 1, 2, 6).
+# The runtime reaches time, chance and waiting through heliograph.world.seam alone (kernel.md section 7, rules 1, 2, 6).
 # A dot at the end means everything below, brackets a builtin that is called.
 PAST_THE_SEAM: Names = (*READS_CLOCK, "time.", "uuid.", "secrets.", "random.", "os.urandom", "threading.")
 PAST_THE_SEAM += ("concurrent.", "asyncio.sleep", "asyncio.to_thread", "asyncio.Event", "asyncio.Queue")

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from heliograph.app import Heliograph
     from heliograph.client import Client, Command, StopResult
     from heliograph.client.budgets import Budget
-    from heliograph.client.people import HumanTask
+    from heliograph.client.human_tasks import HumanTask
+    from heliograph.definitions.agent import AgentSpec, define_agent
+    from heliograph.definitions.tool import Tool, external_tool, tool
     from heliograph.errors import (
         AgentFailed,
         BudgetExceeded,
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
         ToolTimedOut,
         TurnTimedOut,
     )
-    from heliograph.harness.agent import AgentHarness
+    from heliograph.execution.context import Context
     from heliograph.harness.function import FunctionHarness
+    from heliograph.harness.pydantic_agent import AgentHarness
     from heliograph.harness.scripted import ScriptedModel
-    from heliograph.policy.webhook import verify_webhook
+    from heliograph.policy.webhook_signature import verify_webhook
     from heliograph.ports import (
         AssistantMessage,
         Harness,
@@ -47,57 +50,54 @@ if TYPE_CHECKING:
         ToolSpec,
         UserMessage,
     )
-    from heliograph.reactive.agent import AgentSpec, define_agent
-    from heliograph.reactive.tool import Tool, external_tool, tool
     from heliograph.records import Card
     from heliograph.runtime import RunResult, Runtime, open_runtime
     from heliograph.secrets import Secret
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
+    from heliograph.tools.code_tool import Limits, code_tool
     from heliograph.tools.context import ToolContext
-    from heliograph.tools.isolated import Limits, code_tool
     from heliograph.tools.mcp import MCPServer
     from heliograph.tools.secrets import secret
     from heliograph.turn.calls import Call, CallResult, Delegation
+    from heliograph.turn.human_tasks import Grant
     from heliograph.turn.interruptions import Defer
-    from heliograph.turn.people import Grant
     from heliograph.turn.untrusted import untrusted
-    from heliograph.worker.context import Context
 
 # Loaded when first used: `helio --help` and a program that only defines agents load no driver and no model library.
 _HOMES = {
     "heliograph.app": ("Heliograph",),
     "heliograph.client": ("Client", "Command", "StopResult"),
     "heliograph.client.budgets": ("Budget",),
-    "heliograph.client.people": ("HumanTask",),
+    "heliograph.client.human_tasks": ("HumanTask",),
     "heliograph.errors": (
         "AgentFailed", "BudgetExceeded", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRefused",
         "NotFound", "Refused", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
     ),
-    "heliograph.harness.agent": ("AgentHarness",),
+    "heliograph.harness.pydantic_agent": ("AgentHarness",),
     "heliograph.harness.function": ("FunctionHarness",),
     "heliograph.harness.scripted": ("ScriptedModel",),
     "heliograph.ports": (
         "AssistantMessage", "Harness", "Memory", "ModelReply", "ModelRequest", "Remembered", "TextDelta",
         "ThinkingDelta", "ToolCall", "ToolMessage", "ToolSpec", "UserMessage",
     ),
-    "heliograph.reactive.agent": ("AgentSpec", "define_agent"),
-    "heliograph.reactive.tool": ("Tool", "external_tool", "tool"),
+    "heliograph.definitions.agent": ("AgentSpec", "define_agent"),
+    "heliograph.definitions.tool": ("Tool", "external_tool", "tool"),
     "heliograph.records": ("Card",),
-    "heliograph.policy.webhook": ("verify_webhook",),
+    "heliograph.policy.webhook_signature": ("verify_webhook",),
     "heliograph.runtime": ("RunResult", "Runtime", "open_runtime"),
     "heliograph.secrets": ("Secret",),
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),
     "heliograph.tools.context": ("ToolContext",),
-    "heliograph.tools.isolated": ("Limits", "code_tool"),
+    "heliograph.tools.code_tool": ("Limits", "code_tool"),
     "heliograph.tools.mcp": ("MCPServer",),
     "heliograph.tools.secrets": ("secret",),
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
     "heliograph.turn.interruptions": ("Defer",),
-    "heliograph.turn.people": ("Grant",),
+    "heliograph.turn.human_tasks": ("Grant",),
     "heliograph.turn.untrusted": ("untrusted",),
-    "heliograph.worker.context": ("Context",),
+    "heliograph.execution.context": ("Context",),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 

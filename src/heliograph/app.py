@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from heliograph.codes import USER_INTERRUPT
+from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
+from heliograph.definitions.functions import check_function
+from heliograph.definitions.tool import Tool
 from heliograph.errors import InvalidInput, NotFound, repr_of, shown
-from heliograph.reactive.agent import PRIORITIES, AgentSpec, Effect, define_agent
-from heliograph.reactive.function import check_function
 from heliograph.reactive.state import StateShape
-from heliograph.reactive.tool import Tool
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _check_tools(spec: AgentSpec) -> None:
     """Raises InvalidInput for a function that no model can call: here, and not when a model first wants to."""
     functions = [each for each in spec.tools if isinstance(each, Tool)]
     if functions and find_spec("pydantic_ai") is not None:
-        from heliograph.tools.bound import BoundTool
+        from heliograph.tools.bound_tool import BoundTool
 
         for each in functions:
             BoundTool(each)

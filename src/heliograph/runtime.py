@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from heliograph.config import Settings, read_settings
-from heliograph.doorbell.bell import Bell
-from heliograph.doorbell.ears import Ears
+from heliograph.definitions.functions import check_function
+from heliograph.doorbell.base import Bell
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.egress.messenger import Messenger
 from heliograph.errors import InvalidInput, Refused, StoreUnavailable, repr_of, shown
+from heliograph.execution.project_services import Kit
 from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
 from heliograph.ledger.pool import Database, explain
 from heliograph.ledger.reader import Reader
 from heliograph.policy.egress import parse, server_policy
-from heliograph.reactive.function import check_function
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
@@ -34,14 +34,14 @@ from heliograph.signals.model import Signal
 from heliograph.signals.run_end import read_end
 from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.tools.toolbox import Toolbox
-from heliograph.worker.kit import Kit
-from heliograph.worker.loop import Worker
-from heliograph.worker.voice import draft_item
-from heliograph.world import bell_keys
-from heliograph.world_real import RealWorld
+from heliograph.turn.drafts import draft_item
+from heliograph.worker.claim_loop import Worker
+from heliograph.world.real import RealWorld
+from heliograph.world.seam import bell_keys
+from heliograph.world.subscriptions import Ears
 
 if TYPE_CHECKING:
-    from heliograph.ledger.embedded import EmbeddedServer
+    from heliograph.embedded.server import EmbeddedServer
 
 _FOLLOW_POLL_SECONDS = 0.5
 _OUTAGE_SECONDS_MAX = 60.0
@@ -326,7 +326,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
 
 async def _embedded(settings: Settings) -> EmbeddedServer:
     """The embedded server. Who no longer waits for it lets go of it when it is there: the thread cannot be stopped."""
-    from heliograph.ledger.embedded import open_embedded  # nobody with a URL needs it
+    from heliograph.embedded.server import open_embedded  # nobody with a URL needs it
 
     opening = asyncio.ensure_future(asyncio.to_thread(open_embedded, settings.home, version=settings.postgres_version))
     try:

@@ -134,7 +134,7 @@ def test_an_option_for_everywhere_stands_before_or_after_the_command(tmp_path: P
 
 def test_everything_after_sim_belongs_to_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[list[str]] = []
-    simulator = ModuleType("heliograph.testing.sim_cli")
+    simulator = ModuleType("heliograph.testing.simulator.cli")
 
     def simulate(arguments: list[str], kind: type[Parser]) -> int:
         assert kind is Parser
@@ -142,7 +142,7 @@ def test_everything_after_sim_belongs_to_the_simulator(monkeypatch: pytest.Monke
         return 3
 
     monkeypatch.setattr(simulator, "main", simulate, raising=False)
-    monkeypatch.setitem(sys.modules, "heliograph.testing.sim_cli", simulator)
+    monkeypatch.setitem(sys.modules, "heliograph.testing.simulator.cli", simulator)
     monkeypatch.setenv("HELIOGRAPH_PROJECT", "before")
     rest = ["run", "--seeds", "5", "--json", "--project", "theirs", "one", "--help"]
     assert main(["--project", "ours", "sim", *rest]) == 3

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from heliograph.cli.live import Board, draw
-from heliograph.cli.narrate import short_payload
-from heliograph.cli.view import LineView
+from heliograph.cli.live_view import Board, draw
+from heliograph.cli.run_views import LineView
+from heliograph.cli.signal_text import short_payload
 from heliograph.ledger.reader import TurnRow
 from heliograph.signals.model import Signal, Source
 from heliograph.types import Json

@@ -3,7 +3,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from heliograph.testing.mutants import MUTANTS as SIMULATED
+from heliograph.testing.mutants.catalog import MUTANTS as SIMULATED
 from tests.journeys.chaos.mutants import MUTANTS, UNSEEN, apply
 from tests.journeys.chaos.options import Options
 from tests.journeys.chaos.report import lines

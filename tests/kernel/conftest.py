@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from heliograph.testing.database import TestServer
-from heliograph.testing.transitions import guard_transitions
+from heliograph.testing.kernel.transition_guard import guard_transitions
 from tests.kernel.kit import Connect, Connections, Kernel, connect, new_project
 
 VERSIONS = [pytest.param(18, id="pg18")]

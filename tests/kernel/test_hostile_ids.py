@@ -13,8 +13,8 @@ import asyncpg
 import pytest
 
 from tests.kernel.filled import fill
+from tests.kernel.foreign_calls import Known, functions, known
 from tests.kernel.kit import Kernel, as_id
-from tests.kernel.strangers import Known, functions, known
 from tests.kernel.test_tenancy import fitted
 from tests.kernel.waits import TOKEN, command, report, status, suspended
 

@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from heliograph.embedded.cluster import find_binaries
 from heliograph.errors import Refused
 from heliograph.ledger import install as installer
-from heliograph.ledger.embedded_cluster import find_binaries
 from heliograph.ledger.install import SchemaState, check, install, migrations, read_state, whole_sql
 from heliograph.testing.database import TestServer
 from tests.kernel.filled import fill

@@ -10,7 +10,7 @@ import pytest
 
 from heliograph.errors import KernelRefused
 from heliograph.ledger.pool import Database, explain
-from heliograph.testing.twin import Twin
+from heliograph.testing.kernel.in_memory import Twin
 from tests.kernel.filled import fill
 from tests.kernel.kit import Kernel, message
 

@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.codes import UNDECODABLE
 from heliograph.errors import KernelRefused
-from heliograph.testing.twin import Twin
+from heliograph.testing.kernel.in_memory import Twin
 from tests.kernel.kit import START, TARGET, Kernel, run_item
 
 FAILURE = {"code": UNDECODABLE, "message": "run/state/n is a number of 5001 digits"}

@@ -14,8 +14,8 @@ from heliograph.errors import NotFound, Refused
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.roles import SERVICES, find_openings, grant, read_logins, revoke
 from tests.kernel.filled import fill
+from tests.kernel.foreign_calls import functions
 from tests.kernel.kit import Connect, Kernel, connect, message
-from tests.kernel.strangers import functions
 from tests.kernel.waits import TOKEN, command, suspended
 from tests.logins import connected, login, name_of
 

@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
+from heliograph.definitions.fields import check_fields
 from heliograph.errors import InvalidInput
 from heliograph.ledger.roles import SERVICES
-from heliograph.reactive.fields import check_fields
 from tests.kernel.filled import fill
+from tests.kernel.foreign_calls import functions, known
 from tests.kernel.kit import Item, Kernel, draft, ending, message, run_item, saying
-from tests.kernel.strangers import functions, known
 from tests.kernel.test_tenancy import fitted
 from tests.kernel.waits import TOKEN, command
 from tests.logins import connected, login

@@ -22,8 +22,8 @@ from heliograph.ledger.pool import explain
 from heliograph.ledger.roles import SERVICES
 from heliograph.ledger.sqlstates import REFUSALS
 from tests.kernel.filled import fill
+from tests.kernel.foreign_calls import PARAMETERS, Function, Known, functions, known
 from tests.kernel.kit import Kernel
-from tests.kernel.strangers import PARAMETERS, Function, Known, functions, known
 from tests.kernel.waits import TOKEN
 from tests.logins import connected, login
 

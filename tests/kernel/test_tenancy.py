@@ -13,8 +13,8 @@ import asyncpg
 import pytest
 
 from tests.kernel.filled import fill
+from tests.kernel.foreign_calls import PARAMETERS, Function, Known, functions, known
 from tests.kernel.kit import Connect, Kernel, new_project
-from tests.kernel.strangers import PARAMETERS, Function, Known, functions, known
 from tests.kernel.waits import TOKEN
 from tests.logins import connected, login
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from heliograph.testing.transitions import guard_transitions
+from heliograph.testing.kernel.transition_guard import guard_transitions
 from tests.kernel.kit import Item, Kernel, draft
 from tests.kernel.waits import TOKEN, begin, command, defer, report, suspend, suspended, timer, tool
 from tools.docs import render_moves

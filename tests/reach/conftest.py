@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from heliograph.ledger.embedded import open_embedded
+from heliograph.embedded.server import open_embedded
 from tests.reach.embedded_kit import eventually, is_gone
 from tests.reach.mcp_http_server import HttpServer
 from tests.reach.nats_ground import NatsGround

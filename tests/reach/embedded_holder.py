@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from heliograph.ledger.embedded import open_embedded
+from heliograph.embedded.server import open_embedded
 
 with open_embedded(Path(sys.argv[1]), version=int(sys.argv[2])) as server:
     print(server.url, flush=True)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from heliograph import Heliograph
 from heliograph.runtime import Runtime
-from heliograph.worker.loop import Worker
+from heliograph.worker.claim_loop import Worker
 
 NEVER_SECONDS = 3600.0  # no test takes that long
 

@@ -34,7 +34,7 @@ from bench.works import (
     Contender,
     contenders,
 )
-from heliograph.ledger.embedded_cluster import find_binaries
+from heliograph.embedded.cluster import find_binaries
 from heliograph.testing.database import TestServer
 
 HEADER = {

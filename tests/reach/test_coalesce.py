@@ -12,9 +12,9 @@ import pytest
 from heliograph import Context, Heliograph
 from heliograph.config import Settings
 from heliograph.errors import KernelRefused, StoreUnavailable
-from heliograph.ledger.coalesce import BATCH_MAX, LANES, Coalescer
+from heliograph.ledger.coalescer import BATCH_MAX, LANES, Coalescer
 from heliograph.runtime import open_runtime
-from heliograph.world import World
+from heliograph.world.seam import World
 
 SIBLINGS = 30
 

@@ -19,7 +19,7 @@ from heliograph.errors import SetupError
 from heliograph.records import Event
 from heliograph.runtime import Runtime, open_runtime
 from heliograph.testing.conformance import DoorbellConformance, Heard, eventually
-from heliograph.worker import loop
+from heliograph.worker import claim_loop
 from tests.reach.nats_ground import EVERYTHING, NatsGround, finishes, opened, two_steps
 from tests.reach.nats_kit import NatsServer
 from tests.reach.serving import serving
@@ -163,7 +163,7 @@ async def test_a_wakeup_tells_which_agents_have_work(database_url: str, server: 
 async def test_a_worker_elsewhere_is_woken_over_nats_alone(
     database_url: str, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(claim_loop, "POLL_SECONDS", 3600.0)
     app = two_steps()
     async with opened(database_url, server.url) as starter, opened(database_url, server.url) as elsewhere:
         without_postgres(starter)
@@ -202,7 +202,7 @@ async def test_without_nats_at_the_start_the_bell_of_postgresql_rings(
 async def test_with_every_ring_lost_a_run_still_ends_within_the_poll_bounds(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(claim_loop, "POLL_SECONDS", 0.05)
     app = two_steps()
     async with opened_deaf(database_url) as starter, opened_deaf(database_url) as elsewhere:
         async with serving(elsewhere, app), asyncio.timeout(60):

@@ -18,13 +18,13 @@ import pytest
 
 from heliograph import Client, Context, Heliograph
 from heliograph.config import Settings
-from heliograph.doorbell import ears as ears_module
 from heliograph.doorbell.postgres import CHANNEL, EVENTS_CHANNEL
-from heliograph.ledger.embedded import open_embedded
+from heliograph.embedded.server import open_embedded
 from heliograph.ledger.pool import Database
 from heliograph.runtime import Runtime, open_runtime
-from heliograph.worker import loop
-from heliograph.world import BellKey
+from heliograph.worker import claim_loop
+from heliograph.world import subscriptions as ears_module
+from heliograph.world.seam import BellKey
 from tests.logins import connected, login
 from tests.reach.serving import NEVER_SECONDS, serving
 from tests.runtime.kit import until
@@ -216,8 +216,8 @@ async def test_rings_that_a_full_worker_cannot_follow_delay_none_after_it_has_ro
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(loop, "POLL_SECONDS", NEVER_SECONDS)
-    monkeypatch.setattr(loop, "_AGAIN_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(claim_loop, "POLL_SECONDS", NEVER_SECONDS)
+    monkeypatch.setattr(claim_loop, "_AGAIN_SECONDS", NEVER_SECONDS)
     app, goes_on, is_at_work = Heliograph("secretapp"), asyncio.Event(), asyncio.Event()
 
     @app.agent(activate_on=["workflow:start"])

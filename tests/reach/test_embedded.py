@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.embedded import cluster
+from heliograph.embedded import server as embedded
+from heliograph.embedded.process import Lock
+from heliograph.embedded.server import EmbeddedServer, open_embedded
 from heliograph.errors import InvalidInput, SetupError
-from heliograph.ledger import embedded, embedded_cluster
-from heliograph.ledger.embedded import EmbeddedServer, open_embedded
-from heliograph.ledger.embedded_process import Lock
 from tests.reach.embedded_kit import Holder, eventually, guard, is_free, is_gone, kill, postmaster, query
 
 pytestmark = [
@@ -167,7 +168,7 @@ def test_the_server_of_a_deleted_folder_leaves_the_new_one_alone(home: Path, tmp
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A `postgres` that does not start before somebody writes into the pipe answered here."""
-    real, pipe = embedded_cluster.find_binaries(18), tmp_path / "pipe"
+    real, pipe = cluster.find_binaries(18), tmp_path / "pipe"
     os.mkfifo(pipe)
     binaries = tmp_path / "bin"
     binaries.mkdir()

@@ -14,11 +14,13 @@ from urllib.parse import unquote
 import asyncpg
 import pytest
 
+from heliograph.embedded import cluster as embedded_cluster
+from heliograph.embedded import process
+from heliograph.embedded import server as embedded
+from heliograph.embedded.cluster import NoDatabase
+from heliograph.embedded.process import Identity
+from heliograph.embedded.server import open_embedded
 from heliograph.errors import InvalidInput, SetupError
-from heliograph.ledger import embedded, embedded_cluster, embedded_process
-from heliograph.ledger.embedded import open_embedded
-from heliograph.ledger.embedded_cluster import NoDatabase
-from heliograph.ledger.embedded_process import Identity
 from tests.reach.embedded_kit import Holder, eventually, guard, is_gone, postmaster, query
 
 pytestmark = [
@@ -167,12 +169,12 @@ def open_to_all() -> Iterator[Path]:
 
 def only_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without user namespaces."""
-    every = embedded_process._identities_for_root
+    every = process._identities_for_root
 
     def without_mapped(data: Path) -> Iterator[Identity]:
         return (identity for identity in every(data) if not identity.word.startswith("mapped"))
 
-    monkeypatch.setattr(embedded_process, "_identities_for_root", without_mapped)
+    monkeypatch.setattr(process, "_identities_for_root", without_mapped)
 
 
 @as_root
@@ -212,7 +214,7 @@ def test_an_ordinary_user_needs_no_namespace_and_no_other_account(open_to_all: P
     program = (
         "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534); "
         f"sys.path.insert(0, {str(source)!r}); from pathlib import Path; "
-        "from heliograph.ledger.embedded import open_embedded; "
+        "from heliograph.embedded.server import open_embedded; "
         f"server = open_embedded(Path({str(open_to_all)!r})); server.close(); print(server.wait_stopped(15))"
     )
     readable = all(folder.stat().st_mode & stat.S_IXOTH for folder in Path(sys.executable).resolve().parents)

@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from heliograph import Context, Heliograph
 from heliograph.config import Settings
+from heliograph.embedded.server import open_embedded
 from heliograph.errors import SetupError, StoreUnavailable
-from heliograph.ledger.embedded import open_embedded
 from heliograph.ledger.pool import Database
 from heliograph.runtime import open_database, open_runtime
 from tests.faces.cli_support import Running, Shell

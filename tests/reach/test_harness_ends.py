@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from heliograph.agent_loop.reply_validation import checked_reply
 from heliograph.errors import HarnessError
 from heliograph.ports import AssistantMessage, ToolMessage, ToolSpec, UserMessage
 from heliograph.turn.conversation import record_of, reply_of
-from heliograph.worker.replies import checked_reply
 from tests.reach.model_server import Answer, Provider
 from tests.reach.test_harness_providers import ADD, ANTHROPIC, BOTH, OPENAI, ask, provider, reply_to
 

@@ -17,7 +17,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from heliograph.errors import HarnessError, SetupError
 from heliograph.harness.call_ids import told_apart
-from heliograph.harness.pydantic import PydanticHarness
+from heliograph.harness.pydantic_model import PydanticHarness
 from heliograph.harness.resolve import Harnesses
 from heliograph.ports import (
     AssistantMessage,

@@ -16,8 +16,8 @@ import pytest
 
 from heliograph import InvalidInput, Limits, SetupError, ToolContext, ToolFailed, code_tool, tool
 from heliograph.tools import jail
-from heliograph.tools.bound import BoundTool
-from heliograph.tools.isolated import call_isolated, limit_message
+from heliograph.tools.bound_tool import BoundTool
+from heliograph.tools.code_tool import call_isolated, limit_message
 from tests.reach import isolated_tools
 
 pytestmark = [pytest.mark.proves("S17"), pytest.mark.timeout(60)]

@@ -12,8 +12,8 @@ import pytest
 from pydantic import AfterValidator, BaseModel, StringConstraints
 
 from heliograph import Heliograph, InvalidInput, ScriptedModel, Tool, ToolContext, external_tool, tool
-from heliograph.reactive.tool import as_tools
-from heliograph.tools.bound import BadArguments, BoundTool
+from heliograph.definitions.tool import as_tools
+from heliograph.tools.bound_tool import BadArguments, BoundTool
 
 CONTEXT = ToolContext("run_1", "turn_1", "agent", "m1-1", "turn_1:m1-1", deps={"rate": 2})
 

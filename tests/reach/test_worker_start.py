@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import heliograph
-from heliograph.ledger.embedded import open_embedded
+from heliograph.embedded.server import open_embedded
 from tests.faces.cli_support import Running, Shell, open_shell
 from tests.reach.embedded_kit import eventually
 

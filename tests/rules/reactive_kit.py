@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from heliograph.definitions.agent import AgentSpec, define_agent
 from heliograph.ids import signal_id
-from heliograph.reactive.agent import AgentSpec, define_agent
 from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_owed, react_to_start
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Workflow, build_workflow

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from heliograph import Heliograph
+from heliograph.definitions.agent import define_agent
 from heliograph.errors import HeliographError, InvalidInput, Refused
-from heliograph.reactive.agent import define_agent
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Workflow, build_workflow
 from tests.rules.reactive_kit import START, agent, nothing, workflow

@@ -11,10 +11,10 @@ import typing_extensions
 from pydantic import BaseModel, Field, RootModel, Secret, SecretBytes, SecretStr
 
 from heliograph import Heliograph
+from heliograph.definitions.agent import decided, define_agent
+from heliograph.definitions.templates import placeholders, substitute
 from heliograph.errors import InvalidInput
 from heliograph.harness.scripted import ScriptedModel
-from heliograph.reactive.agent import decided, define_agent
-from heliograph.reactive.template import placeholders, substitute
 from tests.rules.reactive_kit import START, nothing
 
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph import AssistantMessage, ModelRequest, ToolCall, ToolMessage, ToolSpec, UserMessage
+from heliograph.definitions.agent import define_agent
+from heliograph.definitions.budgets import amounts_of, check_budget, check_price, least_of
 from heliograph.errors import InvalidInput
-from heliograph.reactive.agent import define_agent
-from heliograph.reactive.budget import amounts_of, check_budget, check_price, least_of
-from heliograph.turn.estimate import input_tokens_at_most
+from heliograph.turn.token_estimate import input_tokens_at_most
 from tests.rules.reactive_kit import START, nothing
 
 CALL = ToolCall("a", "find", {"q": "x" * 100})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from heliograph.ports import ModelReply, ModelRequest, ToolCall, ToolMessage, UserMessage
 from heliograph.turn.conversation import record_of, reply_of
-from heliograph.turn.estimate import input_tokens_at_most
+from heliograph.turn.token_estimate import input_tokens_at_most
 from heliograph.turn.untrusted import system_of, told_text
 from heliograph.types import Json
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliograph.definitions.agent import define_agent
+from heliograph.definitions.fields import TYPES, check_fields, problems_of
 from heliograph.errors import InvalidInput
-from heliograph.reactive.agent import define_agent
-from heliograph.reactive.fields import TYPES, check_fields, problems_of
 from tests.rules.reactive_kit import START, nothing
 
 VALUES: dict[str, Any] = {"string": "a", "number": 1.5, "integer": 2, "boolean": True, "object": {}, "array": []}

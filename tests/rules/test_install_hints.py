@@ -9,7 +9,7 @@ import pytest
 
 import heliograph
 from heliograph import SetupError
-from heliograph.harness import pydantic as harness
+from heliograph.harness import pydantic_model as harness
 
 _UPSTREAM = (
     "Please install the `{0}` package to use the provider, you can use the `{0}` optional group — `pip install "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.testing.mutants import MUTANTS
+from heliograph.testing.mutants.catalog import MUTANTS
 from model.rules import Rules
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -26,7 +26,7 @@ CALLS = {
 LOADERS = {
     "__init__.py": "our own modules, by our own table",
     "cli/dispatch.py": "our own commands, by our own table",
-    "cli/loading.py": "the application that the operator's command line names",
+    "cli/load_application.py": "the application that the operator's command line names",
     "tools/jail.py": "our own program in the sandbox",
     "tools/sandboxed.py": "what a tool runs in the sandbox",
 }
@@ -86,4 +86,4 @@ def test_a_model_that_names_a_function_by_its_module_gets_no_such_tool() -> None
     loaders = [
         str(path.relative_to(ROOT)) for path in FILES if any(word in path.read_text("utf-8") for word in LOADING)
     ]
-    assert set(loaders) <= set(LOADERS) | {"testing/scenario.py", "tools/isolated.py"}
+    assert set(loaders) <= set(LOADERS) | {"testing/scenarios/workload.py", "tools/code_tool.py"}

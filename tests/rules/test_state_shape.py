@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 from typing_extensions import TypedDict
 
 from heliograph.errors import InvalidInput
-from heliograph.reactive.state import StateShape, to_json
+from heliograph.reactive.state import StateShape
+from heliograph.signals.values import to_json
 from tests.rules.reactive_kit import START, agent, workflow
 
 

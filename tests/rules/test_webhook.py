@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heliograph import InvalidInput, Refused, Secret
-from heliograph.policy.webhook import sign_webhook, verify_webhook
+from heliograph.policy.webhook_signature import sign_webhook, verify_webhook
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 OLD, NEW = (f"whsec_{b64encode(bytes([n]) * 32).decode()}" for n in (1, 2))

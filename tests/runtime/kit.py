@@ -14,7 +14,7 @@ from heliograph.ledger.reader import TurnRow
 from heliograph.records import Claimed
 from heliograph.signals.catalog import check_standard
 from heliograph.signals.trace import check_trace
-from heliograph.worker.loop import Worker
+from heliograph.worker.claim_loop import Worker
 
 START = ["workflow:start"]
 SOON_SECONDS = 60.0

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from heliograph import HarnessError, MCPServer, ModelReply, ToolCall, ToolFailed, tool
+from tests.runtime.human_task_kit import asked
 from tests.runtime.kit import Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call, payloads
-from tests.runtime.people_kit import asked
 
 MCP = str(Path(__file__).parent.parent / "reach")
 
@@ -22,7 +22,7 @@ def reply(*calls: ToolCall, text: str = "") -> ModelReply:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliograph.worker.act.backoff_seconds", lambda _attempt, _jitter: 0.05)
+    monkeypatch.setattr("heliograph.execution.agent_run.backoff_seconds", lambda _attempt, _jitter: 0.05)
 
 
 @pytest.mark.usefixtures("soon")

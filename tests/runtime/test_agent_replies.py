@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph import ModelReply, ScriptedModel, TextDelta, ThinkingDelta, ToolCall, ToolFailed
-from heliograph.reactive.agent import define_agent
+from heliograph.definitions.agent import define_agent
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import START, Rig, names, one
 from tests.runtime.loop_kit import Model, agent, payloads, results

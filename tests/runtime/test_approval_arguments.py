@@ -8,9 +8,9 @@ import pytest
 from pydantic import AfterValidator
 
 from heliograph import ToolCall, tool
+from tests.runtime.human_task_kit import asked
 from tests.runtime.kit import Rig, until
 from tests.runtime.loop_kit import Model, agent, results
-from tests.runtime.people_kit import asked
 
 did: list[Any] = []
 

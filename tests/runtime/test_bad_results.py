@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from heliograph import Call, Client, Context, Heliograph, HeliographError, InvalidInput, external_tool, tool
-from heliograph.reactive.tool import Tool
+from heliograph.definitions.tool import Tool
 from tests.runtime.kit import START, Rig, asking, is_resolved, seen, until
 from tests.runtime.loop_kit import Model, agent, call, results
 
@@ -125,7 +125,7 @@ async def test_a_result_of_a_tool_that_breaks_its_schema_is_told_to_the_model_as
 
 
 def test_what_is_no_schema_is_refused_when_the_tool_is_first_used() -> None:
-    from heliograph.tools.bound import BoundTool
+    from heliograph.tools.bound_tool import BoundTool
 
     with pytest.raises(InvalidInput) as refused:
         BoundTool(external_tool("far", "Far away.", result_schema={"type": 7}))

@@ -21,7 +21,7 @@ from heliograph import (
     ModelRequest,
     external_tool,
 )
-from heliograph.turn.estimate import input_tokens_at_most
+from heliograph.turn.token_estimate import input_tokens_at_most
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call, payloads, results
 

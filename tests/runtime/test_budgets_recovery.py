@@ -12,7 +12,7 @@ import pytest
 from heliograph import Call, Context, Heliograph, StoreUnavailable, ToolContext, tool
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
-from heliograph.worker.loop import Worker
+from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig, one, until
 from tests.runtime.loop_kit import Model, agent, call, payloads, results
 from tests.runtime.test_budgets import budgets

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Delegation, DelegationFailed, Heliograph
+from heliograph.execution.runner import Drive
 from heliograph.turn.calls import Call
-from heliograph.worker.drive import Drive
-from heliograph.worker.loop import Worker
+from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig, names, one, until
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
-from heliograph.worker import cleanup
-from heliograph.worker.loop import Worker
+from heliograph.execution import cleanup
+from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model
 

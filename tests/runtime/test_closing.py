@@ -15,7 +15,7 @@ from heliograph.config import Settings
 from heliograph.errors import KernelRefused
 from heliograph.ledger.pool import Database
 from heliograph.runtime import open_runtime
-from heliograph.world import bell_keys
+from heliograph.world.seam import bell_keys
 from tests.runtime.kit import START, Rig, until
 
 

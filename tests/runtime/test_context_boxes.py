@@ -24,9 +24,9 @@ from heliograph import (
 )
 from heliograph.redaction import keep_out
 from heliograph.turn.context_box import context_text
+from tests.runtime.human_task_kit import asked
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, call, payloads, results
-from tests.runtime.people_kit import asked
 
 FIELDS = {"fields": [{"name": "total", "type": "integer"}, {"name": "why", "required": False}]}
 

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, Signal
 from heliograph.policy import retry
-from heliograph.world import bell_keys
+from heliograph.world.seam import bell_keys
 from tests.runtime.kit import START, Rig, names, one, until
 
 
@@ -25,7 +25,7 @@ def state_of(signals: list[Signal]) -> Any:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-off as it is, only a hundred times as quick."""
     monkeypatch.setattr(
-        "heliograph.worker.act.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
+        "heliograph.execution.agent_run.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
     )
 
 
@@ -177,7 +177,9 @@ async def test_a_message_may_say_what_its_answer_must_have(rig: Rig) -> None:
 async def test_recorded_delays_of_a_model_that_keeps_failing_grow_up_to_thirty_seconds(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.worker.act.jitter_of", lambda _key, _attempt: 1.0)  # the whole of each delay
+    monkeypatch.setattr(
+        "heliograph.execution.agent_run.jitter_of", lambda _key, _attempt: 1.0
+    )  # the whole of each delay
     app = Heliograph("keeps-failing")
     busy = HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True)
     app.prompt_agent("writer", "Write.", model=ScriptedModel([busy] * 8), activate_on=START, retries=7)

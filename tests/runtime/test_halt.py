@@ -24,7 +24,7 @@ from heliograph import (
     ToolContext,
     tool,
 )
-from heliograph.worker import loop
+from heliograph.worker import claim_loop
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call
@@ -166,7 +166,7 @@ async def _results(rig: Rig, turn_id: str, count: int) -> bool:
 async def test_work_that_lets_every_cancellation_pass_is_forced_and_loses_its_slot_to_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "STUBBORN_SECONDS", 0.1)
+    monkeypatch.setattr(claim_loop, "STUBBORN_SECONDS", 0.1)
     hung = Hung()
     app = Heliograph("stubborn")
     app.prompt_agent(

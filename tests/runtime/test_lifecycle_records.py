@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, ToolFailed
+from heliograph.execution.agent_run import act
+from heliograph.execution.owned_turn import Held
 from heliograph.turn.events import Hydrated
-from heliograph.worker.act import act
-from heliograph.worker.held import Held
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call
 
@@ -131,7 +131,7 @@ async def test_an_event_of_another_phase_is_refused_and_nothing_of_it_is_logged(
             return Hydrated(recoveries=0, may_run_again=True, is_run_over=False)  # init again, in the middle of act
         return await act(held, context, journal)
 
-    monkeypatch.setattr("heliograph.worker.drive.act", out_of_order)
+    monkeypatch.setattr("heliograph.execution.runner.act", out_of_order)
     app.agent(name="worker", activate_on=START, updates="out")(lambda _ctx: "done")
     run_id = await rig.start(app)
     async with rig.serving(app):

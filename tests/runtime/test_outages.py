@@ -13,12 +13,12 @@ import pytest
 from heliograph import Context, Heliograph
 from heliograph import runtime as runtime_module
 from heliograph.config import Settings
+from heliograph.embedded.server import EmbeddedServer, open_embedded
 from heliograph.errors import KernelRefused, StoreUnavailable
 from heliograph.ledger.client import Ledger
-from heliograph.ledger.embedded import EmbeddedServer, open_embedded
 from heliograph.runtime import open_runtime
-from heliograph.worker import loop
-from heliograph.world import bell_keys
+from heliograph.worker import claim_loop
+from heliograph.world.seam import bell_keys
 from tests.reach.embedded_kit import eventually, is_free, postmaster
 from tests.runtime.kit import START, Rig, one, until
 
@@ -87,7 +87,7 @@ async def test_who_no_longer_waits_for_the_embedded_server_does_not_hold_it(
         async with open_runtime(Settings(home=tmp_path / "home")):
             pass
 
-    monkeypatch.setattr("heliograph.ledger.embedded.open_embedded", open_late)
+    monkeypatch.setattr("heliograph.embedded.server.open_embedded", open_late)
     entering = asyncio.create_task(enter())
     await opening.wait()
     entering.cancel()
@@ -191,7 +191,7 @@ class _Hurried:
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks before a bell rings: every poll bound is an hour."""
-    monkeypatch.setattr(loop, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(claim_loop, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(runtime_module, "_FOLLOW_POLL_SECONDS", 3600.0)
 
 
@@ -216,7 +216,7 @@ async def test_a_bell_reaches_a_worker_in_another_process_s_runtime(rig: Rig) ->
 
 @pytest.mark.proves("S6", "K10", "L0-08")
 async def test_a_worker_that_hears_no_bell_at_all_does_the_same_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(claim_loop, "POLL_SECONDS", 0.02)
     app = chain_of_agents()
     run_id = await rig.start(app, {"n": 0})
     monkeypatch.setattr(rig.runtime.world, "ring", lambda _keys: None)

@@ -18,8 +18,8 @@ from heliograph import Context, Heliograph
 from heliograph.codes import UNDECODABLE
 from heliograph.config import Settings
 from heliograph.errors import KernelRefused
+from heliograph.execution.ownership import gate_of
 from heliograph.ledger.reader import Reader
-from heliograph.worker.kit import gate_of
 from tests.reach.hook_server import hooked
 from tests.runtime import poison
 from tests.runtime.kit import START, Rig, until

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
+from heliograph.execution.run_serializer import RunGates
 from heliograph.ledger.client import Ledger
-from heliograph.worker.gates import RunGates
+from tests.runtime.human_task_kit import asked
 from tests.runtime.kit import START, Rig, names, one, until
-from tests.runtime.people_kit import asked
 
 
 @pytest.mark.proves("K24")

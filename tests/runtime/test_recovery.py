@@ -7,9 +7,9 @@ import pytest
 
 from heliograph import Context, Heliograph, Refused
 from heliograph.config import Settings
+from heliograph.execution.project_services import Kit
 from heliograph.runtime import open_runtime
-from heliograph.worker.kit import Kit
-from heliograph.worker.loop import Worker
+from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig, names, one, until
 
 

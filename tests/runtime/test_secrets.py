@@ -30,10 +30,10 @@ from heliograph import (
 from heliograph.cli.errors import report
 from heliograph.cli.logs import _JsonLines, _Lines
 from heliograph.config import Settings
-from heliograph.reactive.state import to_json
 from heliograph.redaction import keep_keys_out, redacted_text
 from heliograph.runtime import open_runtime
 from heliograph.secrets import names_in
+from heliograph.signals.values import to_json
 from heliograph.tools.secrets import filled, resolved
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call, results

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.worker.state_events import PER_SECOND_MAX, StateEvents
+from heliograph.execution.state_events import PER_SECOND_MAX, StateEvents
 
 
 class Wire:

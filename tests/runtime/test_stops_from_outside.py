@@ -9,7 +9,7 @@ import pytest
 
 from heliograph import Client, StoreUnavailable
 from tests.runtime.kit import Rig, one
-from tests.runtime.test_owed import family, tidied, waiting
+from tests.runtime.test_pending_reactions import family, tidied, waiting
 from tests.runtime.test_service_logins import as_login, project
 
 

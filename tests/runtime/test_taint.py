@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from heliograph import Call, Context, Delegation, Heliograph, external_tool, tool, untrusted
+from tests.runtime.human_task_kit import asked
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import Model, agent, call
-from tests.runtime.people_kit import asked
 from tests.runtime.taint_kit import MAIL, Payer, reader, trust_of
 
 

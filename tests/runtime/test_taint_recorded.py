@@ -10,9 +10,9 @@ import pytest
 from heliograph import Context, Heliograph, MCPServer, Memory, Remembered, tool, untrusted
 from heliograph.turn.untrusted import framed_schema, framed_within
 from tests.reach.mcp_http_server import OWN
+from tests.runtime.human_task_kit import asked
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call
-from tests.runtime.people_kit import asked
 from tests.runtime.taint_kit import MAIL, Payer, reader, trust_of
 
 

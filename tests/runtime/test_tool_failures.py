@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from heliograph import AgentFailed, Heliograph, ToolFailed, tool
+from heliograph.execution.steps import Steps
 from heliograph.turn.calls import Asked
-from heliograph.worker.steps import Steps
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call, results
 

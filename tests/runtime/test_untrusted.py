@@ -10,9 +10,9 @@ import pytest
 
 from heliograph import Heliograph, InvalidInput, Tool, external_tool, tool, untrusted
 from tests.reach.model_server import Answer, Provider
+from tests.runtime.human_task_kit import asked
 from tests.runtime.kit import START, Rig, names, one
 from tests.runtime.loop_kit import Model, agent, call, results
-from tests.runtime.people_kit import asked
 
 MARK = re.compile(r'^<(untrusted-[0-9a-f]{24}) from="([^"<>]*)">\n(.*)\n</\1>$', re.DOTALL)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heliograph import Heliograph, ModelRequest, ScriptedModel, Tool, ToolCall, ToolMessage, tool
-from heliograph.worker.loop import Worker
+from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig
 
 

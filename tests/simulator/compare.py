@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from heliograph.errors import KernelRefused
-from heliograph.testing.backend import Backend
+from heliograph.testing.kernel.backend import Backend
 
 _SQLSTATE = re.compile("[0-9A-Z]{5}")
 # Numbers that PostgreSQL gives as rows come. A call that is refused takes some with it, and how many depends on where

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from heliograph.testing import twin_reports
-from heliograph.testing.backend import PostgresBackend
 from heliograph.testing.database import TestServer
-from heliograph.testing.twin import Twin
+from heliograph.testing.kernel import reports
+from heliograph.testing.kernel.backend import PostgresBackend
+from heliograph.testing.kernel.in_memory import Twin
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def twin() -> Twin:
 def real(postgres: TestServer) -> Iterator[PostgresBackend]:
     """Emptied by whoever uses it."""
     url = asyncio.run(postgres.create())
-    twin_reports.LOGIN = urlsplit(url).username or twin_reports.LOGIN  # the twin is logged in as we are
+    reports.LOGIN = urlsplit(url).username or reports.LOGIN  # the twin is logged in as we are
     backend = PostgresBackend(url)
     yield backend
     backend.close()

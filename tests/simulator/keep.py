@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import msgspec
 
-from heliograph.testing.mutants import MUTANTS, Mutant, hunt
-from heliograph.testing.shrink import minimize
-from heliograph.testing.simulate import Case, simulate
+from heliograph.testing.mutants.catalog import MUTANTS, Mutant, hunt
+from heliograph.testing.simulator.shrink import minimize
+from heliograph.testing.simulator.simulate import Case, simulate
 from tests.simulator.kept import PATH
 
 _SEEDS = range(300)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heliograph.testing.mutants import MUTANTS
-from heliograph.testing.sim_cli import read_case
-from heliograph.testing.simulate import Case
+from heliograph.testing.mutants.catalog import MUTANTS
+from heliograph.testing.simulator.cli import read_case
+from heliograph.testing.simulator.simulate import Case
 
 PATH = Path(__file__).with_name("seeds.txt")
 

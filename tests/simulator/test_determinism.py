@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from heliograph.testing.backend import PostgresBackend
-from heliograph.testing.sim_cli import first_difference
-from heliograph.testing.simulate import PROJECT, Case, simulate
-from heliograph.testing.twin import Twin
+from heliograph.testing.kernel.backend import PostgresBackend
+from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.simulator.cli import first_difference
+from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
 
 @pytest.mark.parametrize("seeds", [range(10), range(10, 20)], ids=str)
@@ -22,8 +22,8 @@ def test_the_same_seed_is_the_same_trace(twin: Twin, seeds: range) -> None:
 
 def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() -> None:
     script = (
-        "from heliograph.testing.simulate import Case, simulate\n"
-        "from heliograph.testing.twin import Twin\n"
+        "from heliograph.testing.simulator.simulate import Case, simulate\n"
+        "from heliograph.testing.kernel.in_memory import Twin\n"
         "print([simulate(Case(seed), Twin()).trace_hash for seed in range(5)])"
     )
     traces = {

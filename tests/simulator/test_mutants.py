@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from heliograph.testing.backend import PostgresBackend
 from heliograph.testing.database import TestServer
-from heliograph.testing.mutants import MUTANTS, hunt
-from heliograph.testing.simulate import Result, simulate
+from heliograph.testing.kernel.backend import PostgresBackend
+from heliograph.testing.mutants.catalog import MUTANTS, hunt
+from heliograph.testing.simulator.simulate import Result, simulate
 from tests.simulator.kept import read_kept
 
 SEEDS = range(300)

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from heliograph.errors import StoreUnavailable
+from heliograph.execution.project_services import Kit
 from heliograph.ledger.client import Ledger
 from heliograph.policy.callbacks import ONLOOKER_SECONDS, UNTRIED_SECONDS_MAX
-from heliograph.testing.twin import Twin
-from heliograph.worker.kit import Kit
+from heliograph.testing.kernel.in_memory import Twin
 from heliograph.worker.sweeps import Watchdog
-from heliograph.world import World
+from heliograph.world.seam import World
 
 pytestmark = pytest.mark.proves("S11", "CTL-23")
 

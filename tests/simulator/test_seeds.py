@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from heliograph.testing.backend import PostgresBackend
-from heliograph.testing.reach import unreached
-from heliograph.testing.simulate import Case, simulate
-from heliograph.testing.twin import Twin
+from heliograph.testing.kernel.backend import PostgresBackend
+from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.simulator.coverage import unreached
+from heliograph.testing.simulator.simulate import Case, simulate
 from tests.simulator.kept import Kept, read_kept
 
 REACH = range(300)  # as many as helio sim run wants to have seen everything
@@ -32,7 +32,7 @@ def test_seeds_keep_every_rule_and_reach_every_move_answer_and_fault(twin: Twin)
 @pytest.mark.proves("L0-01", "L0-02", "L0-03", "L0-06", "L0-07", "L0-110", "L0-111")
 @pytest.mark.more
 def test_seeds_keep_every_rule_on_postgres_and_every_move_is_in_its_table(real: PostgresBackend) -> None:
-    """The database itself refuses any other move of a head: heliograph.testing.transitions."""
+    """The database itself refuses any other move of a head: heliograph.testing.kernel.transition_guard."""
     for seed in range(1000, 1015):
         result = simulate(Case(seed), real)
         assert result.violations == [], result.line()

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from heliograph.testing.mutants import MUTANTS, hunt
-from heliograph.testing.scenario_cast import Size
-from heliograph.testing.shrink import Shrinker, minimize
-from heliograph.testing.sim_cli import read_case
-from heliograph.testing.simulate import Case, simulate
-from heliograph.testing.twin import Twin
+from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.mutants.catalog import MUTANTS, hunt
+from heliograph.testing.scenarios.cast import Size
+from heliograph.testing.simulator.cli import read_case
+from heliograph.testing.simulator.shrink import Shrinker, minimize
+from heliograph.testing.simulator.simulate import Case, simulate
 
 
 @pytest.mark.parametrize("name", ["no_lease_sweep", "no_owed"])

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from heliograph.errors import InvalidInput
-from heliograph.testing.mutants import MUTANTS, hunt
-from heliograph.testing.sim_cli import main
-from heliograph.testing.simulate import Result
+from heliograph.testing.mutants.catalog import MUTANTS, hunt
+from heliograph.testing.simulator.cli import main
+from heliograph.testing.simulator.simulate import Result
 
 RULE = MUTANTS["no_lease_sweep"]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from heliograph.testing.loop import SimDeadlock, SimLoop
-from heliograph.testing.plan import Plan
+from heliograph.testing.simulator.event_loop import SimDeadlock, SimLoop
+from heliograph.testing.simulator.plan import Plan
 
 
 @pytest.fixture

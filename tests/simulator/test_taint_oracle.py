@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from heliograph.reactive import reaction
-from heliograph.testing.simulate import Case, simulate
-from heliograph.testing.twin import Twin
-from heliograph.worker.taint import Taint
+from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.simulator.simulate import Case, simulate
+from heliograph.turn.taint import Taint
 
 SEEDS = range(12)
 

@@ -13,13 +13,13 @@ import msgspec
 
 from heliograph.cli.arguments import login_name
 from heliograph.cli.files import read_value
+from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note
-from heliograph.cli.reading import open_client, open_existing
 from heliograph.errors import InvalidInput, shown
 
 if TYPE_CHECKING:
     from heliograph.client import Client
-    from heliograph.client.people import HumanTask
+    from heliograph.client.human_tasks import HumanTask
 
 _QUESTION_WIDTH = 200
 _JSON_WIDTH = 400
@@ -84,7 +84,7 @@ async def _said(options: Namespace, said: Callable[[Client], Awaitable[str]]) ->
 
 
 async def _list(run_id: str | None, limit: int) -> list[HumanTask]:
-    from heliograph.client.people import read_tasks
+    from heliograph.client.human_tasks import read_tasks
 
     async with open_existing(None if run_id is None else f"run {run_id}") as reader:
         if run_id is not None:

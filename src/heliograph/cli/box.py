@@ -7,8 +7,8 @@ from argparse import Namespace
 
 import msgspec
 
+from heliograph.cli.open_database import open_existing
 from heliograph.cli.output import fields, json_line, line, moment
-from heliograph.cli.reading import open_existing
 from heliograph.cli.turn import print_content
 from heliograph.errors import shown
 from heliograph.ledger.reader import BoxRow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from argparse import Namespace
 
+from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import json_line, line, moment, note, table
-from heliograph.cli.reading import open_client, open_existing
 from heliograph.errors import shown
 from heliograph.ledger.reader import CallbackRow
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heliograph.cli.files import read_result
+from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note, table
-from heliograph.cli.reading import open_client, open_existing
 from heliograph.errors import InvalidInput, shown
 from heliograph.ledger.reader import WaitRow
 

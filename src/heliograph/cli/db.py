@@ -107,7 +107,7 @@ async def _url(options: Namespace) -> None:
 
 
 async def _doctor() -> list[Finding]:
-    from heliograph.cli.reading import what_is_lacking
+    from heliograph.cli.open_database import what_is_lacking
     from heliograph.runtime import open_database
 
     settings = read_settings(os.environ)

@@ -11,9 +11,9 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from heliograph.cli.commands import command_parser
 from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, raise_at_sigint
 from heliograph.cli.errors import NothingYet, report
-from heliograph.cli.grammar import command_parser
 from heliograph.cli.interrupts import leave_agents_behind, leave_on_sigterm
 from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, speak_utf8
 from heliograph.errors import HeliographError, InvalidInput, shown

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
 SETTLE_SECONDS = 2.0
-AGENT_THREADS = "heliograph agent"  # the name that world_real.py gives the threads of plain functions
+AGENT_THREADS = "heliograph agent"  # the name that world/real.py gives the threads of plain functions
 
 
 @contextmanager

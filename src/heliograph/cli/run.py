@@ -20,10 +20,10 @@ from heliograph.cli.approval import project_of, task_lines
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.files import read_state
 from heliograph.cli.interrupts import graceful, run_agents
-from heliograph.cli.loading import load_app
+from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import clock, duration, json_line, line, reserved_stdout
-from heliograph.cli.view import JsonView, LineView, View
+from heliograph.cli.run_views import JsonView, LineView, View
 from heliograph.cli.waits import UnclaimedWatch, child_lines, worker_command
 from heliograph.errors import NotFound, Refused, StoreUnavailable, shown
 from heliograph.ledger.reader import RunRow, TurnRow
@@ -33,7 +33,7 @@ from heliograph.signals.model import Signal
 from heliograph.signals.run_end import read_end
 from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.types import JsonObject
-from heliograph.worker.loop import Worker
+from heliograph.worker.claim_loop import Worker
 
 POLL_SECONDS = 1.0
 QUIET_SECONDS = 2.0  # as long as something happens, nobody asks what a run waits for
@@ -91,7 +91,7 @@ def _open_view(workflow: Workflow, run_id: str, own: TextIO | None, notes: list[
         plain.note(each)
     if own is not None or not _is_terminal():
         return plain
-    from heliograph.cli.live import LiveView  # late: only terminals need rich
+    from heliograph.cli.live_view import LiveView  # late: only terminals need rich
 
     return LiveView(f"{workflow.name}  {run_id}", workflow.agents)
 
@@ -236,7 +236,7 @@ class _Watch:
         """Note each question to a person once and at once, with the command that answers it."""
         if not any(turn.activity == "awaiting_tool_result" for turn in turns):
             return
-        from heliograph.client.people import read_tasks  # late: most runs ask nobody
+        from heliograph.client.human_tasks import read_tasks  # late: most runs ask nobody
 
         tasks = await read_tasks(self._runtime.reader, self._run_id, _QUESTIONS_MAX)
         self._questions = Counter(task.turn_id for task in tasks)

@@ -6,8 +6,8 @@ import asyncio
 from argparse import Namespace
 from datetime import UTC, datetime
 
+from heliograph.cli.open_database import open_existing
 from heliograph.cli.output import duration, json_line, moment, note, table
-from heliograph.cli.reading import open_existing
 from heliograph.ledger.reader import RunRow
 
 

@@ -7,9 +7,9 @@ import os
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
-from heliograph.cli.narrate import line_payload, meaning, woken_by
+from heliograph.cli.open_database import open_client, open_existing, what_is_lacking
 from heliograph.cli.output import clock, json_line, line, note
-from heliograph.cli.reading import open_client, open_existing, what_is_lacking
+from heliograph.cli.signal_text import line_payload, meaning, woken_by
 from heliograph.config import read_settings
 from heliograph.errors import InvalidInput, NotFound, StoreUnavailable
 from heliograph.ledger.reader import Reader

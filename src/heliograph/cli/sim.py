@@ -10,7 +10,7 @@ from heliograph.cli.parser import Parser
 
 
 def main(arguments: list[str]) -> int:
-    from heliograph.testing.sim_cli import main as simulate
+    from heliograph.testing.simulator.cli import main as simulate
 
     try:
         return simulate(arguments, Parser)

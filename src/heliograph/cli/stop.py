@@ -7,8 +7,8 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from heliograph.cli.arguments import login_name
+from heliograph.cli.open_database import open_client
 from heliograph.cli.output import json_line, line
-from heliograph.cli.reading import open_client
 
 if TYPE_CHECKING:
     from heliograph.client import StopResult

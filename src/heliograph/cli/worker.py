@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from heliograph.cli.early_signals import INTERRUPTED
 from heliograph.cli.garbage_collection import tuned_garbage_collection
 from heliograph.cli.interrupts import graceful, run_agents
-from heliograph.cli.loading import load_app
+from heliograph.cli.load_application import load_app
 from heliograph.cli.logs import show_logs
 from heliograph.cli.output import reserved_stdout
 from heliograph.errors import InvalidInput, StoreUnavailable

@@ -7,8 +7,8 @@ from typing import Any
 
 from heliograph.codes import TOOL_ERROR
 from heliograph.errors import InvalidInput, repr_of, shown
-from heliograph.reactive.state import to_json
 from heliograph.signals.payload import check_json, check_payload
+from heliograph.signals.values import to_json
 from heliograph.turn.interruptions import check_seconds
 from heliograph.types import Json
 

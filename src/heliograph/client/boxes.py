@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from heliograph.client.arguments import check_id, check_text
 from heliograph.errors import HeliographError, InvalidInput, NotFound, Refused, shown
 from heliograph.ledger.reader import OWN_BOX
-from heliograph.reactive.state import to_json
 from heliograph.records import Card
 from heliograph.signals.payload import check_json
+from heliograph.signals.values import to_json
 
 if TYPE_CHECKING:
     from heliograph.runtime import Runtime

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from heliograph.definitions.budgets import MICROS_PER_USD
 from heliograph.ledger.reader import BudgetRow
-from heliograph.reactive.budget import MICROS_PER_USD
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,25 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from heliograph.client.answers import Command, StopResult, command_of, enqueue_refused, report_refused, unknown_turn
 from heliograph.client.arguments import check_error, check_id, check_stop, check_text
 from heliograph.client.boxes import Boxes
 from heliograph.client.budgets import Budget, budget_of
-from heliograph.client.people import ClientPeople
+from heliograph.client.human_tasks import ClientPeople
+from heliograph.client.replies import Command, StopResult, command_of, enqueue_refused, report_refused, unknown_turn
 from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
+from heliograph.definitions.agent import PRIORITIES
+from heliograph.definitions.budgets import amounts_of, check_budget
+from heliograph.definitions.fields import check_fields
 from heliograph.errors import InvalidInput, NotFound, SetupError, StoreUnavailable, shown
 from heliograph.ledger.reader import CALLBACK_STATES, CallbackRow, DelegationRow
-from heliograph.reactive.agent import PRIORITIES
-from heliograph.reactive.budget import amounts_of, check_budget
-from heliograph.reactive.fields import check_fields
-from heliograph.reactive.state import check_size, to_json
 from heliograph.runtime import Runtime, check_callback, open_runtime
 from heliograph.signals.model import Signal
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_payload
+from heliograph.signals.values import check_size, to_json
 from heliograph.turn.interruptions import check_seconds
-from heliograph.world import bell_keys
+from heliograph.world.seam import bell_keys
 
 _LIMIT_MAX = 1000
 _SEQ_MAX = 2**63 - 1

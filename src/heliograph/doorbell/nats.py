@@ -30,7 +30,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from heliograph.doorbell.bell import Bell
+from heliograph.doorbell.base import Bell
 from heliograph.errors import SetupError
 from heliograph.records import Event
 

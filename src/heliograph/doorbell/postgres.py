@@ -17,7 +17,7 @@ from typing import Any
 
 import asyncpg
 
-from heliograph.doorbell.bell import Bell
+from heliograph.doorbell.base import Bell
 from heliograph.records import Event
 
 CHANNEL = "heliograph"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from heliograph.egress.post import Posted, post
 from heliograph.errors import InvalidInput
 from heliograph.policy.egress import EgressPolicy, read_allowed
-from heliograph.policy.webhook import sign_webhook
+from heliograph.policy.webhook_signature import sign_webhook
 
 
 class Messenger:

@@ -9,7 +9,7 @@ from heliograph.errors import SetupError
 from heliograph.ports import Harness
 
 if TYPE_CHECKING:
-    from heliograph.harness.pydantic import PydanticHarness
+    from heliograph.harness.pydantic_model import PydanticHarness
 
 
 class Harnesses:
@@ -45,6 +45,6 @@ def _pydantic_harness(model: Any) -> PydanticHarness:
     if find_spec("pydantic_ai") is None:
         raise SetupError(f"the model {model} needs pydantic-ai: pip install 'heliograph[models]', or a provider's extra "
                          "such as 'heliograph[openai]'", code="no_model_library")  # fmt: skip
-    from heliograph.harness.pydantic import PydanticHarness
+    from heliograph.harness.pydantic_model import PydanticHarness
 
     return PydanticHarness(model)

@@ -1,7 +1,7 @@
 """The ledger: the kernel's functions under their own names, with typed rows.
 
 Every method is one kernel call; those that a turn or a caller waits for share it
-with others of their kind (`coalesce.py`). A call whose reply was lost is tried again as
+with others of their kind (`coalescer.py`). A call whose reply was lost is tried again as
 long as the kernel answers the second one harmlessly (kernel.md section 3, the
 retry table); `claim` and `take_commands` are not tried again: the lease, or the
 time for which a command is hidden, gives back what they took. To a second call
@@ -20,13 +20,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from heliograph.errors import HeliographError, KernelRefused, StoreUnavailable
-from heliograph.ledger.coalesce import Coalescer
+from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.hints import woken_by
 from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_owed
 from heliograph.records import Begun, Callback, Card, Claimed, Event, OwedRun, Reported, Written
-from heliograph.world import Transaction, World, bell_keys
+from heliograph.world.seam import Transaction, World, bell_keys
 
 log = logging.getLogger("heliograph.ledger")
 T = TypeVar("T")

@@ -75,7 +75,7 @@ class Transactions:
 
 
 class OpenTransaction:
-    """See `heliograph.world.Transaction`."""
+    """See `heliograph.world.seam.Transaction`."""
 
     def __init__(self, connection: Any, begun: Any, xid: str, database: Database):
         self.connection = connection

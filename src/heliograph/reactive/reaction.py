@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from heliograph.codes import MAX_ACTIVATIONS, NOTHING_RAN, RESULT_MISSING
+from heliograph.definitions.agent import AgentSpec, decided
 from heliograph.errors import AgentFailed, told
 from heliograph.ids import signal_id
-from heliograph.reactive.agent import AgentSpec, decided
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
     GUARD_RAISED,

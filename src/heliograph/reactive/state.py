@@ -7,23 +7,16 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal, get_origin
 
-import msgspec
 import pydantic
 import pydantic_core
 
+from heliograph.definitions.typed_dicts import usable
 from heliograph.errors import InvalidInput, repr_of, shown
-from heliograph.reactive.typed_dict import usable
-from heliograph.secrets import Secret
-from heliograph.signals.names import CHARACTERS, LENGTH_MAX
-from heliograph.signals.payload import check_json, copied
+from heliograph.signals.names import check_key
+from heliograph.signals.payload import copied
+from heliograph.signals.values import SECRETS, check_size, to_json
 from heliograph.types import Json, JsonObject
 
-DOCUMENT_BYTES_MAX = 16 * 1024 * 1024  # of a state, and of an output: every turn reads and writes the whole (S11)
-
-KEY_MAX = LENGTH_MAX - len("state::changed")
-
-_SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret, Secret)
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 _ANYTHING = pydantic.TypeAdapter(Any)
 
 
@@ -145,36 +138,6 @@ class StateShape:
         return getattr(self.kind, "__name__", "an object")
 
 
-def to_json(value: Any, path: str = "") -> Json:
-    """`value` as JSON: models, dataclasses, dates, enums and sets included, the latter in the order of their JSON text.
-
-    Raises InvalidInput (`not_json`, or what check_json says) where there is no JSON for it.
-    """
-    try:
-        plain = pydantic_core.to_jsonable_python(_ordered(value))
-    except RecursionError:
-        raise InvalidInput("a value is nested too deep to be written as JSON, or contains itself", code="json_too_deep",
-                           path=path) from None  # fmt: skip
-    except (pydantic_core.PydanticSerializationError, ValueError, TypeError) as error:
-        raise InvalidInput(f"{shown(value)} cannot be written as JSON: {shown(str(error))}", code="not_json",
-                           path=path) from None  # fmt: skip
-    return check_json(plain, path)
-
-
-def _ordered(value: Any) -> Any:
-    """`value` with lists for sets: the order of a set is another one in each process. Refuses secrets."""
-    if isinstance(value, dict):
-        return {key: item if type(item) in _SCALARS else _ordered(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [item if type(item) in _SCALARS else _ordered(item) for item in value]
-    if isinstance(value, set | frozenset):
-        items = [pydantic_core.to_jsonable_python(_ordered(item)) for item in value]
-        return sorted(items, key=lambda item: msgspec.json.encode(item, order="deterministic"))
-    if isinstance(value, _SECRETS):
-        raise TypeError("a secret is written as stars; keep it out, and read it where it is used")
-    return value
-
-
 def _plain(adapter: pydantic.TypeAdapter[Any], value: Any) -> Any:
     """`value` as dictionaries, lists and sets. Raises InvalidInput (`not_json`)."""
     try:
@@ -183,17 +146,6 @@ def _plain(adapter: pydantic.TypeAdapter[Any], value: Any) -> Any:
         hint = "; give a list instead of a set of objects" if isinstance(error, TypeError) else ""
         raise InvalidInput(f"the state cannot be written as JSON: {shown(str(error))}{hint}", code="not_json",
                            path="/state") from None  # fmt: skip
-
-
-def check_key(key: str) -> str:
-    """`key`, when it can be a segment of state:<key>:changed. Raises InvalidInput (`invalid_state_key`)."""
-    if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX or not CHARACTERS.issuperset(key):
-        raise InvalidInput(
-            f"a key of the state is 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {shown(repr_of(key))}: its "
-            "changes are told as state:<key>:changed; put other names one level deeper",
-            code="invalid_state_key", path="/state",
-        )  # fmt: skip
-    return key
 
 
 def _losses(schema: Any, field: str = "") -> Iterator[tuple[str, str]]:
@@ -208,21 +160,13 @@ def _losses(schema: Any, field: str = "") -> Iterator[tuple[str, str]]:
     if schema.get("serialization_exclude") or schema.get("serialization_exclude_if"):
         yield field, "it is excluded when the state is written, so it would be lost after each turn; take exclude out"
     kind = schema.get("cls")
-    if isinstance(kind, type) and issubclass(kind, _SECRETS):
+    if isinstance(kind, type) and issubclass(kind, SECRETS):
         yield field, "a secret is written as stars, so it would be lost; read it where it is used, not from the state"
     for key, item in schema.items():
         if key == "metadata":
             continue
         is_field = isinstance(item, dict) and item.get("type") in ("model-field", "typed-dict-field")
         yield from _losses(item, key if is_field else field)
-
-
-def check_size(document: Json, what: str, path: str) -> None:
-    """Raises InvalidInput (`too_large`)."""
-    size = len(msgspec.json.encode(document))
-    if size > DOCUMENT_BYTES_MAX:
-        raise InvalidInput(f"{what} has {size} bytes, the limit is {DOCUMENT_BYTES_MAX}; keep large things elsewhere and "
-                           "their names here", code="too_large", path=path)  # fmt: skip
 
 
 def _problems(error: pydantic.ValidationError) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from heliograph.definitions.agent import AgentSpec
 from heliograph.errors import AgentFailed, HeliographError, shown, told
-from heliograph.reactive.agent import AgentSpec
 from heliograph.reactive.workflow import Workflow
 from heliograph.signals.payload import copied
 from heliograph.types import Json, JsonObject

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from heliograph.definitions.agent import AgentSpec
+from heliograph.definitions.functions import check_function, naming
+from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.errors import InvalidInput, repr_of, shown
-from heliograph.reactive.agent import AgentSpec
-from heliograph.reactive.function import check_function, naming
-from heliograph.reactive.state import StateShape, check_key
-from heliograph.reactive.template import SIGNAL_NAMES, check_known, placeholders
+from heliograph.reactive.state import StateShape
 from heliograph.secrets import Resolver
+from heliograph.signals.names import check_key
 from heliograph.signals.pattern import PatternTable, warn_unmatchable, warn_unsubscribed
 
 Reducer = Callable[[Any, Any], Any]

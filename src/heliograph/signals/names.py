@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.errors import InvalidInput, Refused, repr_of, shown
 
 LENGTH_MAX = 200
 SEGMENTS_MAX = 16
@@ -92,3 +92,17 @@ def _refuse_name(name: str) -> NoReturn:
                 code="invalid_character",
             )
     raise InvalidInput(f"'{shown(name)}' is not the name of a signal: {GRAMMAR}", code="invalid_signal_name")
+
+
+KEY_MAX = LENGTH_MAX - len("state::changed")
+
+
+def check_key(key: str) -> str:
+    """`key`, when it can be a segment of state:<key>:changed. Raises InvalidInput (`invalid_state_key`)."""
+    if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX or not CHARACTERS.issuperset(key):
+        raise InvalidInput(
+            f"a key of the state is 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {shown(repr_of(key))}: its "
+            "changes are told as state:<key>:changed; put other names one level deeper",
+            code="invalid_state_key", path="/state",
+        )  # fmt: skip
+    return key

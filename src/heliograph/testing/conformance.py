@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from heliograph.doorbell.bell import Bell
+from heliograph.doorbell.base import Bell
 from heliograph.records import Event
 
 PATIENCE_SECONDS = 15.0
@@ -71,7 +71,7 @@ class BellGround(Protocol):
 
 
 class DoorbellConformance:
-    """The promises of `heliograph.doorbell.bell.Bell`. The fixture `ground` is a BellGround of the implementation."""
+    """The promises of `heliograph.doorbell.base.Bell`. The fixture `ground` is a BellGround of the implementation."""
 
     heard: Heard
     here: Bell

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from heliograph.ledger.embedded import open_embedded
+from heliograph.embedded.server import open_embedded
 from heliograph.ledger.install import install, whole_sql
 
 # Nothing that a test writes needs to outlive the machine's power.

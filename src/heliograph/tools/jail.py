@@ -1,4 +1,4 @@
-"""Run a piece of Python in a sandbox: a separate program, started by `isolated` with `python -I -S`, that imports no other module of ours.
+"""Run a piece of Python in a sandbox: a separate program, started by `code_tool` with `python -I -S`, that imports no other module of ours.
 
 Its input is a JSON specification on stdin. It becomes three processes. The launcher enters new namespaces and waits. Init, the
 first process of the new PID namespace, builds a file system that has nothing but Python in it. The sandboxed process gives up

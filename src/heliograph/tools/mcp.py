@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from heliograph.definitions.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
 from heliograph.errors import HeliographError, InvalidInput, shown
 from heliograph.policy.egress import EgressPolicy, EgressRefused, parse, server_policy
-from heliograph.reactive.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
 from heliograph.secrets import Resolver
 from heliograph.signals.payload import check_json
-from heliograph.tools.bound import BoundTool
+from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.mcp_connection import Connection, Offered
 from heliograph.types import Json
 

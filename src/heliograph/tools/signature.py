@@ -8,8 +8,8 @@ from functools import partial
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+from heliograph.definitions.typed_dicts import usable
 from heliograph.errors import InvalidInput
-from heliograph.reactive.typed_dict import usable
 from heliograph.tools.context import ToolContext
 
 

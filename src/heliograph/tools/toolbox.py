@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from heliograph.definitions.tool import Tool
 from heliograph.policy.egress import EgressPolicy, server_policy
-from heliograph.reactive.tool import Tool
-from heliograph.tools.bound import BoundTool
+from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.mcp import MCPServer
 
 _CLOSE_SECONDS = 15.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from heliograph.definitions.fields import check_fields
 from heliograph.errors import InvalidInput, shown
-from heliograph.reactive.fields import check_fields
 from heliograph.records import Card
 from heliograph.redaction import redacted
 from heliograph.turn.untrusted import TRUSTED, UNTRUSTED, framed, is_marked

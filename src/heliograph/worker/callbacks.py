@@ -16,13 +16,13 @@ import msgspec
 
 from heliograph.egress.post import PostFailed
 from heliograph.errors import HeliographError, told
+from heliograph.execution.project_services import Kit
 from heliograph.policy.callbacks import again_seconds, is_final, is_taken
 from heliograph.policy.egress import EgressRefused
 from heliograph.records import Callback
 from heliograph.turn.calls import RESPONSE
 from heliograph.turn.deliverable import read_output
 from heliograph.types import JsonObject
-from heliograph.worker.kit import Kit
 
 log = logging.getLogger("heliograph.worker")
 

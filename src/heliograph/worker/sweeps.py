@@ -17,12 +17,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from heliograph.errors import KernelRefused, SetupError, StoreUnavailable
+from heliograph.execution.project_services import Kit
+from heliograph.execution.suspend import RELAY
 from heliograph.policy.callbacks import AWAY_SECONDS, ONLOOKER_SECONDS, UNTRIED_SECONDS_MAX
 from heliograph.worker.callbacks import call_back
-from heliograph.worker.kit import Kit
-from heliograph.worker.owed import Debts
-from heliograph.worker.suspend import RELAY
-from heliograph.world import Task
+from heliograph.worker.pending_reactions import Debts
+from heliograph.world.seam import Task
 
 log = logging.getLogger("heliograph.worker")
 

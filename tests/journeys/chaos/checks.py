@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from heliograph.doorbell.tokens import Tokens
 from heliograph.runtime import Runtime
 from heliograph.signals.trace import check_trace
+from heliograph.world.bell_tokens import Tokens
 from tests.journeys.chaos.ageing import PROJECT
 from tests.journeys.chaos.checks_trials import judge_trials, violations
 from tests.journeys.chaos.marks import read_lines

@@ -18,8 +18,8 @@ from typing import Literal
 
 import asyncpg
 
-from heliograph.ledger.embedded_cluster import SOCKET, Cluster, find_binaries
-from heliograph.ledger.embedded_process import FIXED_ENVIRONMENT, LAUNCHER, Lock, choose_identity
+from heliograph.embedded.cluster import SOCKET, Cluster, find_binaries
+from heliograph.embedded.process import FIXED_ENVIRONMENT, LAUNCHER, Lock, choose_identity
 from tests.journeys.chaos.away import AWAY
 
 VERSION = 18

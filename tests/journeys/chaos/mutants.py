@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heliograph.ledger.install import _DROP_KERNEL
-from heliograph.testing.mutants import MUTANTS as SIMULATED
+from heliograph.testing.mutants.catalog import MUTANTS as SIMULATED
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 from heliograph.cli.main import main
-from heliograph.world_real import RealWorld
+from heliograph.world.real import RealWorld
 
 
 def skew_clock() -> None:

@@ -19,8 +19,8 @@ from nats.aio.client import Client
 
 from heliograph.doorbell.nats import flushed
 from heliograph.doorbell.postgres import EVENTS_CHANNEL
-from heliograph.doorbell.tokens import Tokens
 from heliograph.records import Event
+from heliograph.world.bell_tokens import Tokens
 from tests.journeys.chaos.away import AWAY
 
 SUBJECTS = "evt.agent.*.task"

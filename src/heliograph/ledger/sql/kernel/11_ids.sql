@@ -66,7 +66,7 @@ create function heliograph._is_field(p_field jsonb) returns boolean
         and p_field - '{name,type,required,description}'::text[] = '{}' end
 $$;
 
--- _wrong_fields: null, or why these are no result_fields [{name, type, required, description}], as reactive/fields.py checks
+-- _wrong_fields: null, or why these are no result_fields [{name, type, required, description}], as definitions/fields.py checks
 --   them for clients: at most 100, no name twice.
 --   raises: nothing
 --   locks:  nothing

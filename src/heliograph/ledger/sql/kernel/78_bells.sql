@@ -1,7 +1,7 @@
 -- Bells: PostgreSQL has no access rights for the channels of LISTEN and NOTIFY, so a ring there is a keyed hash (S25).
 
 -- bell_key: the key of a project's bells, 64 hexadecimal digits. With it, a program computes the ring for a name of the
---   project, as heliograph.doorbell.tokens does.
+--   project, as heliograph.world.bell_tokens does.
 --   raises: see _enter
 --   locks:  nothing
 create function heliograph.bell_key(p_project text) returns jsonb

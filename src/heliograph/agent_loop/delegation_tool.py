@@ -1,0 +1,97 @@
+"""What a model may say when it delegates: a task, and of priority, deadline and context what its agent leaves to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heliograph.definitions.agent import PRIORITIES, AgentSpec
+from heliograph.definitions.tool import DELEGATE
+from heliograph.errors import shown
+from heliograph.execution.owned_turn import Held
+from heliograph.ports import ToolCall, ToolSpec
+from heliograph.tools.bound_tool import BadArguments
+from heliograph.types import Json, JsonObject
+
+_SECONDS_LEAST = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One delegation of a model. None: what the agent that it is for says itself."""
+
+    agent: str
+    task: Json
+    seconds: float | None
+    priority: int | None
+    context_box_id: str | None
+
+
+class Errands:
+    """The tools `delegate_to_...` of one turn.
+
+    No priority is above the turn's own and that of the agent that is asked: a model, or whoever it has read, pushes
+    nobody aside who would come first otherwise. No deadline is longer than that agent's turns live.
+    contexts: the boxes that it may hand on, by the name that it knows them by.
+    """
+
+    def __init__(self, held: Held, contexts: Mapping[str, str]):
+        self._agents = {f"{DELEGATE}{name}": held.workflow.agents[name] for name in held.spec.agents}
+        self._priority = held.claimed.priority
+        self._contexts = contexts
+
+    def is_trusted(self, tool: str) -> bool:
+        """Whether `tool` delegates to an agent that is declared `trusted=True`."""
+        return tool in self._agents and self._agents[tool].trusted
+
+    @property
+    def specs(self) -> list[ToolSpec]:
+        return [self._spec(tool, agent) for tool, agent in self._agents.items()]
+
+    def errand_of(self, call: ToolCall, *, is_recorded: bool) -> Errand:
+        """Raises BadArguments. What is recorded has fitted once, whatever is allowed by now."""
+        given = call.arguments if isinstance(call.arguments, dict) else {}
+        agent = self._agents[call.tool]
+        if "task" not in given:
+            raise BadArguments(f"{call.tool} takes an object with a task")
+        said: JsonObject = {key: value for key, value in given.items() if value is not None}
+        if not is_recorded and (problem := self._problem(call.tool, agent, said)) is not None:
+            raise BadArguments(problem)
+        seconds: Any = said.get("deadline")
+        priority, context = said.get("priority"), said.get("context")
+        return Errand(
+            agent.name, given["task"], seconds, PRIORITIES.index(str(priority)) if priority in PRIORITIES else None,
+            self._contexts.get(str(context)),
+        )  # fmt: skip
+
+    def _problem(self, tool: str, agent: AgentSpec, said: JsonObject) -> str | None:
+        known = ["task", "priority", "deadline", *(["context"] if self._contexts else [])]
+        if unknown := [key for key in said if key not in known]:
+            return f"{tool} takes {', '.join(known)}; not {shown(', '.join(unknown))}"
+        for key, among in (("priority", self._priorities(agent)), ("context", tuple(self._contexts))):
+            if key in said and said[key] not in among:
+                return f"the {key} of {tool} is one of {', '.join(among)}, not {shown(said[key])}"
+        seconds = said.get("deadline", _SECONDS_LEAST)
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not (is_number and _SECONDS_LEAST <= seconds <= agent.ttl_seconds):  # type: ignore[operator]
+            return (f"the deadline of {tool} is a number of seconds from {_SECONDS_LEAST} to {agent.ttl_seconds:g}, "
+                    f"not {shown(seconds)}")  # fmt: skip
+        return None
+
+    def _priorities(self, agent: AgentSpec) -> tuple[str, ...]:
+        return PRIORITIES[: max(self._priority, agent.priority) + 1]
+
+    def _spec(self, tool: str, agent: AgentSpec) -> ToolSpec:
+        properties: JsonObject = {
+            "task": {"type": "string", "description": "all it has to know"},
+            "priority": {"type": "string", "enum": list(self._priorities(agent)),
+                         "description": f"what is done first; without it {PRIORITIES[agent.priority]}"},
+            "deadline": {"type": "number", "minimum": _SECONDS_LEAST, "maximum": agent.ttl_seconds,
+                         "description": "seconds after which you go on without its result"},
+        }  # fmt: skip
+        if self._contexts:
+            properties["context"] = {"type": "string", "enum": list(self._contexts),
+                                     "description": "what it is given to read"}  # fmt: skip
+        return ToolSpec(tool, f"Give a task to the agent {agent.name}, and wait for its result.",
+                        {"type": "object", "required": ["task"], "properties": properties})  # fmt: skip

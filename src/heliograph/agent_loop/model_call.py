@@ -1,0 +1,141 @@
+"""Ask a model one question, and say what it says: harness:start, deltas as they come, text:complete, harness:end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from heliograph.agent_loop.reply_validation import checked_reply
+from heliograph.codes import MODEL_TIMEOUT
+from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, shown, told, with_hint
+from heliograph.execution.owned_turn import Held
+from heliograph.execution.signal_buffer import Voice
+from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
+from heliograph.signals.model import Draft
+from heliograph.signals.payload import carried, check_json, cleaned
+from heliograph.types import Json, JsonObject
+
+log = logging.getLogger("heliograph.worker")
+
+_MESSAGE_MAX = 2000
+_Drafted = Callable[[str, Json, int | str], Draft]
+
+
+async def ask(held: Held, request: ModelRequest) -> ModelReply:
+    """The answer of the agent's model; of the next one, where it has several and one fails.
+
+    Raises HarnessError where all fail, each after its harness:error: one that may pass, if there is one.
+    """
+    failed: list[HarnessError] = []
+    for model in held.spec.models:
+        held.halt.check()
+        try:
+            return await ask_one(held, model, request)
+        except HarnessError as error:
+            failed.append(error)
+    raise next((error for error in failed if error.recoverable), failed[-1])
+
+
+def request_of(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelRequest:
+    spec = held.spec
+    return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens,
+                        has_untrusted=held.taint.may_have_read)  # fmt: skip
+
+
+async def ask_one(held: Held, model: Any, request: ModelRequest) -> ModelReply:
+    """The answer of one model.
+
+    Raises HarnessError after its harness:error, whatever it was that the model, its harness, or what they are made from
+    did wrong.
+    """
+    voice, world, seconds = held.voice, held.kit.world, held.spec.answer_seconds
+    started = world.monotonic()
+
+    def draft(name: str, payload: Json, parent: int | str) -> Draft:
+        # checked here, where it ends this turn with a reason: a store that refuses it later ends it with none
+        return Draft(name, check_json(payload), held.spec.name, parent, world.now())
+
+    try:
+        found = held.kit.harness_of(model)
+        harness: Harness | HarnessError = found
+        name = cleaned(str(found.model))
+    except Exception as error:  # it is told below, as of a model that was asked
+        harness, name = _failure(error), shown(model)
+    said: Json = {"model": name, "input": carried(request.prompt)}
+    start = voice.say(draft("harness:start", said, held.claimed.activation_id))
+    try:
+        if isinstance(harness, HarnessError):
+            raise harness
+        try:
+            reply = await world.within(seconds, _streamed(harness, request, voice, start, draft))
+        except TurnTimedOut as error:
+            raise HarnessError(f"{name} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
+                               recoverable=True) from error  # fmt: skip
+    except Exception as error:
+        failure = _failure(error)
+        message = shown(with_hint(failure), _MESSAGE_MAX)
+        payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
+        payload["recoverable"] = failure.recoverable
+        voice.say(draft("harness:error", payload, start))
+        if failure is error:
+            raise
+        raise failure from error
+    _finish_reply(reply, voice, start, draft, round((world.monotonic() - started) * 1000))
+    return reply
+
+
+async def _streamed(harness: Harness, request: ModelRequest, voice: Voice, start: int, draft: _Drafted) -> ModelReply:
+    heard = {"text": "", "thinking": ""}
+
+    def say(kind: str, content: str) -> None:
+        if content:
+            voice.say_now(draft(f"{kind}:delta", {"content": content, "offset": len(heard[kind])}, start))
+            heard[kind] += content
+
+    async with AsyncExitStack() as stack:
+        chunks = harness.stream(request)
+        if hasattr(chunks, "aclose"):  # what is left unfinished lets go of its connection here, and not some time later
+            stack.push_async_callback(chunks.aclose)
+        async for chunk in chunks:
+            match chunk:
+                case TextDelta(content):
+                    say("text", cleaned(content))
+                case ThinkingDelta(content):
+                    say("thinking", cleaned(content))
+                case ModelReply():
+                    reply = checked_reply(harness.model, chunk)
+                    for kind, whole in (("text", reply.text), ("thinking", reply.thinking)):
+                        if not whole.startswith(heard[kind]):
+                            raise HarnessError(
+                                f"the harness for {harness.model} streamed another {kind} than its reply has"
+                            )
+                        say(kind, whole[len(heard[kind]) :])  # what a harness that does not stream has not said
+                    return reply
+                case _:
+                    raise HarnessError(f"the harness for {harness.model} yielded {shown(chunk)}, which is none of "
+                                       "TextDelta, ThinkingDelta and ModelReply")  # fmt: skip
+    raise HarnessError(f"the harness for {harness.model} ended without a reply")
+
+
+def _failure(error: Exception) -> HarnessError:
+    """What went wrong with one model, for the next one to be asked, or the turn to be put off."""
+    if isinstance(error, HarnessError):
+        return error
+    if isinstance(error, HeliographError):
+        return HarnessError(error.message, code=error.code, hint=error.hint, recoverable=error.recoverable)
+    log.warning("a model's harness raised", exc_info=error)
+    return HarnessError(told(error, _MESSAGE_MAX), recoverable=isinstance(error, OSError))
+
+
+def _finish_reply(reply: ModelReply, voice: Voice, start: int, draft: _Drafted, duration_ms: int) -> None:
+    if reply.thinking:
+        voice.say(draft("thinking:complete", {"content": reply.thinking}, start))
+    if reply.text or not reply.tool_calls:
+        voice.say(draft("text:complete", {"content": reply.text}, start))
+    usage: dict[str, Any] = {"inputTokens": reply.input_tokens, "outputTokens": reply.output_tokens}
+    if reply.cost_usd is not None:
+        usage["costUsd"] = reply.cost_usd
+    output: Json = reply.text if reply.output is None else reply.output
+    voice.say(draft("harness:end", {"usage": usage, "output": carried(output), "durationMs": duration_ms}, start))

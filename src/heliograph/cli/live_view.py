@@ -1,0 +1,149 @@
+"""The live view of a run on a terminal: a row per agent, and below it the last signals.
+
+`Board` folds what it is shown into rows and knows no clock and no terminal;
+`LiveView` draws it a few times a second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from heliograph.cli.output import clock, duration, note
+from heliograph.cli.signal_text import short_payload, text_of
+from heliograph.errors import shown
+from heliograph.ledger.reader import TurnRow
+from heliograph.signals.model import Signal
+
+SIGNALS_SHOWN = 8
+TAIL_CHARACTERS = 400
+_STYLES = {"idle": "dim", "waiting": "yellow", "running": "cyan", "success": "green", "skipped": "dim"}
+_NEXT_PHASE = {"ready": "plan", "plan_ready": "act", "action_complete": "reflect", "reflection_complete": "terminate"}
+_STATUS = {"queued": "waiting", "dispatched": "waiting"}  # to people both are a turn that waits for a worker
+
+
+@dataclass(slots=True)
+class AgentRow:
+    """One agent as it is now. `status` is idle, waiting, running, suspended, skipped or how its last turn ended."""
+
+    name: str
+    status: str = "idle"
+    phase: str = ""
+    turns: int = 0
+    since: datetime | None = None
+    until: datetime | None = None
+    fraction: float | None = None
+    tail: str = ""
+
+
+class Board:
+    """The agents of a run by name, and its last signals."""
+
+    def __init__(self, agents: Iterable[str]):
+        self.rows = {name: AgentRow(name) for name in agents}
+        self.last: deque[Signal] = deque(maxlen=SIGNALS_SHOWN)
+        self.started_at: datetime | None = None
+
+    def show(self, signal: Signal) -> None:
+        self.started_at = self.started_at or signal.timestamp
+        if signal.agent is None or signal.agent not in self.rows:
+            self.last.append(signal)
+            return
+        row = self.rows[signal.agent]
+        payload: dict[str, Any] = signal.payload if isinstance(signal.payload, dict) else {}
+        match signal.name:
+            case "agent:activated":
+                row.turns += 1
+                if row.until is not None or row.since is None:
+                    row.since, row.until, row.fraction, row.tail, row.status = (
+                        signal.timestamp,
+                        None,
+                        None,
+                        "",
+                        "waiting",
+                    )
+            case "agent:skipped":
+                row.status = "skipped" if row.status == "idle" else row.status
+            case "agent:completed" | "agent:failed":
+                row.status, row.phase = str(payload.get("outcome", "success")), ""
+                row.until = signal.timestamp
+                row.fraction = 1.0 if row.fraction is not None and signal.name == "agent:completed" else row.fraction
+            case "ready" | "plan_ready" | "action_complete" | "reflection_complete":
+                row.status, row.phase = "running", _NEXT_PHASE[signal.name]
+            case "agent:progress":
+                fraction, message = payload.get("fraction"), payload.get("message")
+                row.status, row.fraction = "running", fraction if isinstance(fraction, int | float) else None
+                row.tail = message if isinstance(message, str) and message else row.tail
+            case "text:delta" | "thinking:delta":
+                row.status, row.tail = "running", (row.tail + text_of(payload))[-TAIL_CHARACTERS:]
+                return  # a row of its own for each piece would push everything else out of sight
+        self.last.append(signal)
+
+    def see_turns(self, turns: Iterable[TurnRow]) -> None:
+        """What the log does not say until a turn ends: whether it waits or runs, and its phase."""
+        for turn in turns:
+            row = self.rows.get(turn.agent)
+            if row is None or turn.status == "done":
+                continue
+            row.status, row.phase = _STATUS.get(turn.status, turn.status), turn.phase or row.phase
+            if row.until is not None:  # a turn that its signals have not told of yet
+                row.since, row.until, row.fraction, row.tail = turn.created_at, None, None, ""
+
+
+class LiveView:
+    """A `Board` on a terminal."""
+
+    def __init__(self, title: str, agents: Iterable[str], console: Console | None = None):
+        self.board = Board(agents)
+        self._title = title
+        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=8)
+        self._live.start()
+
+    def show(self, signal: Signal) -> None:
+        self.board.show(signal)
+
+    def see_turns(self, turns: Sequence[TurnRow]) -> None:
+        self.board.see_turns(turns)
+
+    def note(self, text: str) -> None:
+        self._live.console.print(Text(text))
+
+    def warn(self, text: str) -> None:
+        note(text)  # where stderr is this terminal, rich prints it above the view
+
+    def close(self) -> None:
+        if self._live.is_started:
+            self._live.stop()
+
+    def _draw(self) -> RenderableType:
+        return draw(self._title, self.board, datetime.now(UTC))
+
+
+def draw(title: str, board: Board, now: datetime) -> RenderableType:
+    """The board as it looks at `now`."""
+    elapsed = duration(now - board.started_at) if board.started_at else ""
+    agents = Table.grid(padding=(0, 2))
+    for row in list(board.rows.values()):
+        bar = ProgressBar(total=1.0, completed=row.fraction, width=16) if row.fraction is not None else Text("")
+        took = duration((row.until or now) - row.since) if row.since else ""
+        agents.add_row(Text(row.name), _status(row), Text(took), bar, Text(shown(row.tail[-60:]), overflow="crop"))
+    signals = Table.grid(padding=(0, 2))
+    for signal in list(board.last):
+        cells = (clock(signal.timestamp), signal.name, signal.agent or "-", short_payload(signal, 70))
+        signals.add_row(*(Text(cell, style="dim", no_wrap=True) for cell in cells))
+    return Group(Text(f"{title}  {elapsed}", style="bold"), agents, Text(""), signals)
+
+
+def _status(row: AgentRow) -> Text:
+    words = f"{row.status} {row.phase}".strip()
+    count = f" ×{row.turns}" if row.turns > 1 else ""
+    return Text(words + count, style=_STYLES.get(row.status, "red"))

@@ -1,0 +1,154 @@
+"""`helio db prune|limits|wires`: how long things are kept, how much of them there may be, where events have to go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from argparse import Namespace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import msgspec
+
+from heliograph.cli.open_database import what_is_lacking
+from heliograph.cli.output import json_line, line, moment, note, table
+from heliograph.config import read_settings
+from heliograph.errors import InvalidInput, NotFound, shown
+from heliograph.ledger.install import check, read_state
+from heliograph.ledger.kernel import KERNEL
+
+T = TypeVar("T")
+
+NUMBER_MAX = 2**31 - 1
+_MAY_BE_ZERO = ("depth_max", "defers_max")
+_KINDS = ("runs", "turns", "signals", "cards", "boxes", "blobs", "tombstones", "memories")
+
+
+class _TakenBack(Exception):
+    """Ends the transaction of a dry run."""
+
+
+def prune(options: Namespace) -> int:
+    """0 also where there was nothing to forget."""
+    counts = asyncio.run(_with(lambda connection, project: _prune(connection, project, options)))
+    if options.json:
+        json_line({**counts, "dry_run": options.dry_run})
+    else:
+        told = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind]) or "nothing"
+        line(f"would forget {told} in a first batch" if options.dry_run else f"forgot {told}")
+    return 0
+
+
+def limits(options: Namespace) -> int:
+    """Shows what is in force, after the changes where there are some."""
+    changes = dict(_change(text) for text in options.changes)
+    values = asyncio.run(_with(lambda connection, project: _limits(connection, project, changes)))
+    if options.json:
+        json_line(values)
+    else:
+        table(("LIMIT", "VALUE"), [(name, "none" if value is None else str(value)) for name, value in values.items()])
+    return 0
+
+
+def wires(options: Namespace) -> int:
+    rows = asyncio.run(_with(lambda connection, project: _wires(connection, project, options.forget)))
+    if options.json:
+        for row in rows:
+            json_line({"wire": row["wire"], "declared_at": row["declared_at"]})
+    elif rows:
+        table(("WIRE", "SINCE"), [(shown(row["wire"]), moment(row["declared_at"])) for row in rows])
+    else:
+        note("no wire but PostgreSQL's own: any worker publishes")
+    return 0
+
+
+async def _prune(connection: Any, project: str, options: Namespace) -> dict[str, int]:
+    before = datetime.now(UTC) - timedelta(seconds=options.older_than)
+    total = dict.fromkeys(_KINDS, 0)
+    has_more = True
+    while has_more:
+        try:
+            async with connection.transaction():
+                answer = await _call(connection, "prune", project, before, options.batch)
+                if options.dry_run:
+                    raise _TakenBack
+        except _TakenBack:
+            return {kind: answer[kind] for kind in _KINDS}
+        total = {kind: total[kind] + answer[kind] for kind in _KINDS}
+        has_more = answer["more"]
+    return total
+
+
+async def _limits(connection: Any, project: str, changes: Mapping[str, int | None]) -> dict[str, int | None]:
+    values: dict[str, int | None] = await _call(connection, "set_limits", project, {})
+    for name in changes:
+        if name not in values:
+            near = get_close_matches(name, values, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(values)}"
+            raise InvalidInput(f"there is no limit {shown(name)}; {meant}", code="invalid_enum", path=name)
+    if changes:
+        values = await _call(connection, "set_limits", project, changes)
+    return dict(sorted(values.items()))
+
+
+async def _wires(connection: Any, project: str, forgotten: str | None) -> Sequence[Mapping[str, Any]]:
+    if forgotten is not None:
+        answer = await connection.fetchval("select heliograph.forget_wire($1, $2)", project, forgotten)
+        if msgspec.json.decode(answer) == "unknown":
+            raise NotFound(
+                f"project {project} has no wire {shown(forgotten)}; helio db wires lists them", code="unknown_wire"
+            )
+    query = "select wire, declared_at from heliograph.wire_overview where project_id = $1 order by wire"
+    rows: Sequence[Mapping[str, Any]] = await connection.fetch(query, project)
+    return rows
+
+
+async def _call(connection: Any, function: str, *args: object) -> Any:
+    """A kernel function on this connection, which may be in a transaction."""
+    definition = KERNEL[function]
+    values = [msgspec.json.encode(a) if c == "jsonb" else a for a, c in zip(args, definition.casts, strict=True)]
+    return msgspec.json.decode(await connection.fetchval(definition.statement(), *values))
+
+
+async def _with(do: Callable[[Any, str], Awaitable[T]]) -> T:
+    """What `do` answers, given a connection and the project. Raises NotFound (`no_data`) where there is no database."""
+    from heliograph.ledger.pool import explain
+
+    async with _opened() as (connection, project):
+        try:
+            return await do(connection, project)
+        except Exception as error:
+            raise explain(error, "this") from error
+
+
+@asynccontextmanager
+async def _opened() -> AsyncIterator[tuple[Any, str]]:
+    from heliograph.runtime import open_database  # late: it loads a driver
+
+    settings = read_settings(os.environ)
+    if (lacking := what_is_lacking(settings)) is not None:
+        raise NotFound(lacking, code="no_data")
+    async with open_database(settings) as database:
+        connection = await database.acquire()
+        try:
+            check(await read_state(connection))
+            yield connection, settings.project
+        finally:
+            await database.release(connection)
+
+
+def _change(text: str) -> tuple[str, int | None]:
+    """`NAME=NUMBER`, or `NAME=default`. Raises InvalidInput."""
+    name, has_value, value = text.partition("=")
+    if not has_value or not name:
+        raise InvalidInput(f"a change is NAME=NUMBER or NAME=default, not {shown(text)}", code="usage", path=text)
+    if value == "default":
+        return name, None
+    least = 0 if name in _MAY_BE_ZERO else 1
+    if not (value.isascii() and value.isdecimal()) or len(value) > 10 or not least <= int(value) <= NUMBER_MAX:
+        raise InvalidInput(f"{shown(name)} is a whole number from {least} to {NUMBER_MAX}, or default, not {shown(value)}",
+                           code="out_of_range", path=name)  # fmt: skip
+    return name, int(value)

@@ -1,0 +1,187 @@
+"""The part of a client that speaks for people: what waits for them, and what they say to it.
+
+Everything is checked before it is reported, so that a mistake is told to whoever made it and changes nothing. The turn
+checks again: it cannot know who has reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.ledger.reader import Reader, WaitRow
+from heliograph.runtime import Runtime
+from heliograph.signals.payload import check_json
+from heliograph.signals.values import to_json
+from heliograph.turn.calls import check_name
+from heliograph.turn.human_tasks import NAME_MAX, REASON_MAX, Question
+from heliograph.types import Json, JsonObject
+
+_ID_MAX = 200
+_LIMIT_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class HumanTask:
+    """What waits for a person.
+
+    wants: `decision`, to be granted or denied, or `answer`. arguments: what leave is asked for, of a decision; may_edit:
+    whether it may be granted for others. options: the answers that there are. form: the JSON Schema of the answer, or of
+    edited arguments. may_answer: a decision in whose place the result itself may be told. deadline: when it counts as timed out; None for no deadline.
+    """
+
+    turn_id: str
+    call_id: str
+    run_id: str
+    agent: str
+    tool: str
+    wants: Literal["decision", "answer"]
+    question: str
+    arguments: JsonObject | None
+    may_edit: bool
+    options: tuple[str, ...]
+    form: JsonObject | None
+    since: datetime
+    deadline: datetime | None
+    may_answer: bool = False
+
+
+class ClientPeople:
+    """Mixed into `Client`. `by` says who decides; it is recorded, and believed."""
+
+    @property
+    def _open(self) -> Runtime:
+        raise NotImplementedError
+
+    async def report(
+        self, turn_id: str, call_id: str, *, token: str | None = None, result: Any = None,
+        error: str | Mapping[str, Any] | None = None, actor: str | None = None,
+    ) -> str:  # fmt: skip
+        raise NotImplementedError
+
+    async def approvals(self, run_id: str | None = None, *, limit: int = 50) -> list[HumanTask]:
+        """What waits for people, the oldest first, of all turns or of a run's. Raises InvalidInput."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LIMIT_MAX:
+            raise InvalidInput(
+                f"limit is from 1 to {_LIMIT_MAX}, not {shown(limit)}", code="out_of_range", path="/limit"
+            )
+        run = None if run_id is None else check_name(run_id, "a run id", _ID_MAX)
+        return await read_tasks(self._open.reader, run, limit)
+
+    async def grant(
+        self, turn_id: str, call_id: str, *, arguments: Mapping[str, Any] | None = None, by: str | None = None
+    ) -> str:
+        """Give leave: for what was asked, or, where that is allowed, for other `arguments`.
+
+        Answers `applied`, or `duplicate` where the same was said by the same before. Raises NotFound (`unknown_turn`,
+        `unknown_call`), Refused (`already_decided`, `too_late`, `turn_done`, `no_edits`), InvalidInput (`wrong_type`,
+        `invalid_arguments`).
+        """
+        wait, asked = await self._asked(turn_id, call_id, "decision")
+        given: Json = asked.arguments or {}
+        if arguments is not None and (edited := _object(arguments)) != given:
+            if not asked.may_edit:
+                raise Refused(f"the arguments of call {call_id} of {turn_id} may not be changed: grant it as it is, or deny it",
+                              code="no_edits", path="/arguments")  # fmt: skip
+            given = edited
+            if problems := asked.problems(given):
+                raise InvalidInput(f"the arguments do not fit: {shown('; '.join(problems), REASON_MAX)}",
+                                   code="invalid_arguments", path="/arguments")  # fmt: skip
+        # what is granted is said in full, so that the turn can tell leave for this from leave for something else
+        return await self._say(wait, {"decision": "grant", "arguments": given}, by)
+
+    async def deny(self, turn_id: str, call_id: str, *, reason: str | None = None, by: str | None = None) -> str:
+        """Deny leave, or decline to answer. Answers and raises as `grant`."""
+        if reason is not None and (not isinstance(reason, str) or len(reason) > REASON_MAX):
+            raise InvalidInput(
+                f"a reason is a text of at most {REASON_MAX} characters", code="too_long", path="/reason"
+            )
+        check_json(reason, "/reason")
+        wait, _ = await self._asked(turn_id, call_id, None)
+        return await self._say(wait, {"decision": "deny", **({"reason": reason} if reason else {})}, by)
+
+    async def answer(self, turn_id: str, call_id: str, value: Any, *, by: str | None = None) -> str:
+        """Answer a question, or say the result of a call in doubt. Answers and raises as `grant`; InvalidInput (`invalid_answer`) for what does not fit."""
+        wait, asked = await self._asked(turn_id, call_id, "answer")
+        given = to_json(value, "/answer")
+        if problems := asked.problems(given):
+            raise InvalidInput(f"the answer does not fit: {shown('; '.join(problems), REASON_MAX)}", code="invalid_answer",
+                               path="/answer")  # fmt: skip
+        return await self._say(wait, {"answer": given}, by)
+
+    async def _asked(
+        self, turn_id: str, call_id: str, wants: Literal["decision", "answer"] | None
+    ) -> tuple[WaitRow, Question]:
+        """The call, and what it asks. Raises NotFound, InvalidInput for what cannot be told to it."""
+        check_name(turn_id, "a turn id", _ID_MAX)
+        check_name(call_id, "a call id", _ID_MAX)
+        wait = await self._open.reader.wait(turn_id, call_id)
+        if wait.kind != "human":
+            raise InvalidInput(f"call {call_id} of {turn_id} waits for {wait.tool}, not for a person", code="wrong_type",
+                               path="/call_id")  # fmt: skip
+        cards = await self._open.reader.call_cards([wait], "tool.call")
+        asked = Question.of(cards.get((turn_id, call_id), {}).get("arguments"))
+        if wants is not None and asked.wants != wants and not asked.may_answer:
+            what = "an answer" if asked.wants == "answer" else "to be granted or denied"
+            raise InvalidInput(f"call {call_id} of {turn_id} wants {what}: {shown(asked.question)}", code="wrong_type",
+                               path="/call_id")  # fmt: skip
+        return wait, asked
+
+    async def _say(self, wait: WaitRow, said: JsonObject, by: str | None) -> str:
+        if by is not None and (not isinstance(by, str) or not 0 < len(by.encode("utf-8", "replace")) <= NAME_MAX):
+            raise InvalidInput(
+                f"by is a name of at most {NAME_MAX} bytes, not {shown(by)}", code="too_long", path="/by"
+            )
+        check_json(by, "/by")
+        result: JsonObject = said if by is None else {**said, "by": by}
+        # the sweep that ends a wait comes a little after its deadline, or much later where no worker runs
+        is_late = wait.deadline is not None and wait.deadline <= self._open.world.now()
+        if wait.state == "open" and not is_late:
+            outcome = await self.report(wait.turn_id, wait.call_id, result=result, actor=by)
+            if outcome == "applied":
+                return outcome
+            wait = await self._open.reader.wait(wait.turn_id, wait.call_id)
+        return await self._said_before(wait, result)
+
+    async def _said_before(self, wait: WaitRow, result: JsonObject) -> str:
+        """'duplicate', where it is the same that counts. Raises Refused."""
+        where = f"call {wait.call_id} of {wait.turn_id}"
+        if wait.state == "open" or wait.status == "timeout":
+            raise Refused(f"{where} was to be decided until {wait.deadline}: it is too late", code="too_late")
+        if wait.state == "closed":
+            raise Refused(f"{where} is not open any more: its turn has ended without it", code="turn_done")
+        cards = await self._open.reader.call_cards([wait], "tool.result")
+        output = cards.get((wait.turn_id, wait.call_id), {}).get("output")
+        if output == result:
+            return "duplicate"
+        raise Refused(f"{where} was {_told(output)} before; that counts", code="already_decided")
+
+
+async def read_tasks(reader: Reader, run_id: str | None, limit: int) -> list[HumanTask]:
+    """See `ClientPeople.approvals`; for who may only look."""
+    waits = await reader.questions(run_id, limit)
+    cards = await reader.call_cards(waits, "tool.call") if waits else {}
+    return [_task(wait, cards.get((wait.turn_id, wait.call_id))) for wait in waits]
+
+
+def _task(wait: WaitRow, card: Mapping[str, Any] | None) -> HumanTask:
+    asked = Question.of((card or {}).get("arguments"))
+    agent = wait.agent_id.split("/")[1]
+    return HumanTask(wait.turn_id, wait.call_id, wait.run_id, agent, wait.tool, asked.wants, asked.question, asked.arguments,
+                     asked.may_edit, asked.options, asked.form, wait.opened_at, wait.deadline,
+                     asked.may_answer)  # fmt: skip
+
+
+def _object(arguments: Any) -> Json:
+    if not isinstance(arguments, Mapping):
+        raise InvalidInput(f"arguments is an object, not {shown(arguments)}", code="wrong_type", path="/arguments")
+    return to_json(dict(arguments), "/arguments")
+
+
+def _told(output: Json) -> str:
+    said = output if isinstance(output, dict) else {}
+    what = {"grant": "granted", "deny": "denied"}.get(str(said.get("decision")), "answered")
+    return f"{what} by {shown(said['by'])}" if said.get("by") else what

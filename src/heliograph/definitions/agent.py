@@ -1,0 +1,224 @@
+"""What an agent is, before it runs: when it wakes, what it may say, what it changes. Source: SIG-40 to SIG-46."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from heliograph.definitions.agent_checks import (
+    arity,
+    check_answers,
+    check_delegate,
+    check_for_models,
+    check_handed_on,
+    check_limits,
+    check_must,
+    check_name,
+    check_number,
+    check_once,
+    check_one_of,
+    check_options,
+    check_text,
+    check_waking,
+    check_work,
+    each_of,
+)
+from heliograph.definitions.budgets import amounts_of, check_budget, check_price
+from heliograph.definitions.fields import check_fields
+from heliograph.definitions.functions import naming
+from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
+from heliograph.errors import InvalidInput, shown
+from heliograph.signals.names import check_emit_name, check_key
+from heliograph.signals.pattern import Pattern, check_agent_pattern
+from heliograph.types import JsonObject
+
+Effect = Literal["idempotent", "once"]
+PRIORITIES = ("low", "normal", "high", "critical")
+EFFECTS = ("idempotent", "once")
+AFTER_UNTRUSTED = ("confirm", "allow")
+
+CONTEXT_BYTES = 262_144  # some 60,000 tokens of English: half the context of common models
+CONTEXT_BYTES_MAX = 16_777_216
+
+_ANSWERS_SHARE = 0.8  # of timeout_seconds, for all models of an agent together
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """One agent of a workflow.
+
+    Exactly one of `run` (a function of one argument, the turn's context) and `prompt` (a template, or a function of
+    the context that returns one) is set. `updates` names the state key that takes the output, or several keys of an
+    output that is an object. `effect` says what a second run after a crash may do: `idempotent` agents are run again
+    from the start, `once` agents are not: their turn ends as failed with code IN_DOUBT. `timeout_seconds` bounds one
+    run, `ttl_seconds` the turn's whole life, queueing, waiting and recoveries included. `retries` is how often one question
+    to its model puts the turn off when it fails in a way that may pass. `result_fields` are what its deliverable must have (L0-85).
+
+    Of those that ask a model: `model` may be several, each asked where the one before fails. `tools` are what it may call,
+    `agents` whom it may delegate to, `contexts` the boxes that it may give them to read, by the names that it knows them by; or
+    a function of the context that answers these. `max_steps` is how often it asks in one turn; then the turn ends as partial, with its last
+    text, or as failed where it has to end with a certain result. `must_end_with` names the tool that has to be its last call. `asks_human` lets it ask people: True, or how
+    many seconds an answer may take.
+    `model_timeout_seconds` and `max_output_tokens` bound one answer; without the former each of several models has its share
+    of most of `timeout_seconds`. `price` is what a million tokens cost in dollars, of
+    input and of output, where the harness does not know it.
+
+    `context_bytes_max` bounds the context box, in bytes as the model reads it.
+
+    `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
+    `after_untrusted`: once it has read what strangers wrote (see Tool.trusted), a call that has an effect has to be granted
+    by a person ("confirm"), or is made ("allow"). `trusted`: its author vouches for what it writes, even after untrusted content: its
+    output, state, signals, memories and tasks are not marked as untrusted. `version` is the author's; `ready` names it beside
+    `capabilities`.
+    """
+
+    name: str
+    activate_on: tuple[Pattern, ...]
+    activate_when_all: tuple[Pattern, ...] = ()
+    emits: tuple[str, ...] = ()
+    when: Callable[..., bool] | None = None
+    updates: tuple[str, ...] = ()
+    updates_one: bool = True
+    run: Callable[[Any], Any] | None = None
+    prompt: str | Callable[[Any], str] | None = None
+    model: Any = None
+    output: Any = None
+    system: str | None = None
+    effect: Effect = "idempotent"
+    priority: int = 1
+    timeout_seconds: float = 300.0
+    ttl_seconds: float = 3600.0
+    max_attempts: int = 5
+    retries: int = 3
+    result_fields: tuple[JsonObject, ...] = ()
+    tools: tuple[Any, ...] = ()
+    agents: tuple[str, ...] = ()
+    contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] = field(default_factory=dict)
+    max_steps: int = 20
+    must_end_with: str | None = None
+    asks_human: bool | float = False
+    model_timeout_seconds: float | None = None
+    max_output_tokens: int | None = None
+    price: tuple[float, float] | None = None
+    budget: Mapping[str, int | float] | None = None
+    after_untrusted: str = "confirm"
+    trusted: bool = False
+    context_bytes_max: int = CONTEXT_BYTES
+    version: str = "1"
+    when_arity: int = field(default=1)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What the kernel is told of each of its turns."""
+        told: dict[str, Any] = {
+            "priority": self.priority, "max_attempts": self.max_attempts, "ttl_seconds": self.ttl_seconds,
+        }  # fmt: skip
+        if self.budget is not None:
+            told["budget"] = amounts_of(self.budget)
+        return {**told, "result_fields": list(self.result_fields)} if self.result_fields else told
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """What it can do, by name: call tools, delegate to agents, ask people, emit signals. A server counts as one tool."""
+        tools = [str(getattr(each, "name", None) or type(each).__name__) for each in self.tools]
+        people = [ASK_HUMAN] if self.asks_human else []
+        return (*tools, *(f"{DELEGATE}{agent}" for agent in self.agents), *people, *self.emits)
+
+    @property
+    def models(self) -> list[Any]:
+        """What it asks, in that order."""
+        return list(self.model) if isinstance(self.model, list | tuple) else [self.model]
+
+    @property
+    def answer_seconds(self) -> float | None:
+        """How long one answer may take. A model that is silent leaves time for those that are to be asked after it."""
+        if self.model_timeout_seconds is None and len(self.models) > 1:
+            return _ANSWERS_SHARE * self.timeout_seconds / len(self.models)
+        return self.model_timeout_seconds
+
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        return self.activate_on + self.activate_when_all
+
+
+def define_agent(
+    name: str, *, run: Callable[[Any], Any] | None = None, prompt: str | Callable[[Any], str] | None = None,
+    model: Any = None, output: Any = None, system: str | None = None, activate_on: Sequence[str] = (),
+    activate_when_all: Sequence[str] = (), emits: Sequence[str] = (), when: Callable[..., bool] | None = None,
+    updates: str | Sequence[str] = (), priority: str = "normal", effect: Effect = "idempotent",
+    timeout_seconds: float = 300.0, ttl_seconds: float = 3600.0, max_attempts: int = 5, retries: int = 3,
+    result_fields: Sequence[Mapping[str, Any]] = (), on_request: bool = False, tools: Sequence[Any] = (),
+    agents: Sequence[str] = (), contexts: Mapping[str, str] | Callable[[Any], Mapping[str, str | None]] | None = None,
+    max_steps: int = 20, must_end_with: str | None = None, asks_human: bool | float = False,
+    model_timeout_seconds: float | None = None, max_output_tokens: int | None = None,
+    price: Mapping[str, float] | None = None, budget: Mapping[str, int | float] | None = None,
+    after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
+    **unknown: Any,
+) -> AgentSpec:  # fmt: skip
+    """An agent from what its author wrote; everything is checked here, before anything runs.
+
+    on_request: it may do without a signal that wakes it, for others delegate to it or send it messages.
+    Raises InvalidInput naming the agent, the argument and the rule; Refused for a reserved signal name.
+    """
+    check_name(name)
+    check_options(
+        name, unknown, [p for p in inspect.signature(define_agent).parameters if p not in ("name", "unknown")]
+    )
+    any_of = each_of(name, "activate_on", activate_on, check_agent_pattern)
+    all_of = each_of(name, "activate_when_all", activate_when_all, check_agent_pattern)
+    check_waking(name, any_of + all_of, on_request)
+    check_work(name, run, prompt, model, system)
+    check_one_of(name, "priority", priority, PRIORITIES)
+    check_one_of(name, "effect", effect, EFFECTS)
+    check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
+    if not isinstance(trusted, bool):
+        raise InvalidInput(f"agent {name}: trusted is True or False, not {shown(trusted)}", code="wrong_type",
+                           path=f"/agents/{name}/trusted")  # fmt: skip
+    check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
+    check_limits(name, timeout_seconds, ttl_seconds, max_attempts, retries, max_steps)
+    check_answers(name, model_timeout_seconds, asks_human, max_output_tokens)
+    has_tools = as_tools(name, tools)
+    asked = each_of(name, "agents", agents, check_delegate)
+    check_for_models(name, run is not None,
+                     [has_tools, asked, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
+    if contexts is not None:
+        check_handed_on(name, contexts, asked)
+    if must_end_with is not None:
+        check_must(name, must_end_with, has_tools, asked, output, asks_human=bool(asks_human))
+    check_text(name, "version", version)
+    return AgentSpec(
+        name=name, run=run, prompt=prompt, model=model, output=output, system=system,
+        activate_on=any_of, activate_when_all=all_of, emits=_once(name, "emits", emits, check_emit_name),
+        when=when, when_arity=arity(name, when), updates_one=isinstance(updates, str),
+        updates=_once(name, "updates", (updates,) if isinstance(updates, str) else updates, check_key),
+        priority=PRIORITIES.index(priority), effect=effect, timeout_seconds=float(timeout_seconds),
+        ttl_seconds=float(ttl_seconds), max_attempts=max_attempts, retries=retries,
+        result_fields=_fields(name, result_fields), tools=has_tools, agents=asked, contexts=contexts or {},
+        max_steps=max_steps, must_end_with=must_end_with, asks_human=asks_human,
+        model_timeout_seconds=model_timeout_seconds, max_output_tokens=max_output_tokens,
+        price=check_price(price, f"agent {name}: price", f"/agents/{name}/price"),
+        budget=check_budget(budget, f"agent {name}: budget", f"/agents/{name}/budget"), after_untrusted=after_untrusted,
+        trusted=trusted, context_bytes_max=context_bytes_max, version=version,
+    )  # fmt: skip
+
+
+def _once(name: str, argument: str, given: Sequence[str], check: Callable[[str], str]) -> tuple[str, ...]:
+    values = each_of(name, argument, given, check)
+    check_once(name, argument, values)
+    return values
+
+
+def _fields(name: str, given: Sequence[Mapping[str, Any]]) -> tuple[JsonObject, ...]:
+    with naming(f"agent {name}", f"/agents/{name}/result_fields"):
+        return tuple(check_fields(given))
+
+
+def decided(value: object) -> bool:
+    """What a guard or an `end_when` has answered. Raises TypeError for an awaitable, which is no answer yet."""
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()  # else Python warns that it was never awaited
+        raise TypeError("it returned an awaitable: it must answer at once, so it can wait for nothing")
+    return bool(value)

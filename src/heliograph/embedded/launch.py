@@ -1,0 +1,64 @@
+"""Run a PostgreSQL program as somebody it agrees to run as; PostgreSQL refuses root.
+
+A script, not a module: `process.py` runs it with `python -I -S`, so it may use
+the standard library only. Changing identity belongs into a fresh single-threaded
+process: a user namespace cannot be entered by a process with threads, and a
+`preexec_fn` is not safe in one.
+
+    launch.py IDENTITY wait   PROGRAM ARGUMENT...    become it, then be the program
+    launch.py IDENTITY detach PROGRAM ARGUMENT...    the same, in a session of its own
+    launch.py IDENTITY check  PATH...                exit 0 when it can enter or run every path
+
+    IDENTITY  self              whoever calls
+              mapped:UID        root under the name of UID, within a new user namespace
+              account:UID:GID   another account of this machine
+"""
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+CLONE_NEWUSER = 0x10000000
+
+
+def main(arguments: list[str]) -> None:
+    identity, mode, *rest = arguments
+    become(identity)
+    if mode == "check":
+        sys.exit(next((f"{path}: no access" for path in rest if not os.access(path, os.X_OK)), None))
+    if mode == "detach":
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+    os.execv(rest[0], rest)  # noqa: S606 - no shell on purpose
+
+
+def become(identity: str) -> None:
+    kind, *ids = identity.split(":")
+    if kind == "mapped":
+        enter_user_namespace(int(ids[0]))
+    elif kind == "account":
+        uid, gid = (int(part) for part in ids)
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(uid)
+
+
+def enter_user_namespace(uid: int) -> None:
+    """Go on under `uid`, while every file stays owned by the real root.
+
+    No account is needed and no folder has to be opened up for one: to the kernel this
+    still is root, only without root's power to overrule permissions.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWUSER) != 0:
+        sys.exit(f"user namespaces are not to be had here: {os.strerror(ctypes.get_errno())}")
+    # the kernel takes a group map from an unprivileged writer only once setgroups is given up
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} 0 1")
+    Path("/proc/self/gid_map").write_text(f"{uid} 0 1")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

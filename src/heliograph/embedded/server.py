@@ -1,0 +1,288 @@
+"""The embedded PostgreSQL: one server per folder, shared by every process that opens the folder.
+
+It is the same engine as in production, run from the binaries of a wheel, for a laptop
+without a database. Nobody owns the server; four lock files say who does what, and the
+kernel releases a lock however its process ends, kill -9 included:
+
+    gate      exclusive, briefly: making, starting, joining and stopping happen one at a time
+    holders   shared, by every process that uses the server, until it closes or dies
+    guard     exclusive, by the guard process (guard.py) while it lives
+    server    exclusive, inherited by every process of the server: taken means it runs
+
+    open      gate -> holders -> a guard if there is none -> the server if it does not run
+    close     let go of holders; nothing else
+    guard     waits for holders -> gate -> nobody came in between? -> stop the server, leave
+
+So the last one out stops the server, even by kill -9; whoever opens while the guard is
+stopping waits at the gate and starts it anew; a guard that was killed is replaced by the
+next one to open; a server that was killed is started again, under the same URL, by the next
+process that opens it, or by a holder that finds nobody at its socket (`ensure_running`). A
+holder never stops a server, and never asks whether a process id is alive.
+
+A forked child of a holder is no holder: its copies of the locks are closed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from heliograph.embedded.cluster import Cluster, find_binaries
+from heliograph.embedded.process import Lock, choose_identity, launch, run_script
+from heliograph.errors import InvalidInput, SetupError, shown
+
+DEFAULT_VERSION = 18
+DEFAULT_START_TIMEOUT_SECONDS = 60.0
+GUARD = Path(__file__).with_name("guard.py")
+POLL_SECONDS = 0.01
+LOG_BYTES_MAX = 16 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class EmbeddedServer:
+    """A hold on a running server; `close()` or the end of the process lets go of it.
+
+    url: for asyncpg and libpq, with the password, hence not shown in the repr.
+    bin: the folder of `psql`, `pg_dump` and the others of the same version.
+    """
+
+    url: str = field(repr=False)
+    bin: Path
+    log: Path
+    _server: Path = field(repr=False)
+    _hold: Lock = field(repr=False)
+    _opening: _Opening = field(repr=False)
+
+    def close(self) -> None:
+        """Let go; the guard stops the server when nobody else holds it. A second call does nothing."""
+        self._hold.close()
+
+    def ensure_running(self) -> None:
+        """Start the server again if it was killed; return as soon as it answers. Blocks. Raises SetupError."""
+        if self._hold.fd < 0:
+            raise SetupError("this hold on the embedded PostgreSQL is closed")
+        try:
+            self._opening.restart()
+        except OSError as error:
+            raise SetupError(f"cannot start the embedded PostgreSQL again: {error}") from error
+
+    def wait_stopped(self, timeout_seconds: float) -> bool:
+        """Wait until no process of the server is left; False when it still runs after that long."""
+        return _wait_until(lambda: not _is_running(self._server), time.monotonic() + timeout_seconds)
+
+    def __enter__(self) -> EmbeddedServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_embedded(
+    home: Path,
+    *,
+    version: int = DEFAULT_VERSION,
+    start_timeout_seconds: float | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> EmbeddedServer:
+    """Join the server of `home`, or make and start it. Blocks; an async caller uses a thread.
+
+    start_timeout_seconds: how long waiting for others, making and starting may take
+    together; HELIOGRAPH_START_TIMEOUT, else 60. A crash recovery counts in.
+    settings: PostgreSQL settings for a server that this call starts; one that runs keeps its own.
+
+    Raises NoDatabase when the wheel is not installed, InvalidInput for a version or timeout
+    that makes no sense, SetupError for everything that the machine or the folder lacks.
+    """
+    if sys.platform == "win32":
+        raise SetupError("the embedded PostgreSQL needs Linux or macOS: set HELIOGRAPH_DATABASE_URL")
+    limit_seconds = _start_timeout(start_timeout_seconds)
+    binaries = find_binaries(version)
+    try:
+        cluster = Cluster(_prepare_home(home), version, binaries)
+        return _Opening(cluster, limit_seconds, dict(settings or {})).run()
+    except OSError as error:
+        detail = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+        raise SetupError(
+            f"cannot keep a database in {home}: {detail}; "
+            "set HELIOGRAPH_HOME to a folder that this user can write, or set HELIOGRAPH_DATABASE_URL"
+        ) from error
+
+
+def _start_timeout(given: float | None) -> float:
+    text = os.environ.get("HELIOGRAPH_START_TIMEOUT", "")
+    source = "start_timeout_seconds" if given is not None else "HELIOGRAPH_START_TIMEOUT"
+    try:
+        seconds = given if given is not None else float(text or DEFAULT_START_TIMEOUT_SECONDS)
+    except ValueError:
+        seconds = math.nan
+    if not (seconds > 0 and math.isfinite(seconds)):
+        value = shown(text if given is None else given)
+        raise InvalidInput(
+            f"{source} is {value}; expected a number of seconds above 0", code="out_of_range", path=source
+        )
+    return seconds
+
+
+def _prepare_home(home: Path) -> Path:
+    """Make the folder if it is not there, and answer its real path.
+
+    Raises SetupError when it is somebody else's or anybody can write it, OSError when it cannot be used.
+    """
+    # root lets others through, not in: PostgreSQL may have to run as another account there
+    home.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+    home = Path(os.path.realpath(home))
+    found = home.stat()
+    if found.st_uid != os.geteuid():
+        raise SetupError(
+            f"{home} belongs to user {found.st_uid}, this is user {os.geteuid()}; "
+            "run as its owner, or set HELIOGRAPH_HOME to a folder of your own"
+        )
+    if found.st_mode & stat.S_IWOTH:
+        raise SetupError(f"anybody can write into {home}; set HELIOGRAPH_HOME to a folder that only you can write")
+    return home
+
+
+class _Opening:
+    """One call of `open_embedded`: the steps, and how much time is left for them."""
+
+    def __init__(self, cluster: Cluster, limit_seconds: float, settings: dict[str, str]) -> None:
+        self.cluster = cluster
+        self.limit_seconds = limit_seconds
+        self.deadline = time.monotonic() + limit_seconds
+        self.settings = settings
+
+    def run(self) -> EmbeddedServer:
+        cluster = self.cluster
+        with self._gate() as gate:
+            hold = Lock(cluster.path("holders"))
+            try:
+                # the guard looks for holders without the gate, for a moment at a time
+                if not _wait_until(hold.take_shared, self.deadline):
+                    raise self._too_late("its guard does not let go")
+                self._ensure_guard()
+                self._ensure_server(gate)
+                return EmbeddedServer(cluster.url(), cluster.bin, cluster.log, cluster.path("server"), hold, self)
+            except subprocess.TimeoutExpired:
+                hold.close()
+                raise self._too_late("it was still being made or started") from None
+            except BaseException:
+                hold.close()
+                raise
+
+    def restart(self) -> None:
+        """Start the guard and the server again, whichever was killed, within the limit of a first start. For a holder."""
+        self.deadline = time.monotonic() + self.limit_seconds
+        with self._gate() as gate:
+            try:
+                self._ensure_guard()
+                self._ensure_server(gate)
+            except subprocess.TimeoutExpired:
+                raise self._too_late("it was still being started") from None
+
+    @contextmanager
+    def _gate(self) -> Iterator[Lock]:
+        with self._closing("gate") as gate:
+            if not _wait_until(gate.take_exclusive, self.deadline):
+                raise self._too_late("another process is starting or stopping it")
+            yield gate
+
+    def _ensure_guard(self) -> None:
+        """Before the server: from its first moment on there is somebody to stop it."""
+        cluster = self.cluster
+        with self._closing("guard") as lock:
+            if not lock.take_exclusive():
+                return
+        with self._log() as (log, since):
+            arguments = [str(GUARD), str(cluster.home), cluster.name, str(cluster.socket_folder())]
+            ended = run_script(arguments, timeout_seconds=self._left_seconds(), log=log)
+        if ended.returncode != 0:
+            raise SetupError(f"the guard of {cluster.home} did not start: {cluster.log_tail(since)}")
+
+    def _ensure_server(self, gate: Lock) -> None:
+        """Return when it answers: found running, or started once by us after a former one is gone."""
+        cluster = self.cluster
+        since: int | None = None
+        while not cluster.is_answering():
+            with self._closing("server") as lock:
+                if lock.take_exclusive():
+                    if since is not None:
+                        raise SetupError(
+                            f"PostgreSQL {cluster.version} did not start: {cluster.log_tail(since)}; see {cluster.log}"
+                        )
+                    since = self._start(gate, lock)
+            if time.monotonic() > self.deadline:
+                raise self._too_late("it is still starting, and crash recovery can take long")
+            time.sleep(POLL_SECONDS)
+
+    def _start(self, gate: Lock, lock: Lock) -> int:
+        """Start the server and hand it its lock; answers where its part of the log begins."""
+        cluster = self.cluster
+        is_made = cluster.is_made()
+        identity = choose_identity(cluster.data, [cluster.home, cluster.bin / "postgres"])
+        if not is_made:
+            cluster.make(identity, gate.fd, self._left_seconds())
+        cluster.clear_leftovers()
+        with self._log() as (log, since):
+            command = cluster.server_command(self.settings)
+            launch(identity, "detach", command, timeout_seconds=self._left_seconds(), keep=[lock.fd], log=log)
+        return since
+
+    @contextmanager
+    def _closing(self, suffix: str) -> Iterator[Lock]:
+        lock = Lock(self.cluster.path(suffix))
+        try:
+            yield lock
+        finally:
+            lock.close()
+
+    @contextmanager
+    def _log(self) -> Iterator[tuple[int, int]]:
+        """The log, open to append, and its length; a long one makes room first."""
+        path = self.cluster.log
+        if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+            path.replace(self.cluster.path("log.old"))
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            yield fd, os.fstat(fd).st_size
+        finally:
+            os.close(fd)
+
+    def _left_seconds(self) -> float:
+        return max(self.deadline - time.monotonic(), POLL_SECONDS)
+
+    def _too_late(self, why: str) -> SetupError:
+        return SetupError(
+            f"the embedded PostgreSQL was not ready after {self.limit_seconds:g} s: {why}; "
+            f"raise HELIOGRAPH_START_TIMEOUT (seconds), or read {self.cluster.log}"
+        )
+
+
+def _is_running(server: Path) -> bool:
+    """Whether any process of the server lives; for a moment this looks like one itself."""
+    if not server.exists():
+        return False
+    lock = Lock(server)
+    try:
+        return not lock.take_shared()
+    finally:
+        lock.close()
+
+
+def _wait_until(is_so: Callable[[], bool], deadline: float) -> bool:
+    """Ask again and again until `deadline` on the monotonic clock; at least once."""
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True

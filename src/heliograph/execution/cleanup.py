@@ -1,0 +1,58 @@
+"""Run an agent's cleanup functions when its own worker ends the turn; never after a forced halt."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from heliograph.errors import InvalidInput, TurnTimedOut, shown
+from heliograph.execution.owned_turn import Held
+from heliograph.execution.ownership import gate_of, owned
+from heliograph.execution.step_outcome import invoke
+from heliograph.execution.steps import reached
+from heliograph.world.seam import World
+
+log = logging.getLogger("heliograph.worker")
+
+CLEANUP_SECONDS = 10.0  # for all functions of one turn; the default grace of a stop
+
+_Function: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Cleanups:
+    """The functions that one run of an agent registered with `ctx.on_cleanup`."""
+
+    def __init__(self) -> None:
+        self._functions: list[_Function] = []
+
+    def add(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Register a function. Raises InvalidInput (`wrong_type`)."""
+        if not callable(function):
+            raise InvalidInput(
+                f"on_cleanup takes a function and its arguments, not {shown(function)}", code="wrong_type"
+            )
+        self._functions.append((function, args))
+
+    async def run(self, held: Held, phase: str) -> None:
+        """Run each function once, the last registered first, while this worker owns the turn.
+
+        A gated commit comes first, because a forced halt may not have reached this worker yet. Raises TurnLost.
+        """
+        functions, self._functions = self._functions[::-1], []
+        if not functions:
+            return
+        claimed, world = held.claimed, held.kit.world
+        owned(await reached(held.kit.ledger.append({**gate_of(claimed), "phase": phase, "said": 0, "signals": []})))
+        try:
+            await world.within(CLEANUP_SECONDS, _run_all(world, claimed.turn_id, functions))
+        except TurnTimedOut:
+            log.error("%s: its cleanup took longer than %g s and was cancelled", claimed.turn_id, CLEANUP_SECONDS)
+
+
+async def _run_all(world: World, turn_id: str, functions: Sequence[_Function]) -> None:
+    for function, args in functions:
+        try:
+            await invoke(world, function, args)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # the others still run, and the outcome stays
+            log.warning("a cleanup function of %s raised", turn_id, exc_info=error)

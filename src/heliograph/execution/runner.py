@@ -1,0 +1,303 @@
+"""Run one owned turn until it delivers, waits, or turns out to be another worker's by now. The only caller of `advance`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+
+from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED, RESULT_MISSING, UNDECODABLE
+from heliograph.definitions.fields import problems_of
+from heliograph.errors import AgentFailed, InvalidInput, KernelRefused, shown
+from heliograph.execution.agent_run import act
+from heliograph.execution.cancel_flag import Halt
+from heliograph.execution.cleanup import Cleanups
+from heliograph.execution.context import Context
+from heliograph.execution.deliver import card_id, deliver
+from heliograph.execution.hydrate import hydrate, reads_nothing, wanted_fields
+from heliograph.execution.owned_turn import Held
+from heliograph.execution.project_services import Kit
+from heliograph.execution.signal_buffer import Voice
+from heliograph.execution.step_events import tell_step
+from heliograph.execution.suspend import postpone, refuse_calls, suspend
+from heliograph.execution.task_names import Branches
+from heliograph.policy.retry import backoff_seconds, jitter_of
+from heliograph.reactive.reaction import Ending
+from heliograph.records import Claimed, Written
+from heliograph.signals.model import Draft
+from heliograph.turn.calls import DELEGATION, RESPONSE, Journal, awaits_closing, closing_answer
+from heliograph.turn.events import (
+    Act,
+    Deliver,
+    Emit,
+    Event,
+    Hydrated,
+    Postpone,
+    PutOff,
+    Raised,
+    Resolved,
+    Stopped,
+    Suspend,
+    Waiting,
+)
+from heliograph.turn.machine import Turn, advance
+from heliograph.turn.taint import Taint
+from heliograph.turn.untrusted import UNTRUSTED
+from heliograph.types import Json, JsonObject
+from heliograph.world.seam import Task
+
+log = logging.getLogger("heliograph.worker")
+
+T = TypeVar("T")
+
+
+class Drive:
+    """One turn in this worker's hands."""
+
+    def __init__(self, claimed: Claimed, kit: Kit):
+        self.kit = kit
+        self.workflow = kit.workflows[claimed.target]
+        self.spec = self.workflow.agents[claimed.agent]
+        taint = Taint(claimed, self.spec)
+        taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
+        self.voice = Voice(claimed, self.workflow, kit, taint)
+        self.held = Held(claimed, self.spec, self.workflow, self.voice, kit, Halt(), taint)
+        self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities)
+        self.emitted: tuple[tuple[str, Json], ...] = ()
+        self.usage = (0, 0)
+        self.task: Task | None = None  # that runs this; set by the worker
+        self.has_begun = False
+        self.lost_at: float | None = None  # when this worker learned that the turn is no longer its own
+        self._is_acting = False
+        self._is_cleaning_up = False
+        self._cleanups = Cleanups()
+
+    @property
+    def claimed(self) -> Claimed:
+        return self.held.claimed
+
+    @property
+    def phase(self) -> str:
+        return str(self.turn.phase)
+
+    @property
+    def may_be_released(self) -> bool:
+        """Whether somebody else may go on with it as if nothing had been: an agent that may run once may not (K14)."""
+        return self.spec.effect != "once" or not self.has_begun
+
+    def stop(self, reason: str) -> None:
+        """End the turn as canceled: its work is cancelled, and what is under way with the store is finished first."""
+        if self.held.halt.reason is None:
+            self.held.halt.reason = reason
+            self._leave_act()
+
+    def lose(self) -> None:
+        """End the work of a turn that is no longer ours. A commit that is under way is told so by the kernel; and it may
+        be what ended the turn, a moment ago: then its bells are still to be rung."""
+        self._leave_act()
+        if self._is_cleaning_up and self.task is not None:
+            self.task.cancel()
+
+    def _leave_act(self) -> None:
+        if self._is_acting and self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> None:
+        """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
+        event: Event | None = await self._hydrated(self._first_event())
+        while event is not None:
+            if isinstance(event, Hydrated | Waiting | PutOff | Resolved):
+                event = self._stopped() or event  # what has an outcome already is delivered all the same
+            before, mark = self.turn, self.voice.mark()
+            try:
+                event = await self._advance(event)
+            except (AgentFailed, KernelRefused) as error:
+                if isinstance(event, Raised | Stopped):
+                    raise  # the failure itself is refused: the lease runs out, and in the end the kernel delivers (K23)
+                # a reducer that took the output a moment ago refuses it against the newer state, or the store refuses
+                # what was said: trying the same again would end the same, so the turn ends as failed
+                self.turn = before
+                self.voice.rewind(mark)
+                self.held.taint.read_state()  # the message may quote it
+                event = Raised("failed", _code(error), _told(self.claimed.turn_id, error))
+
+    def _stopped(self) -> Stopped | None:
+        return None if self.held.halt.reason is None else Stopped(self.held.halt.reason)
+
+    def _first_event(self) -> Event:
+        """The inbox says what is owed; a turn that it knows nothing of is refused, never made up (L0-42)."""
+        claimed = self.claimed
+        is_resumed = claimed.defers > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
+        if not is_resumed and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
+            log.error("%s was dispatched without a message of type turn in the inbox", claimed.turn_id)
+            return Raised("failed", INIT_FAILED, "protocol error: the inbox holds no message for this turn")
+        return Hydrated(
+            recoveries=claimed.attempts,
+            may_run_again=self.spec.effect != "once",
+            # what is at work when a run begins to end still ends its own way, and so does what it waits for
+            is_run_over=claimed.run.status != "running" and not is_resumed and claimed.parent_turn_id is None,
+            is_resumed=is_resumed,
+            answer=closing_answer(claimed.waits),
+            awaits_closing=awaits_closing(claimed.waits),
+        )
+
+    async def _hydrated(self, event: Event) -> Event:
+        """The first event of a turn, after its tools and boxes have been read where it uses them."""
+        if not isinstance(event, Hydrated) or event.is_run_over or (event.recoveries and not event.may_run_again):
+            return event
+        if reads_nothing(self.held):
+            return event
+        acts = event.answer is None and not event.awaits_closing
+        try:
+            resources = await self._stoppable(hydrate(self.held, lists_tools=acts))
+        except AgentFailed as error:
+            if error.code == UNDECODABLE:
+                return Raised("failed", UNDECODABLE, shown(error.message, 2000))
+            return replace(event, problem=shown(error.message, 2000))
+        if isinstance(resources, Stopped):
+            return resources
+        self.held = replace(self.held, resources=resources)
+        return event
+
+    async def _stoppable(self, work: Awaitable[T]) -> T | Stopped:
+        """The result of `work`, which a stop cancels."""
+        self._is_acting = True
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if (stopped := self._stopped()) is None:
+                raise
+            # we cancelled the agent's work ourselves, and still own the turn and have to end it
+            current = asyncio.current_task()
+            if current is not None and current.uncancel() > 0:
+                raise
+            return stopped
+        finally:
+            self._is_acting = False
+
+    async def _advance(self, event: Event) -> Event | None:
+        """One step of the machine; the next event, or None when the turn has ended or was given back."""
+        self.turn, effects = advance(self.turn, event, self.kit.world.now())
+        self.voice.phase = self.phase
+        for effect in effects:
+            match effect:
+                case Emit(drafts):
+                    for draft in drafts:
+                        self.voice.say(draft)
+                case Act():
+                    return await self._act()
+                case Suspend():
+                    return await self._after(await suspend(self.held, effect), effect)
+                case Postpone():
+                    await postpone(self.held, effect)
+                case Deliver():
+                    await self._clean_up()
+                    await self._deliver(effect)
+        return None
+
+    async def _act(self) -> Event:
+        journal = Journal(self.claimed.agent, self.held.waits, Branches().name)
+        self.held = replace(self.held, taint=Taint(self.claimed, self.spec))
+        self.voice.taint = self.held.taint
+        try:
+            context = Context(self.held, journal)
+            self._cleanups = context._cleanups
+        except InvalidInput as error:  # the state was written by another version of the application
+            self.held.taint.read_state()  # the message may quote it
+            return Raised("failed", ACTION_FAILED, shown(error.message, 2000))
+        await self.kit.world.point("before_act")
+        if (stopped := self._stopped()) is not None:  # the bell may have rung since the turn was claimed
+            return stopped
+        self._say_begun()
+        self.has_begun = True
+        tell_step(self.kit.world, self.claimed, None, self.phase)
+        self.kit.state_events.emit(self.kit.world, self.claimed, "thinking")
+        try:
+            event = await self._stoppable(act(self.held, context, journal))
+        finally:
+            self.usage = journal.tokens  # of the whole turn: what is recorded of it is counted again
+        if not isinstance(event, Stopped):
+            self.emitted = tuple(context.emitted)
+        return event
+
+    async def _clean_up(self) -> None:
+        self._is_cleaning_up = True
+        try:
+            await self._cleanups.run(self.held, self.phase)
+        finally:
+            self._is_cleaning_up = False
+
+    def _say_begun(self) -> None:
+        """Tell whoever waits for a delegation that it is being done, once: soon, or with all that the turn says.
+
+        Whatever a turn logs comes after that, and an intent that was begun has logged nothing.
+        """
+        claimed, asked = self.claimed, self.claimed.cause.payload
+        has_waited = any(wait.kind != "inline" for wait in claimed.waits)
+        is_first = not (self.has_begun or claimed.has_spoken or has_waited)
+        if claimed.cause.name != DELEGATION or not isinstance(asked, dict) or not is_first:
+            return
+        payload: JsonObject = {"id": asked["id"], "target_agent": claimed.agent, "task_id": claimed.turn_id,
+                               "status": "in_progress"}  # fmt: skip
+        self.voice.say_now(Draft(RESPONSE, payload, claimed.agent, claimed.activation_id, self.kit.world.now()))
+
+    async def _after(self, written: Written, effect: Suspend) -> Event | None:
+        """What follows from the answer to a suspension."""
+        if written.budget is not None:
+            try:
+                await refuse_calls(self.held, effect, written)
+            except asyncio.CancelledError:  # of a halt that came meanwhile
+                if (stopped := self._stopped()) is None:
+                    raise
+                return stopped
+            return Resolved()
+        if written.outcome == "refused" and written.code == "run_stopping":
+            return Raised("canceled", CANCELED, written.message)
+        if written.outcome == "refused" and written.code == "queue_full" and self.claimed.defers < self.spec.retries:
+            attempt = self.claimed.defers + 1  # who is asked has too much to do, which passes
+            delay = backoff_seconds(attempt, jitter_of(self.claimed.turn_id, attempt))
+            return PutOff(shown(str(written.message), 500), delay, self.spec.retries)
+        if written.outcome == "refused":
+            return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {written.message}")
+        if written.outcome != "resolved":
+            return None
+        claimed = msgspec.structs.replace(self.claimed, waits=written.waits)
+        self.held = replace(self.held, claimed=claimed, not_made=[])
+        self.held.taint.absorb(written.waits)  # the turn may end by one of them at once
+        return Resolved(closing_answer(written.waits), awaits_closing(written.waits))
+
+    async def _deliver(self, effect: Deliver) -> None:
+        if effect.outcome == "success":
+            self._check_fields(effect.output)
+        ending = Ending(
+            agent=self.claimed.agent, turn_id=self.claimed.turn_id, activation_id=self.claimed.activation_id,
+            outcome=effect.outcome, card_id=card_id(self.claimed), output=effect.output, error=effect.error,
+            drafts=await self.voice.take(), emitted=self.emitted, usage=self.usage, is_untrusted=self.held.taint.marks,
+        )  # fmt: skip
+        content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
+        await deliver(self.claimed, ending, content, self.kit)
+        tell_step(self.kit.world, self.claimed, None, self.phase)
+
+    def _check_fields(self, output: Json) -> None:
+        """Raises AgentFailed for an output that lacks what its task wants to be told (L0-84, L0-89)."""
+        wanted = wanted_fields(self.held)
+        if problems := problems_of(wanted, output):
+            names = ", ".join(str(field["name"]) for field in wanted)
+            raise AgentFailed(f"agent {self.claimed.agent} is to answer with the fields {names}: {'; '.join(problems)}",
+                              code=RESULT_MISSING)  # fmt: skip
+
+
+def _code(error: AgentFailed | KernelRefused) -> str:
+    return error.code if error.code.isupper() else ACTION_FAILED
+
+
+def _told(turn_id: str, error: AgentFailed | KernelRefused) -> str:
+    """What the turn's error says. A refusal of the store names constraints and tables: that is for the log (S20)."""
+    if isinstance(error, AgentFailed) or error.code == UNDECODABLE:
+        return error.message
+    log.error("%s: %s", turn_id, error.message)
+    return "the store refused what this turn was to write; the worker's log says why"

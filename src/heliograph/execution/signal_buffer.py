@@ -1,0 +1,229 @@
+"""What a running turn says: kept until the next commit, or sent ahead when somebody may be watching.
+
+A draft rides in the commit that ends the turn, at no cost. Deltas and progress
+do not wait for that: they are sent in batches, a few tens of milliseconds apart
+(decision 14), each batch one gated append. Neighbouring deltas of one stream
+become one signal that carries its offset.
+
+Every gated call that logs drafts goes through here, one at a time: the kernel
+knows a repeated call by how many drafts its owner had sent before (`said`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.execution.ownership import TurnLost, gate_of, owned
+from heliograph.execution.project_services import Kit
+from heliograph.ids import signal_id
+from heliograph.reactive.workflow import Workflow
+from heliograph.records import Claimed, Written
+from heliograph.signals.model import Draft
+from heliograph.turn.drafts import draft_item
+from heliograph.turn.taint import Taint
+from heliograph.types import JsonObject
+
+log = logging.getLogger("heliograph.worker")
+
+BATCH_SECONDS = 0.04
+_DELTAS = ("text:delta", "thinking:delta")
+_DELTA_CHARACTERS_MAX = 16_000  # of joined deltas: well below the limit of a payload
+_WROTE = ("ok", "duplicate", "suspended", "resolved")
+
+# Makes one gated call of what is said: how much was said before, the drafts, and the place of the caller's own in them.
+Send = Callable[[int, list[dict[str, object]], int], Awaitable[Written]]
+
+
+class Voice:
+    """The voice of one owned turn. Indexes count the turn's drafts from 0, sent or not."""
+
+    def __init__(self, claimed: Claimed, workflow: Workflow, kit: Kit, taint: Taint):
+        self._claimed = claimed
+        self.taint = taint  # of the run of the agent that speaks now
+        self._wakes = workflow.wakes
+        self._kit = kit
+        self._pending: list[Draft] = []
+        self._first = 0  # the index of what is first in _pending
+        self._said = 0  # drafts that the kernel has of this owner
+        # (index of the first draft of a commit, how many, log position of the first)
+        self._batches: list[tuple[int, int, int]] = []
+        self._sending = asyncio.Lock()
+        self._in_flight = 0  # drafts at the head of _pending that a call has taken; they change no more
+        self._call: tuple[Send, int] | None = None  # that call, and the place of its own drafts; None: an append
+        self._is_due = False
+        self._is_closed = False
+        self._lost: TurnLost | None = None
+        self.phase = "init"
+
+    def say(self, draft: Draft) -> int:
+        """Keep a draft for the next commit; answers its index. An integer parent is an index given before."""
+        self._pending.append(self._marked(draft))
+        return self._first + len(self._pending) - 1
+
+    def say_now(self, draft: Draft) -> None:
+        """Keep a draft and send it soon, with whatever else is pending."""
+        last = self._pending[-1] if len(self._pending) > self._in_flight else None
+        if last is not None and _are_one(last, self._marked(draft)):
+            self._pending[-1] = replace_content(last, draft)
+        else:
+            self.say(draft)
+        if not self._is_due:
+            self._is_due = True
+            self._kit.world.spawn(f"voice {self._claimed.turn_id}", self._send_soon())
+
+    def mark(self) -> int:
+        return self._first + len(self._pending)
+
+    def rewind(self, mark: int) -> None:
+        """Forget what was said after `mark` and is not sent yet."""
+        del self._pending[max(0, mark - self._first) :]
+
+    async def take(self) -> tuple[Draft, ...]:
+        """Everything not yet sent, for the commit that ends the turn; nothing is sent ahead after this.
+
+        Raises TurnLost if a batch was refused.
+        """
+        self._is_closed = True  # before waiting: a send that waits for the lock, too, must not take the ending's drafts
+        async with self._sending:
+            if self._in_flight:  # a call whose reply was lost: made again as it was, or its signals would repeat
+                await self._send()
+            if self._lost is not None:
+                raise self._lost
+            return tuple(self._placed(self._pending))
+
+    async def flush(self) -> None:
+        """Send what is pending now. Raises TurnLost."""
+        async with self._sending:
+            if self._in_flight:  # see take
+                await self._send()
+            if self._lost is not None:
+                raise self._lost
+            await self._send()
+
+    async def commit(self, send: Send, own: Sequence[Draft] = ()) -> Written:
+        """One gated call that logs all that is pending, and after it the drafts `own`. Raises TurnLost.
+
+        A call that was refused has logged nothing: what was pending still is, and `own` is forgotten.
+        """
+        async with self._sending:
+            if self._in_flight:  # see take
+                await self._send()
+            if self._lost is not None:
+                raise self._lost
+            self._call = send, len(self._pending)
+            self._pending += [self._marked(draft) for draft in own]
+            self._in_flight = len(self._pending)
+            return await self._ask(*self._call)
+
+    async def _ask(self, send: Send, first: int) -> Written:
+        """The call under way, for the first time or again: as it was, since what it says belongs to it."""
+        batch = self._pending[: self._in_flight]
+        try:
+            written = owned(await send(self._said, [self._item(d) for d in self._placed(batch)], first))
+        except KernelRefused:
+            self._give_up(first, len(batch))
+            raise
+        if written.outcome in _WROTE:
+            self._in_flight, self._call = 0, None
+            self._logged(batch, written.first_seq)
+        else:
+            self._give_up(first, len(batch))
+        return written
+
+    def _give_up(self, first: int, end: int) -> None:
+        """The call under way was refused: its own drafts are forgotten, the others wait for the next one."""
+        self._in_flight, self._call = 0, None
+        del self._pending[first:end]
+
+    async def _send_soon(self) -> None:
+        await self._kit.world.sleep(BATCH_SECONDS)
+        self._is_due = False
+        try:
+            async with self._sending:
+                if not self._is_closed:
+                    await self._send()
+        except StoreUnavailable as error:
+            log.info("signals of %s wait: %s", self._claimed.turn_id, error.message)
+        except TurnLost as lost:
+            self._lost = lost  # the drive meets it at its next commit, or by its heartbeat
+
+    async def _send(self) -> None:
+        if self._call is not None:
+            await self._ask(*self._call)
+            return
+        batch = self._pending[: self._in_flight or None]
+        if not batch or self._lost is not None:
+            return
+        drafts = [self._item(d) for d in self._placed(batch)]
+        self._in_flight = len(batch)
+        await self._kit.world.point("before_append")
+        written = owned(await self._kit.ledger.append({
+            **gate_of(self._claimed), "phase": self.phase, "said": self._said, "signals": drafts,
+        }))  # fmt: skip
+        self._in_flight = 0
+        if written.outcome == "refused":
+            log.error("%s: what it said was not taken: %s", self._claimed.turn_id, written.message)
+            self._drop(len(batch))
+        else:
+            self._logged(batch, written.first_seq)
+
+    def _logged(self, batch: Sequence[Draft], first_seq: int | None) -> None:
+        if not batch:
+            return
+        if first_seq is not None:
+            self._batches.append((self._first, len(batch), first_seq))
+        self._said += len(batch)
+        self._drop(len(batch))
+        self._kit.ring(f"log:{self._claimed.run_id}")
+        if any(self._wakes.match(draft.name) for draft in batch):
+            self._kit.ring(f"owed:{self._claimed.target}")
+
+    def _drop(self, count: int) -> None:
+        del self._pending[:count]
+        self._first += count
+
+    def _placed(self, drafts: list[Draft]) -> list[Draft]:
+        """Parents as the kernel takes them: ids of what is logged, else indexes within this batch."""
+        return [msgspec.structs.replace(d, parent=self._parent(d.parent)) for d in drafts]
+
+    def _parent(self, parent: str | int | None) -> str | int | None:
+        if not isinstance(parent, int):
+            return parent
+        if parent >= self._first:
+            return parent - self._first
+        for first, count, seq in reversed(self._batches):
+            if first <= parent < first + count:
+                return signal_id(self._claimed.run_id, seq + parent - first)
+        return self._claimed.activation_id  # of a draft that was refused
+
+    def _marked(self, draft: Draft) -> Draft:
+        return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.marks else draft
+
+    def _item(self, draft: Draft) -> dict[str, object]:
+        return {**draft_item(draft), "owed": bool(self._wakes.match(draft.name))}
+
+
+def _are_one(last: Draft, draft: Draft) -> bool:
+    """Whether `draft` goes on where `last` ends, and the two are not too long together."""
+    if draft.name not in _DELTAS or last.name != draft.name or last.parent != draft.parent:
+        return False
+    if last.is_untrusted != draft.is_untrusted:
+        return False
+    return len(_content(last)) + len(_content(draft)) <= _DELTA_CHARACTERS_MAX
+
+
+def _content(delta: Draft) -> str:
+    assert isinstance(delta.payload, dict)
+    return str(delta.payload["content"])
+
+
+def replace_content(last: Draft, draft: Draft) -> Draft:
+    """Two neighbouring deltas as one; the first one's offset stays."""
+    assert isinstance(last.payload, dict)
+    payload: JsonObject = {**last.payload, "content": _content(last) + _content(draft)}
+    return msgspec.structs.replace(last, payload=payload)

@@ -1,0 +1,92 @@
+"""The effect of a step, as a result: whatever the function does, returns or raises."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
+from heliograph.errors import HeliographError, InvalidInput, StepInDoubt, ToolFailed, TurnTimedOut, is_recoverable, told
+from heliograph.records import CallStatus
+from heliograph.redaction import redacted, redacted_text
+from heliograph.signals.payload import cleaned, is_longer
+from heliograph.signals.values import DOCUMENT_BYTES_MAX, check_size, to_json
+from heliograph.turn.calls import Asked, CallResult
+from heliograph.types import Json, JsonObject
+from heliograph.world.seam import World
+
+_CERTAIN = ("pure", "idempotent", "transactional")  # nothing is in doubt when one of these is given up
+_AT_ONCE_MAX = 65_536  # bytes of a result that is written here and now
+_MESSAGE_MAX = 16_384
+_inside: ContextVar[bool] = ContextVar("heliograph_inside_step", default=False)
+
+
+def is_inside_step() -> bool:
+    """Whether whoever asks is the function of a step, or something that it has started."""
+    return _inside.get()
+
+
+async def outcome_of(world: World, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+    """The effect itself, as a result. What the function raises is a result, too."""
+    token = _inside.set(True)
+    try:
+        made = await world.within(asked.timeout_seconds, invoke(world, function, args))
+        output = await _written(world, made, f"what step {asked.tool} returned")
+    except TurnTimedOut as error:
+        # it was given up in the middle: whether it happened is known only of what may be repeated, or is undone
+        status: CallStatus = "timeout" if asked.effect in _CERTAIN else "unknown"
+        return CallResult(asked.call_id, status, None, error_of(TOOL_TIMEOUT, error.message, is_recoverable=True))
+    except StepInDoubt as error:  # the function says so itself: it was cut off from whoever does it
+        return CallResult(asked.call_id, "unknown", None, error_of(error.code, error.message, is_recoverable=False))
+    except HeliographError as error:
+        code = error.code if error.code.isupper() or isinstance(error, ToolFailed) else TOOL_ERROR  # a tool's own
+        return CallResult(
+            asked.call_id, "failed", None, error_of(code, error.message, is_recoverable=error.recoverable)
+        )
+    except (
+        Exception,
+        SystemExit,
+        KeyboardInterrupt,
+        BaseExceptionGroup,
+    ) as error:  # what ends a program ends this call, and not the worker
+        return CallResult(
+            asked.call_id, "failed", None, error_of(TOOL_ERROR, told(error), is_recoverable=is_recoverable(error))
+        )
+    finally:
+        _inside.reset(token)
+    return CallResult(asked.call_id, "success", output)
+
+
+def error_of(code: str, message: str, *, is_recoverable: bool) -> JsonObject:
+    """The error of a call as it is recorded."""
+    return {"code": cleaned(code), "message": _text(message), "recoverable": is_recoverable}
+
+
+def _text(message: str) -> str:
+    """A message as the ledger can hold it: a tool may say anything, and as much as it likes."""
+    text = redacted_text(message)  # before it is cut: half a secret is one
+    return cleaned(text if len(text) <= _MESSAGE_MAX else text[: _MESSAGE_MAX - 1] + "…")
+
+
+async def _written(world: World, made: Any, what: str) -> Json:
+    """A result as JSON. A large one in a thread: nothing else of this process would go on meanwhile."""
+
+    def write() -> Json:
+        if is_longer(made, DOCUMENT_BYTES_MAX):
+            raise InvalidInput(f"{what} has over {DOCUMENT_BYTES_MAX} bytes, which is the limit; keep large things "
+                               "elsewhere and their names here", code="too_large", path="/output")  # fmt: skip
+        output: Json = redacted(to_json(made))  # the model is told what is recorded
+        check_size(output, what, "/output")
+        return output
+
+    return await world.run_sync(write) if is_longer(made, _AT_ONCE_MAX) else write()
+
+
+async def invoke(world: World, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """The result of a function, plain or async; a plain one runs in a thread."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*args)
+    result = await world.run_sync(function, *args)
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,104 @@
+"""Any pydantic-ai Agent as a harness: its instructions, its own tools and its output, asked as if it were one model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pydantic
+from pydantic_ai import Agent, AgentRunResult, AgentRunResultEvent, DeferredToolRequests, ExternalToolset
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import Model
+
+from heliograph.errors import HarnessError, InvalidInput, shown
+from heliograph.harness.call_ids import told_apart
+from heliograph.harness.messages import call_of, definitions, messages_of, raw_of, withdrawn
+from heliograph.harness.pydantic_model import (
+    check_whole,
+    chunk_of,
+    cost_at_most,
+    cost_of,
+    harness_error,
+    is_cut,
+    settings_of,
+)
+from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
+from heliograph.turn.untrusted import system_of
+from heliograph.types import Json
+
+
+class AgentHarness:
+    """Asks `agent`, a pydantic_ai.Agent, with `deps` for its tools and instructions.
+
+    The tools of the Heliograph agent are offered beside its own, and carried out durably as ever. Its own run inside of
+    the one question: nothing of them is recorded, and a question that is asked again runs them again. A bound on the
+    answer is one on each answer that the agent asks its model for on the way.
+    """
+
+    def __init__(self, agent: Agent[Any, Any], *, deps: Any = None):
+        if not hasattr(agent, "run_stream_events"):
+            raise InvalidInput(f"AgentHarness takes a pydantic_ai.Agent, not {shown(agent)}", code="wrong_type")
+        self._agent = agent
+        self._deps = deps
+
+    @property
+    def model(self) -> str:
+        model = self._agent.model
+        name = model if isinstance(model, str) else getattr(model, "model_name", None)
+        return str(self._agent.name or name or "agent")
+
+    def cost_at_most(self, input_tokens: int, output_tokens: int) -> float | None:
+        """See Harness; of one answer of its model."""
+        model = self._agent.model
+        return cost_at_most(model, input_tokens, output_tokens) if isinstance(model, Model) else None
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
+        output: Any = self._agent.output_type if request.output is None else request.output
+        provider = self._agent.model.system if isinstance(self._agent.model, Model) else None
+        history = told_apart(messages_of(request, has_system=False), provider)
+        tools = [
+            *definitions(request),
+            *withdrawn(request),
+        ]  # the worker makes no call of a withdrawn tool
+        text, thinking, result = "", "", None
+        try:
+            async with self._agent.run_stream_events(
+                message_history=history, instructions=system_of(request), deps=self._deps,
+                output_type=[output, DeferredToolRequests] if tools else output,
+                toolsets=[ExternalToolset(tools)] if tools else None,
+                model_settings=settings_of(request, self._agent.model),
+            ) as events:  # fmt: skip
+                async for event in events:
+                    if isinstance(event, AgentRunResultEvent):
+                        result = event.result
+                    elif (chunk := chunk_of(event)) is not None:
+                        text += chunk.content if isinstance(chunk, TextDelta) else ""
+                        thinking += chunk.content if isinstance(chunk, ThinkingDelta) else ""
+                        yield chunk
+        except (AgentRunError, UserError) as error:
+            failure = harness_error(self.model, error)
+            failure.tokens = None  # its model may have answered before, on the way
+            raise failure from error
+        if result is None:
+            raise HarnessError(f"agent {self.model} ended without a result", recoverable=True)
+        answers = [message for message in result.new_messages() if isinstance(message, ModelResponse)]
+        for last in answers[-1:]:
+            check_whole(self.model, last, request, sum(answer.usage.total_tokens for answer in answers))
+        yield _reply(result, answers, request, text, thinking)
+
+
+def _reply(
+    result: AgentRunResult[Any], answers: Sequence[ModelResponse], request: ModelRequest, text: str, thinking: str
+) -> ModelReply:
+    """All that the agent said on the way is the text of the one answer that its run is."""
+    costs = [cost for cost in map(cost_of, answers) if cost is not None]
+    if answers and is_cut(answers[-1], request):
+        return ModelReply(text, None, thinking, result.usage.input_tokens, result.usage.output_tokens, (),
+                          sum(costs) if costs else None, is_cut=True)  # fmt: skip
+    calls = tuple(map(call_of, result.output.calls)) if isinstance(result.output, DeferredToolRequests) else ()
+    output: Json = None if calls else pydantic.TypeAdapter(Any).dump_python(result.output, mode="json")
+    return ModelReply(
+        text, None if output == text else output, thinking, result.usage.input_tokens, result.usage.output_tokens, calls,
+        sum(costs) if costs else None, raw_of(result.new_messages()) if request.tools else None,
+    )  # fmt: skip

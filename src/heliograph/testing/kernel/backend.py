@@ -1,0 +1,145 @@
+"""Where the simulator's kernel calls go: a synchronous protocol, and real PostgreSQL behind it.
+
+A call is executed whole between two scheduling points, so the simulator decides
+where it stands and exactly one is under way (kernel.md section 8). PostgreSQL is
+driven through asyncpg in a thread with an event loop of its own; the time is an
+argument, so nothing in an answer depends on when or where it was computed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from heliograph.ledger.install import _DROP_KERNEL, install, kernel_sql
+from heliograph.ledger.kernel import KERNEL
+from heliograph.ledger.pool import Database, explain
+from heliograph.testing.kernel.jsonb import decode
+from heliograph.testing.kernel.tables import Row, microseconds
+from heliograph.testing.kernel.transition_guard import guard_transitions
+
+T = TypeVar("T")
+
+TABLES = {  # and the order of their rows in a dump: by primary key
+    "runs": "run_id", "agent_state_head": "agent_id", "agent_turns": "agent_turn_id",
+    "agent_inbox": "agent_turn_id, inbox_id", "execution_edges": "agent_turn_id, edge_id", "cards": "card_id",
+    "blobs": "blob_id", "boxes": "box_id", "leases": "agent_id, turn_epoch",
+    "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
+    "project_limits": "project_id", "project_wires": "wire", "pruned": "id", "memories": "memory_id",
+    "budgets": "turn_id, kind",
+    "callbacks": "callback_id",
+}  # fmt: skip
+
+
+class Backend(Protocol):
+    """A kernel that is called synchronously: `Twin`, or `PostgresBackend`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def reset(self) -> None:
+        """Nothing stored, identities from 1."""
+        ...
+
+    def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
+        """One kernel function of `heliograph.ledger.kernel`. Raises KernelRefused."""
+        ...
+
+    def heads(self, project: str) -> list[Row]:
+        """The rows of agent_state_head by agent id, at least the columns that the oracles read."""
+        ...
+
+    def dump(self, project: str) -> dict[str, list[Row]]:
+        """Every table's rows by primary key, without project_id; times in microseconds."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PostgresBackend:
+    """A real kernel. The database is EMPTIED by `reset`: give it one that nobody else uses.
+
+    sql: the kernel's functions and views, when they are to differ from the package's (a mutant).
+    """
+
+    name = "postgres"
+
+    def __init__(self, url: str, sql: str | None = None):
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="simulator database", daemon=True)
+        self._thread.start()
+        self._database: Database = self._wait(Database.open(url, size=1))
+        self._connection = self._wait(self._database.acquire())
+        self._wait(self._install(sql))
+
+    def reset(self) -> None:
+        tables = ", ".join(f"heliograph.{table}" for table in TABLES)
+        self._wait(self._connection.execute(f"truncate {tables} restart identity"))
+
+    def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
+        definition = KERNEL[function]
+        values = [msgspec.json.encode(a) if c == "jsonb" else a for a, c in zip(args, definition.casts, strict=True)]
+        statement = definition.statement(f"${len(values) + 1}::timestamptz")
+        if definition.takes_now:
+            values.append(now)
+        try:
+            raw = self._wait(self._connection.fetchval(statement, *values))
+        except Exception as error:
+            raise explain(error, f"heliograph.{function}") from error
+        return None if raw is None else decode(raw)
+
+    def heads(self, project: str) -> list[Row]:
+        rows = self.fetch(
+            "select agent_id, status, active_agent_turn_id, turn_epoch, priority, ready_at, due_at, target"
+            " from heliograph.agent_state_head where project_id = $1 order by agent_id", project,
+        )  # fmt: skip
+        return [_timed(dict(row)) for row in rows]
+
+    def dump(self, project: str) -> dict[str, list[Row]]:
+        dumped = {}
+        for table, order in TABLES.items():
+            query = f"select * from heliograph.{table} where project_id = $1 order by {order}"  # noqa: S608  own names
+            dumped[table] = [_timed(dict(row)) for row in self.fetch(query, project)]
+        for row in dumped["memories"]:
+            del row["words"]  # the twin has none
+        return dumped
+
+    def close(self) -> None:
+        self._wait(self._database.release(self._connection))
+        self._wait(self._database.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def fetch(self, query: str, *args: object) -> list[Any]:
+        return list(self._wait(self._connection.fetch(query, *args)))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _install(self, sql: str | None) -> None:
+        await install(self._connection)
+        await self._connection.execute("set jit = off; set timezone = 'UTC'")
+        if sql is None or sql == kernel_sql():
+            await guard_transitions(self._connection)
+        else:  # a mutant does what it does; the oracles are to notice
+            await self._connection.execute(_DROP_KERNEL)
+            await self._connection.execute(sql)
+
+
+def _timed(row: Row) -> Row:
+    """A row as the twin keeps it: times in microseconds, JSON decoded, no project_id."""
+    row.pop("project_id", None)
+    for column, value in row.items():
+        if isinstance(value, datetime):
+            row[column] = microseconds(value)
+        elif isinstance(value, timedelta):
+            row[column] = value // timedelta(microseconds=1)
+        elif isinstance(value, bytes):
+            row[column] = value.hex() if column == "token_hash" else decode(value)
+    return row

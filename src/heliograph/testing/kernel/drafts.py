@@ -1,0 +1,50 @@
+"""`_wrong_draft` of 10_log.sql and `_refuse_drafts` of 12_limits.sql for the in-memory kernel: which drafts a log takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from heliograph.ids import signal_id
+from heliograph.testing.kernel.jsonb import ABSENT, get
+from heliograph.testing.kernel.limits import refused
+from heliograph.testing.kernel.tables import Row
+
+_PLACE = re.compile(r"_([0-9]{1,18})\Z")
+_DIGITS = re.compile(r"_[0-9]+\Z")
+
+
+def refuse_drafts(run: Row, drafts: Any) -> Row | None:
+    """`run` as the drafts find it: {run_id, signal_seq}. A caller that gives no list of drafts is refused elsewhere."""
+    for place, draft in enumerate(drafts if isinstance(drafts, list) else []):
+        if wrong := _wrong_draft(run["run_id"], run["signal_seq"], place, draft):
+            return refused("invalid_signal", wrong)
+    return None
+
+
+def _wrong_draft(run_id: str, base: int, place: int, draft: Any) -> str | None:
+    if not isinstance(draft, dict):
+        return "a signal is an object"
+    name, agent, owed = (get(draft, key) for key in ("name", "agent", "owed"))
+    if not isinstance(name, str) or not 1 <= len(name.encode()) <= 200:
+        return "a signal has a name of 1 to 200 bytes"
+    if not (agent is ABSENT or agent is None or (isinstance(agent, str) and len(agent.encode()) <= 200)):
+        return "the agent of a signal is a name of at most 200 bytes"
+    if not (owed is ABSENT or owed is None or isinstance(owed, bool)):
+        return "owed is true or false"
+    if not _is_earlier(run_id, base, place, get(draft, "parent")):
+        return f"the parent of {name[:80]} is no earlier signal of the run"
+    return None
+
+
+def _is_earlier(run_id: str, base: int, place: int, parent: Any) -> bool:
+    if base + place == 0 or parent is ABSENT or parent is None:
+        return base + place == 0 and (parent is ABSENT or parent is None)
+    if isinstance(parent, int) and not isinstance(parent, bool):
+        return 0 <= parent < place
+    if not isinstance(parent, str):
+        return False
+    if _DIGITS.sub("_0", parent) != signal_id(run_id, 0):  # a signal of another run
+        return 1 <= len(parent.encode()) <= 300
+    found = _PLACE.search(parent)
+    return found is not None and 1 <= int(found[1]) <= base and parent == signal_id(run_id, int(found[1]))

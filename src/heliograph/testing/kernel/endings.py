@@ -1,0 +1,268 @@
+"""The twin of 50_endings and 51_finish.sql: functions of the same names, without the underscore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.ids import signal_id
+from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.budgets import settle_ended
+from heliograph.testing.kernel.callbacks import call_back_turns
+from heliograph.testing.kernel.column_size import is_larger
+from heliograph.testing.kernel.drafts import refuse_drafts
+from heliograph.testing.kernel.head import dispatch_next, distinct, is_owner, log, owns, rounds, run_of
+from heliograph.testing.kernel.human_tasks import people_time
+from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.limits import (
+    content_as_recorded,
+    limits,
+    put_card,
+    refuse_activations,
+    refuse_content,
+    refuse_signals,
+    refused,
+)
+from heliograph.testing.kernel.outbox import acknowledge, order_stop, outbox_row
+from heliograph.testing.kernel.runs import activated, commit_reactions, run_view
+from heliograph.testing.kernel.tables import DELIVERABLE, INBOX_OPEN, OUTCOMES, Row, Transaction, end_of
+
+
+def terminal(tx: Transaction, endings: list[Any]) -> None:
+    """Bugs: finish_splits_event, kernel_end_without_event, child_not_reported, children_run_on."""
+    tables, limited = tx.tables, limits(tx)
+    ending = [(item, turn) for item in j.records(endings)
+              if (turn := tables.turns.get(get_text(item, "turn_id"))) is not None]  # fmt: skip
+    for item, turn in ending:
+        head, epoch = tables.heads[turn["agent_id"]], j.get_whole(item, "epoch")
+        turn_id = turn["agent_turn_id"]
+        if end_of(turn_id) in tables.cards:
+            raise Refusal("23505", f"{turn_id} has a deliverable already")
+        put_card(tx, end_of(turn_id), turn["output_box_id"], turn_id, head["turn_epoch"] + 1 if epoch is None else epoch,
+                 DELIVERABLE, content=content_as_recorded(item, "content"), limit=limited["card_bytes_max"])  # fmt: skip
+    children = [child for item, turn in ending for child in _close(tx, item, turn)]
+    settle_ended(tx, [str(turn["agent_turn_id"]) for _, turn in ending if turn["budgets"] is not None])
+    call_back_turns(tx, [turn for _, turn in ending])
+    for item, turn in ending:
+        bug = "kernel_end_without_event" if get(item, "epoch") is ABSENT else "finish_splits_event"
+        tx.next("outbox_id")
+        if bug not in tx.bugs:
+            outbox_row(tx, f"evt:{turn['agent_turn_id']}", "task_event", turn["agent_turn_id"])
+    for _, turn in ending:
+        if turn["parent_turn_id"] is not None and "child_not_reported" not in tx.bugs:
+            tx.next("outbox_id")
+            outbox_row(tx, f"report:{turn['agent_turn_id']}", "report", turn["parent_turn_id"],
+                           call_id=turn["parent_call_id"], body={"child_turn_id": turn["agent_turn_id"]})  # fmt: skip
+    for child in children if "children_run_on" not in tx.bugs else ():
+        order_stop(tx, child, {"reason": "parent_termination", "mode": "force"})
+
+
+def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
+    """All of one ending but its card and its events. Answers the children that are to be stopped."""
+    tables, turn_id = tx.tables, turn["agent_turn_id"]
+    head = tables.heads[turn["agent_id"]]
+    if head["active_agent_turn_id"] == turn_id and head["status"] == "suspended" and turn["people_since"] is None:
+        waited = people_time(tx, turn_id, head["moved_at"], with_open=True)
+        tx.set(turn, people_since=tx.now - waited if waited else None)
+    tx.update(tables.turns, turn, state="done", outcome=get_text(item, "outcome"), deliverable_card_id=end_of(turn_id),
+              finished_at=tx.now)  # fmt: skip
+    for row in tables.inbox.of(turn_id):
+        if row["status"] in INBOX_OPEN:
+            tx.set(row, status="canceled" if row["status"] == "queued" else "consumed", consumed_at=tx.now)
+    closed = sorted((w for w in tables.waits.of(turn_id) if w["state"] == "open"), key=lambda w: str(w["tool_call_id"]))
+    for wait in closed:
+        tx.update(tables.waits, wait, state="closed", resolved_at=tx.now)
+        acknowledge(tx, f"cmd:{turn_id}:{wait['tool_call_id']}")
+    if head["active_agent_turn_id"] == turn_id:
+        lease = tables.leases.get((head["agent_id"], head["turn_epoch"]))
+        if lease is not None and lease["ended_at"] is None:
+            tx.set(lease, ended_at=max(tx.now, head["moved_at"]))
+        tx.update(
+            tables.heads, head, status="idle", turn_epoch=head["turn_epoch"] + 1, active_agent_turn_id=None, phase=None,
+            owner=None, lease_until=None, ready_at=None, due_at=None, waiting_tool_count=0, resume_deadline=None,
+            resumes_on=None, expecting_correlation_id=None, stop_requested_at=None, force_at=None, stop_reason=None,
+            refusals=0, trace_id=None, parent_step_id=None, moved_at=max(tx.now, head["moved_at"]),
+        )  # fmt: skip
+    return [wait["child_turn_id"] for wait in closed if wait["child_turn_id"] is not None]
+
+
+def end_by_kernel(
+    tx: Transaction, turn_id: str, outcome: str, code: str, message: str, details: Row | None = None, *,
+    is_untrusted: bool = False,
+) -> list[str]:  # fmt: skip
+    """Bug: open_turns_miscounted."""
+    turn = tx.tables.turns[turn_id]
+    tx = tx.at(after_cards(tx, turn_id))
+    run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
+    error: Row = {"code": code, "message": message, "recoverable": False, **({"details": details} if details else {})}
+    trust = {"trust": "untrusted"} if is_untrusted else {}
+    terminal(tx, [{"turn_id": turn_id, "outcome": outcome, "content": {"text": message, "error": error, **trust}}])
+    tx.update(tx.tables.runs, run, open_turns=run["open_turns"] - (0 if "open_turns_miscounted" in tx.bugs else 1))
+    payload = {"agent": head["agent_name"], "outcome": outcome, "error": error, "deliverable_card_id": end_of(turn_id)}
+    log(tx, run["run_id"], turn_id, [{
+        "name": "agent:failed", "agent": head["agent_name"], "owed": True, "payload": payload,
+        "parent": signal_id(run["run_id"], turn["activation_seq"]), **trust,
+    }])  # fmt: skip
+    return dispatch_next(tx, [turn["agent_id"]])
+
+
+def after_cards(tx: Transaction, turn_id: str) -> int:
+    forks = [box_id for box_id, box in tx.tables.boxes.items() if box["writer_turn_id"] == turn_id]
+    newest: list[int] = [max(cards, key=lambda card: int(card["position"]))["created_at"]
+              for box_id in (f"box_{turn_id}", *forks) if (cards := list(tx.tables.cards.of(box_id)))]  # fmt: skip
+    return max([tx.now, *newest])
+
+
+# ---- finish ----
+
+
+def finish(tx: Transaction, items: Any) -> list[Row]:
+    limited, listed = limits(tx), j.elements(items)
+    activated(items)
+    answers: list[Row] = [{"turn_id": get_raw(item, "turn_id")} for item in listed]
+    targets: list[str] = []
+    for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
+        for n in places:
+            answers[n] |= _judge(tx, listed[n], limited)
+        ended = [listed[n] for n in places if answers[n]["outcome"] == "ok"]
+        if ended:
+            terminal(tx, ended)
+            targets += dispatch_next(tx, [str(get_text(item, "agent_id")) for item in ended])
+            targets += commit_reactions(tx, ended, 1)
+    for row in answers:
+        row["targets"] = distinct(targets)
+    return answers
+
+
+def get_raw(item: Any, key: str) -> Any:
+    """`item -> key` as it is answered again."""
+    value = get(item, key)
+    return None if value is ABSENT else value
+
+
+def _judge(tx: Transaction, item: Any, limited: Row) -> Row:
+    """Bugs: finish_no_gate, no_version_guard, result_fields_unchecked."""
+    head, turn_id = tx.tables.heads.get(get_text(item, "agent_id")), get_text(item, "turn_id")
+    is_own = is_owner(tx, item)
+    if "finish_no_gate" in tx.bugs:
+        is_own = head is not None and turn_id is not None and head["active_agent_turn_id"] == turn_id
+    if not is_own:
+        card = None if turn_id is None else tx.tables.cards.get(end_of(turn_id))
+        return {
+            "outcome": "duplicate" if card is not None and card["turn_epoch"] == j.get_whole(item, "epoch") else "stale"
+        }
+    run, turn = tx.tables.runs[str(run_of(get_text(item, "agent_id")))], tx.tables.turns[str(turn_id)]
+    reaction = get(item, "reaction")
+    if run["version"] != j.get_whole(reaction, "version") and "no_version_guard" not in tx.bugs:
+        return {"outcome": "conflict", "run": run_view(tx, run)}
+    woken = get(reaction, "activations")
+    return (
+        _refuse_deliverable(item)
+        or _refuse_ending(item, limited)
+        or (None if "result_fields_unchecked" in tx.bugs else _refuse_fields(item, turn["result_fields"]))
+        or (
+            (refuse_activations(tx, run["run_id"], woken, limited) or _refuse_taken(tx, woken))
+            if j.elements(woken)
+            else None
+        )
+        or refuse_drafts(run, get(item, "signals"))
+        or {"outcome": "ok"}
+    )
+
+
+def _refuse_deliverable(item: Any) -> Row | None:
+    content = get(item, "content")
+    if get_text(item, "content") is None:
+        raise Refusal("22023", "a deliverable has content")
+    if not isinstance(get(content, "text"), str) and not isinstance(get(content, "fields"), list):
+        return refused("invalid_content", "the content of a deliverable has text, a string, or fields, a list")
+    if get_text(item, "outcome") not in OUTCOMES:
+        raise Refusal("22023", "outcome is success, partial, failed, timeout or canceled")
+    return None
+
+
+def _refuse_taken(tx: Transaction, woken: Any) -> Row | None:
+    ids = [turn_id for item in j.elements(woken) if (turn_id := get_text(item, "turn_id")) is not None]
+    taken = sorted(turn_id for turn_id in ids if turn_id in tx.tables.turns or ids.count(turn_id) > 1)
+    return refused("id_conflict", f"turn {taken[0]} exists") if taken else None
+
+
+def _refuse_ending(item: Any, limited: Row) -> Row | None:
+    if not is_larger(item, min(limited["payload_bytes_max"], limited["blob_bytes_max"]) // 2):
+        return None
+    return refuse_signals(get(item, "signals"), limited) or refuse_content(get(item, "content"), limited)
+
+
+def _refuse_fields(item: Any, fields: Any) -> Row | None:
+    if fields is None or get_text(item, "outcome") != "success":
+        return None
+    given = get(get(item, "content"), "fields")
+    names = [get(field, "name") for field in given] if isinstance(given, list) else []
+    lacking = [
+        f"field {n} of result_fields, which has no name" if (name := get_text(field, "name")) is None else name
+        for n, field in enumerate(j.elements(fields), 1)
+        if j.parse_boolean(get_text(field, "required")) is not False and get_raw(field, "name") not in names
+    ]
+    return refused("result_fields", "the deliverable lacks " + ", ".join(lacking)) if lacking else None
+
+
+# ---- what takes a turn from its owner ----
+
+
+def release(tx: Transaction, items: Any) -> list[Row]:
+    answer = []
+    for item in j.elements(items):
+        if j.has(item, "failure"):
+            _check_failure(get(item, "failure"))
+    for item in j.elements(items):
+        outcome, targets = "stale", list[str]()
+        if owns(tx, item):
+            agent_id = str(get_text(item, "agent_id"))
+            ended = end_if_stopping(tx, agent_id)
+            if ended is not None:
+                outcome, targets = "stopped", ended
+            elif j.has(item, "failure"):
+                code, message = (str(get_text(item["failure"], key)) for key in ("code", "message"))
+                outcome, targets = "ok", end_by_kernel(tx, str(get_text(item, "turn_id")), "failed", code, message)
+            else:
+                outcome, targets = "ok", [disown(tx, agent_id, None)]
+        answer.append({"turn_id": get_text(item, "turn_id"), "outcome": outcome, "targets": targets})
+    return answer
+
+
+def _check_failure(failure: Any) -> None:
+    lengths = [len((get_text(failure, key) or "").encode()) for key in ("code", "message")]
+    if not (1 <= lengths[0] <= 200 and 1 <= lengths[1] <= 4000):
+        raise Refusal("22023", "a failure has a code of 1 to 200 bytes, and a message of 1 to 4000")
+
+
+def disown(tx: Transaction, agent_id: str, due_at: int | None) -> str:
+    """Bugs: no_bump, recovery_loses_place."""
+    head = tx.tables.heads[agent_id]
+    turn_id = head["active_agent_turn_id"]
+    at = max(after_cards(tx, turn_id), head["moved_at"])
+    lease, epoch = tx.tables.leases.get((agent_id, head["turn_epoch"])), head["turn_epoch"] + 1
+    if lease is not None:
+        tx.set(lease, ended_at=at)
+    tx.update(
+        tx.tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] if "no_bump" in tx.bugs else epoch,
+        owner=None, lease_until=None, phase=None, due_at=due_at, moved_at=at,
+        ready_at=at if "recovery_loses_place" in tx.bugs else head["ready_at"],
+    )  # fmt: skip
+    for row in tx.tables.inbox.of(turn_id):
+        if row["status"] == "processing":
+            tx.set(row, status="pending", turn_epoch=epoch)
+    return str(head["target"])
+
+
+def end_if_stopping(tx: Transaction, agent_id: str) -> list[str] | None:
+    """Bug: stop_forgotten."""
+    head = tx.tables.heads[agent_id]
+    if head["stop_requested_at"] is None:
+        return None
+    if "stop_forgotten" in tx.bugs:
+        tx.set(head, stop_requested_at=None, force_at=None, stop_reason=None)
+        return None
+    reason = head["stop_reason"]
+    return end_by_kernel(
+        tx, head["active_agent_turn_id"], "canceled", "CANCELED", "stopped" if reason is None else reason
+    )

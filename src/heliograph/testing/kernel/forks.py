@@ -1,0 +1,62 @@
+"""The twin of what is said of 61_report.sql about children and calls that fail fast: functions of the same names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.testing.kernel.column_size import is_larger
+from heliograph.testing.kernel.endings import get_raw
+from heliograph.testing.kernel.jsonb import get, get_text
+from heliograph.testing.kernel.tables import Row, Transaction
+
+
+def goes_on_without(result: Any) -> bool:
+    """Whether the child of this call is to be stopped, because its parent goes on."""
+    return get_text(result, "message_type") == "timeout" or get(result, "is_given_up") is True
+
+
+def with_given_up(tx: Transaction, results: list[Any]) -> list[Any]:
+    """Bug: no_fail_fast."""
+    told = {(get_text(result, "turn_id"), get_text(result, "call_id")) for result in results}
+    first: dict[tuple[str, str], Row] = {}
+    for result in results:
+        wait = tx.tables.waits.get((get_text(result, "turn_id"), get_text(result, "call_id")))
+        if wait is not None and get_text(result, "status") != "success" and _may_be_given_up(wait):
+            first.setdefault((wait["agent_turn_id"], wait["step_id"]), wait)
+    given_up = [
+        (wait, failed)
+        for (turn_id, step_id), failed in (first.items() if "no_fail_fast" not in tx.bugs else ())
+        for wait in tx.tables.waits.of(turn_id)
+        if _may_be_given_up(wait) and wait["step_id"] == step_id and (turn_id, wait["tool_call_id"]) not in told
+    ]
+    given_up.sort(key=lambda pair: (pair[0]["agent_turn_id"], pair[0]["position"]))
+    return results + [_given_up(wait, failed) for wait, failed in given_up]
+
+
+def _may_be_given_up(wait: Row) -> bool:
+    return bool(wait["state"] == "open" and wait["fails_fast"] and wait["step_id"] is not None)
+
+
+def _given_up(wait: Row, failed: Row) -> Row:
+    call_id = failed["tool_call_id"]
+    error = {"code": "CANCELED", "recoverable": False, "failed_first": call_id,
+             "message": f"call {call_id} ({failed['tool']}) failed first"}  # fmt: skip
+    return {"turn_id": wait["agent_turn_id"], "call_id": wait["tool_call_id"], "status": "canceled",
+            "message_type": "tool_result", "is_given_up": True, "error": error}  # fmt: skip
+
+
+def response_of(tx: Transaction, item: Row, limited: Row) -> Row:
+    """What the log says of a child that has ended, or is given up."""
+    wait, result = item["wait"], item["result"]
+    outcome = get_text(get(result, "more"), "outcome") or item["status"]
+    payload = {
+        "id": wait["tool_call_id"], "target_agent": wait["tool"], "task_id": wait["child_turn_id"], "outcome": outcome,
+        "status": "completed" if outcome in ("success", "partial") else "failed", "card_id": item["card_id"],
+        "duration_ms": max(0, (tx.now - wait["opened_at"]) // 1000),
+    }  # fmt: skip
+    if not is_larger(
+        item["content"], limited["payload_bytes_max"] // 2
+    ):  # what is too large for a log is left to the card
+        key, told = ("result", "output") if item["status"] == "success" else ("error", "error")
+        payload[key] = get_raw(result, told)
+    return payload

@@ -1,0 +1,126 @@
+"""The twin of 10_log and 20_head.sql: functions of the same names, without the underscore.
+
+Locks are not mirrored anywhere in the twin: it runs one call at a time. Each
+function says only where it has a bug to re-open; what it does is said in the SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from heliograph.ids import signal_id
+from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.tables import Row, Transaction
+
+
+def run_of(agent_id: str | None) -> str | None:
+    return None if agent_id is None else agent_id.partition("/")[0]
+
+
+def log(tx: Transaction, run_id: str, turn_id: str | None, entries: list[Any]) -> int:
+    """Bug: no_owed."""
+    owed = 0 if "no_owed" in tx.bugs else sum(is_owed(entry) for entry in entries)
+    run = tx.tables.runs[run_id]
+    first = int(run["signal_seq"]) + 1
+    tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + len(entries), owed=run["owed"] + owed,
+              version=run["version"] + (1 if owed else 0), updated_at=tx.now)  # fmt: skip
+    insert_signals(tx, run_id, first, turn_id, entries, owed=owed > 0)
+    return first
+
+
+def insert_signals(
+    tx: Transaction, run_id: str, first: int, turn_id: str | None, entries: list[Any], *, owed: bool = False
+) -> None:
+    tx.insert(tx.tables.signals, (run_id, first), {
+        "run_id": run_id, "seq": first, "count": len(entries), "entries": entries, "agent_turn_id": turn_id,
+        "at": tx.now, "owed": owed,
+    })  # fmt: skip
+
+
+def is_owed(entry: Any) -> bool:
+    return bool(j.parse_boolean(get_text(entry, "owed")))
+
+
+def signal_at(tx: Transaction, run_id: str, seq: int) -> Row | None:
+    for row in tx.tables.signals.of(run_id):
+        if 0 <= seq - row["seq"] < row["count"]:
+            entry = row["entries"][seq - row["seq"]]
+            name, agent = (get(entry, key) for key in ("name", "agent"))
+            return {
+                "id": signal_id(run_id, seq), "name": None if name is ABSENT else name, "payload": payload_of(entry),
+                "agent": None if agent is ABSENT else agent, **trust_of(entry),
+            }  # fmt: skip
+    return None
+
+
+def trust_of(content: Any) -> Row:
+    """The mark of an untrusted signal or deliverable; nothing of a trusted one."""
+    return {"trust": "untrusted"} if get_text(content, "trust") == "untrusted" else {}
+
+
+def payload_of(entry: Any) -> Any:
+    payload = get(entry, "payload")
+    return {} if payload is ABSENT else payload
+
+
+def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
+    """Bugs: dispatch_lifo, no_chain."""
+    tables, targets = tx.tables, set()
+    for agent_id in sorted(set(agent_ids)) if "no_chain" not in tx.bugs else ():
+        head = tables.heads.get(agent_id)
+        queued = tables.queued(agent_id) if head is not None and head["status"] == "idle" else []
+        if head is None or not queued:
+            continue
+        turn = queued[-1 if "dispatch_lifo" in tx.bugs else 0]
+        tx.update(
+            tables.heads, head, status="dispatched", turn_epoch=head["turn_epoch"] + 1,
+            active_agent_turn_id=turn["agent_turn_id"], priority=turn["priority"], ready_at=tx.now,
+            trace_id=turn["run_id"], parent_step_id=signal_id(turn["run_id"], turn["activation_seq"]),
+            moved_at=max(tx.now, head["moved_at"]),
+        )  # fmt: skip
+        activate(tx, turn)
+        for row in tables.inbox.of(turn["agent_turn_id"]):
+            if row["status"] == "queued":
+                tx.set(row, status="pending", turn_epoch=head["turn_epoch"], next_retry_at=tx.now)
+        targets.add(head["target"])
+    return sorted(targets)
+
+
+def activate(tx: Transaction, turn: Row) -> None:
+    """The turn becomes its agent's active one. Raises 23505 where there is one already."""
+    if any(t["state"] == "active" and t is not turn for t in tx.tables.turns.of(turn["agent_id"])):
+        raise Refusal("23505", f"{turn['agent_id']} has an active turn already")
+    tx.set(turn, state="active")
+
+
+def owns(tx: Transaction, item: Any) -> bool:
+    """The owner gate, for an item {agent_id, turn_id, epoch}."""
+    j.get_whole(item, "epoch")  # an argument of a function: read whether it is needed or not
+    return is_owner(tx, item)
+
+
+def is_owner(tx: Transaction, item: Any) -> bool:
+    """The owner gate where it is part of a statement, which reads the epoch last."""
+    head, turn_id = tx.tables.heads.get(get_text(item, "agent_id")), get_text(item, "turn_id")
+    return (
+        head is not None and head["status"] == "running" and turn_id is not None
+        and head["active_agent_turn_id"] == turn_id and head["turn_epoch"] == j.get_whole(item, "epoch")
+    )  # fmt: skip
+
+
+def rounds(keys: Iterable[Hashable]) -> list[list[int]]:
+    """Places from 0, of items that do not meet."""
+    seen: dict[Hashable, int] = {}
+    found: list[list[int]] = []
+    for place, key in enumerate(keys):
+        number = seen[key] = seen.get(key, -1) + 1
+        if number == len(found):
+            found.append([])
+        found[number].append(place)
+    return found
+
+
+def distinct(values: Iterable[str]) -> list[str]:
+    return sorted(set(values))

@@ -1,0 +1,115 @@
+"""47_people.sql for the in-memory kernel: functions of the same names, without the underscore. Times in microseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.testing.kernel.jsonb import get
+from heliograph.testing.kernel.limits import content_of
+from heliograph.testing.kernel.tables import Row, Transaction
+
+_QUESTION_WIDTH = 200
+_CALLS_NAMED = 3
+
+
+def is_people(waits: list[Row]) -> bool:
+    """Whether these open calls wait for people and for nothing else."""
+    return bool(waits) and all(wait["kind"] == "human" for wait in waits)
+
+
+def begin_people_time(tx: Transaction, turn: Row, waits: list[Row], at: int) -> None:
+    """What `_park` does: a turn of a running run that is suspended on people only has people_since."""
+    if is_people(waits) and tx.tables.runs[turn["run_id"]]["status"] == "running":
+        tx.set(turn, people_since=at)
+
+
+def people_time(tx: Transaction, turn_id: str, since: int, *, with_open: bool) -> int:
+    total = 0
+    for wait in tx.tables.waits.of(turn_id):
+        has_ended = wait["resolved_at"] is not None and wait["resolved_at"] >= since
+        if wait["kind"] != "child" or not (has_ended or (with_open and wait["state"] == "open")):
+            continue
+        turn = tx.tables.turns.get(wait["child_turn_id"])
+        if turn is None:
+            continue
+        head = tx.tables.heads[turn["agent_id"]]
+        total += turn["people_time"]
+        if turn["people_since"] is not None:
+            until = tx.now if turn["finished_at"] is None else turn["finished_at"]
+            total += max(0, until - turn["people_since"])
+        elif head["status"] == "suspended" and head["active_agent_turn_id"] == turn["agent_turn_id"]:
+            total += people_time(tx, turn["agent_turn_id"], head["moved_at"], with_open=True)
+    return min(max(0, tx.now - since), total)
+
+
+def credit_people_time(tx: Transaction, turn: Row, since: int, *, resumes: bool) -> None:
+    """Bug: people_time_counts."""
+    if turn["people_since"] is not None:
+        waited = max(0, tx.now - turn["people_since"])
+    else:
+        waited = people_time(tx, turn["agent_turn_id"], since, with_open=False)
+    if resumes:
+        credit = 0 if "people_time_counts" in tx.bugs else waited
+        tx.set(
+            turn, people_since=None, people_time=turn["people_time"] + credit, expires_at=turn["expires_at"] + credit
+        )
+    elif turn["people_since"] is None and tx.tables.runs[turn["run_id"]]["status"] == "running":
+        tx.set(turn, people_since=tx.now - waited)
+
+
+def end_people_time(tx: Transaction, turn: Row) -> None:
+    """What `_sweep_stuck` does."""
+    if turn["people_since"] is not None:
+        credit_people_time(tx, turn, tx.now, resumes=True)
+
+
+def defer_expiry(tx: Transaction, turn: Row) -> bool:
+    """Bug: parent_time_counts."""
+    if "parent_time_counts" in tx.bugs:
+        return False
+    head, turn_id = tx.tables.heads[turn["agent_id"]], turn["agent_turn_id"]
+    if head["status"] != "suspended" or head["active_agent_turn_id"] != turn_id:
+        return False
+    if any(w["state"] == "open" and w["kind"] in ("tool", "timer") for w in tx.tables.waits.of(turn_id)):
+        return False
+    waited = people_time(tx, turn_id, head["moved_at"], with_open=True)
+    if turn["expires_at"] + waited <= tx.now:
+        return False
+    tx.set(turn, people_since=tx.now - waited)
+    return True
+
+
+def question(tx: Transaction, turn_id: str, call_id: str) -> str | None:
+    cards = tx.tables.cards.of(tx.tables.turns[turn_id]["output_box_id"])
+    for card in sorted((c for c in cards if c["kind"] == "tool.call"), key=lambda c: int(c["position"])):
+        content = content_of(tx, card["content"])
+        if get(content, "tool_call_id") == call_id:
+            asked = get(get(content, "arguments"), "question")
+            return asked[:_QUESTION_WIDTH] if isinstance(asked, str) else None
+    return None
+
+
+def expiry_message(tx: Transaction, turn: Row) -> str:
+    message = f"not finished within its ttl_seconds, {rounded(turn['expires_at'] - turn['people_time'] - turn['created_at'])} s"
+    if turn["people_time"]:
+        message += f", and {rounded(turn['people_time'])} s of waiting for people"
+    waits = [w for w in tx.tables.waits.of(turn["agent_turn_id"]) if w["state"] == "open" and w["kind"] != "inline"]
+    named = [_named(tx, wait) for wait in sorted(waits, key=lambda w: int(w["position"]))[:_CALLS_NAMED]]
+    return f"{message}; still open: {', '.join(named)}" if named else message
+
+
+def _named(tx: Transaction, wait: Row) -> str:
+    if wait["kind"] != "human":
+        return f"call {wait['tool_call_id']} of {wait['tool']}"
+    return f'call {wait["tool_call_id"]} asks a person "{asked_of(tx, wait)}"'
+
+
+def asked_of(tx: Transaction, wait: Row) -> Any:
+    asked = question(tx, wait["agent_turn_id"], wait["tool_call_id"])
+    return wait["tool"] if asked is None else asked
+
+
+def rounded(micros: int) -> str:
+    """round(extract(epoch from interval), 3), as text."""
+    thousandths = (micros + 500) // 1000
+    return f"{thousandths // 1000}.{thousandths % 1000:03}"

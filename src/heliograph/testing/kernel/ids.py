@@ -1,0 +1,83 @@
+"""The twin of 11_ids.sql: functions of the same names, without the underscore."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from heliograph.definitions.fields import FIELD_NAME_MAX, FIELDS_MAX, TYPES
+from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES
+from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.tables import PHASES
+
+_NO_ID = re.compile("[\x01-\x1f:\x7f-\x9f]")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+){0,15}")
+
+
+def is_short(text: str | None, most: int = 200) -> bool:
+    """Whether it has from 1 to that many bytes."""
+    return text is not None and 1 <= len(text.encode()) <= most
+
+
+def wrong_id(what: str, text: str | None) -> str | None:
+    if text is not None and is_short(text) and not _NO_ID.search(text):
+        return None
+    return f"{what} has 1 to 200 bytes, none of them a colon or a control character"
+
+
+def wrong_card(card: Any) -> str | None:
+    if wrong := wrong_id("a card id", get_text(card, "card_id")):
+        return wrong
+    if not is_short(get_text(card, "kind")):
+        return "the kind of a card has 1 to 200 bytes"
+    return "a card has content" if get(card, "content") is ABSENT else None
+
+
+def wrong_name(name: str | None) -> str | None:
+    if name is not None and len(name) <= 200 and _NAME.fullmatch(name):
+        return None
+    return "name: segments joined by a colon, each of letters A-Z a-z, digits, _, - or ., at most 200 characters and 16 segments"
+
+
+def is_reserved(name: str) -> bool:
+    return name in RESERVED_NAMES or name.partition(":")[0] in RESERVED_FIRST_SEGMENTS
+
+
+def wrong_fields(fields: Any) -> str | None:
+    if fields is None:
+        return None
+    if not isinstance(fields, list):
+        return "result_fields is a list of {name, type, required, description}"
+    if len(fields) > FIELDS_MAX:
+        return "result_fields has at most 100 fields"
+    if not all(_is_field(field) for field in fields):
+        return (
+            "result_fields is a list of {name, type, required, description}, each with a name of 1 to 200 characters, a type of "
+            "JSON, and required true or false"
+        )
+    return None if len({field["name"] for field in fields}) == len(fields) else "result_fields has a name twice"
+
+
+def _is_field(field: Any) -> bool:
+    if not isinstance(field, dict):
+        return False
+    name, kind, required = (get(field, key) for key in ("name", "type", "required"))
+    return (
+        isinstance(name, str)
+        and 1 <= len(name) <= FIELD_NAME_MAX
+        and (kind is ABSENT or kind is None or (isinstance(kind, str) and kind in TYPES))
+        and (required is ABSENT or isinstance(required, bool))
+        and field.keys() <= {"name", "type", "required", "description"}
+    )
+
+
+def check(wrong: str | None) -> None:
+    """Raises 22023."""
+    if wrong is not None:
+        raise Refusal("22023", wrong)
+
+
+def check_phase(item: Any) -> None:
+    """Raises 22023."""
+    if get_text(item, "phase") not in (None, *PHASES):
+        raise Refusal("22023", "phase is init, plan, act, reflect or terminate")

@@ -1,0 +1,99 @@
+"""The kernel in memory: the functions of `heliograph.ledger.kernel`, the same JSON in and out as their SQL.
+
+The modules twin_* mirror the SQL files function by function; what PostgreSQL
+would refuse is refused here with the same SQLSTATE, and leaves nothing behind.
+`bugs` re-opens single rules: the mutants that the simulator has to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from heliograph.errors import KernelRefused
+from heliograph.ledger.kernel import KERNEL
+from heliograph.testing.kernel import (
+    boxes,
+    callbacks,
+    calls,
+    doctor,
+    endings,
+    enqueue,
+    limits,
+    liveness,
+    memories,
+    outbox,
+    pending_reactions,
+    prune,
+    reports,
+    runs,
+    stops,
+    suspend,
+    sweeps,
+    turns,
+    unclaimed,
+    wires,
+)
+from heliograph.testing.kernel.jsonb import Refusal, check_json, decode, encode
+from heliograph.testing.kernel.tables import Project, Row, Transaction, microseconds
+
+_MODULES = (
+    runs, enqueue, turns, calls, suspend, endings, reports, stops, sweeps, pending_reactions, outbox, limits,
+    boxes, prune, doctor, liveness, unclaimed, wires, memories, callbacks,
+)  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(module, name) for name in KERNEL for module in _MODULES if hasattr(module, name)
+}
+_BEGINNING = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
+
+
+class Twin:
+    """A kernel with nothing in it. See `backend.Backend` for the protocol that it follows."""
+
+    name = "twin"
+
+    def __init__(self, bugs: Iterable[str] = ()):
+        self.bugs = frozenset(bugs)
+        self.reset()
+
+    def reset(self) -> None:
+        self._projects: dict[str, Project] = {}
+        self._counters: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
+        """One kernel function: all of it, or KernelRefused and nothing. `args` as `Database.call` takes them."""
+        definition = KERNEL[function]
+        values = [_read(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
+        tables = self._tables(values[0])
+        tx = Transaction(tables, microseconds(now or _BEGINNING), self.bugs, self._counters, str(values[0]))
+        try:
+            # encoded and read again: nothing that the caller holds is shared with the tables
+            return decode(encode(_FUNCTIONS[function](tx, *values[1:])))
+        except Refusal as refusal:
+            tx.rollback()
+            raise KernelRefused(f"heliograph.{function} refused: {refusal.message} ({refusal.state})") from None
+
+    def heads(self, project: str) -> list[Row]:
+        return sorted(self._tables(project).heads.values(), key=lambda h: str(h["agent_id"]))
+
+    def dump(self, project: str) -> dict[str, list[Row]]:
+        """Every table's rows, by primary key; times in microseconds."""
+        return {
+            table.name: decode(encode([row for _, row in sorted(table.items())])) for table in self._tables(project)
+        }
+
+    def _tables(self, project: str) -> Project:
+        if project not in self._projects:
+            self._projects[project] = Project()
+        return self._projects[project]
+
+
+def _read(value: object) -> Any:
+    raw = encode(value)
+    if rb"\u0000" in raw.replace(rb"\\", b""):
+        raise KernelRefused("unsupported Unicode escape sequence: \\u0000 cannot be converted to text (22P05)")
+    return check_json(raw, decode(raw))

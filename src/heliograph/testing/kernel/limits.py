@@ -1,0 +1,132 @@
+"""The twin of 12_limits.sql: functions of the same names, without the underscore."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.column_size import is_larger
+from heliograph.testing.kernel.ids import is_reserved
+from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
+from heliograph.testing.kernel.tables import Row, Transaction
+
+_DEFAULTS: Row = {
+    "queue_max": 1000, "depth_max": 20, "fan_out_max": 1000, "cards_max": 1000, "waits_max": 1000,
+    "payload_bytes_max": 65_536, "card_bytes_max": 262_144, "result_bytes_max": 1_048_576,
+    "blob_bytes_max": 16_777_216, "running_max": None, "defers_max": 3,
+    "memories_max": 10_000, "memory_bytes_max": 16_384, "dispatch_seconds_max": None,
+}  # fmt: skip
+
+
+def limits(tx: Transaction) -> Row:
+    own = tx.tables.limits.get("limits", {})
+    return {name: default if own.get(name) is None else own[name] for name, default in _DEFAULTS.items()}
+
+
+def refused(code: str, message: str) -> Row:
+    return {"outcome": "refused", "code": code, "message": message}
+
+
+def refuse_large_signals(item: Any, limits: Row, signals: Any) -> Row | None:
+    """`_refuse_signals`, as most callers ask for it: only of an item that is large enough."""
+    return refuse_signals(signals, limits) if is_larger(item, limits["payload_bytes_max"] // 2) else None
+
+
+def refuse_signals(signals: Any, limits: Row) -> Row | None:
+    for signal in j.elements(signals):
+        payload, name = get_text(signal, "payload"), get_text(signal, "name") or ""
+        most = _payload_max(name, limits)
+        if payload is not None and len(payload.encode()) > most:
+            return refused("payload_too_large",
+                           f"the payload of {name} has {len(payload.encode())} bytes; at most {most} are allowed")  # fmt: skip
+    return None
+
+
+def _payload_max(name: str, limits: Row) -> int:
+    most: int = limits["payload_bytes_max"]
+    if is_reserved(name):
+        return max(most, int(limits["blob_bytes_max"]))
+    return most
+
+
+def refuse_content(content: Any, limits: Row) -> Row | None:
+    if content is ABSENT or j.octets(content) <= limits["blob_bytes_max"]:
+        return None
+    return refused("payload_too_large", f"a card has {j.octets(content)} bytes; at most {limits['blob_bytes_max']} are "
+                   "allowed: upload and reference it")  # fmt: skip
+
+
+def refuse_fan_out(count: int, limits: Row) -> Row | None:
+    most = limits["fan_out_max"]
+    return refused("fan_out", f"{count} turns at once; at most {most} are allowed") if count > most else None
+
+
+def refuse_activations(tx: Transaction, run_id: str | None, activations: Any, limits: Row) -> Row | None:
+    """Bug: queue_unbounded."""
+    if (refusal := refuse_fan_out(j.length(activations), limits)) is not None:
+        return refusal
+    more: dict[str | None, int] = {}
+    for item in j.elements(activations):
+        agent = get_text(item, "agent")
+        more[agent] = more.get(agent, 0) + 1
+    for agent, count in sorted(more.items(), key=lambda pair: (pair[0] is None, pair[0])):
+        queued = 0 if run_id is None or agent is None else len(tx.tables.queued(f"{run_id}/{agent}"))
+        if queued + count > limits["queue_max"] and "queue_unbounded" not in tx.bugs:
+            return refused("queue_full", f"agent {agent or ''} has {queued} turns waiting; at most {limits['queue_max']} "
+                           "are allowed")  # fmt: skip
+    return None
+
+
+def stored(tx: Transaction, content: Any, limit: int) -> Any:
+    """Raises 23502 where there is no content: every caller puts it where there has to be some."""
+    if content is ABSENT:
+        raise Refusal("23502", "null value in column content")
+    if not is_larger(content, limit) and not j.has(content, "$blob"):
+        return content
+    blob_id = "sha256:" + sha256(j.written(content).encode()).hexdigest()
+    tx.offer(tx.tables.blobs, blob_id, {
+        "blob_id": blob_id, "bytes": j.octets(content), "content": content, "created_at": tx.now,
+    })  # fmt: skip
+    return {"$blob": blob_id, "bytes": j.octets(content)}
+
+
+def content_of(tx: Transaction, content: Any) -> Any:
+    """`_content`."""
+    blob = tx.tables.blobs.get(get_text(content, "$blob"))
+    return content if blob is None else blob["content"]
+
+
+def set_limits(tx: Transaction, values: Any) -> Row:
+    if not isinstance(values, dict):
+        raise Refusal("22023", "cannot call jsonb_object_keys on what is not an object")
+    if unknown := sorted(set(values) - set(_DEFAULTS)):
+        raise Refusal("22023", f"there is no limit {', '.join(unknown)}")
+    tx.offer(tx.tables.limits, "limits", dict.fromkeys(_DEFAULTS))
+    row = tx.tables.limits["limits"]
+    for name, number in {name: j.parse_integer(get_text(values, name)) for name in values}.items():
+        if number is not None and number < (0 if name in ("depth_max", "defers_max") else 1):
+            raise Refusal("23514", f"{name} is out of range")
+        if name == "memory_bytes_max" and number is not None and number > 262_144:
+            raise Refusal("23514", f"{name} is out of range")
+        if name == "dispatch_seconds_max" and number is not None and number > 31_622_400:
+            raise Refusal("23514", f"{name} is out of range")
+        tx.set(row, **{name: number})
+    return limits(tx)
+
+
+def put_card(
+    tx: Transaction, card_id: str | None, box_id: str | None, turn_id: str | None, epoch: int | None, kind: str | None,
+    *, content: Any, limit: int,
+) -> bool:  # fmt: skip
+    """One row of cards, unless its id is taken: whether it is new. Raises 23502 and 23514."""
+    return tx.offer(tx.tables.cards, card_id, {
+        "content": stored(tx, content, limit), "card_id": card_id, "box_id": box_id, "position": tx.next("position"),
+        "agent_turn_id": turn_id, "turn_epoch": epoch, "kind": kind, "created_at": tx.now,
+    })  # fmt: skip
+
+
+def content_as_recorded(item: Any, key: str) -> Any:
+    """A jsonb column of jsonb_to_recordset: a null in JSON is SQL NULL there."""
+    value = get(item, key)
+    return ABSENT if value is None else value

@@ -1,0 +1,118 @@
+"""The twin of 80_outbox.sql, and how the other functions write the outbox."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.jsonb import Refusal
+from heliograph.testing.kernel.tables import Row, Transaction, interval
+from heliograph.testing.kernel.wires import wires
+
+
+def outbox_row(
+    tx: Transaction, key: str, kind: str, turn_id: str, *, call_id: str | None = None, tool: str | None = None,
+    subject: str | None = None, body: Any = None,
+) -> bool:  # fmt: skip
+    """Whether it is new. The caller has taken its number, as PostgreSQL does for a row that is there already, too."""
+    return tx.offer(tx.tables.outbox, key, {
+        "outbox_id": tx.last("outbox_id"), "kind": kind, "key": key, "subject": subject, "agent_turn_id": turn_id,
+        "call_id": call_id, "tool": tool, "body": body, "created_at": tx.now, "due_at": tx.now, "hidden_until": None, "deliveries": 0,
+        "published_at": None,
+    })  # fmt: skip
+
+
+def order_stop(tx: Transaction, turn_id: str, body: Row) -> None:
+    """Put a stop on its way, also where a gentler one went before."""
+    key = f"stop:{turn_id}"
+    tx.next("outbox_id")
+    if outbox_row(tx, key, "stop", turn_id, body=body):
+        return
+    row = tx.tables.outbox[key]
+    if j.get_text(row["body"], "mode") not in ("force", None):
+        tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
+
+
+def order_stops(tx: Transaction, run_id: str, body: Row, *, only_people: bool = False) -> None:
+    """`_order_stops`, of 30_runs.sql."""
+    turns = [t for t in tx.tables.turns.values() if t["run_id"] == run_id and t["state"] != "done"]
+    for turn in sorted(turns, key=lambda t: str(t["agent_turn_id"])):
+        waits = tx.tables.waits.of(turn["agent_turn_id"])
+        is_joining = any(wait["state"] == "open" and wait["kind"] == "child" for wait in waits)
+        if only_people and (turn["people_since"] is None or is_joining):
+            continue
+        key = f"stop:{turn['agent_turn_id']}"
+        tx.next("outbox_id")
+        if outbox_row(tx, key, "stop", turn["agent_turn_id"], body=body):
+            continue
+        row = tx.tables.outbox[key]
+        if j.get_text(row["body"], "mode") not in ("force", None) or body["mode"] == "force":
+            tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
+
+
+def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
+    """`_stop_open_turns`, of 30_runs.sql. Bug: limit_leaves_turns."""
+    if stops in (j.ABSENT, None) or "limit_leaves_turns" in tx.bugs:
+        return
+    reason = j.get_text(stops, "reason")
+    body = {
+        "mode": "graceful",
+        "grace_seconds": None,
+        "reason": None if reason is None else reason[:200],
+        "actor": None,
+    }
+    order_stops(tx, run_id, body, only_people=j.get_text(stops, "turns") == "people")
+
+
+def acknowledge(tx: Transaction, key: str) -> None:
+    """The command is done with, and its token with it."""
+    row = tx.tables.outbox.get(key)
+    if row is not None and row["published_at"] is None:
+        body = {k: v for k, v in row["body"].items() if k != "token"} if isinstance(row["body"], dict) else row["body"]
+        tx.set(row, published_at=tx.now, body=body)
+
+
+def read_outbox(tx: Transaction, limit: int) -> list[Row]:
+    """Bug: commands_die (a command that was handed over counts as done)."""
+    if limit < 0:
+        raise Refusal("2201W", "LIMIT must not be negative")
+    known = wires(tx)
+    waiting = sorted((o for o in tx.tables.outbox.values() if o["published_at"] is None),
+                     key=lambda o: (o["due_at"], o["outbox_id"]))  # fmt: skip
+    events = [o for o in waiting if o["kind"] == "task_event"][:limit]
+    commands = [
+        o for o in waiting if o["kind"] == "cmd" and o["due_at"] <= tx.now and o["subject"] is not None and known
+    ][:limit]
+    return [{**_told(tx, row), "wires": known} for row in sorted(events + commands, key=lambda o: int(o["outbox_id"]))]
+
+
+def _told(tx: Transaction, row: Row) -> Row:
+    turn = tx.tables.turns.get(row["agent_turn_id"])
+    subject, body = row["subject"], row["body"]
+    if subject is None and turn is not None:
+        subject = f"evt.agent.{turn['agent_id']}.task"
+    if body is None:
+        keys = ("agent_turn_id", "outcome", "output_box_id", "deliverable_card_id")
+        values = dict.fromkeys(keys) if turn is None else {key: turn[key] for key in keys}
+        body = {"status" if key == "outcome" else key: value for key, value in values.items()}
+    head = None if turn is None else tx.tables.heads.get(turn["agent_id"])
+    return {"outbox_id": row["outbox_id"], "kind": row["kind"], "key": row["key"], "subject": subject, "body": body,
+            "target": None if head is None else head["target"]}  # fmt: skip
+
+
+def mark_published(tx: Transaction, keys: Any) -> int:
+    marked = 0
+    for key in set(j.texts(keys)):
+        row = tx.tables.outbox.get(key)
+        if row is None or row["published_at"] is not None:
+            continue
+        marked += 1
+        if row["kind"] == "cmd" and "commands_die" not in tx.bugs:
+            tx.set(row, due_at=due_again(tx, row["deliveries"]), deliveries=row["deliveries"] + 1)
+        else:
+            tx.set(row, published_at=tx.now, deliveries=row["deliveries"] + 1)
+    return marked
+
+
+def due_again(tx: Transaction, deliveries: int) -> int:
+    return tx.now + interval(min(60.0, 2.0 ** min(deliveries, 6)))

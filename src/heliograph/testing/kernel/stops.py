@@ -1,0 +1,158 @@
+"""The twin of 52_stop and 72_sweep_stops.sql: functions of the same names, without the underscore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.ids import signal_id
+from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw
+from heliograph.testing.kernel.head import distinct, log
+from heliograph.testing.kernel.jsonb import Refusal, get_text
+from heliograph.testing.kernel.outbox import due_again, order_stops
+from heliograph.testing.kernel.runs import inbox_row
+from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
+from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
+
+_GRACE_SECONDS = 10.0
+
+
+def stop(tx: Transaction, items: Any) -> list[Row]:
+    for item in j.elements(items):
+        _check_stop(item)
+    return [{"turn_id": get_raw(item, "turn_id"), "targets": [], **stop_turn(tx, item)} for item in j.elements(items)]
+
+
+def stop_runs(tx: Transaction, items: Any) -> list[Row]:
+    for item in j.elements(items):
+        _check_stop(item)
+    return [{"run_id": get_raw(item, "run_id"), **_stop_run(tx, item)} for item in j.elements(items)]
+
+
+def _check_stop(item: Any) -> None:
+    if get_text(item, "mode") not in ("force", "graceful"):
+        raise Refusal("22023", f"mode must be force or graceful, not {get_text(item, 'mode')}")
+    grace = j.parse_float(get_text(item, "grace_seconds"))
+    if grace is not None and not 0 <= grace <= 86_400:
+        raise Refusal("22023", "grace_seconds must be between 0 and 86400")
+    reason = get_raw(item, "reason")
+    if not (reason is None or isinstance(reason, str)) or reason == "":
+        raise Refusal("22023", "a reason is a string that is not empty")
+    if len((reason or "").encode()) > 1000:
+        raise Refusal("22023", "a reason has at most 1000 bytes")
+    if len((get_text(item, "actor") or "").encode()) > 200:
+        raise Refusal("22023", "an actor has at most 200 bytes")
+
+
+def stop_turn(tx: Transaction, item: Any) -> Row:
+    """Bugs: stop_no_check (K12), force_postponed."""
+    turn_id, is_graceful = get_text(item, "turn_id"), get_text(item, "mode") == "graceful"
+    turn = tx.tables.turns.get(turn_id)
+    if turn is None:
+        return _was_pruned(tx, "turn", turn_id)
+    if turn["state"] == "done" and "stop_no_check" not in tx.bugs:
+        return {"outcome": "already_done", "turn_outcome": turn["outcome"]}
+    head, reason = tx.tables.heads[turn["agent_id"]], get_text(item, "reason")
+    reason = "external_signal" if reason is None else reason
+    grace = j.parse_float(get_text(item, "grace_seconds"))
+    force_at = tx.now + interval(_GRACE_SECONDS if grace is None else grace)
+    is_running = turn["state"] == "active" and head["status"] == "running"
+    if is_running and is_graceful:
+        if head["force_at"] is None:
+            _note_stop(tx, turn, item, reason, "pending")
+        asked_at, before, given = (head[key] for key in ("stop_requested_at", "force_at", "stop_reason"))
+        if before is None or before > force_at or "force_postponed" in tx.bugs:
+            tx.update(tx.tables.heads, head, stop_requested_at=tx.now if asked_at is None else asked_at, force_at=force_at,
+                      stop_reason=reason if given is None else given)  # fmt: skip
+        soonest = force_at if before is None else min(before, force_at)
+        return {"outcome": "stopping", "owner": head["owner"], "force_at": timestamp(soonest)}
+    owner = head["owner"] if is_running else None
+    _note_stop(tx, turn, item, reason, "consumed")
+    targets = end_by_kernel(tx, turn["agent_turn_id"], "canceled", "CANCELED", reason)
+    return {"outcome": "stopped", "targets": distinct(targets), **({} if owner is None else {"owner": owner})}
+
+
+def _note_stop(tx: Transaction, turn: Row, item: Any, reason: str, status: str) -> None:
+    head = tx.tables.heads[turn["agent_id"]]
+    said = {} if get_text(item, "actor") is None else {"actor": get_raw(item, "actor")}
+    seq = log(tx, turn["run_id"], turn["agent_turn_id"], [{
+        "name": "halt", "agent": head["agent_name"], "parent": signal_id(turn["run_id"], turn["activation_seq"]),
+        "payload": {"reason": reason, "graceful": get_text(item, "mode") == "graceful"} | said,
+    }])  # fmt: skip
+    inbox_id = tx.next("inbox_id")
+    tx.insert(tx.tables.inbox, (turn["agent_turn_id"], inbox_id), inbox_row(
+        tx, turn, inbox_id, "stop", status, signal_id(turn["run_id"], seq), actor=get_text(item, "actor"),
+        turn_epoch=head["turn_epoch"] if turn["state"] == "active" else None,
+        consumed_at=tx.now if status == "consumed" else None))  # fmt: skip
+
+
+def _stop_run(tx: Transaction, item: Any) -> Row:
+    run_id, reason, actor = (get_text(item, key) for key in ("run_id", "reason", "actor"))
+    run = tx.tables.runs.get(run_id)
+    if run is None or run_id is None:
+        return _was_pruned(tx, "run", run_id)
+    if run["status"] == "ended":
+        return {"outcome": "already_done", "run_outcome": run["outcome"]}
+    reason = "external_signal" if reason is None else reason
+    was_running = run["status"] == "running"
+    if was_running:
+        said = {"reason": reason} | ({} if actor is None else {"actor": get_raw(item, "actor")})
+        log(tx, run_id, None, [{"name": "workflow:terminating", "parent": signal_id(run_id, 1), "payload": said}])
+    if was_running or run["stop_reason"] is None:
+        memory, why = run["memory"], run["stop_reason"]
+        if not j.has(memory, "stopped_by"):
+            memory = j.joined(memory, {"stopped_by": reason, "is_canceled": True})
+        tx.update(tx.tables.runs, run, status="terminating", stop_reason=reason if why is None else why,
+                  version=run["version"] + 1, updated_at=tx.now, memory=memory)  # fmt: skip
+    body = {"mode": get_raw(item, "mode"), "grace_seconds": get_raw(item, "grace_seconds"), "reason": reason,
+            "actor": get_raw(item, "actor")}  # fmt: skip
+    order_stops(tx, run_id, body)
+    return {"outcome": "stopping"}
+
+
+def _was_pruned(tx: Transaction, kind: str, identifier: str | None) -> Row:
+    row = None if identifier is None else tx.tables.pruned.get(f"{kind}:{identifier}")
+    return (
+        {"outcome": f"unknown_{kind}"}
+        if row is None
+        else {"outcome": "already_done", f"{kind}_outcome": row["outcome"]}
+    )
+
+
+# ---- sweep_stops ----
+
+
+def sweep_stops(tx: Transaction, limit: int | None) -> Row:
+    """Bug: no_stop_sweep."""
+    check_sweep(limit)
+    tables = tx.tables
+    orders = [
+        o for o in tables.outbox.values() if o["kind"] == "stop" and o["published_at"] is None and o["due_at"] <= tx.now
+    ]
+    ordered = [o["agent_turn_id"] for o in first(orders, lambda o: (o["due_at"], o["outbox_id"]), limit)]
+    late = [h for h in tables.heads.values() if h["force_at"] is not None and h["force_at"] <= tx.now]
+    due = [
+        h["active_agent_turn_id"] for h in first(late, lambda h: (h["refusals"], h["force_at"], h["agent_id"]), limit)
+    ]
+    due += [turn_id for turn_id in ordered if turn_id in tables.turns]
+    answer = sweep_each(tx, [] if "no_stop_sweep" in tx.bugs else due, ("stopped", "stopping", "owners"), _sweep_stop)
+    for failed in answer["failed"]:
+        row = tables.outbox.get(f"stop:{failed['turn_id']}")
+        if row is not None and row["published_at"] is None:
+            tx.set(row, due_at=due_again(tx, row["deliveries"]), deliveries=row["deliveries"] + 1)
+    return answer
+
+
+def _sweep_stop(tx: Transaction, agent_id: str, turn_id: str) -> Row:
+    answer: Row = {}
+    row, head = tx.tables.outbox.get(f"stop:{turn_id}"), tx.tables.heads[agent_id]
+    if row is not None and row["published_at"] is None and row["due_at"] <= tx.now:
+        tx.set(row, published_at=tx.now, deliveries=row["deliveries"] + 1)
+        answer = stop_turn(tx, j.joined(row["body"], {"turn_id": turn_id}))
+    if head["force_at"] is not None and head["force_at"] <= tx.now and head["active_agent_turn_id"] == turn_id:
+        owner = head["owner"]
+        answer = {"outcome": "stopped", "owner": owner, "targets": end_if_stopping(tx, agent_id)}
+    if answer.get("outcome") not in ("stopped", "stopping"):
+        return {}
+    told = {answer["outcome"]: turn_id, "targets": answer.get("targets") or []}
+    return told if answer.get("owner") is None else {**told, "owners": answer["owner"]}

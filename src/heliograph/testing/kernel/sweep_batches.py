@@ -1,0 +1,63 @@
+"""What all sweeps of the twin have in common: `_sweep_each`, `_try_sweep`, `_give_up` and `_check_sweep` of 70_sweeps.sql."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from heliograph.testing.kernel.endings import end_by_kernel
+from heliograph.testing.kernel.jsonb import Refusal
+from heliograph.testing.kernel.tables import Row, Transaction
+
+REFUSALS_MAX = 5  # then a turn is ended as failed
+
+
+def sweep_each(
+    tx: Transaction, turn_ids: Iterable[str], moves: Sequence[str], sweep: Callable[[Transaction, str, str], Row]
+) -> Row:  # fmt: skip
+    """`sweep` answers what became of one turn: {move: turn_id, targets}, or {}."""
+    answer: Row = {**{move: [] for move in moves}, "failed": []}
+    targets = set[str]()
+    turns = [tx.tables.turns[turn_id] for turn_id in set(turn_ids)]
+    for turn in sorted(turns, key=lambda t: (t["run_id"], t["agent_id"], t["queue_seq"])):
+        agent_id, turn_id, savepoint = turn["agent_id"], turn["agent_turn_id"], tx.savepoint()
+        try:
+            told = sweep(tx, agent_id, turn_id)
+        except Refusal as refusal:
+            tx.rollback(savepoint)
+            head = tx.tables.heads[agent_id]
+            tx.set(head, refusals=head["refusals"] + 1)
+            told = {"failed": {"turn_id": turn_id, "code": refusal.state, "message": refusal.message}}
+            ended = None if head["refusals"] < REFUSALS_MAX else _give_up(tx, turn, head, refusal.state)
+            if ended is not None:
+                told["failed"]["ended"] = True
+                targets.update(ended)
+        targets.update(told.pop("targets", ()))
+        for move, value in told.items():
+            answer[move].append(value)
+    return {**answer, "targets": sorted(targets)}
+
+
+def _give_up(tx: Transaction, turn: Row, head: Row, state: str) -> list[str] | None:
+    """Ends the turn as failed. Answers the targets to ring; None when not even this can be done."""
+    if turn["state"] == "done":
+        return None
+    message = f"the kernel failed on this turn {head['refusals']} times, the last time with {state}"
+    savepoint = tx.savepoint()
+    try:
+        targets = end_by_kernel(tx, turn["agent_turn_id"], "failed", "INTERNAL_ERROR", message)
+    except Refusal:
+        tx.rollback(savepoint)
+        return None
+    tx.set(head, refusals=0)
+    return targets
+
+
+def check_sweep(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise Refusal("22023", f"limit must be 0 or more, not {limit}")
+
+
+def first(rows: Iterable[Row], key: Callable[[Row], Any], limit: int | None) -> list[Row]:
+    """The first `limit` rows by `key`; None for all."""
+    return sorted(rows, key=key)[:limit]

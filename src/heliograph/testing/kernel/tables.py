@@ -1,0 +1,276 @@
+"""The twin's tables: rows, the constraints of 0001_tables.sql, and a journal that takes a refused call back.
+
+Rows are dicts and tables are dicts of rows, so that one journal of
+(container, key, what was there) can undo everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from copy import copy
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from heliograph.testing.kernel.jsonb import Refusal
+
+Row: TypeAlias = dict[str, Any]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OUTCOMES = frozenset({"success", "failed", "canceled", "timeout", "partial"})
+REPORTED = frozenset({"success", "failed", "timeout", "unknown", "canceled"})
+PHASES = frozenset({"init", "plan", "act", "reflect", "terminate"})
+DELIVERABLE = "task.deliverable"
+INBOX_OPEN = frozenset({"queued", "pending", "processing", "deferred"})
+_MESSAGES = frozenset({"turn", "ui_action", "tool_result", "timeout", "stop"})
+_MISSING = object()
+
+
+def microseconds(at: datetime) -> int:
+    """PostgreSQL's resolution: whole microseconds since 1970, exactly."""
+    return (at - EPOCH) // timedelta(microseconds=1)
+
+
+def timestamp(at: int) -> str:
+    """A timestamptz as jsonb writes it, in UTC."""
+    written = (EPOCH + timedelta(microseconds=at)).strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0").rstrip(".")
+    return f"{written}+00:00"
+
+
+def interval(seconds: float) -> int:
+    """make_interval(secs => seconds) in microseconds."""
+    return round(seconds * 1_000_000)
+
+
+def end_of(turn_id: str) -> str:
+    """The id of a turn's deliverable: it has one, because that has one id."""
+    return f"card:{turn_id}:end"
+
+
+class Table(dict[Any, Row]):
+    """Rows by primary key. `required` columns are not null; `holds` says whether a row meets the table's checks.
+
+    group: a column that never changes; `of` answers the rows that have one value of it.
+    """
+
+    def __init__(
+        self, name: str, required: str, holds: Callable[[Row], bool] = lambda row: True, group: str | None = None
+    ):
+        super().__init__()
+        self.name = name
+        self.required = tuple(required.split())
+        self.holds = holds
+        self.group = group
+        self.groups: dict[Any, dict[Any, Row]] = {}
+
+    def check(self, row: Row) -> None:
+        """Raises 23502 or 23514."""
+        for column in self.required:
+            if row[column] is None:
+                raise Refusal("23502", f"null value in column {column} of {self.name}")
+        if not self.holds(row):
+            raise Refusal("23514", f"a row of {self.name} violates a check")
+
+    def of(self, value: Any) -> list[Row]:
+        """The rows whose group is `value`, in the order in which they were inserted."""
+        return list(self.groups.get(value, {}).values())
+
+    def put(self, key: Hashable, row: Row) -> None:
+        self[key] = row
+        if self.group is not None:
+            self.groups.setdefault(row[self.group], {})[key] = row
+
+    def take(self, key: Hashable) -> Row:
+        row = self.pop(key)
+        if self.group is not None:
+            del self.groups[row[self.group]][key]
+        return row
+
+
+def _run_holds(row: Row) -> bool:
+    is_ended = row["status"] == "ended"
+    return (
+        row["status"] in ("running", "terminating", "ended")
+        and (row["outcome"] is None or row["outcome"] in OUTCOMES)
+        and is_ended == (row["outcome"] is not None) == (row["ended_at"] is not None)
+        and row["open_turns"] >= 0
+        and row["owed"] >= 0
+        and not (is_ended and (row["open_turns"] or row["owed"]))  # K26
+    )
+
+
+def _head_holds(row: Row) -> bool:
+    is_running, is_suspended = row["status"] == "running", row["status"] == "suspended"
+    return (
+        (row["phase"] is None or row["phase"] in PHASES)
+        and 0 <= row["priority"] <= 3
+        and (row["status"] == "idle") == (row["active_agent_turn_id"] is None)
+        and is_running == (row["lease_until"] is not None) == (row["owner"] is not None)
+        and is_suspended == (row["waiting_tool_count"] > 0) == (row["resumes_on"] is not None)
+        and row["resumes_on"] in (None, "all", "each")
+        and (row["due_at"] is None or row["status"] == "dispatched")
+        and (row["stop_requested_at"] is None) == (row["force_at"] is None)
+        and (row["stop_requested_at"] is None or is_running)
+    )
+
+
+def _turn_holds(row: Row) -> bool:
+    is_done = row["state"] == "done"
+    return (
+        (row["outcome"] is None or row["outcome"] in OUTCOMES)
+        and row["message_type"] in ("turn", "ui_action")
+        and row["max_attempts"] >= 1
+        and is_done == (row["outcome"] is not None)
+        and is_done == (row["deliverable_card_id"] is not None)
+        and is_done == (row["finished_at"] is not None)
+        and (row["parent_turn_id"] is None) == (row["parent_call_id"] is None)
+    )
+
+
+def _inbox_holds(row: Row) -> bool:
+    return row["message_type"] in _MESSAGES and (row["report_status"] is None or row["report_status"] in REPORTED)
+
+
+def _card_holds(row: Row) -> bool:
+    is_end = row["agent_turn_id"] is not None and row["card_id"] == end_of(row["agent_turn_id"])
+    return (row["kind"] == DELIVERABLE) == is_end and (row["agent_turn_id"] is None) == (row["turn_epoch"] is None)
+
+
+def _box_holds(row: Row) -> bool:
+    return (
+        row["kind"] in ("context", "output")
+        and (row["base_box_id"] is None) == (row["base_position"] is None)
+        and (row["kind"] == "output" or row["writer_turn_id"] is None)
+    )
+
+
+def _wait_holds(row: Row) -> bool:
+    is_resolved = row["state"] == "resolved"
+    return (
+        row["kind"] in ("tool", "inline", "child", "timer", "human")
+        and row["effect"] in ("pure", "idempotent", "transactional", "once")
+        and row["after_execution"] in ("suspend", "terminate")
+        and (row["status"] is None or row["status"] in REPORTED)
+        and is_resolved == (row["status"] is not None) == (row["resolved_position"] is not None)
+        and (row["state"] == "open") == (row["resolved_at"] is None)
+        and (row["kind"] == "child") == (row["child_turn_id"] is not None)
+    )
+
+
+def _budget_holds(row: Row) -> bool:
+    is_counted = all(row[column] >= 0 for column in ("most", "reserved", "used", "over"))
+    return is_counted and bool(row["used"] + row["reserved"] <= row["most"])
+
+
+@dataclass(slots=True)
+class Project:
+    """One project's tables; projects never meet (S1)."""
+
+    runs: Table = field(default_factory=lambda: Table("runs", "run_id target request_hash", _run_holds))
+    heads: Table = field(default_factory=lambda: Table(
+        "agent_state_head", "agent_id run_id agent_name target", _head_holds))  # fmt: skip
+    turns: Table = field(default_factory=lambda: Table(
+        "agent_turns", "agent_turn_id agent_id max_attempts cause_seq activation_seq output_box_id expires_at",
+        _turn_holds, "agent_id"))  # fmt: skip
+    inbox: Table = field(default_factory=lambda: Table(
+        "agent_inbox", "agent_turn_id agent_id correlation_id", _inbox_holds, "agent_turn_id"))  # fmt: skip
+    edges: Table = field(default_factory=lambda: Table(
+        "execution_edges", "agent_turn_id agent_id cause_id", group="agent_turn_id"))  # fmt: skip
+    cards: Table = field(default_factory=lambda: Table("cards", "card_id box_id kind", _card_holds, "box_id"))
+    blobs: Table = field(default_factory=lambda: Table("blobs", "blob_id"))
+    boxes: Table = field(default_factory=lambda: Table("boxes", "box_id kind", _box_holds))
+    leases: Table = field(default_factory=lambda: Table("leases", "agent_id agent_turn_id owner", group="agent_id"))
+    waits: Table = field(default_factory=lambda: Table(
+        "turn_waiting_tools", "agent_turn_id tool_call_id agent_id run_id tool kind effect epoch after_execution",
+        _wait_holds, "agent_turn_id"))  # fmt: skip
+    outbox: Table = field(default_factory=lambda: Table("outbox", "key agent_turn_id due_at", group="agent_turn_id"))
+    signals: Table = field(default_factory=lambda: Table("signals", "run_id entries", group="run_id"))
+    limits: Table = field(default_factory=lambda: Table("project_limits", ""))
+    wires: Table = field(default_factory=lambda: Table("project_wires", "wire"))
+    memories: Table = field(default_factory=lambda: Table("memories", "memory_id text"))
+    budgets: Table = field(default_factory=lambda: Table("budgets", "turn_id kind most", _budget_holds, "turn_id"))
+    callbacks: Table = field(default_factory=lambda: Table("callbacks", "callback_id run_id url state created_at"))
+    pruned: Table = field(default_factory=lambda: Table("pruned", "id"))
+
+    def __iter__(self) -> Iterator[Table]:
+        return (getattr(self, column.name) for column in fields(self))
+
+    def queued(self, agent_id: str) -> list[Row]:
+        """The agent's queued turns, oldest first."""
+        return [t for t in self.turns.of(agent_id) if t["state"] == "queued"]
+
+    def active(self, agent_id: str) -> Row | None:
+        """The turn that the agent's head has."""
+        turn_id = self.heads[agent_id]["active_agent_turn_id"]
+        return None if turn_id is None else self.turns.get(turn_id)
+
+
+class Transaction:
+    """One kernel call: the project's tables, the time in microseconds, the rules that are broken on purpose."""
+
+    def __init__(self, tables: Project, now: int, bugs: frozenset[str], counters: dict[str, int], project: str = ""):
+        self.tables = tables
+        self.project = project
+        self.now = now
+        self.bugs = bugs
+        self._counters = counters
+        self._journal: list[tuple[dict[Any, Any], Hashable, Any]] = []
+
+    def at(self, now: int) -> Transaction:
+        """The same transaction at another time."""
+        other = copy(self)
+        other.now = now
+        return other
+
+    def next(self, counter: str) -> int:
+        """An identity column's next value; like PostgreSQL's, it is not given back by a rollback."""
+        self._counters[counter] = value = self._counters.get(counter, 0) + 1
+        return value
+
+    def last(self, counter: str) -> int:
+        return self._counters[counter]
+
+    def insert(self, table: Table, key: Hashable, row: Row) -> Row:
+        """Raises 23502, 23505 or 23514."""
+        table.check(row)
+        if key in table:
+            raise Refusal("23505", f"{table.name} has a row {key} already")
+        self._journal.append((table, key, _MISSING))
+        table.put(key, row)
+        return row
+
+    def offer(self, table: Table, key: Hashable, row: Row) -> bool:
+        """`on conflict do nothing`: whether the row is new. Raises 23502 or 23514."""
+        table.check(row)
+        if key in table:
+            return False
+        self.insert(table, key, row)
+        return True
+
+    def update(self, table: Table, row: Row, **values: Any) -> None:
+        """Raises 23502 or 23514."""
+        self.set(row, **values)
+        table.check(row)
+
+    def set(self, row: Row, **values: Any) -> None:
+        """Change columns that no check reads."""
+        for column, value in values.items():
+            self._journal.append((row, column, row[column]))
+            row[column] = value
+
+    def delete(self, table: Table, key: Hashable) -> None:
+        self._journal.append((table, key, table.take(key)))
+
+    def savepoint(self) -> int:
+        return len(self._journal)
+
+    def rollback(self, savepoint: int = 0) -> None:
+        while len(self._journal) > savepoint:
+            container, key, before = self._journal.pop()
+            if before is _MISSING:
+                assert isinstance(container, Table)
+                container.take(key)
+            elif isinstance(container, Table):
+                container.put(key, before)
+            else:
+                container[key] = before

@@ -1,0 +1,47 @@
+"""47_unclaimable.sql and 73_unclaimed.sql for the in-memory kernel: functions of the same names, without the underscore."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from heliograph.testing.kernel.endings import end_by_kernel
+from heliograph.testing.kernel.limits import limits
+from heliograph.testing.kernel.sweep_batches import first
+from heliograph.testing.kernel.tables import Row, Transaction, interval
+
+
+def fail_unclaimable(_tx: Transaction, _targets: object) -> Row:
+    """No value in memory is too large for an answer: a claim takes every turn."""
+    return {}
+
+
+def unclaimed(tx: Transaction, others: Collection[str], limit: int | None) -> list[str]:
+    """Bug: no_dispatch_timeout."""
+    if "no_dispatch_timeout" in tx.bugs:
+        return []
+    late = [h for h in tx.tables.heads.values() if _is_late(tx, h) and h["active_agent_turn_id"] not in others]
+    at_once = first(
+        [h for h in late if h["due_at"] is None], lambda h: (h["refusals"], h["moved_at"], h["agent_id"]), limit
+    )
+    rest = None if limit is None else limit - len(at_once)
+    deferred = first(
+        [h for h in late if h["due_at"] is not None], lambda h: (h["refusals"], h["due_at"], h["agent_id"]), rest
+    )
+    return [h["active_agent_turn_id"] for h in (*at_once, *deferred)]
+
+
+def sweep_unclaimed(tx: Transaction, agent_id: str, turn_id: str) -> Row | None:
+    head = tx.tables.heads[agent_id]
+    if head["active_agent_turn_id"] != turn_id or not _is_late(tx, head):
+        return None
+    message = f"no worker claimed it within {limits(tx)['dispatch_seconds_max']} s (dispatch_seconds_max)"
+    return {"ended": turn_id,
+            "targets": end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", message, {"scope": "dispatch"})}  # fmt: skip
+
+
+def _is_late(tx: Transaction, head: Row) -> bool:
+    seconds = limits(tx)["dispatch_seconds_max"]
+    if seconds is None or head["status"] != "dispatched":
+        return False
+    since: int = head["moved_at"] if head["due_at"] is None else head["due_at"]
+    return bool(since <= tx.now - interval(seconds))

@@ -1,0 +1,128 @@
+"""Rules of the kernel taken out one at a time: the simulator has to find each of them.
+
+A mutant is a bug in the twin, the same bug in the SQL as a replacement of its
+text (`sql_replacements`), or a lie told by the runtime. A simulator that finds none of
+them has shown nothing when it finds no failure; `tests/simulator/test_mutants.py`
+runs them all.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from heliograph.ledger.install import kernel_sql
+from heliograph.testing.kernel.backend import Backend
+from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.mutants.sql_replacements import REPLACED
+from heliograph.testing.simulator.simulate import Case, Result, simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`rules`: what it breaks. `bugs`: the twin's names for it, its own name where there are no others."""
+
+    name: str
+    rules: str
+    bugs: tuple[str, ...] = ()
+    repeats_once: bool = False
+
+    @property
+    def has_sql(self) -> bool:
+        return self.name in REPLACED
+
+    def twin(self) -> Twin:
+        return Twin(() if self.repeats_once else self.bugs or (self.name,))
+
+    def kernel(self) -> str:
+        """The kernel with this rule taken out. Raises ValueError when the SQL no longer reads as it did here."""
+        text = kernel_sql()
+        for old, new in REPLACED[self.name]:
+            pattern = r"\s+".join(re.escape(word) for word in old.split())  # however it is broken into lines
+            before, *after = re.split(pattern, text)
+            if len(after) != 1:
+                raise ValueError(f"mutant {self.name}: this stands {len(after)} times in the kernel: {old!r}")
+            text = before + new + after[0]
+        return text
+
+    def case(self, seed: int) -> Case:
+        return replace(Case(seed), repeats_once=self.repeats_once)
+
+
+MUTANTS: dict[str, Mutant] = {m.name: m for m in (
+    # who owns a turn
+    Mutant("no_bump", "K6 K7"),
+    Mutant("finish_no_gate", "K1"),
+    Mutant("ungated_append", "K2"),
+    Mutant("append_repeats", "K2"),
+    Mutant("no_lease_sweep", "K7"),
+    Mutant("attempts_unbounded", "K19"),
+    Mutant("recovery_loses_place", "K22"),
+    Mutant("once_runs_twice", "K14", repeats_once=True),
+    # how a turn ends, and what follows
+    Mutant("finish_splits_event", "K1"),
+    Mutant("kernel_end_without_event", "K1 K19"),
+    Mutant("no_ttl_sweep", "K19"),
+    Mutant("people_time_counts", "K19"),
+    Mutant("parent_time_counts", "K19"),
+    Mutant("no_dispatch_timeout", "K20"),
+    Mutant("no_chain", "K8 K10", ("no_chain", "no_queued_sweep")),
+    Mutant("no_bell_sweep", "K10"),
+    Mutant("enqueue_no_dedup", "L0-06"),
+    Mutant("dispatch_lifo", "L0-34"),
+    Mutant("result_fields_unchecked", "L0-84"),
+    # reactions of a run
+    Mutant("no_version_guard", "K24"),
+    Mutant("react_unguarded", "K24 K25"),
+    Mutant("no_owed", "K25"),
+    Mutant("ends_with_open_turns", "K26"),
+    Mutant("open_turns_miscounted", "K27"),
+    Mutant("limit_leaves_turns", "G-47"),
+    Mutant("message_clears_taint", "S24"),
+    # calls that a turn waits for
+    Mutant("no_wait_cas", "K4"),
+    Mutant("epoch_gate", "K5"),
+    Mutant("no_timeout_sweep", "K11"),
+    Mutant("resume_at_once", "K15"),
+    Mutant("no_recheck", "K16"),
+    Mutant("commands_die", "K18"),
+    Mutant("early_dropped", "K3 L0-112"),
+    Mutant("early_forgotten", "K3 L0-112"),
+    Mutant("no_token", "S14"),
+    Mutant("blind_retry", "K14"),
+    Mutant("defer_uncapped", "L0-64"),
+    # children
+    Mutant("child_not_reported", "K4"),
+    Mutant("child_reported_twice", "K4"),
+    Mutant("no_report_sweep", "K10"),
+    Mutant("children_run_on", "K12"),
+    Mutant("cycles_allowed", "G-74"),
+    Mutant("no_fail_fast", "L0-38"),
+    # stops
+    Mutant("stop_no_check", "K12"),
+    Mutant("stop_lost", "K12"),
+    Mutant("stop_forgotten", "K12"),
+    Mutant("stop_not_told", "K12"),
+    Mutant("force_postponed", "K12"),
+    Mutant("no_stop_sweep", "K12"),
+    Mutant("stopped_run_wakes", "K24"),
+    # budgets
+    Mutant("reserve_ignored", "S12"),
+    Mutant("reserve_kept", "S12"),
+    Mutant("commands_free", "S12"),
+    # limits, pruning
+    Mutant("queue_unbounded", "S11"),
+    Mutant("depth_unbounded", "G-74"),
+    Mutant("cards_unbounded", "S11"),
+    Mutant("running_unbounded", "S11"),
+    Mutant("prune_needed", "S11"),
+)}  # fmt: skip
+
+
+def hunt(mutant: Mutant, backend: Backend, seeds: range) -> Result | None:
+    """The first failure that shows this mutant, or None when it went unseen. `backend` has the bug already."""
+    for seed in seeds:
+        result = simulate(mutant.case(seed), backend)
+        if result.violations:
+            return result
+    return None

@@ -1,0 +1,164 @@
+"""The oracles' books: what the calls said, and nothing that the kernel stored. Times in microseconds of virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from heliograph.testing.kernel.tables import interval
+
+ANSWERED = ("tool", "human")  # from outside
+GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`kind` is what shrinking preserves; `detail` is for people."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(slots=True)
+class WaitBook:
+    """One call of a turn. told: its owner knows the result."""
+
+    call_id: str
+    kind: str
+    effect: str
+    epoch: int
+    token: str | None = None
+    deadline: int | None = None
+    child: str | None = None
+    step: str | None = None  # of those that fail fast together; None: of no other's business
+    state: str = "open"
+    status: str | None = None
+    position: int = 0  # in the order in which results came
+    told: bool = False
+    resolved_at: int = 0
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.state == "open" and self.kind != "inline"
+
+
+@dataclass(slots=True)
+class TurnBook:
+    """One turn. ready_at: when it was dispatched first (K22). join: while it is suspended."""
+
+    turn_id: str
+    agent_id: str
+    run_id: str
+    priority: int
+    max_attempts: int
+    expires_at: int
+    fields: tuple[str, ...] = ()  # that its deliverable has to have (L0-84)
+    depth: int = 0
+    parent: tuple[str, str] | None = None  # the turn and the call that wait for it
+    ready_at: int | None = None
+    recoveries: int = 0
+    defers: int = 0
+    ended_by: str | None = None  # the id of its deliverable
+    ended_at: int = 0
+    outcome: str | None = None
+    join: str | None = None
+    waits: dict[str, WaitBook] = field(default_factory=dict)
+    early: list[tuple[str, str | None, str]] = field(default_factory=list)  # call, token, status of reports kept for it
+    force_at: int | None = None  # a graceful stop, forced from then on
+    order: tuple[str, float | None, int] | None = None  # a stop on its way: mode, grace, since when
+    cards: set[str] = field(default_factory=set)  # that it has written
+    is_told: bool = True  # its end has reached its parent
+    calls_most: int | None = None  # of tools that it may call, with all that it delegates
+    calls: int = 0  # and has called
+    suspended_at: int = 0
+    people_since: int | None = None  # since when it has waited for people only
+    people_time: int = 0  # how long it has waited for people before, which its time to live was extended by
+
+    @property
+    def name(self) -> str:
+        """Its agent's."""
+        return self.agent_id.split("/")[1]
+
+    def awaited(self) -> list[WaitBook]:
+        return [wait for wait in self.waits.values() if wait.is_awaited]
+
+    def is_due(self) -> bool:
+        """Of a suspended turn to whom something was answered: whether it resumes now (K15)."""
+        return self.join == "each" or not self.awaited()
+
+
+@dataclass(slots=True)
+class Token:
+    turn_id: str
+    epoch: int
+    lease_until: int
+
+
+@dataclass(slots=True)
+class Books:
+    turns: dict[str, TurnBook] = field(default_factory=dict)
+    queues: dict[str, list[str]] = field(default_factory=dict)  # by agent, in the order of their enqueueing
+    tokens: dict[str, Token] = field(default_factory=dict)  # by agent, while it is owned
+    given: dict[str, int] = field(default_factory=dict)  # by agent, the newest epoch given
+    runs: dict[str, str] = field(default_factory=dict)  # run id to status
+    targets: dict[str, str] = field(default_factory=dict)  # run id to target
+    messages: dict[str, dict[str, Any]] = field(default_factory=dict)  # acknowledged enqueues by turn id
+    limits: dict[str, int | None] = field(default_factory=dict)  # in force
+    small: set[str] = field(default_factory=set)  # limits that somebody has set
+    published: Counter[str] = field(default_factory=Counter)
+    effects: Counter[str] = field(
+        default_factory=Counter
+    )  # changes of the outside world by who may make each only once
+
+    def open_turns(self) -> Iterator[TurnBook]:
+        return (turn for turn in self.turns.values() if turn.ended_by is None)
+
+    def owner_of(self, turn: TurnBook) -> Token | None:
+        token = self.tokens.get(turn.agent_id)
+        return token if token is not None and token.turn_id == turn.turn_id else None
+
+    def add_turn(
+        self, run_id: str, item: Any, now: int, *, parent: tuple[str, str] | None = None, depth: int = 0
+    ) -> None:
+        parts = (run_id, item["agent"], item.get("instance"))
+        agent_id = "/".join(part for part in parts if part is not None)
+        turn_id = item["turn_id"]
+        fields = tuple(field["name"] for field in item.get("result_fields") or () if field.get("required", True))
+        self.turns[turn_id] = TurnBook(turn_id, agent_id, run_id, item["priority"], item["max_attempts"],
+                                       now + interval(item["ttl_seconds"]), fields, depth, parent,
+                                       calls_most=(item.get("budget") or {}).get("tool_calls"))  # fmt: skip
+        self.queues.setdefault(agent_id, []).append(turn_id)
+
+    def upwards(self, turn: TurnBook) -> Iterator[TurnBook]:
+        """The turn, the one that waits for it, and so on."""
+        yield turn
+        while turn.parent is not None:
+            turn = self.turns[turn.parent[0]]
+            yield turn
+
+    def end_turn(self, turn: TurnBook, outcome: str, now: int) -> None:
+        """Whatever ends it: calls are closed, children are to stop, the parent is to be told."""
+        turn.ended_by, turn.outcome, turn.ended_at = f"card:{turn.turn_id}:end", outcome, now
+        turn.join = turn.force_at = turn.order = None
+        turn.is_told = turn.parent is None
+        if self.owner_of(turn) is not None:
+            del self.tokens[turn.agent_id]
+        for wait in turn.waits.values():
+            if wait.state == "open":
+                wait.state = "closed"
+                if wait.child is not None:
+                    self.order_stop(wait.child, "force", None, now)
+
+    def order_stop(self, turn_id: str, mode: str, grace: float | None, now: int) -> None:
+        """A stop is on its way to a turn, unless a stronger one is or it has ended."""
+        turn = self.turns.get(turn_id)
+        if turn is not None and turn.ended_by is None and (turn.order is None or turn.order[0] != "force"):
+            turn.order = (mode, grace, now)
+
+    def request_stop(self, turn: TurnBook, grace: float | None, now: int) -> int:
+        """A graceful stop of a running turn: the earlier end counts."""
+        force_at = now + interval(GRACE_SECONDS if grace is None else grace)
+        turn.force_at = force_at if turn.force_at is None else min(turn.force_at, force_at)
+        return turn.force_at

@@ -1,0 +1,164 @@
+"""What must hold once everything is over: the doctor's checks, and what only the logs can show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from heliograph.reactive.state_taint import untrusted_keys
+from heliograph.reactive.workflow import Workflow
+from heliograph.testing.kernel.doctor_runs import signals_of
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.oracles.judge import Oracles
+from heliograph.testing.oracles.taint import check_state_taint, check_turn_taint
+
+# Sent ahead in batches: a batch that is logged twice shows as the same signal said at the same time.
+_SENT_AHEAD = ("harness:start", "text:delta", "thinking:delta", "agent:progress")
+
+
+def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: bool) -> None:
+    """Blame whatever is wrong; with `is_quiet` all work is done, without it only what holds at every moment is asked."""
+    backend, project = oracles.backend, oracles.project
+    for row in backend.call("doctor", (project, is_quiet)):
+        oracles.blame(row["check"].partition(" ")[0], f"{row['check']}: {row['subject']}")
+    tables = backend.dump(project)
+    logs: dict[str, list[Row]] = {}
+    for row in tables["signals"]:
+        logs.setdefault(row["run_id"], []).extend(signals_of(row))
+    for run in tables["runs"]:
+        oracles.count(f"run {run['outcome']}")
+        if not run["pruned_seq"]:
+            _check_log(oracles, run, logs.get(run["run_id"], []), workflows[run["target"]], is_quiet=is_quiet)
+    if is_quiet:
+        _check_outside(oracles, tables)
+
+
+def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *, is_quiet: bool) -> None:
+    """A log that is whole."""
+    _check_state(oracles, run, log, workflow)
+    check_state_taint(oracles.blame, run, log, workflow)
+    oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
+    _check_said(oracles, log)
+    if is_quiet:
+        _check_turns(oracles, log, workflow)
+        check_turn_taint(oracles.blame, oracles.books, log)
+        _check_results(oracles, log)
+        _check_woken(oracles, run, log, workflow)
+
+
+def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
+    """The state is its log, and no update is lost: sums are checked against what the agents returned."""
+    state = dict(log[0]["payload"]["state"]) if log else {}
+    sums: Counter[str] = Counter()
+    for signal in log:
+        first, _, rest = signal["name"].partition(":")
+        if first == "state":
+            state[rest.removesuffix(":changed")] = signal["payload"]["value"]
+        elif signal["name"] == "agent:completed":
+            agent = workflow.agents[signal["agent"]]
+            for key in agent.updates if "total" in agent.updates else ():
+                output = signal["payload"]["output"]
+                sums[key] += output if agent.updates_one else output[key]
+    if state != run["state"]:
+        oracles.blame("state_is_not_its_log", f"{run['run_id']}: {run['state']}, and its log says {state}")
+    if "total" in state and state["total"] != sums["total"]:
+        oracles.blame(
+            "lost_update", f"{run['run_id']}: the agents returned {sums['total']}, the state has {state['total']}"
+        )
+
+
+def _check_said(oracles: Oracles, log: list[Row]) -> None:
+    """Nothing sent ahead is logged twice, and deltas are the text that was completed."""
+    ahead = [s for s in log if s["name"] in _SENT_AHEAD]
+    for said, count in Counter(
+        (s["name"], repr(s["payload"]), s["agent"], s["at"], s["agent_turn_id"]) for s in ahead
+    ).items():
+        if count > 1:
+            oracles.blame("said_twice", f"{said[0]} {said[1]} of {said[4]}")
+    texts: dict[str | None, str] = {}
+    for signal in log:
+        if signal["name"] == "text:delta":
+            text, delta = texts.get(signal["parent_id"], ""), signal["payload"]
+            if delta["offset"] != len(text):
+                oracles.blame("delta_offset", f"{delta} after {text!r} in {signal['agent_turn_id']}")
+            texts[signal["parent_id"]] = text + delta["content"]
+        elif signal["name"] == "text:complete" and texts.get(signal["parent_id"], "") != signal["payload"]["content"]:
+            oracles.blame("delta_lost", f"{texts.get(signal['parent_id'])!r} of {signal['payload']['content']!r}")
+
+
+def _check_turns(oracles: Oracles, log: list[Row], workflow: Workflow) -> None:
+    """Every turn ends once, in the log too; one that succeeded had its effect."""
+    for signal in log:
+        is_once = signal["name"] == "agent:completed" and workflow.agents[signal["agent"]].effect == "once"
+        if is_once and oracles.books.effects[signal["agent_turn_id"]] != 1:
+            oracles.blame("effect_missing", f"{signal['agent_turn_id']} succeeded without its effect")
+    ends = Counter(s["agent_turn_id"] for s in log if s["name"] in ("agent:completed", "agent:failed"))
+    run_id = log[0]["run_id"]
+    for turn in oracles.books.turns.values():
+        if turn.run_id == run_id and ends[turn.turn_id] != 1:
+            oracles.blame("turn_end_in_log", f"{turn.turn_id} ends {ends[turn.turn_id]} times in the log")
+
+
+def _check_results(oracles: Oracles, log: list[Row]) -> None:
+    """Every call that was resolved says so in the log, once; and no other."""
+    run_id = log[0]["run_id"]
+    told = Counter((s["agent_turn_id"], s["payload"]["id"]) for s in log if _is_result(s))
+    resolved = Counter(
+        (turn.turn_id, wait.call_id) for turn in oracles.books.turns.values() if turn.run_id == run_id
+        for wait in turn.waits.values() if wait.state == "resolved"
+    )  # fmt: skip
+    for call in sorted((told - resolved) + (resolved - told)):
+        oracles.blame("result_in_log", f"{call} was resolved {resolved[call]} times and is told {told[call]} times")
+
+
+def _is_result(signal: Row) -> bool:
+    is_told = signal["name"] == "delegation_response" and signal["payload"]["status"] != "in_progress"
+    return bool(is_told or signal["name"] == "tool:result")
+
+
+def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow) -> None:
+    """Every signal woke or skipped each agent that waits for it, once; a run that was stopped may leave some asleep."""
+    if "stopped_by" in run["memory"]:
+        return
+    answers = Counter((s["parent_id"], s["agent"]) for s in log if s["name"] in ("agent:activated", "agent:skipped"))
+    met: dict[str, Counter[int]] = {name: Counter() for name in workflow.agents}
+    for signal in log:
+        if signal["name"] == "workflow:end":
+            break
+        signal_id = f"sig_{run['run_id']}_{signal['seq']}"
+        for woken, n in set(workflow.wakes.match(signal["name"])):
+            count = answers[signal_id, woken]
+            if n >= 0:
+                met[woken][n] += 1
+            elif count != 1:
+                oracles.blame("not_woken", f"{woken} by {signal['name']} {signal_id}: {count} times")
+    for name, agent in workflow.agents.items():
+        if agent.activate_when_all:
+            due = min(met[name][n] for n in range(len(agent.activate_when_all)))
+            got = sum(s["name"] in ("agent:activated", "agent:skipped") and s["agent"] == name for s in log)
+            if got > due or (due and not got):
+                oracles.blame("join", f"{name} of {run['run_id']}: {got} times, and its signals met {due} times")
+
+
+def _check_outside(oracles: Oracles, tables: Mapping[str, list[Row]]) -> None:
+    """What others saw: events on the wire, acknowledged messages, effects."""
+    books = oracles.books
+    gone = {row["id"] for row in tables["pruned"]}
+    turns = {t["agent_turn_id"] for t in tables["agent_turns"]} | {i[5:] for i in gone if i.startswith("turn:")}
+    runs = {r["run_id"] for r in tables["runs"]} | {i[4:] for i in gone if i.startswith("run:")}
+    if set(books.published) != (expected := {f"evt:{turn_id}" for turn_id in turns}):
+        oracles.blame(
+            "events", f"{sorted(expected ^ set(books.published))} are on the wire or in the ledger, not in both"
+        )
+    if turns != set(books.turns):
+        oracles.blame("turns", f"{sorted(turns ^ set(books.turns))} are in the ledger or were acknowledged, not both")
+    if runs != set(books.runs):
+        oracles.blame("runs", f"{sorted(runs ^ set(books.runs))} are in the ledger or were acknowledged, not both")
+    signals = {(s["run_id"], s["seq"]): s for row in tables["signals"] for s in signals_of(row)}
+    for turn in tables["agent_turns"]:
+        message = books.messages.get(turn["agent_turn_id"])
+        cause = signals.get((turn["run_id"], turn["cause_seq"]))
+        if message is not None and (
+            cause is None or (cause["name"], cause["payload"]) != (message["name"], message["payload"])
+        ):
+            oracles.blame("message", f"{turn['agent_turn_id']} was sent as {message['name']} and is logged as {cause}")

@@ -1,0 +1,139 @@
+"""The judge beside the kernel: what may this call change, may this caller write at all, who is next?
+
+It keeps books of its own, made of nothing but the arguments and answers of the
+calls, and compares the heads with them after every call. What it checks needs no
+luck: a broken rule shows at the call that breaks it, not when damage is done
+(kernel.md section 8). `final_state` looks at what is left when all is over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.testing.kernel.backend import Backend
+from heliograph.testing.kernel.tables import interval
+from heliograph.testing.oracles.books import Books, Violation
+from heliograph.testing.oracles.heads import MAKES, HeadOracle
+from heliograph.testing.oracles.waits import WaitOracle
+
+OVERDUE_SECONDS = 80.0  # longer than any crash, freeze or cut lasts, with the sweep that follows it
+_TOGETHER = ("start_runs", "append", "finish", "suspend", "begin_call", "record_call", "report")
+
+
+class Oracles(WaitOracle):
+    """Told everything by the stage; `violations` is what it found, `counters` what it saw."""
+
+    def __init__(self, backend: Backend, project: str):
+        self.backend = backend
+        self.project = project
+        self.books = Books()
+        self.resolved = {}
+        self.violations: list[Violation] = []
+        self.counters: Counter[str] = Counter()
+        self.heads = HeadOracle(self.books, self.count, self.blame)
+
+    def blame(self, kind: str, detail: str) -> None:
+        self.violations.append(Violation(kind, detail))
+
+    def count(self, what: str, number: int = 1) -> None:
+        self.counters[what] += number
+
+    def effect(self, key: str, *, is_once: bool = True) -> None:
+        """The outside world was changed, by a turn or by one of its steps."""
+        self.books.effects[key] += 1
+        if is_once and self.books.effects[key] > 1:
+            self.blame("effect_twice", f"{key} happened {self.books.effects[key]} times")
+
+    def step_effect(self, turn_id: str, call_id: str, effect: str) -> None:
+        """A step has changed the outside world: it was announced before (K13), and happens once unless it may repeat."""
+        wait = self.turn(turn_id).waits.get(call_id)
+        if wait is None or wait.kind != "inline":
+            self.blame("effect_without_intent", f"{turn_id} {call_id}: {wait}")
+        self.count(f"effect {effect}")
+        self.effect(f"{turn_id} {call_id}", is_once=effect in ("once", "transactional"))
+
+    def published(self, subject: str, key: str, body: dict[str, Any]) -> None:
+        if subject.startswith("cmd."):
+            self.count("command published")
+            self.check_command(body["agent_turn_id"], body["tool_call_id"], body, is_now=False)
+        else:
+            self.books.published[key] += 1
+            self.check_event(subject, key, body)
+
+    def task_died(self, name: str, error: BaseException) -> None:
+        if isinstance(error, StoreUnavailable):
+            self.count("task gave up: StoreUnavailable")
+        else:
+            self.blame("task_died", f"{name}: {type(error).__name__}: {error}")
+
+    def refused(self, who: str, function: str, error: KernelRefused) -> None:
+        """The constraints are the last line of defence (K21): nothing that the runtime does may reach it."""
+        self.blame("kernel_refused", f"{who} {function}: {error.message}")
+
+    def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        self._count_answer(function, answer)
+        if function == "claim":
+            self.heads.check_claim(args, answer, now)
+        elif function == "set_limits":
+            self.books.limits = answer
+            self.books.small.update(args[1])
+        read = getattr(self, function, None)
+        if read is not None:
+            read(args, answer, now)
+        if function in MAKES and not self._is_nothing(answer):
+            self.heads.compare(function, self.backend.heads(self.project), now)
+
+    def check_overdue(self, now: int) -> None:
+        """Every way to be stuck has a sweep that finds it, in time."""
+        late = now - interval(OVERDUE_SECONDS)
+        for turn in self.books.turns.values():
+            if turn.ended_by is not None:
+                if not turn.is_told and turn.ended_at < late and self._waits_for(turn.parent):
+                    self.blame(
+                        "overdue_report", f"{turn.turn_id} ended at {turn.ended_at}, and {turn.parent} is not told"
+                    )
+                continue
+            if turn.people_since is None and turn.expires_at < late:
+                self.blame("overdue_turn", f"{turn.turn_id} expired at {turn.expires_at} and is open at {now}")
+            if (turn.force_at or now) < late or (turn.order is not None and turn.order[2] < late):
+                self.blame(
+                    "overdue_stop", f"{turn.turn_id} was to stop at {turn.force_at or turn.order}, and it is {now}"
+                )
+            for wait in turn.awaited():
+                if (wait.deadline or now) < late:
+                    self.blame(
+                        "overdue_wait", f"{turn.turn_id} {wait.call_id} was due at {wait.deadline}, and it is {now}"
+                    )
+        for agent_id, token in self.books.tokens.items():
+            if token.lease_until < late:
+                self.blame("overdue_lease", f"{agent_id} was leased until {token.lease_until}, and it is {now}")
+
+    def _waits_for(self, parent: tuple[str, str] | None) -> bool:
+        """Whether the parent's call is still open: a parent that went on without its child needs no report."""
+        turn = self.books.turns.get(parent[0]) if parent is not None else None
+        return parent is not None and turn is not None and turn.ended_by is None and turn.waits[parent[1]].is_awaited
+
+    def _count_answer(self, function: str, answer: Any) -> None:
+        if isinstance(answer, list):
+            for row in answer:
+                if isinstance(row, dict) and "outcome" in row:
+                    code = f" {row['code']}" if row.get("code") else ""
+                    self.count(f"{function} {row['outcome']}{code}")
+            if function in _TOGETHER and len(answer) > 1:
+                self.count(f"{function} together")
+            self.count(f"{function} some" if answer else f"{function} none")
+        elif isinstance(answer, dict):
+            for key, value in answer.items():
+                if key not in ("targets", "after") and value and isinstance(value, list | int):
+                    self.count(f"{function} {key}", len(value) if isinstance(value, list) else 1)
+            for failed in answer.get("failed", ()):
+                self.blame("sweep_failed", f"{function}: {failed}")
+
+    @staticmethod
+    def _is_nothing(answer: Any) -> bool:
+        """Nothing was done, so no head has moved."""
+        if isinstance(answer, dict):
+            return not any(answer.values())
+        return not answer

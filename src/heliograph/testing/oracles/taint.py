@@ -1,0 +1,66 @@
+"""The taint of a run's state, computed anew from its log and compared with what the run records.
+
+What a turn has read decides the mark of its end, its end and the reducers decide the marks of the changes that it makes, and
+the newest change of each key decides whether the run records the key as untrusted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from heliograph.reactive.state_taint import untrusted_keys
+from heliograph.reactive.workflow import Workflow
+from heliograph.testing.kernel.tables import Row
+from heliograph.testing.oracles.books import Books
+
+Blame = Callable[[str, str], None]
+_RESULTS = ("tool:result", "delegation_response")
+
+
+def check_state_taint(blame: Blame, run: Row, log: list[Row], workflow: Workflow) -> None:
+    """Compare the marks of all changes, and the untrusted keys of the run, with the ends of turns in its log."""
+    marked: set[str] = set()
+    before: frozenset[str] = frozenset()  # as the newest end of a turn found them
+    is_read = False
+    for signal in log:
+        first, _, rest = signal["name"].partition(":")
+        if signal["name"] == "agent:completed":
+            is_read, before = signal["is_untrusted"], frozenset(marked)
+        elif first == "state":
+            key, agent = rest.removesuffix(":changed"), workflow.agents[signal["agent"]]
+            # a reducer reads the old value of its key; a value that no agent has returned may be made of any key
+            old = before & {key} if key in workflow.reducers else frozenset()
+            is_untrusted = is_read or bool(old if key in agent.updates else before)
+            if signal["is_untrusted"] != is_untrusted:
+                blame("taint_of_change", f"{key} of {run['run_id']} at {signal['seq']} is untrusted: "
+                      f"{signal['is_untrusted']}; its turn and its reducer say: {is_untrusted}")  # fmt: skip
+            (marked.add if is_untrusted else marked.discard)(key)
+    recorded = untrusted_keys(run["memory"])
+    if recorded != marked:
+        blame("taint_of_state", f"{run['run_id']} records {sorted(recorded)} as untrusted, its log {sorted(marked)}")
+
+
+def check_turn_taint(blame: Blame, books: Books, log: list[Row]) -> None:
+    """Compare the mark of each end of a turn with what the turn can have read, and with what it must have read."""
+    results: dict[str, dict[str, bool]] = defaultdict(dict)  # by turn and call, whether it is untrusted
+    is_marked: dict[str, bool] = {}  # by signal: whether it, or what it stands for, is untrusted
+    has_marked_keys = False
+    for signal in log:
+        turn_id = signal["agent_turn_id"]
+        signal_id = f"sig_{signal['run_id']}_{signal['seq']}"
+        # an activation stands for its cause
+        is_marked[signal_id] = signal["is_untrusted"] or (
+            signal["name"] == "agent:activated" and is_marked.get(signal["parent_id"], False)
+        )
+        has_marked_keys |= signal["name"].startswith("state:") and signal["is_untrusted"]
+        if signal["name"] in _RESULTS and signal["payload"].get("status") != "in_progress":
+            results[turn_id][signal["payload"]["id"]] = signal["is_untrusted"]
+        elif signal["name"] == "agent:completed":
+            read, waits = results[turn_id], books.turns[turn_id].waits.values()
+            told = [read[wait.call_id] for wait in waits if wait.told and wait.kind in ("tool", "child")]
+            may = any(read.values()) or has_marked_keys or is_marked[signal["parent_id"]]
+            must = bool(told) and all(told)
+            if not must <= signal["is_untrusted"] <= may:
+                blame("taint_of_turn", f"{turn_id} ended untrusted: {signal['is_untrusted']}; it may have read untrusted "
+                      f"content: {may}, it must have: {must}")  # fmt: skip

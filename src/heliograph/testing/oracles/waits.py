@@ -1,0 +1,315 @@
+"""What may be answered to those who wait, report, stop and sweep: each call is resolved once, turns resume when due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from heliograph.testing.kernel.tables import interval, timestamp
+from heliograph.testing.oracles.books import ANSWERED, TurnBook, WaitBook
+from heliograph.testing.oracles.human_tasks import record_resolved, record_suspended
+from heliograph.testing.oracles.turns import TurnOracle
+
+_MAY_REPEAT = ("pure", "idempotent", "transactional")
+_TOLD_ONCE = ("applied", "early", "duplicate", "late", "turn_done", "unknown_turn", "unknown_call", "bad_token")
+
+
+class WaitOracle(TurnOracle):
+    """See `turns.TurnOracle`."""
+
+    def resolve(self, turn: TurnBook, wait: WaitBook, status: str, now: int) -> None:
+        """Each call once (K4)."""
+        if wait.state != "open":
+            self.blame(
+                "resolved_twice",
+                f"{turn.turn_id} {wait.call_id} is {wait.state} as {wait.status}, and again as {status}",
+            )
+        wait.position = 1 + max(other.position for other in turn.waits.values())
+        wait.state, wait.status, wait.resolved_at = "resolved", status, now
+        self.resolved.setdefault(turn.turn_id, set()).add(wait.kind)
+        self.count(f"call {wait.kind} {status}")
+        if wait.child is not None and status == "timeout":
+            self.books.order_stop(wait.child, "force", None, now)
+
+    def give_up(self, turn: TurnBook, now: int) -> None:
+        """What fails fast takes what is still open of its step with it."""
+        failed = {wait.step for wait in turn.waits.values() if wait.state == "resolved" and wait.status != "success"}
+        for wait in turn.awaited():
+            if wait.step is not None and wait.step in failed:
+                self.resolve(turn, wait, "canceled", now)
+                self.count("call given up")
+                if wait.child is not None:
+                    self.books.order_stop(wait.child, "force", None, now)
+
+    def check_resumed(self, function: str, answered: Iterable[str], resumed: Iterable[str], now: int) -> None:
+        """Of the turns that something was answered to, exactly those that are due go on (K15)."""
+        for turn_id in answered:
+            self.give_up(self.turn(turn_id), now)
+        asleep = [self.turn(turn_id) for turn_id in dict.fromkeys(answered) if self.turn(turn_id).join is not None]
+        due = {turn.turn_id for turn in asleep if turn.is_due()}
+        if due != set(resumed):
+            self.blame("resume", f"{function} resumed {sorted(resumed)}, and {sorted(due)} were due")
+        for turn in asleep:
+            record_resolved(self.books, turn, self.resolved.get(turn.turn_id, set()), now, resumes=turn.turn_id in due)
+            if turn.turn_id in due:
+                turn.join = None
+        self.resolved.clear()
+
+    # ---- the owner's calls ----
+
+    def begin_call(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for item, row in zip(args[1], answer, strict=True):
+            if not self.is_owned("begin_call", item, row["outcome"]) or row["outcome"] == "refused":
+                continue
+            turn, epoch = self.turn(item["turn_id"]), item["epoch"]
+            wait = turn.waits.get(item["call_id"])
+            expected = "fresh" if wait is None else _begun(wait, epoch)
+            if row["outcome"] != expected:
+                self.blame(
+                    "begin", f"{turn.turn_id} {item['call_id']} at epoch {epoch}: {row['outcome']}, expected {expected}"
+                )
+            if wait is None:
+                wait = turn.waits[item["call_id"]] = WaitBook(item["call_id"], "inline", item["effect"], epoch)
+                self.spend(turn, (item.get("reserve") or {}).get("tool_calls", 0))
+            if row["outcome"] == "in_doubt":
+                self.resolve(turn, wait, "unknown", now)
+            wait.told = wait.state == "resolved"
+            wait.epoch = epoch
+
+    def record_call(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for item, row in zip(args[1], answer, strict=True):
+            if self.is_owned("record_call", item, row["outcome"]) and row["outcome"] == "ok":
+                turn = self.turn(item["turn_id"])
+                wait = turn.waits.get(item["call_id"])
+                if wait is None:  # it is told what was not made, and why
+                    wait = turn.waits[item["call_id"]] = WaitBook(item["call_id"], "inline", "pure", item["epoch"])
+                    self.count(f"call not made {item['status']}")
+                self.resolve(turn, wait, item["status"], now)
+                wait.told = True
+
+    def suspend(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for item, row in zip(args[1], answer, strict=True):
+            outcome = row["outcome"]
+            if not self.is_owned("suspend", item, outcome) or outcome == "refused":
+                continue
+            turn = self.turn(item["turn_id"])
+            if outcome == "stopped":
+                self.end_stopped("suspend", turn, now)
+                continue
+            self.expect_not_stopping("suspend", turn)
+            for call in item["calls"]:
+                if call["call_id"] not in turn.waits:
+                    self._open(turn, call, item["epoch"], now)
+            self.expect_cards(item)
+            self.expect_within("waits_max", len(turn.waits), turn.turn_id)
+            self._apply_early(turn, now)
+            self._check_asleep(turn, item, row, now)
+            self.resolved.clear()
+
+    def _open(self, turn: TurnBook, call: Any, epoch: int, now: int) -> None:
+        child, seconds = call.get("child"), call["timeout_seconds"]
+        turn.waits[call["call_id"]] = WaitBook(
+            call["call_id"], call["kind"], call["effect"], epoch, call.get("token"),
+            None if seconds is None else now + interval(seconds), None if child is None else child["turn_id"],
+            call.get("step_id") if call.get("fails_fast") else None,
+        )  # fmt: skip
+        self.spend(turn, int(call["kind"] == "tool"))
+        if child is not None:
+            if self.books.runs[turn.run_id] != "running":
+                self.blame(
+                    "stopped_run_wakes", f"{turn.run_id} is {self.books.runs[turn.run_id]} and woke {child['turn_id']}"
+                )
+            self.add_turn(turn.run_id, child, now, parent=(turn.turn_id, call["call_id"]), depth=turn.depth + 1)
+            agent_id = self.turn(child["turn_id"]).agent_id
+            if any(waiting.agent_id == agent_id for waiting in self.books.upwards(turn)):
+                self.blame("delegation_cycle", f"{child['turn_id']} of {agent_id} is to be done before it can begin")
+
+    def spend(self, turn: TurnBook, calls: int) -> None:
+        """Each call of a tool counts when it is begun, or its command is sent, once; none beyond what a budget allows."""
+        for owner in self.books.upwards(turn) if calls else ():
+            owner.calls += calls
+            if owner.calls_most is not None and owner.calls > owner.calls_most:
+                self.blame(
+                    "over_budget",
+                    f"{owner.turn_id} may call {owner.calls_most} tools; {owner.calls} were called, the last by {turn.turn_id}",
+                )
+
+    def _apply_early(self, turn: TurnBook, now: int) -> None:
+        """Reports that came before their calls: the first one with the right token counts, the others are gone."""
+        for call_id, token, status in turn.early:
+            wait = turn.waits.get(call_id)
+            if wait is not None and wait.is_awaited and wait.kind in ANSWERED and wait.token in (None, token):
+                self.resolve(turn, wait, status, now)
+                self.count("report applied by suspend")
+        turn.early = [early for early in turn.early if early[0] not in turn.waits]
+        self.give_up(turn, now)
+
+    def _check_asleep(self, turn: TurnBook, item: Any, row: Any, now: int) -> None:
+        """It sleeps if, and only if, there is something to wait for, and no result that its owner does not know (K16)."""
+        join = item["join"]
+        has_news = any(wait.position > item["seen"] for wait in turn.waits.values())
+        sleeps = bool(turn.awaited()) and not (join == "each" and has_news)
+        if sleeps != (row["outcome"] == "suspended"):
+            self.blame(
+                "suspend",
+                f"{turn.turn_id} is {row['outcome']} with {turn.awaited()} open, news: {has_news}, join {join}",
+            )
+        if row["outcome"] == "resolved":
+            self.tell(turn, row["waits"])
+        else:
+            turn.join = join
+            record_suspended(self.books, turn, now)
+            self.books.tokens.pop(turn.agent_id, None)
+
+    # ---- from outside ----
+
+    def report(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        answered = []
+        for item, row in zip(args[1], answer, strict=True):
+            expected = self._judge(item)
+            if row["outcome"] in _TOLD_ONCE and row["outcome"] != expected:
+                self.blame("report", f"{item} was answered {row['outcome']}, expected {expected}")
+            turn = self.books.turns.get(item["turn_id"])
+            if turn is not None and row["outcome"] == "applied":
+                self.resolve(turn, turn.waits[item["call_id"]], item["status"], now)
+                answered.append(turn.turn_id)
+            elif turn is not None and row["outcome"] == "early":
+                turn.early.append((item["call_id"], item.get("token"), item["status"]))
+        self.count("report resumed", sum(row["resumed"] for row in answer))
+        self.check_resumed("report", answered, {row["turn_id"] for row in answer if row["resumed"]}, now)
+
+    def _judge(self, item: Any) -> str:
+        """What a report that means something has to be answered."""
+        turn = self.books.turns.get(item["turn_id"])
+        if turn is None:
+            return "unknown_turn"
+        if turn.ended_by is not None:
+            return "turn_done"
+        wait, token = turn.waits.get(item["call_id"]), item.get("token")
+        if wait is None:
+            if self.heads.status_of(turn) not in ("running", "dispatched"):
+                return "unknown_call"
+            return "duplicate" if (item["call_id"], token) in [early[:2] for early in turn.early] else "early"
+        if wait.kind not in ANSWERED or wait.token not in (None, token):
+            return "bad_token"
+        if wait.state == "open":
+            return "applied"
+        return "late" if wait.status == "timeout" else "duplicate"
+
+    def take_commands(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for row in answer:
+            self.check_command(row["turn_id"], row["call_id"], row["body"], is_now=True)
+
+    def check_command(self, turn_id: str, call_id: str, body: Any, *, is_now: bool) -> None:
+        """A command that somebody got: of a call that was opened, with its token; is_now: and is still open (K18)."""
+        turn = self.books.turns.get(turn_id)
+        wait = None if turn is None else turn.waits.get(call_id)
+        if wait is None:
+            self.blame("command_before_suspend", f"{turn_id} {call_id} was handed out and never opened")
+        elif body.get("token") != wait.token or (is_now and wait.state != "open"):
+            self.blame("command", f"{turn_id} {call_id}, {wait.state}, was handed out as {body}")
+
+    # ---- stops ----
+
+    def stop(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for item, row in zip(args[1], answer, strict=True):
+            turn = self.books.turns.get(item["turn_id"])
+            expected = self._stopped(turn, item["mode"])
+            if row["outcome"] != expected:
+                self.blame("stop", f"{item} was answered {row['outcome']}, expected {expected}")
+            if turn is None:
+                continue
+            if row["outcome"] == "stopping":
+                force_at = self.books.request_stop(turn, item.get("grace_seconds"), now)
+                if row["force_at"] != timestamp(force_at):
+                    self.blame("stop", f"{item} is forced at {row['force_at']}, expected {timestamp(force_at)}")
+            elif row["outcome"] == "stopped":
+                self.count(f"stopped while {self.heads.status_of(turn)}")
+                self.end(turn, "canceled", now)
+
+    def _stopped(self, turn: TurnBook | None, mode: str) -> str:
+        if turn is None:
+            return "unknown_turn"
+        if turn.ended_by is not None:
+            return "already_done"
+        return "stopping" if mode == "graceful" and self.books.owner_of(turn) is not None else "stopped"
+
+    def stop_runs(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for item, row in zip(args[1], answer, strict=True):
+            status = self.books.runs.get(item["run_id"])
+            expected = "unknown_run" if status is None else "already_done" if status == "ended" else "stopping"
+            if row["outcome"] != expected:
+                self.blame("stop_runs", f"{item} was answered {row['outcome']}, expected {expected}")
+            if row["outcome"] == "stopping":
+                self.books.runs[item["run_id"]] = "terminating"
+                for turn in self.books.open_turns():
+                    if turn.run_id == item["run_id"]:
+                        self.books.order_stop(turn.turn_id, item["mode"], item.get("grace_seconds"), now)
+
+    def sweep_stops(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for turn_id in answer["stopping"]:
+            turn = self.turn(turn_id)
+            if turn.order is None or turn.order[0] != "graceful" or self.books.owner_of(turn) is None:
+                self.blame("stopping_unasked", f"{turn_id}: {turn.order}")
+            else:
+                self.books.request_stop(turn, turn.order[1], now)
+                turn.order = None
+        for turn_id in answer["stopped"]:
+            turn = self.turn(turn_id)
+            if turn.order is None and (turn.force_at is None or turn.force_at > now):
+                self.blame(
+                    "stopped_unasked",
+                    f"sweep_stops stopped {turn_id}: to be forced at {turn.force_at}, and it is {now}",
+                )
+            self.count("sweep_stops forced" if turn.order is None else "sweep_stops delivered")
+            self.end(turn, "canceled", now)
+        self.expect_swept("sweep_stops", (turn.turn_id for turn in self.books.open_turns()
+                                          if (turn.order is not None and turn.order[2] < now)
+                                          or (turn.force_at or now + 1) <= now))  # fmt: skip
+
+    # ---- sweeps of what turns wait for ----
+
+    def sweep_waits(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for turn_id in answer["resolved"]:
+            turn = self.turn(turn_id)
+            overdue = [w for w in turn.awaited() if w.deadline is not None and w.deadline <= now]
+            if not overdue:
+                self.blame("timed_out_early", f"{turn_id} at {now}: {turn.awaited()}")
+            for wait in overdue:
+                self.resolve(turn, wait, "success" if wait.kind == "timer" else "timeout", now)
+        self.check_resumed("sweep_waits", answer["resolved"], answer["resumed"], now)
+        self.expect_swept("sweep_waits", (f"{turn.turn_id} {wait.call_id}" for turn in self.books.open_turns()
+                                          for wait in turn.awaited() if (wait.deadline or now + 1) <= now))  # fmt: skip
+
+    def sweep_reports(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        answered = []
+        for turn_id in answer["resolved"]:
+            turn = self.turn(turn_id)
+            ended = [(wait, child) for wait in turn.waits.values() if (child := self.books.turns.get(wait.child or ""))
+                     is not None and not child.is_told]  # fmt: skip
+            if not ended:
+                self.blame("child_reported_twice", f"{turn_id} was told of an end, and had been told of all")
+            for wait, child in ended:
+                child.is_told = True
+                if wait.is_awaited:  # it may have timed out, or been closed with its turn
+                    outcome = str(child.outcome)
+                    self.resolve(turn, wait, "success" if outcome == "partial" else outcome, now)
+                    answered.append(turn_id)
+        self.check_resumed("sweep_reports", answered, answer["resumed"], now)
+        self.expect_swept("sweep_reports", (f"{turn.turn_id} {wait.call_id}" for turn in self.books.open_turns()
+                                            for wait in turn.awaited() if self._has_ended(wait.child)))  # fmt: skip
+
+    def _has_ended(self, turn_id: str | None) -> bool:
+        return turn_id is not None and self.turn(turn_id).ended_by is not None
+
+    def sweep_stuck(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
+        for turn_id in answer["resumed"]:
+            self.blame("suspended_for_ever", f"{turn_id} slept with nothing to wait for")
+
+
+def _begun(wait: WaitBook, epoch: int) -> str:
+    if wait.state == "resolved":
+        return "done"
+    if wait.epoch == epoch:
+        return "fresh"
+    return "again" if wait.effect in _MAY_REPEAT else "in_doubt"

@@ -1,0 +1,51 @@
+"""What the simulated agents share: where their decisions come from, and what they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from heliograph.execution.context import Context
+from heliograph.testing.oracles.judge import Oracles
+from heliograph.testing.simulator.plan import Plan
+
+T = TypeVar("T")
+LONG = 5_000  # characters, of what is too long under some limit
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a simulated world is; shrinking makes it smaller."""
+
+    runs: int = 4
+    workers: int = 3
+    messages: int = 4  # sent from outside to each run, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """What agents need of the simulation. `lease_seconds` because work has to last about that long, now and then."""
+
+    plan: Plan
+    oracles: Oracles
+    lease_seconds: float
+    repeats_once: bool = False  # the mutant once_runs_twice: agents that must not run twice are not declared so
+
+    async def work(self, context: Context) -> int:
+        """Do nothing for a while, sometimes for longer than a lease; answers a number to return."""
+        site = f"work/{context.agent}"
+        pace = self.plan.draw(f"{site}/pace")
+        if pace > 0.85:
+            await context.sleep(self.plan.between(site, 0.5, 1.6) * self.lease_seconds)
+        elif pace > 0.2:
+            await context.sleep(self.plan.between(site, 0.02, 1.5))
+        return 1 + self.plan.index(f"{site}/result", 9)
+
+    def may_fail(self, context: Context, rate: float) -> None:
+        if self.plan.draw(f"fail/{context.agent}") < rate:
+            raise ValueError(f"{context.agent} was told to fail")
+
+    def pick(self, context: Context, what: str, choices: Sequence[T]) -> T:
+        """One of these, and the same one whenever the turn's function runs again."""
+        return choices[int(self.plan.fixed(f"{context.turn_id}/{what}") * len(choices))]

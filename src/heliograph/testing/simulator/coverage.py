@@ -1,0 +1,71 @@
+"""What a set of simulated runs must have seen: a move, an answer or a fault that never came was never tested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heliograph.testing.oracles.heads import read_moves
+from heliograph.testing.simulator.simulate import RATES
+
+# Every outcome of every kernel function, with its code where it has one; and of answers that are no outcomes, both kinds.
+_ANSWERS: Mapping[str, tuple[str, ...]] = {
+    "start_runs": ("started", "duplicate", "conflict", "refused payload_too_large", "refused fan_out"),
+    "enqueue": ("queued", "duplicate", "conflict", "busy", "unknown_agent", "ended", "refused queue_full",
+                "refused recursion_depth_exceeded", "refused payload_too_large", "refused unknown_turn", "refused unknown_box",
+                "refused box_in_use"),
+    "claim": ("some", "none"),
+    "renew": ("ok", "stale", "stop"),
+    "release": ("ok", "stopped", "stale"),
+    "append": ("ok", "stale", "refused too_many_cards", "refused payload_too_large", "together"),
+    "finish": ("ok", "conflict", "duplicate", "stale", "refused payload_too_large", "refused queue_full",
+               "refused result_fields", "refused fan_out", "together"),
+    "react": ("ok", "conflict", "refused queue_full", "refused fan_out"),
+    "begin_call": ("fresh", "again", "done", "in_doubt", "stale", "refused too_many_waits", "refused not_inline",
+                   "refused BUDGET_EXCEEDED"),
+    "record_call": ("ok", "duplicate", "stale", "refused payload_too_large", "refused not_begun", "refused not_inline"),
+    "suspend": ("suspended", "resolved", "stopped", "stale", "refused too_many_waits", "refused too_many_cards",
+                "refused payload_too_large", "refused fan_out", "refused recursion_depth_exceeded", "refused queue_full",
+                "refused unknown_agent", "refused delegation_cycle", "refused run_stopping", "refused id_conflict", "refused BUDGET_EXCEEDED",
+                "together"),
+    "defer": ("deferred", "exhausted", "stopped", "stale"),
+    "report": ("applied", "early", "duplicate", "late", "turn_done", "unknown_turn", "unknown_call", "bad_token",
+               "invalid invalid_result", "invalid payload_too_large", "refused too_many_early", "resumed", "applied by suspend",
+               "together"),
+    "take_commands": ("some", "none"),
+    "stop": ("stopped", "stopping", "already_done", "unknown_turn"),
+    "stopped while": ("queued", "dispatched", "running", "suspended"),
+    "stop_runs": ("stopping", "already_done", "unknown_run"),
+    "sweep_leases": ("recovered", "ended"),
+    "sweep_expired": ("ended",),
+    "sweep_waits": ("resolved", "resumed"),
+    "sweep_stops": ("stopped", "stopping", "owners", "forced", "delivered"),
+    "sweep_reports": ("resolved", "resumed"),
+    "sweep_bells": ("some", "none"),
+    "sweep_owed": ("some", "none"),
+    "read_outbox": ("some", "none"),
+    "command": ("published",),
+    "put_boxes": ("put", "duplicate", "conflict", "refused payload_too_large", "refused card_exists"),
+    "fork_boxes": ("forked", "duplicate", "conflict", "unknown_box", "unknown_turn"),
+    "replace_boxes": ("ok", "stale", "refused unknown_box", "refused box_not_writable", "refused box_in_use"),
+    "read_box": ("some", "none"),
+    "prune": ("turns", "runs", "signals", "cards", "boxes", "blobs", "more"),
+    "call": ("tool success", "tool failed", "tool timeout", "child success", "child failed", "child timeout", "child canceled",
+             "timer success", "not made failed", "not made canceled", "inline success", "inline failed", "inline timeout", "inline unknown"),
+    "effect": ("pure", "idempotent", "transactional", "once"),
+    "turn": ("success", "failed", "timeout", "canceled"),
+    "run": ("success", "failed", "partial", "canceled", "with untrusted state", "with trusted state"),
+    "expiry": ("deferred for people",),
+    "turn that no worker": ("claimed",),
+}  # fmt: skip
+# Not here, because no healthy kernel answers so: `failed` of a sweep, `dispatched` of sweep_queued, `resumed` of sweep_stuck.
+# tests/kernel damages rows to see them.
+SOMETIMES = frozenset(
+    [f"{function} {answer}" for function, answers in _ANSWERS.items() for answer in answers]
+    + [str(move) for move in read_moves()]
+    + [f"fault {kind}" for kind in RATES]
+)
+
+
+def unreached(counters: Mapping[str, int]) -> list[str]:
+    """What SOMETIMES names and `counters` (the sum over many seeds) has never seen."""
+    return sorted(name for name in SOMETIMES if not counters.get(name))

@@ -1,0 +1,103 @@
+"""Many seeds on all processors, and the databases that they need."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from heliograph.testing.database import TestServer
+from heliograph.testing.kernel.backend import Backend, PostgresBackend
+from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.mutants.catalog import Mutant
+from heliograph.testing.simulator.simulate import Case, simulate
+
+_ALONE_MAX = 40  # seeds that are over before other processes would have started
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is left of one seed; `line` says how to see it again, where it failed."""
+
+    seed: int
+    line: str | None
+    detail: str
+    counters: Counter[str]
+    calls: int
+    turns: int
+    virtual_seconds: float
+
+
+def run_seeds(seeds: range, backend: str, jobs: int) -> Iterator[Summary]:
+    """Simulate all of them, in any number of processes; the summaries come in the order of the seeds."""
+    jobs = 1 if len(seeds) <= _ALONE_MAX else jobs
+    if jobs == 1:
+        with open_backend(backend) as opened:
+            yield from (_summarize(Case(seed), opened) for seed in seeds)
+        return
+    context = get_context("spawn")
+    with ExitStack() as stack:
+        urls = context.Queue()
+        for url in stack.enter_context(databases(jobs)) if backend == "postgres" else [""] * jobs:
+            urls.put(url)
+        pool = stack.enter_context(ProcessPoolExecutor(jobs, context, _open_here, (urls,)))
+        yield from pool.map(_summarize_here, seeds, chunksize=5)
+
+
+@contextmanager
+def open_backend(name: str, mutant: Mutant | None = None) -> Iterator[Backend]:
+    """`twin`, or `postgres` with a server of its own that is gone afterwards."""
+    if name == "twin":
+        yield mutant.twin() if mutant else Twin()
+        return
+    with databases(1) as [url]:
+        backend = PostgresBackend(url, mutant.kernel() if mutant else None)
+        try:
+            yield backend
+        finally:
+            backend.close()
+
+
+@contextmanager
+def databases(count: int) -> Iterator[list[str]]:
+    """The URLs of new databases: on the embedded server in a folder of its own, or where HELIOGRAPH_TEST_DATABASE_URL
+    says."""
+    with TemporaryDirectory(prefix="heliograph-sim-", ignore_cleanup_errors=True) as folder:
+        server = TestServer(Path(folder), url=os.environ.get("HELIOGRAPH_TEST_DATABASE_URL"))
+        urls: list[str] = []
+        try:
+            urls += [asyncio.run(server.create()) for _ in range(count)]
+            yield urls
+        finally:
+            for url in urls:
+                asyncio.run(server.drop(url))
+            server.close()
+
+
+def _summarize(case: Case, backend: Backend) -> Summary:
+    result = simulate(case, backend)
+    failed = bool(result.violations)
+    return Summary(case.seed, result.line() if failed else None, result.violations[0].detail if failed else "",
+                   result.counters, result.calls, result.turns, result.virtual_seconds)  # fmt: skip
+
+
+_backend: Backend | None = None  # of this process
+
+
+def _open_here(urls: Any) -> None:
+    global _backend  # noqa: PLW0603  an initializer has nowhere else to leave what it opened
+    url = urls.get()
+    _backend = PostgresBackend(url) if url else Twin()
+
+
+def _summarize_here(seed: int) -> Summary:
+    assert _backend is not None
+    return _summarize(Case(seed), _backend)

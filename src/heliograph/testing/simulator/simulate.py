@@ -1,0 +1,215 @@
+"""One seed, from its first decision to the verdict: the product's own workers in a world that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from heliograph.execution.project_services import Kit
+from heliograph.ledger.client import Ledger
+from heliograph.reactive.workflow import Workflow
+from heliograph.testing.kernel.backend import Backend
+from heliograph.testing.oracles.books import Violation
+from heliograph.testing.oracles.final_state import check_end
+from heliograph.testing.oracles.judge import Oracles
+from heliograph.testing.scenarios.administrator import prune_things, set_limits, shelve_things
+from heliograph.testing.scenarios.cast import Cast, Size
+from heliograph.testing.scenarios.clients import answer_ahead, answer_questions, serve_tools, stop_things, visit
+from heliograph.testing.scenarios.faulty_owner import err
+from heliograph.testing.scenarios.workload import make_harness, make_workflows
+from heliograph.testing.simulator.event_loop import SimDeadlock, SimLoop
+from heliograph.testing.simulator.plan import Plan
+from heliograph.testing.simulator.world import SimWorld, Stage
+from heliograph.worker.claim_loop import Worker
+
+Visit: TypeAlias = Callable[[SimWorld, Ledger], Coroutine[Any, Any, None]]
+
+PROJECT = "simulated"
+LEASE_SECONDS = 4.0
+SWEEP_SECONDS = 2.5
+HORIZON_SECONDS = 20.0
+SETTLE_SECONDS = 160.0
+
+# by kind, at each place where it may happen; a few of each in an ordinary seed
+RATES: Mapping[str, float] = {
+    "crash": 0.004, "freeze": 0.004, "cut": 0.003, "lost": 0.01, "slow": 0.006, "cut_reply": 0.004, "cut_for_long": 0.001, "lost_reply": 0.012,
+    "crash_at_point": 0.02, "freeze_at_point": 0.02, "crash_in_sleep": 0.006, "freeze_in_sleep": 0.006,
+    "bell_lost": 0.2, "bell_lost_often": 0.8, "wire_down": 0.05, "retire": 0.3, "early_report": 0.05,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything that decides what happens: the same case is the same trace.
+
+    faults, deviations: None for all that the seed has, else only these (see `plan.Plan`).
+    repeats_once: the runtime mutant once_runs_twice.
+    """
+
+    seed: int
+    size: Size = field(default_factory=Size)
+    faults: frozenset[str] | None = None
+    deviations: frozenset[int] | None = None
+    repeats_once: bool = False
+
+
+@dataclass(slots=True)
+class Result:
+    """`violations` is empty when all is well; `counters` says what was reached, `log` is the trace when it was kept."""
+
+    case: Case
+    backend: str
+    trace_hash: str
+    violations: list[Violation]
+    counters: Counter[str]
+    faults: list[str]
+    deviations: list[int]
+    log: list[str]
+    calls: int
+    turns: int
+    virtual_seconds: float
+
+    @property
+    def kind(self) -> str | None:
+        """The class of the failure: its first violation's."""
+        return self.violations[0].kind if self.violations else None
+
+    def line(self) -> str:
+        return f"HELIOGRAPH_SEED={self.case.seed} backend={self.backend} class={self.kind}"
+
+
+def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Result:
+    """Run one case to its end on an emptied backend. Call it where no event loop is running."""
+    backend.reset()
+    plan = Plan(case.seed, RATES, HORIZON_SECONDS, faults=case.faults, deviations=case.deviations)
+    loop, oracles = SimLoop(plan.choose), Oracles(backend, PROJECT)
+    stage = Stage(loop, plan, backend, oracles, lease_seconds=LEASE_SECONDS, keeps_trace=keeps_trace)
+    cast = Cast(plan, oracles, LEASE_SECONDS, repeats_once=case.repeats_once)
+    workflows = make_workflows(cast)
+    stage.polls = plan.draw("polls") < 0.75
+    with _undisturbed():
+        try:
+            is_quiet = loop.run_until_complete(_play(case, stage, oracles, workflows))
+        except SimDeadlock as deadlock:
+            is_quiet = False
+            oracles.blame("deadlock", str(deadlock))
+        finally:
+            loop.drop_everything()
+            loop.close()
+    check_end(oracles, workflows, is_quiet=is_quiet)
+    counters = oracles.counters + Counter({f"fault {kind}": count for kind, count in stage.faults.items()})
+    return Result(case, backend.name, stage.trace_hash, oracles.violations, counters, plan.fired, plan.deviated, stage.log,
+                  stage.calls, len(oracles.books.turns), loop.time())  # fmt: skip
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No garbage collection at moments of its own choosing, no log of what is broken on purpose."""
+    log = logging.getLogger("heliograph")
+    level, was_enabled = log.level, gc.isenabled()
+    log.setLevel(logging.CRITICAL + 1)
+    gc.disable()
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        if was_enabled:
+            gc.enable()
+
+
+async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[str, Workflow]) -> bool:
+    """Until everything is done, something is wrong, or too much time has passed. True when everything is done."""
+    loop, plan = stage.loop, stage.plan
+    # far from the database one worker has all the work, of one application: its calls meet, and are sent together
+    is_far = plan.draw("distance") < 0.2
+    stage.distance = 60.0 if is_far else 1.0
+    keeper = loop.open_process("keeper")
+    for slot in range(1 if is_far else case.size.workers):
+        loop.spawn(keeper, f"keeper of w{slot}", _keep(stage, f"w{slot}", workflows))
+    visits = _surround(stage)
+    for n in range(case.size.runs + 2 if is_far else 1 + plan.index("runs", case.size.runs)):
+        process = loop.open_process(f"c{n}")
+        world = SimWorld(stage, process, f"c{n}", is_mortal=False)
+        pick = plan.fixed("application") if is_far else plan.draw("application")
+        workflow = workflows[sorted(workflows)[int(pick * len(workflows))]]
+        visits.append(world.spawn(f"c{n}", visit(world, Ledger(world, PROJECT), workflow, case.size.messages)))
+    patience = SETTLE_SECONDS * (4 if is_far else 1)
+    while loop.time() < HORIZON_SECONDS + patience:
+        await asyncio.sleep(0.5)
+        oracles.check_overdue(stage.micros_of_date)
+        if oracles.violations:
+            return False
+        if all(v.done() for v in visits) and _is_quiet(stage, oracles):
+            return True
+    oracles.blame("stuck", _whats_left(oracles))
+    return False
+
+
+def _surround(stage: Stage) -> list[asyncio.Task[None]]:
+    """Everybody but the clients and the workers. Answers those that come to an end."""
+
+    def enter(name: str, visitor: Visit) -> asyncio.Task[None]:
+        world = SimWorld(stage, stage.loop.open_process(name), name, is_mortal=False)
+        return world.spawn(name, visitor(world, Ledger(world, PROJECT)))
+
+    plan = stage.plan
+    stage.sends_commands = plan.draw("wire") < 0.4
+    enter("people", answer_questions)
+    enter("tools", lambda world, ledger: serve_tools(world, ledger, takes=not stage.sends_commands))
+    enter("janitor", lambda world, _ledger: prune_things(world, PROJECT))
+    ending = [enter("admin", lambda world, _ledger: set_limits(world, PROJECT))]
+    everybody: list[tuple[str, float, Visit]] = [
+        ("prophet", 0.5, answer_ahead), ("boss", 0.6, stop_things),
+        ("clerk", 0.4, lambda world, _ledger: shelve_things(world, PROJECT)),
+        ("stranger", 0.45, lambda world, _ledger: err(world, PROJECT)),
+    ]  # fmt: skip
+    return ending + [enter(name, visitor) for name, share, visitor in everybody if plan.draw(name) < share]
+
+
+def _is_quiet(stage: Stage, oracles: Oracles) -> bool:
+    """Everything is over, and nothing is on its way any more."""
+    books = oracles.books
+    if any(status != "ended" for status in books.runs.values()) or any(True for _ in books.open_turns()):
+        return False
+    return not any(row["check"].startswith("I8") for row in stage.backend.call("doctor", (PROJECT, True)))
+
+
+def _whats_left(oracles: Oracles) -> str:
+    turns = [t.turn_id for t in oracles.books.turns.values() if t.ended_by is None]
+    runs = [run_id for run_id, status in oracles.books.runs.items() if status != "ended"]
+    return f"open turns {turns}, open runs {runs}"
+
+
+async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> None:
+    """A worker in this slot, and another one under another name when it is gone."""
+    plan, generation = stage.plan, 0
+    while True:
+        process = stage.loop.open_process(f"{slot}.{generation}")
+        world = SimWorld(stage, process, slot, is_mortal=True)
+        kit = Kit(world, Ledger(world, PROJECT), workflows, make_harness(world), sends_commands=stage.sends_commands)
+        worker = Worker([kit], process.name, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
+                        lease_seconds=stage.lease_seconds)  # fmt: skip
+        worker.watchdog.interval_seconds = SWEEP_SECONDS
+        world.spawn(process.name, worker.run())
+        world.spawn(f"{process.name} retirement", _retire(stage, world, worker))
+        await process.ended
+        generation += 1
+        await asyncio.sleep(plan.between(f"{slot}/restart", 0.3, 4.0))
+
+
+async def _retire(stage: Stage, world: SimWorld, worker: Worker) -> None:
+    """Some workers are replaced in good order, as a deployment does: stop, hand back what still runs, go."""
+    site = f"{world.slot}/retirement"
+    await asyncio.sleep(stage.plan.between(site, 2.0, 12.0))
+    if stage.fault(world.process.name, site, ("retire",)) is None:
+        return
+    worker.stop()
+    await asyncio.sleep(stage.plan.between(site, 0.0, 1.0))
+    await worker.hand_back()
+    await world.crash()

@@ -1,0 +1,310 @@
+"""Run code in a sandbox: in a process of its own, without credentials, files, network or unlimited resources.
+
+`jail` is the program of that process. Where the platform does not allow a sandbox, nothing is run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import importlib.util
+import inspect
+import json
+import os
+import platform
+import signal
+import site
+import sys
+import sysconfig
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from heliograph.definitions.tool import Tool, check_tool
+from heliograph.errors import InvalidInput, SetupError, ToolFailed, repr_of, shown
+from heliograph.tools import jail, sandboxed
+from heliograph.tools.cgroup import Cgroup, open_cgroup
+from heliograph.tools.syscall_filter import MACHINES, SANDBOXED_PID, filter_program
+from heliograph.types import Json, JsonObject
+
+_MIB = 1024 * 1024
+_ERROR_MAX = 2000
+_CODE_BYTES_MAX = 256 * 1024
+_END_SECONDS = 5
+_LAUNCHER_MIB, _LAUNCHER_PROCESSES = 64, 8
+_REMOVAL_ATTEMPTS = 200
+_CPU_SHARE = (
+    0.75  # the kernel ends code by its timer ticks, which may count more than the time that it reports in the end
+)
+_OURS = str(Path(jail.__file__).resolve().parents[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What code in the sandbox may use.
+
+    cpu_seconds: processor time. memory_mib: memory. disk_mib, files: the size of its two folders, and how many files and
+    folders they may hold. output_mib: what it prints. open_files, threads: how many at once.
+    """
+
+    cpu_seconds: int = 10
+    memory_mib: int = 512
+    disk_mib: int = 16
+    output_mib: int = 1
+    open_files: int = 64
+    files: int = 1024
+    threads: int = 32
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+                raise InvalidInput(f"{name} is a whole number from 1 to 1000000, not {shown(repr_of(value))}", code="out_of_range",
+                                   path=f"/limits/{name}")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """error: which limit ended it, and what to do; None when no limit did."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    error: str | None = None
+
+
+def code_tool(
+    name: str = "run_python", *, description: str = "", limits: Limits | None = None, network: bool = False,
+    packages: bool = False, timeout_seconds: float = 30.0, **options: Any,
+) -> Tool:  # fmt: skip
+    """A tool that runs the Python that a model writes, shut in; it answers {exit_code, stdout, stderr}.
+
+    Where a limit of the sandbox ended the code, the answer has `error` too: the limit, and what to do about it.
+
+    network: it may reach the network. packages: it may import what is installed, beside the standard library. options: as
+    of Tool. Each call begins with nothing: no file and no variable of the call before. Raises InvalidInput.
+    """
+    bounds = limits or Limits()
+
+    async def run(code: str) -> Json:
+        if len(code.encode("utf-8", "surrogatepass")) > _CODE_BYTES_MAX:
+            raise ToolFailed(f"the code has more than {_CODE_BYTES_MAX} bytes", code="payload_too_large")
+        found = _packages() if packages else []
+        ran = await shut_in({"code": code, "packages": found}, bounds, found, network=network)
+        answer: JsonObject = {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
+        return answer if ran.error is None else {**answer, "error": ran.error}
+
+    says = description or (
+        "Run a Python program by itself, and get its exit code and what it prints. It has the standard library, "
+        f"{'the network' if network else 'no network'}, no files of ours, and nothing of the call before."
+    )
+    schema: JsonObject = {"type": "object", "required": ["code"], "properties": {"code": {"type": "string"}}}
+    given: dict[str, Any] = {"effect": "once" if network else "pure", "trusted": not network, **options}
+    return check_tool(Tool(name, run, says, schema, timeout_seconds=timeout_seconds, **given))
+
+
+def place_of(function: Any) -> dict[str, Any]:
+    """Where a process of its own finds a function: in its module, by name. Raises InvalidInput for one that is not there."""
+    qualname, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
+    if not inspect.isfunction(function) or "<" in qualname or module is None:
+        raise InvalidInput(
+            f"an isolated tool is a function of a module, which another process can find, not {shown(qualname or repr_of(function))}",
+            code="wrong_type", path="/tools",
+        )  # fmt: skip
+    top = sys.modules.get(module.__name__.partition(".")[0], module)
+    folders = [str(Path(folder).resolve()) for folder in getattr(top, "__path__", ())]
+    is_named = importlib.util.find_spec(module.__name__) is not None if module.__name__ != "__main__" else False
+    file = str(Path(inspect.getfile(function)).resolve())
+    return {
+        "module": module.__name__, "qualname": qualname, "file": None if folders and is_named else file,
+        "path": [str(Path(folder).parent) for folder in folders], "binds": folders or [file],
+    }  # fmt: skip
+
+
+async def call_isolated(
+    function: Any, arguments: Mapping[str, Any], limits: Limits | None = None, *, network: bool = False
+) -> Json:
+    """What a function of the application returns, called in a process of its own. Raises ToolFailed with what it raises."""
+    place = place_of(function)
+    binds = [*place.pop("binds"), *_packages(), _OURS]
+    paths = [*place.pop("path"), str(Path(_OURS).parent)]
+    spec = {**place, "path": paths, "packages": _packages(), "arguments": dict(arguments)}
+    ran = await shut_in(spec, limits or Limits(), binds, network=network)
+    match _json_in(ran.stdout):
+        case {"error": str(error)}:
+            raise ToolFailed(shown(error, _ERROR_MAX))
+        case {"result": result}:
+            return result
+        case _ if ran.error is not None:
+            raise ToolFailed(ran.error)
+        case _:
+            raise ToolFailed(shown(f"it ended with {ran.exit_code} and no answer: {ran.stderr[-500:]}", _ERROR_MAX))
+
+
+def _json_in(text: str) -> Json:
+    """None where the sandboxed process wrote no JSON, or more nested JSON than Python reads."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found: Json = json.loads(text)
+        return found
+    return None
+
+
+async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, network: bool = False) -> Ran:
+    """Run what `spec` describes, and end with it: cancelled, its processes are killed. Raises SetupError (`no_sandbox`)."""
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise _no_sandbox(f"{sys.platform} on {platform.machine()} has no system call filter in this version")
+    program = filter_program(platform.machine(), network=network)
+    specification = {
+        "packages": [], "program": sandboxed.__file__, **spec, "parent": os.getpid(), "pid": SANDBOXED_PID, "network": network, "files": limits.files,
+        "disk_bytes": limits.disk_mib * _MIB, "python": _python(), "binds": binds, "limits": _resource_limits(limits),
+        "filter": base64.b64encode(program).decode(),
+    }  # fmt: skip
+    async with _cgroup_for(limits) as cgroup:
+        ran, report = await _run(specification, limits.output_mib * _MIB, cgroup)
+        is_out_of_memory = cgroup is not None and cgroup.has_killed()
+    built, _, end = report.partition(jail.ENDED)
+    if built != jail.BUILT:
+        raise _no_sandbox(built.decode("utf-8", "replace") or ran.stderr.strip()[-300:])
+    code, used = end.split() if end else (b"%d" % -signal.SIGKILL, b"0")
+    ran = replace(ran, exit_code=int(code))
+    return replace(ran, error=ran.error or limit_message(ran.exit_code, float(used), limits, is_out_of_memory))
+
+
+def limit_message(exit_code: int, cpu_seconds: float, limits: Limits, is_out_of_memory: bool) -> str | None:
+    """Which limit ended code that a signal ended, and what to do; None where none is known to have."""
+    if exit_code not in (-signal.SIGKILL, -signal.SIGXCPU):
+        return None
+    if is_out_of_memory and exit_code == -signal.SIGKILL:
+        return _limit_text("memory_mib", f"{limits.memory_mib} MiB of memory")
+    if exit_code == -signal.SIGXCPU or cpu_seconds >= limits.cpu_seconds * _CPU_SHARE:
+        return _limit_text("cpu_seconds", f"{limits.cpu_seconds} s of processor time")
+    return None
+
+
+def _limit_text(name: str, amount: str) -> str:
+    text = f"the sandbox ended the code at its limit of {amount}"
+    return f"{text}. Do less in one call; the application can raise the limit: Limits({name}=...)"
+
+
+def _resource_limits(limits: Limits) -> dict[str, int]:
+    return {
+        "CPU": limits.cpu_seconds, "AS": limits.memory_mib * _MIB, "FSIZE": limits.disk_mib * _MIB,
+        "NOFILE": limits.open_files, "NPROC": limits.threads, "SIGPENDING": 64, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0,
+    }  # fmt: skip
+
+
+def _no_sandbox(why: str) -> SetupError:
+    return SetupError(
+        f"this machine cannot run the sandbox: {shown(why, 300)}; nothing was run. It needs Linux 5.14 or newer with user namespaces; "
+        "a container's seccomp and AppArmor profiles have to allow unshare, mount and pivot_root",
+        code="no_sandbox",
+    )
+
+
+@contextlib.asynccontextmanager
+async def _cgroup_for(limits: Limits) -> AsyncIterator[Cgroup | None]:
+    """A cgroup for one sandbox, or None where the worker may not make one. It holds the launcher and init, too."""
+    memory = (limits.memory_mib + limits.disk_mib + _LAUNCHER_MIB) * _MIB
+    cgroup = open_cgroup(
+        memory, limits.threads + _LAUNCHER_PROCESSES
+    )  # a few writes: a thread could outlive a cancellation
+    try:
+        yield cgroup
+    finally:
+        for _ in range(_REMOVAL_ATTEMPTS):
+            if cgroup is None or cgroup.try_remove():
+                break
+            await asyncio.sleep(0.01)  # its last process is about to be gone
+
+
+async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tuple[Ran, bytes]:
+    """What came of the process, and what it said about its jail: nothing that runs in it can say that."""
+    heard, pipe = os.pipe()
+    os.set_blocking(heard, False)
+    try:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", jail.__file__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE, pass_fds=(pipe,), cwd="/", start_new_session=True,
+                env={"LANG": "C.UTF-8", "HOME": "/jail", "OPENBLAS_NUM_THREADS": "1"},
+            )  # fmt: skip
+        finally:
+            os.close(pipe)
+        try:
+            if cgroup is not None:
+                cgroup.add(process.pid)  # it waits for its specification
+            out, err, is_cut = await _spoken(process, json.dumps({**specification, "pipe": pipe}).encode(), most)
+            code = await process.wait()
+        finally:
+            await _end(process)
+        error = _limit_text("output_mib", f"{most // _MIB} MiB of output") if is_cut else None
+        return Ran(code, out, err, error), _said(heard)
+    finally:
+        os.close(heard)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the launcher, which kills and reaps everything that it started, and wait until their pipes are closed.
+
+    A launcher that is killed takes its children with it, too, but leaves a zombie where nothing reaps orphans.
+    """
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await process.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _said(heard: int) -> bytes:
+    """What is in the pipe when the process has ended. Nothing ends it where somebody else holds the other end: another fork."""
+    try:
+        return os.read(heard, _ERROR_MAX)
+    except BlockingIOError:
+        return b""
+
+
+async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -> tuple[str, str, bool]:
+    """What it prints, each as much as it may, and whether it printed more, for which it is killed."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(told)
+        await process.stdin.drain()
+    process.stdin.close()
+    read = await asyncio.gather(*map(partial(_read, process, most=most), (process.stdout, process.stderr)))
+    out, err = (part[:most].decode("utf-8", "replace").replace("\0", "�") for part in read)
+    return out, err, any(len(part) > most for part in read)
+
+
+async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader, *, most: int) -> bytes:
+    """Read to the end, also beyond what is kept (one byte more than `most`): asyncio waits for the end of a process until its pipes are empty."""
+    heard = bytearray()
+    while part := await stream.read(65536):
+        if len(heard) > most:
+            continue
+        heard += part
+        if len(heard) > most:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+    return bytes(heard[: most + 1])
+
+
+def _python() -> list[str]:
+    """The interpreter with its standard library. The jail hides the packages that are installed below these folders."""
+    paths = sysconfig.get_paths()
+    found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib")]
+    return list(dict.fromkeys(each for name in found for each in (name, str(Path(name).resolve()))))
+
+
+def _packages() -> list[str]:
+    return [folder for folder in [*site.getsitepackages(), sysconfig.get_paths()["purelib"]] if Path(folder).is_dir()]

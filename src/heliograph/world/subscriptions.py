@@ -1,0 +1,131 @@
+"""The listeners of this process: found by key for its own rings, by token for rings that come from a wire.
+
+A ring of this process is passed on at once. A ring from a wire may be forged by any login of the database: each ear
+passes on a few at once and then one per interval, however many come. Delayed rings are merged into one. A wire without access
+rights rings by token only: a login that guesses the name of an application wakes no worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from heliograph.world.bell_tokens import Tokens
+from heliograph.world.ring_limit import Pace
+from heliograph.world.seam import BellKey
+
+INTERVAL_SECONDS = 0.05
+LONGEST_SECONDS = 0.5
+BURST = 10
+
+
+class Ear:
+    """See `heliograph.world.seam.Ear`."""
+
+    def __init__(self, keys: tuple[BellKey, ...], ears: Ears):
+        self.keys = keys
+        self._ears = ears
+        self._loop = asyncio.get_running_loop()
+        self._bell = asyncio.Event()
+        self._pace = Pace(INTERVAL_SECONDS, LONGEST_SECONDS, BURST)
+        self._later: asyncio.TimerHandle | None = None
+
+    def clear(self) -> None:
+        self._bell.clear()
+
+    def found(self) -> None:
+        self._pace.give_back()
+        if self._later is not None:
+            self._later.cancel()
+            self._ring_late()
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    def ring_from_wire(self) -> None:
+        if self._bell.is_set() or self._later is not None:
+            return
+        seconds = self._pace.take(self._loop.time())
+        if seconds == 0:
+            self._bell.set()
+        else:
+            self._later = self._loop.call_later(seconds, self._ring_late)
+
+    def _ring_late(self) -> None:
+        self._later = None
+        self._bell.set()
+
+    async def wait(self, timeout_seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._bell.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+        self._ears.forget(self)
+
+
+class Ears:
+    """All listeners of a process."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._of_key: dict[BellKey, set[Ear]] = {}
+        self._keys_on_wire: dict[str, set[BellKey]] = {}
+
+    def hear(self, keys: Iterable[BellKey]) -> Ear:
+        ear = Ear(tuple(keys), self)
+        for key in ear.keys:
+            if key not in self._of_key:
+                self._of_key[key] = set()
+                for text in self._on_wire(key):
+                    self._keys_on_wire.setdefault(text, set()).add(key)
+            self._of_key[key].add(ear)
+        return ear
+
+    def forget(self, ear: Ear) -> None:
+        for key in ear.keys:
+            self._of_key[key].discard(ear)
+            if not self._of_key[key]:
+                del self._of_key[key]
+                for text in self._on_wire(key):
+                    self._keys_on_wire[text].discard(key)
+                    if not self._keys_on_wire[text]:
+                        del self._keys_on_wire[text]
+
+    def learned(self, project: str) -> None:
+        """Start listening for the project's tokens, now that its key is known, and ring once for rings that were missed."""
+        keys = [key for key in self._of_key if key.project == project]
+        for key in keys:
+            for text in self._on_wire(key):
+                self._keys_on_wire.setdefault(text, set()).add(key)
+        self.ring(keys)
+
+    def ring(self, keys: Iterable[BellKey]) -> None:
+        for key in keys:
+            for ear in self._of_key.get(key, ()):
+                ear.ring()
+
+    def ring_from_wire(self, texts: Sequence[str], *, carries_names: bool = False) -> None:
+        """Pass on rings from a bell. The bell itself sends '*' when it may have missed rings: that rings every listener.
+
+        carries_names: the wire has access rights of its own, so `work:<pool>` rings as well as a token does.
+        """
+        if texts == ["*"]:
+            return self.ring(list(self._of_key))
+        for text in texts:
+            if text.startswith("work:") and not carries_names:
+                continue
+            for key in self._keys_on_wire.get(text, ()):
+                for ear in self._of_key[key]:
+                    ear.ring_from_wire()
+        return None
+
+    def _on_wire(self, key: BellKey) -> list[str]:
+        """The texts that ring for `key`: its token, once known, and for a pool its name, on wires that carry names."""
+        token = [self._tokens.of(key)] if self._tokens.has(key.project) else []
+        return [*token, *([key.name] if key.name.startswith("work:") else [])]

@@ -1,0 +1,38 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.worker.fair_share import shares
+
+HELD = st.lists(st.integers(0, 30), min_size=1, max_size=6)
+
+
+@pytest.mark.proves("G-75")
+@given(st.integers(0, 60), HELD)
+def test_free_slots_are_all_offered_and_never_more(room: int, held: list[int]) -> None:
+    assert sum(shares(room, held)) == room
+
+
+@pytest.mark.proves("G-75")
+@given(st.integers(0, 60), HELD)
+def test_who_gets_a_slot_holds_at_most_one_more_than_anybody_else(room: int, held: list[int]) -> None:
+    given_now = shares(room, held)
+    after = [before + more for before, more in zip(held, given_now, strict=True)]
+    for mine, more in zip(after, given_now, strict=True):
+        if more:
+            assert mine <= min(after) + 1
+
+
+@pytest.mark.parametrize(
+    ("room", "held", "offered"),
+    [
+        (16, [0], [16]),
+        (16, [0, 0], [8, 8]),
+        (1, [0, 0], [1, 0]),
+        (4, [10, 0], [0, 4]),
+        (6, [3, 1, 0], [1, 2, 3]),
+        (0, [0, 0], [0, 0]),
+    ],
+)
+def test_slots_go_to_those_that_hold_least(room: int, held: list[int], offered: list[int]) -> None:
+    assert shares(room, held) == offered

@@ -1,0 +1,37 @@
+"""What counts as leave. What is no clear yes is a no."""
+
+from typing import Any
+
+import pytest
+
+from heliograph import Denied, InvalidInput, define_agent
+from heliograph.turn.calls import CallResult
+from heliograph.turn.human_tasks import Question, granted
+
+
+@pytest.mark.proves("S9")
+@pytest.mark.parametrize(
+    "body",
+    [None, True, "grant", "yes", 1, [], ["grant"], {}, {"decision": True}, {"decision": "granted"}, {"decision": "GRANT"},
+     {"decision": ["grant"]}, {"grant": True}, {"answer": "grant"}, {"decision": None, "arguments": {}},
+     {"decision": "grant", "arguments": {"amount": 6, "to": "bob"}}, {"decision": "grant", "arguments": "all"},
+     {"decision": "grant", "arguments": {}}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_clear_yes_to_what_was_asked_grants_nothing(body: Any) -> None:
+    question = Question("decision", "May I?", {"amount": 5, "to": "bob"})
+    with pytest.raises(Denied):
+        granted(question, "pay", CallResult("c1", "success", body))
+
+
+def test_a_failure_with_a_grant_in_it_grants_nothing() -> None:
+    with pytest.raises(Denied, match="no"):
+        granted(
+            Question("decision", "May I?"), "pay", CallResult("c1", "failed", {"decision": "grant"}, {"message": "no"})
+        )
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "60", None])
+def test_how_long_an_answer_may_take_is_a_number_of_seconds(seconds: Any) -> None:
+    with pytest.raises(InvalidInput, match="agent clerk: asks_human"):
+        define_agent("clerk", prompt="Ask", on_request=True, asks_human=seconds)

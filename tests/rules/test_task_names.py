@@ -1,0 +1,149 @@
+"""The tasks of a function have the same names at every run, whatever is done in which order (execution/task_names.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from typing import Any
+
+import pytest
+
+from heliograph.execution import step_outcome
+from heliograph.execution.task_names import Branches
+from heliograph.testing.simulator.event_loop import SimLoop
+
+
+def names_of(tree: dict[str, Any], seed: int) -> dict[str, str]:
+    """By the place of each task: its name, in a run in which what is ready goes on in an order of chance."""
+    luck, found = random.Random(seed), dict[str, str]()
+
+    async def child(place: str, below: dict[str, Any], branches: Branches) -> None:
+        for label, deeper in below.items():
+            for _ in range(luck.randrange(3)):
+                await asyncio.sleep(0)
+            await asyncio.gather(*(child(f"{place}/{label}{n}", deeper, branches) for n in range(2)))
+        found[place] = branches.name()
+
+    async def function() -> None:
+        await child("", tree, Branches())
+
+    loop = SimLoop(luck.randrange)
+    try:
+        loop.run_until_complete(function())
+    finally:
+        loop.close()
+    return found
+
+
+TREE = {"a": {"x": {}, "y": {"z": {}}}, "b": {"x": {}}}
+
+
+def test_names_depend_on_who_started_a_task_and_not_on_what_was_done_first() -> None:
+    first = names_of(TREE, 0)
+    assert first[""] == ""
+    assert first["/a1/y0"] == "child_2-child_3-"
+    assert len(set(first.values())) == len(first)
+    assert all(names_of(TREE, seed) == first for seed in range(50))
+
+
+def test_a_deep_name_is_cut_to_one_that_is_short_and_its_own() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(7):
+        deep = {"x": deep}
+    found = names_of(deep, 1)
+    assert len(set(found.values())) == len(found)
+    assert max(map(len, found.values())) <= 40
+
+
+async def test_what_a_step_starts_counts_for_nobody_and_the_factory_of_the_loop_still_makes_the_tasks() -> None:
+    made: list[str] = []
+
+    def factory(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+        made.append(coro.__name__)
+        return asyncio.Task(coro, loop=loop, **options)
+
+    async def part() -> str:
+        return branches.name()
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(factory)
+    branches = Branches()
+    Branches()  # the factory is put around once
+    token = step_outcome._inside.set(True)
+    try:
+        assert [*await asyncio.gather(part(), part())] == ["", ""]
+    finally:
+        step_outcome._inside.reset(token)
+    branches = Branches()
+    assert [*await asyncio.gather(part(), part())] == ["part_1-", "part_2-"]
+    assert await asyncio.to_thread(branches.name) == ""
+    assert made == ["part"] * 4
+
+
+@pytest.mark.parametrize("name", ["with.dots", "größe"])
+async def test_a_name_is_of_characters_that_an_id_may_have(name: str) -> None:
+    async def part() -> str:
+        return branches.name()
+
+    branches = Branches()
+    coroutine: Any = part()
+    coroutine.__name__ = name
+    assert (await asyncio.gather(coroutine))[0].isascii()
+
+
+async def test_a_factory_that_is_put_around_ours_later_changes_no_name() -> None:
+    async def part() -> str:
+        return branches.name()
+
+    branches = Branches()
+    assert [*await asyncio.gather(part())] == ["part_1-"]
+    loop = asyncio.get_running_loop()
+    ours = loop.get_task_factory()
+    assert ours is not None
+
+    def around(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+        async def wrapped() -> Any:
+            return await coro
+
+        return ours(loop, wrapped(), **options)
+
+    loop.set_task_factory(around)
+    branches = Branches()
+    assert [*await asyncio.gather(part(), part())] == ["part_1-", "part_2-"]
+
+
+async def test_what_a_task_with_a_context_of_its_own_starts_is_named_after_it() -> None:
+    async def part() -> str:
+        return branches.name()
+
+    async def top() -> list[str]:
+        return [branches.name(), *await asyncio.gather(part(), part())]
+
+    branches = Branches()
+    task = asyncio.create_task(top(), context=contextvars.Context())
+    assert await task == ["top_1-", "top_1-part_1-", "top_1-part_2-"]
+
+
+async def test_a_task_that_runs_before_its_factory_returns_has_its_name_by_then() -> None:
+    """As eager tasks do, from Python 3.12 on."""
+
+    def eager(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+        task = asyncio.Task(coro, loop=loop, **options)
+        asyncio.tasks._leave_task(loop, current)
+        asyncio.tasks._enter_task(loop, task)
+        seen.append(branches.name())
+        asyncio.tasks._leave_task(loop, task)
+        asyncio.tasks._enter_task(loop, current)
+        return task
+
+    async def part() -> str:
+        return branches.name()
+
+    seen: list[str] = []
+    current: Any = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(eager)
+    branches = Branches()
+    assert [*await asyncio.gather(part(), part())] == seen == ["part_1-", "part_2-"]
+    loop.set_task_factory(None)

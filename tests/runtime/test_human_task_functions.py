@@ -1,0 +1,168 @@
+"""Functions that ask people: for leave, and for answers that fit a form."""
+
+import asyncio
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, field_validator
+
+from heliograph import (
+    Context,
+    Denied,
+    Heliograph,
+    InvalidInput,
+    ToolFailed,
+    ToolTimedOut,
+)
+from tests.runtime.human_task_kit import asked, is_asked
+from tests.runtime.kit import START, Rig, names, one, seen, until
+
+
+class Trip(BaseModel):
+    to: str
+    days: int
+    by: Literal["train", "boat"] = "train"
+
+    @field_validator("to")
+    @classmethod
+    def _is_somewhere(cls, value: str) -> str:
+        if value == "nowhere":
+            raise ValueError("that is nowhere")
+        return value
+
+
+def function(body: Any, **options: Any) -> Heliograph:
+    app = Heliograph("asks")
+    app.agent(activate_on=START, updates="seen", name="asker", **options)(body)
+    return app
+
+
+async def test_a_function_asks_for_leave_and_for_answers_at_once_and_nothing_before_runs_again(rig: Rig) -> None:
+    before: list[str] = []
+
+    async def asker(ctx: Context) -> Any:
+        await ctx.step("before", lambda: before.append("once"))
+        leave, trip, size, colour, name = await asyncio.gather(
+            ctx.approve("Book it?", arguments={"price": 9}, may_edit=True, timeout=600),
+            ctx.ask("Where to?", form=Trip, timeout=700, call_id="trip"),
+            ctx.ask("How many?", form={"type": "integer", "minimum": 1}),
+            ctx.ask("Which?", options=["red", "blue"]),
+            ctx.ask("Your name?"),
+        )
+        assert isinstance(trip, Trip)
+        return [leave.arguments, leave.by, trip.model_dump(), size, colour, name]
+
+    app = function(asker)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        tasks = {task.question: task for task in await asked(rig, 5)}
+        assert tasks["Where to?"].call_id == "trip"
+        assert tasks["Where to?"].form == Trip.model_json_schema()
+        for question, wrong in (
+            ("Where to?", {"to": "Oslo"}), ("Where to?", "Oslo"), ("How many?", 0), ("How many?", "3"), ("Which?", "green"),
+            ("Your name?", 5),
+        ):  # fmt: skip
+            with pytest.raises(InvalidInput) as error:
+                await rig.client.answer(tasks[question].turn_id, tasks[question].call_id, wrong)
+            assert error.value.code == "invalid_answer"
+        for question, right in (("Your name?", "Ann"), ("Which?", "red"), ("Where to?", {"to": "Oslo", "days": 2}),
+                                ("How many?", 3)):  # fmt: skip
+            await rig.client.answer(tasks[question].turn_id, tasks[question].call_id, right)
+        await rig.client.grant(tasks["Book it?"].turn_id, "c2", arguments={"price": 8}, by="bob")
+        assert await seen(rig, run_id) == [
+            {"price": 8}, "bob", {"to": "Oslo", "days": 2, "by": "train"}, 3, "red", "Ann",
+        ]  # fmt: skip
+    assert before == ["once"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"decision": "deny", "reason": "no money", "by": "ann"}, ["Denied", "DENIED", "ann", "no money"]),
+        ("yes", ["Denied", "DENIED", None, None]),
+        ({"decision": "grant", "arguments": {"price": 1}}, ["Denied", "DENIED", None, None]),
+    ],
+    ids=str,
+)
+async def test_leave_that_is_not_given_raises_in_a_function(rig: Rig, body: Any, told: list[Any]) -> None:
+    async def asker(ctx: Context) -> Any:
+        try:
+            await ctx.approve("Book it?", arguments={"price": 9})
+        except Denied as error:
+            return [type(error).__name__, error.code, error.by, error.reason]
+
+    app = function(asker)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (task,) = await asked(rig)
+        await rig.client.report(task.turn_id, task.call_id, result=body)
+        assert await seen(rig, run_id) == told
+
+
+async def test_a_function_is_told_of_time_outs_and_of_answers_that_do_not_fit(rig: Rig) -> None:
+    async def asker(ctx: Context) -> Any:
+        told = []
+        for ask in (
+            lambda: ctx.approve("Book it?", timeout=0.1), lambda: ctx.ask("Why?", timeout=0.1),
+            lambda: ctx.ask("To?", form=Trip), lambda: ctx.ask("And?", form=Trip),
+        ):  # fmt: skip
+            try:
+                told.append(await ask())
+            except ToolTimedOut as error:
+                told.append(error.code)
+            except ToolFailed as error:
+                told.append("does not fit" in error.message)
+        return told
+
+    app = function(asker)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        await until(lambda: is_asked(rig, "To?"))
+        (task,) = await asked(rig)
+        await rig.client.report(task.turn_id, task.call_id, result={"answer": {"to": 5}})
+        await until(lambda: is_asked(rig, "And?"))
+        (task,) = await asked(rig)
+        await rig.client.answer(task.turn_id, task.call_id, {"to": "nowhere", "days": 1})  # no JSON Schema says so
+        assert await seen(rig, run_id) == ["TOOL_TIMEOUT", "TOOL_TIMEOUT", True, True]
+
+
+async def test_what_nobody_could_be_asked_is_refused_before_anybody_is(rig: Rig) -> None:
+    async def asker(ctx: Context) -> Any:
+        codes = []
+        for ask in (
+            lambda: ctx.approve(""), lambda: ctx.approve(5), lambda: ctx.approve("x", may_edit=True),  # type: ignore[arg-type]
+            lambda: ctx.approve("x", arguments=[1]), lambda: ctx.ask("x", form={"type": "no such type"}),  # type: ignore[arg-type]
+            lambda: ctx.ask("x", form={"$ref": "http://127.0.0.1:1/schema"}), lambda: ctx.ask("x", form=object()),
+            lambda: ctx.ask("x", options="ab"), lambda: ctx.ask("x", options=["a"], form=Trip),
+            lambda: ctx.ask("x", timeout=-1),
+        ):  # fmt: skip
+            try:
+                ask().close()
+                codes.append("taken")
+            except InvalidInput as error:
+                codes.append(error.code)
+        return codes
+
+    result = await rig.run(function(asker))
+    assert result.state["seen"] == [
+        "wrong_type", "wrong_type", "required_field", "wrong_type", "invalid_schema", "invalid_schema", "wrong_type",
+        "wrong_type", "wrong_type", "out_of_range",
+    ]  # fmt: skip
+    assert "tool:call" not in names(result.signals)
+
+
+async def test_leave_for_something_else_than_is_asked_now_is_no_leave(rig: Rig) -> None:
+    prices = iter([5, 500, 500])
+
+    async def asker(ctx: Context) -> Any:
+        price = next(prices)  # not the same when it runs again: what was shown is not what would be done
+        return (await ctx.approve("Pay?", arguments={"price": price})).arguments
+
+    app = function(asker)
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (task,) = await asked(rig)
+        await rig.client.grant(task.turn_id, task.call_id)
+        failure = one(await rig.ended(run_id), "agent:failed")["error"]
+    assert failure["code"] == "DENIED"
+    assert "other arguments" in failure["message"]

@@ -1,0 +1,186 @@
+"""Several questions, several people, late ones, nested ones, and workers that die meanwhile."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from heliograph import (
+    Context,
+    Heliograph,
+    InvalidInput,
+    Refused,
+    ScriptedModel,
+    ToolCall,
+    ToolMessage,
+    tool,
+)
+from heliograph.execution.runner import Drive
+from heliograph.worker.claim_loop import Worker
+from tests.runtime.human_task_kit import PAY, Till, asked, is_asked
+from tests.runtime.kit import START, Rig, seen, until
+
+
+async def test_of_two_who_decide_at_once_one_wins_and_the_other_is_told_by_whom(rig: Rig) -> None:
+    for n in range(5):
+        till = Till(PAY)
+        run_id = await rig.start(till.app)
+        async with rig.serving(till.app):
+            (task,) = await asked(rig)
+            yes, no = await asyncio.gather(
+                rig.client.grant(task.turn_id, task.call_id, by="ann"), rig.client.deny(task.turn_id, task.call_id, by="bob"),
+                return_exceptions=True,
+            )  # fmt: skip
+            await rig.ended(run_id)
+            with pytest.raises(Refused):  # and later still
+                await rig.client.deny(task.turn_id, task.call_id, by="eve")
+        winner, loser = (yes, no) if yes == "applied" else (no, yes)
+        assert winner == "applied", n
+        assert isinstance(loser, Refused)
+        assert loser.code in ("already_decided", "turn_done")
+        if loser.code == "already_decided":
+            assert ("granted by ann" if yes == "applied" else "denied by bob") in loser.message
+        assert till.paid == ([(5, "bob")] if yes == "applied" else [])
+
+
+async def test_who_says_the_same_again_is_not_refused(rig: Rig) -> None:
+    app = Heliograph("again")
+
+    @app.agent(activate_on=START, updates="seen")
+    async def agent(ctx: Context) -> Any:
+        return [(await ctx.approve("one?")).by, (await ctx.approve("two?")).by]
+
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        (first,) = await asked(rig)
+        assert await rig.client.grant(first.turn_id, first.call_id, by="ann") == "applied"
+        await until(lambda: is_asked(rig, "two?"))
+        assert await rig.client.grant(first.turn_id, first.call_id, by="ann") == "duplicate"
+        with pytest.raises(Refused, match="was granted by ann before"):
+            await rig.client.grant(first.turn_id, first.call_id, by="eve")
+        (second,) = await asked(rig)
+        await rig.client.grant(second.turn_id, second.call_id)
+        assert await seen(rig, run_id) == ["ann", None]
+
+
+async def test_a_decision_after_the_deadline_is_refused_also_where_no_worker_sweeps(rig: Rig) -> None:
+    till = Till(PAY, approval_seconds=0.3)
+    run_id = await rig.start(till.app)
+    async with rig.serving(till.app, sweep_seconds=3600):
+        (task,) = await asked(rig)
+    assert task.deadline is not None
+    await until(lambda: rig.runtime.world.now() > task.deadline)
+    assert await asked(rig) == [task]  # nobody has swept
+    with pytest.raises(Refused) as error:
+        await rig.client.grant(task.turn_id, task.call_id)
+    assert error.value.code == "too_late"
+    async with rig.serving(till.app):
+        await rig.ended(run_id)
+    with pytest.raises(Refused) as error:
+        await rig.client.grant(task.turn_id, task.call_id)
+    assert error.value.code == "too_late"
+    assert till.paid == []
+
+
+async def test_a_question_of_a_turn_that_was_stopped_is_not_open_any_more(rig: Rig) -> None:
+    till = Till(PAY)
+    run_id = await rig.start(till.app)
+    async with rig.serving(till.app):
+        (task,) = await asked(rig)
+        await rig.client.stop_turn(task.turn_id)
+        await rig.ended(run_id)
+        assert await asked(rig, 0) == []
+        with pytest.raises(Refused) as error:
+            await rig.client.grant(task.turn_id, task.call_id)
+        assert error.value.code == "turn_done"
+    assert till.paid == []
+
+
+@pytest.mark.proves("L0-50", "L0-61", "L0-62", "L0-63")
+async def test_several_are_decided_in_any_order_and_each_once(rig: Rig) -> None:
+    calls = [ToolCall(f"x{n}", "pay", {"amount": n, "to": "bob"}) for n in range(1, 5)]
+    till = Till(
+        *calls, ToolCall("x5", "ask_human", {"question": "Which?", "options": ["red", "blue"]}), asks_human=True
+    )
+    run_id = await rig.start(till.app)
+    async with rig.serving(till.app):
+        tasks = await asked(rig, 5)
+        assert len({task.call_id for task in tasks}) == 5
+        question = tasks[4]
+        assert (question.wants, question.question, question.options) == ("answer", "Which?", ("red", "blue"))
+        with pytest.raises(InvalidInput) as error:
+            await rig.client.answer(question.turn_id, question.call_id, "green")
+        assert error.value.code == "invalid_answer"
+        await rig.client.answer(question.turn_id, question.call_id, "blue", by="ann")
+        for task in reversed(tasks[:4]):
+            assert till.paid == []  # the turn waits for all of them
+            await (rig.client.deny if task is tasks[1] else rig.client.grant)(task.turn_id, task.call_id)
+        await rig.ended(run_id)
+    assert sorted(till.paid) == [(1, "bob"), (3, "bob"), (4, "bob")]
+    assert [till.told[f"x{n}"].is_error for n in range(1, 6)] == [False, True, False, False, False]
+    assert till.told["x5"].content == {"answer": "blue", "by": "ann"}
+    assert till.asked_model == 2
+
+
+async def test_an_approval_in_a_child_of_a_child_holds_nobody_but_them(rig: Rig) -> None:
+    till = Till(PAY)
+    app = Heliograph("nested")
+    made: list[str] = []
+
+    @app.agent(activate_on=START, updates="seen")
+    async def parent(ctx: Context) -> Any:
+        await ctx.step("before", lambda: made.append("parent"))
+        told, leave = await asyncio.gather(ctx.delegate("middle"), ctx.approve("May the parent?"))
+        return [told, leave.by]
+
+    app.prompt_agent("middle", "Delegate", on_request=True, agents=["leaf"], model=ScriptedModel(
+        lambda r: f"middle: {r.messages[-1].content}" if isinstance(r.messages[-1], ToolMessage)
+        else ToolCall("x", "delegate_to_leaf", {"task": "pay"})))  # fmt: skip
+    app.prompt_agent("leaf", "Pay", on_request=True, tools=[till.pay], model=ScriptedModel(till._script([PAY])))
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        tasks = {task.agent: task for task in await asked(rig, 2, run_id)}
+        leaf, own = tasks["leaf"], tasks["parent"]
+        assert (await rig.turn_of("leaf")).depth == 2
+        await rig.client.grant(own.turn_id, own.call_id, by="ann")
+        await rig.client.grant(leaf.turn_id, leaf.call_id, by="bob")
+        assert await seen(rig, run_id) == ["middle: done", "ann"]
+    assert till.paid == [(5, "bob")]
+    assert made == ["parent"]
+
+
+@pytest.mark.proves("L0-111")
+async def test_a_worker_that_is_killed_while_people_think_is_not_missed(rig: Rig) -> None:
+    once: list[str] = []
+
+    @tool(effect="once")
+    def prepare() -> str:
+        """Prepare."""
+        once.append("prepared")
+        return "ready"
+
+    till = Till(PAY, ToolCall("x2", "prepare", {}), ToolCall("x3", "ask_human", {"question": "sure?"}), tools=(prepare,),
+                asks_human=True)  # fmt: skip
+    run_id = await rig.start(till.app)
+    for open_count, say in ((2, "nothing"), (2, "answer"), (1, "grant")):
+        worker = rig.runtime.worker(till.app.workflow, lease_seconds=0.2)
+        working = asyncio.create_task(worker.run())
+        tasks = await asked(rig, open_count)
+        await _kill(worker, working)
+        if say == "answer":
+            await rig.client.answer(tasks[1].turn_id, tasks[1].call_id, "yes")
+        elif say == "grant":
+            await rig.client.grant(tasks[0].turn_id, tasks[0].call_id)
+    async with rig.serving(till.app):
+        await rig.ended(run_id)
+    assert (till.paid, once, till.asked_model) == ([(5, "bob")], ["prepared"], 2)
+
+
+async def _kill(worker: Worker, working: asyncio.Task[None]) -> None:
+    """As kill -9 does: nothing is handed back."""
+    drives: list[Drive] = list(worker._running.values())
+    working.cancel()
+    for drive in drives:
+        assert drive.task is not None
+        drive.task.cancel()
+    await asyncio.gather(working, return_exceptions=True)

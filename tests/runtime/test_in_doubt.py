@@ -1,0 +1,125 @@
+"""Calls in doubt that somebody decides about: made again under the same key, left, or told by whoever knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from heliograph import Client, Heliograph, HumanTask, InvalidInput, ToolContext, tool
+from heliograph.errors import StepInDoubt
+from tests.runtime.human_task_kit import asked
+from tests.runtime.kit import Rig
+from tests.runtime.loop_kit import Model, agent, call, results
+from tests.runtime.tools_kit import Pay, Script, app_of, called, lost
+
+
+class Bank:
+    """A tool that is cut off in the middle, so often, and an agent that calls it."""
+
+    def __init__(self, doubts: int, **options: Any):
+        self.keys: list[str] = []
+        self.model = Model([call("pay", {"amount": 5})], "done")
+
+        def pay(amount: int, ctx: ToolContext) -> str:
+            self.keys.append(ctx.idempotency_key)
+            if len(self.keys) <= doubts:
+                raise StepInDoubt("cut off", step="pay")
+            return f"paid {amount}"
+
+        self.app: Heliograph = agent(self.model, [tool(in_doubt="ask", **options)(pay)])
+
+    @property
+    def heard(self) -> Any:
+        [heard] = results(self.model.last)
+        return heard
+
+
+Said = Callable[[Client, HumanTask], Awaitable[str]]
+
+
+@pytest.mark.proves("K14")
+@pytest.mark.parametrize(
+    ("say", "made", "heard"),
+    [
+        (lambda client, task: client.grant(task.turn_id, task.call_id, by="ann"), 2, ("paid 5", False)),
+        (lambda client, task: client.answer(task.turn_id, task.call_id, {"id": 5}, by="ann"), 1, ({"id": 5}, False)),
+        (
+            lambda client, task: client.deny(task.turn_id, task.call_id, reason="I cannot tell", by="ann"),
+            1,
+            (
+                "IN_DOUBT: it is not known whether it happened, and it was not made again: another try was denied by ann: "
+                "I cannot tell",
+                True,
+            ),
+        ),
+    ],
+    ids=["grant", "answer", "deny"],
+)
+async def test_a_doubt_that_is_to_be_asked_waits_for_somebody_who_knows(
+    rig: Rig, say: Said, made: int, heard: Any
+) -> None:
+    pay, script = Pay(), Script([called("pay", amount=5)])
+    app = app_of(script, pay.tool(in_doubt="ask"))
+    run_id = await lost(rig, app, pay.begun)
+    async with rig.serving(app):
+        (task,) = await asked(rig)
+        assert (task.call_id, task.wants, task.may_answer) == ("m1-1-doubt", "decision", True)
+        assert task.arguments == {"amount": 5}
+        assert await say(rig.client, task) == "applied"
+        await rig.ended(run_id)
+    assert pay.made == made
+    assert script.heard == [heard]
+
+
+@pytest.mark.proves("K14")
+async def test_what_is_made_again_has_the_key_of_the_first_time_and_is_asked_about_again_when_in_doubt_again(
+    rig: Rig,
+) -> None:
+    bank = Bank(doubts=2)
+    run_id = await rig.start(bank.app)
+    async with rig.serving(bank.app):
+        for call_id in ("m1-1-doubt", "m1-1-doubt2"):
+            (task,) = await asked(rig)
+            assert task.call_id == call_id
+            await rig.client.grant(task.turn_id, task.call_id)
+        await rig.ended(run_id)
+    assert bank.heard == "paid 5"
+    turn, project = await rig.turn_of("worker"), rig.runtime.settings.project
+    assert bank.keys == [f"{project}/{bank.app.name}/{turn.turn_id}/m1-1"] * 3
+
+
+async def test_a_result_that_somebody_says_has_to_be_what_the_tool_declares(rig: Rig) -> None:
+    bank = Bank(doubts=1, result_schema=str)
+    run_id = await rig.start(bank.app)
+    async with rig.serving(bank.app):
+        (task,) = await asked(rig)
+        with pytest.raises(InvalidInput) as error:
+            await rig.client.answer(task.turn_id, task.call_id, {"id": 5})
+        assert error.value.code == "invalid_answer"
+        await rig.client.report(task.turn_id, task.call_id, result={"answer": 5})
+        await rig.ended(run_id)
+    assert bank.heard[1].startswith("result_schema: the result of pay does not fit")
+
+
+@pytest.mark.parametrize("body", ["grant", {"decision": "grant", "arguments": {"amount": 500}}, None], ids=str)
+async def test_a_report_that_is_no_decision_makes_nothing_again(rig: Rig, body: Any) -> None:
+    bank = Bank(doubts=1)
+    run_id = await rig.start(bank.app)
+    async with rig.serving(bank.app):
+        (task,) = await asked(rig)
+        await rig.client.report(task.turn_id, task.call_id, result=body)
+        await rig.ended(run_id)
+    assert len(bank.keys) == 1
+    assert bank.heard[0] == "error"
+
+
+async def test_a_doubt_that_nobody_decides_about_in_time_is_told(rig: Rig) -> None:
+    bank = Bank(doubts=1, approval_seconds=0.1)
+    run_id = await rig.start(bank.app)
+    async with asyncio.timeout(60), rig.serving(bank.app):
+        await rig.ended(run_id)
+    assert "it was not made again: nobody answered" in bank.heard[1]
+    assert "within 0.100 s; approval_seconds sets how long that may take" in bank.heard[1]

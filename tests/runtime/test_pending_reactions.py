@@ -1,0 +1,125 @@
+"""Reactions that runs owe are paid without waiting for a timer, whatever happens to the run meanwhile (K25)."""
+
+from __future__ import annotations
+
+import pytest
+
+from heliograph import Context, Heliograph
+from heliograph.worker.claim_loop import Worker
+from tests.runtime.kit import START, Rig, one, until
+
+
+async def waits(ctx: Context) -> None:
+    await ctx.pause(300)
+
+
+def waiting(*agents: str) -> Heliograph:
+    app = Heliograph("waits")
+    for agent in agents:
+        app.agent(name=agent, activate_on=START)(waits)
+    return app
+
+
+def family() -> Heliograph:
+    app = Heliograph("family")
+
+    @app.agent(activate_on=START)
+    async def parent(ctx: Context) -> None:
+        await ctx.delegate("child")
+
+    @app.agent(on_request=True)
+    async def child(ctx: Context) -> None:
+        await ctx.pause(300)
+
+    return app
+
+
+async def tidied(rig: Rig, worker: Worker) -> None:
+    """What the bells may be doing still is done, and the events are told: by the timer, usually."""
+
+    async def is_tidy() -> bool:
+        await worker.watchdog.sweep()
+        return await rig.is_published()
+
+    await until(is_tidy)
+
+
+@pytest.mark.proves("K25", "K26")
+async def test_a_reaction_that_meets_a_run_that_moved_on_is_made_again_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = waiting("first", "second")
+    run_id = await rig.start(app)
+    async with rig.serving(app):
+        turns = [(await rig.turn_of(agent, "suspended")).turn_id for agent in ("first", "second")]
+    await rig.client.stop_turn(turns[0], now=True)
+    reactions: list[str] = []
+
+    async def point(name: str) -> None:
+        """The last turn of the run ends just before the reaction to the end of the other is committed."""
+        if name == "before_react":
+            reactions.append(name)
+            await rig.client.stop_turn(turns[1], now=True)
+
+    monkeypatch.setattr(rig.runtime.world, "point", point)
+    await rig.runtime.worker(app.workflow).watchdog.sweep()
+    assert len(reactions) == 2  # the first one was in vain
+    assert one(await rig.ended(run_id), "workflow:end")["metrics"]["turns"] == 2
+
+
+@pytest.mark.proves("K25")
+@pytest.mark.parametrize("by_turn", [False, True])
+async def test_a_run_whose_turns_are_stopped_while_they_wait_ends_without_the_timer(rig: Rig, *, by_turn: bool) -> None:
+    app = waiting("only")
+    async with rig.serving(app, sweep_seconds=3600.0) as worker:
+        run_id = await rig.start(app)
+        turn = await rig.turn_of("only", "suspended")
+        await (rig.client.stop_turn(turn.turn_id) if by_turn else rig.client.stop_run(run_id))
+        assert one(await rig.ended(run_id), "workflow:end")["metrics"]["turns"] == 1
+        await tidied(rig, worker)
+
+
+@pytest.mark.proves("K25", "L0-80")
+async def test_what_a_bell_ends_is_paid_for_by_it_too(rig: Rig) -> None:
+    app = family()
+    async with rig.serving(app, sweep_seconds=3600.0) as worker:
+        run_id = await rig.start(app)
+        turn = await rig.turn_of("child", "suspended")
+        await rig.client.stop_turn((await rig.turn_of("parent")).turn_id)
+        assert one(await rig.ended(run_id), "workflow:end")["metrics"]["turns"] == 2
+        assert (await rig.runtime.reader.turn(turn.turn_id)).outcome == "canceled"
+        await tidied(rig, worker)
+
+
+@pytest.mark.proves("K23", "K25")
+async def test_a_reaction_that_is_refused_is_tried_once_a_round_however_often_others_move(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Heliograph("two")
+    for agent in "abcd":
+        app.agent(name=agent, activate_on=START, when=lambda state: state["moves"])(waits)
+    app.agent(name="only", activate_on=START, when=lambda state: not state["moves"])(waits)
+    for agent in "xy":
+        app.agent(name=agent, activate_on=["agent:failed"], when=lambda state: not state["moves"])(lambda _ctx: None)
+    async with rig.serving(app):
+        await rig.start(app, {"moves": True}, "run_moves")
+        await rig.start(app, {"moves": False}, "run_refused")
+        moving = [(await rig.turn_of(agent, "suspended")).turn_id for agent in "abcd"]
+        stuck = await rig.turn_of("only", "suspended")
+
+    async def point(name: str) -> None:
+        if name == "before_react" and moving:
+            await rig.client.stop_turn(moving.pop(), now=True)
+
+    await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 1})
+    await rig.client.stop_turn(stuck.turn_id, now=True)
+    await rig.client.stop_turn(moving.pop(), now=True)
+    monkeypatch.setattr(rig.runtime.world, "point", point)
+    await rig.runtime.worker(app.workflow).watchdog.sweep()
+    assert moving == []
+    runs = await rig.fetch("select run_id, status, refusals from heliograph.runs where project_id = $1 order by 1",
+                           rig.runtime.settings.project)  # fmt: skip
+    assert [tuple(run) for run in runs] == [("run_moves", "ended", 0), ("run_refused", "running", 1)]
+    await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 2})
+    async with rig.serving(app):
+        assert one(await rig.ended("run_refused"), "workflow:end")["metrics"]["turns"] == 3

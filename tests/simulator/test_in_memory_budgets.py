@@ -1,0 +1,123 @@
+"""The twin's budgets are PostgreSQL's: walks in which nearly every call reserves, settles, is lost, or ends a turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from heliograph.testing.kernel.backend import PostgresBackend
+from heliograph.testing.kernel.in_memory import Twin
+from tests.kernel.kit import TARGET, ending, run_item, saying, stopping
+from tests.kernel.waits import activated, child, tool
+from tests.simulator.compare import ask, stored
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+KINDS = ("tokens", "micros", "model_calls", "tool_calls")
+LEASE_SECONDS = 10.0
+
+
+class Walk:
+    """A family of turns that share budgets, and the dice."""
+
+    def __init__(self, seed: int):
+        self.dice = random.Random(seed)
+        self.now = START
+        self.held: list[dict[str, Any]] = []
+        self.children = 0
+
+    def calls(self, count: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        run = run_item("run_a", ["writer", "critic"], {"turn_0": "writer"}, budget=self._amounts(60), max_attempts=9)
+        yield "start_runs", ([run],)
+        for _ in range(count):
+            if self.held and self.dice.random() < 0.85:
+                yield getattr(self, self.dice.choices(["_begin", "_record", "_suspend", "_end"], [9, 9, 2, 1])[0])()
+                continue
+            if self.dice.random() < 0.4:
+                self.now += timedelta(seconds=LEASE_SECONDS)
+                yield "sweep_leases", (None,)
+            yield "claim", ([TARGET], "worker", 3, LEASE_SECONDS)
+
+    def hear(self, function: str, answer: Any) -> None:
+        if function == "claim":
+            ids = {row["turn_id"] for row in answer}
+            self.held = [*(held for held in self.held if held["turn_id"] not in ids), *answer]
+        elif isinstance(answer, list):
+            gone = {
+                row.get("turn_id")
+                for row in answer
+                if row["outcome"] in ("stale", "suspended", "stopped", "already_done")
+            }
+            self.held = [held for held in self.held if held["turn_id"] not in gone]
+
+    def _begin(self) -> tuple[str, tuple[Any, ...]]:
+        return "begin_call", ([self._called() | {"tool": "x", "effect": self.dice.choice(["pure", "once"]),
+                                                 "reserve": self._amounts(25)} for _ in range(self.dice.choice([1, 1, 3]))],)  # fmt: skip
+
+    def _record(self) -> tuple[str, tuple[Any, ...]]:
+        status = self.dice.choice(["success", "success", "canceled"])
+        return "record_call", ([self._called() | {"status": status, "result": 1, "error": {"code": "E"}, "used": self._amounts(40)}
+                                for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
+
+    def _suspend(self) -> tuple[str, tuple[Any, ...]]:
+        calls = []
+        for n in range(self.dice.choice([1, 2])):
+            self.children += 1
+            name = f"turn_{self.children}"
+            calls.append(
+                child(f"d{self.children}", "critic", name, n, instance=name, budget=self._amounts(50), max_attempts=9)
+            )
+        signals = activated(*["critic"] * len(calls))
+        calls += [tool(f"x{self.dice.randrange(20)}", 5.0) for _ in range(self.dice.choice([0, 0, 1]))]
+        return "suspend", ([saying(self._turn(), *signals, calls=calls)],)
+
+    def _end(self) -> tuple[str, tuple[Any, ...]]:
+        turn = self._turn()
+        if turn["turn_id"] == "turn_0" or self.dice.random() < 0.5:  # its end would have to end the run
+            return "stop", ([stopping(turn["turn_id"])],)
+        return "finish", ([ending(turn)],)
+
+    def _turn(self) -> dict[str, Any]:
+        return self.dice.choice(self.held)
+
+    def _called(self) -> dict[str, Any]:
+        return saying(self._turn(), call_id=f"c{self.dice.randrange(5)}")
+
+    def _amounts(self, size: int) -> dict[str, int] | None:
+        if self.dice.random() < 0.2:
+            return None
+        return {kind: self.dice.randrange(size) for kind in self.dice.sample(KINDS, self.dice.choice([1, 2, 4]))}
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(20, marks=pytest.mark.more)])
+def test_budgets_are_kept_alike_and_the_doctor_agrees(twin: Twin, real: PostgresBackend, first: int) -> None:
+    seen = set[str]()
+    for seed in range(first, first + 20):
+        walk = Walk(seed)
+        twin.reset()
+        real.reset()
+        for function, args in walk.calls(80):
+            answers = [ask(backend, function, ("p", *args), walk.now) for backend in (twin, real)]
+            assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
+            assert answers[0][0] == "answered", f"seed {seed}: {function} {args}"
+            walk.hear(function, answers[0][1])
+            seen |= {row.get("code", row["outcome"]) for row in answers[0][1] if function == "begin_call"}
+            seen |= {f"suspend {row.get('code')}" for row in answers[0][1] if function == "suspend"}
+        assert stored(twin, "p") == stored(real, "p"), f"seed {seed}"
+        found = [backend.call("doctor", ("p", False)) for backend in (twin, real)]
+        assert found == [[], []], f"seed {seed}"
+        seen |= {kind for row in stored(twin, "p")["budgets"] for kind in ("used", "reserved", "over") if row[kind]}
+    assert seen >= {
+        "fresh",
+        "again",
+        "in_doubt",
+        "done",
+        "BUDGET_EXCEEDED",
+        "used",
+        "reserved",
+        "over",
+        "suspend BUDGET_EXCEEDED",
+    }

@@ -1,0 +1,88 @@
+"""The twin is PostgreSQL's kernel, also for calls that no worker would make."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from heliograph.errors import KernelRefused
+from heliograph.ledger.kernel import KERNEL
+from heliograph.testing.kernel.backend import PostgresBackend
+from heliograph.testing.kernel.column_size import column_size, is_larger
+from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.jsonb import decode, encode
+from heliograph.testing.kernel.pending_reactions import owed_runs
+from heliograph.testing.kernel.tables import Transaction
+from tests.kernel.kit import TARGET, run_item
+from tests.simulator.caller import CALLED, Caller
+from tests.simulator.compare import ask, stored
+from tests.simulator.junk import any_json
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.more) for n in (20, 40, 60))])
+def test_any_sequence_of_calls_has_the_same_answers_and_leaves_the_same_rows(
+    twin: Twin, real: PostgresBackend, first: int
+) -> None:
+    for seed in range(first, first + 20):
+        caller = Caller(seed)
+        twin.reset()
+        real.reset()
+        for function, args in caller.calls(100):
+            answers = [ask(backend, function, args, caller.now) for backend in (twin, real)]
+            assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
+            if answers[0][0] == "answered":
+                caller.heard(function, args, answers[0][1])
+        assert stored(twin, "p") == stored(real, "p"), f"seed {seed}"
+        for is_quiescent in (False, True):
+            found = [backend.call("doctor", ("p", is_quiescent)) for backend in (twin, real)]
+            assert found[0] == found[1], f"seed {seed}"
+
+
+def test_every_function_of_the_kernel_is_among_the_calls() -> None:
+    # bell_key: a hash of a secret that is the database's own; the simulator's bells need none
+    assert CALLED | {"doctor", "bell_key"} == KERNEL.keys()
+
+
+def test_a_value_has_the_size_that_postgres_gives_it(real: PostgresBackend) -> None:
+    for seed in range(400):
+        value = decode(encode(any_json(seed)))
+        [row] = real.fetch("select pg_column_size($1::jsonb)", encode(value))
+        size = row[0]
+        assert column_size(value) == size, value
+        assert is_larger(value, size - 1)
+        assert not is_larger(value, size)
+
+
+def test_a_refused_call_leaves_nothing_behind(twin: Twin) -> None:
+    now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    signals = [{"name": "workflow:start", "payload": {}}]
+    woken = {"agent": "nobody", "turn_id": "turn_1", "cause": 0, "activation": 0, "max_attempts": 1, "ttl_seconds": 1.0}
+    item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"], "signals": signals,
+            "reaction": {"version": 0, "activations": [woken]}}  # fmt: skip
+    before = twin.dump("p")
+    with pytest.raises(KernelRefused, match="23503"):
+        twin.call("start_runs", ("p", [item]), now)
+    assert twin.dump("p") == before
+
+
+def test_projects_never_meet_in_the_twin(twin: Twin) -> None:
+    now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"],
+            "signals": [{"name": "workflow:start"}], "reaction": {"version": 0}}  # fmt: skip
+    for project in ("p", "q"):
+        assert twin.call("start_runs", (project, [item]), now)[0]["outcome"] == "started"
+    assert [len(twin.dump(project)["runs"]) for project in ("p", "q", "r")] == [1, 1, 0]
+
+
+def test_answers_with_pending_reactions_are_bounded_alike(twin: Twin, real: PostgresBackend) -> None:
+    now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    real.reset()
+    runs = [run_item(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}, ttl_seconds=1.0) for n in (1, 2, 3)]
+    for backend in (twin, real):
+        backend.call("start_runs", ("p", runs), now)
+        backend.call("sweep_expired", ("p", None), now + timedelta(seconds=2))
+    tx = Transaction(twin._tables("p"), 0, frozenset(), {}, "p")
+    for bytes_max in range(0, 4000, 61):
+        [row] = real.fetch("select heliograph._owed_runs('p', $1, 10, $2)", encode([TARGET]), bytes_max)
+        assert decode(encode(owed_runs(tx, [TARGET], 10, bytes_max))) == decode(row[0])
