@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from heliograph.errors import HeliographError, InvalidInput, NotFound, Refused, shown
 from heliograph.records import Reported
 
-if TYPE_CHECKING:
-    from heliograph.client.core import Client
+
+class ResultReporter(Protocol):
+    """Reports the result of a call, as `Client.report` does."""
+
+    async def report(
+        self,
+        turn_id: str,
+        call_id: str,
+        *,
+        token: str | None = None,
+        result: Any = None,
+        error: str | Mapping[str, Any] | None = None,
+    ) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +39,7 @@ class Command:
     deadline: datetime | None
     delivery: int
     token: str | None = field(repr=False)
-    client: Client = field(repr=False, compare=False)
+    client: ResultReporter = field(repr=False, compare=False)
 
     async def report(self, *, result: Any = None, error: str | Mapping[str, Any] | None = None) -> str:
         """See `Client.report`."""
@@ -43,7 +54,7 @@ class StopResult:
     ended_as: str | None = None
 
 
-def command_of(row: Mapping[str, Any], client: Client) -> Command:
+def command_of(row: Mapping[str, Any], client: ResultReporter) -> Command:
     """A row of take_commands."""
     body = row["body"]
     deadline = datetime.fromisoformat(row["deadline"]) if row.get("deadline") else None
