@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.errors import AgentFailed, KernelRefused, SetupError, StoreUnavailable, TurnTimedOut
 from heliograph.execution.ownership import GivenUp
+from heliograph.execution.project_services import Kit
+from heliograph.execution.signal_buffer import Voice
 from heliograph.execution.step_outcome import error_of, outcome_of
 from heliograph.records import Written
+from heliograph.signals.model import Draft
 from heliograph.turn.calls import Asked, CallResult
 from heliograph.world.seam import Transaction
-
-if TYPE_CHECKING:
-    from heliograph.execution.steps import Steps
 
 _TRIES = 3
 _COMMITTED = "it has ended its transaction by itself, and what it had committed stays"
 _LOST = "connection_lost"
 
 
-async def in_transaction(steps: Steps, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+class StepRecorder(Protocol):
+    """Begins steps and records their results, as `heliograph.execution.steps.Steps` does."""
+
+    kit: Kit
+    voice: Voice
+    turn_id: str
+    tool_reserve: dict[str, int] | None
+
+    async def begin(self, asked: Asked, reserve: Mapping[str, int] | None = None) -> CallResult | None: ...
+
+    async def record(self, asked: Asked, result: CallResult, drafts: list[Draft]) -> None: ...
+
+    def intent(self, asked: Asked, reserve: Mapping[str, int] | None) -> dict[str, Any]: ...
+
+    def item(self, result: CallResult, said: int, drafts: list[dict[str, object]]) -> dict[str, Any]: ...
+
+    def resulted(self, asked: Asked, result: CallResult) -> Draft: ...
+
+
+async def in_transaction(
+    steps: StepRecorder, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]
+) -> CallResult:
     """Commit the effect and its result together, or neither; the function's first argument is the connection.
 
     Whatever it raises undoes the effect, and is recorded by itself; what the function has committed on its own stays, and is
@@ -47,7 +68,7 @@ async def in_transaction(steps: Steps, asked: Asked, function: Callable[..., Any
 
 
 async def _tried(
-    steps: Steps, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]
+    steps: StepRecorder, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[CallResult, Written | None]:
     """The result, and what the store says of it; None where it is still to be recorded. Raises StoreUnavailable."""
     world, seconds = steps.kit.world, asked.timeout_seconds
@@ -78,7 +99,7 @@ async def _tried(
         return result, written
 
 
-async def _recorded(steps: Steps, asked: Asked, result: CallResult) -> CallResult:
+async def _recorded(steps: StepRecorder, asked: Asked, result: CallResult) -> CallResult:
     await steps.record(asked, result, [steps.resulted(asked, result)])
     return result
 
@@ -87,7 +108,7 @@ def _failure(asked: Asked, message: str) -> CallResult:
     return CallResult(asked.call_id, "failed", None, error_of(TOOL_ERROR, message, is_recoverable=True))
 
 
-async def _commit(steps: Steps, transaction: Transaction, asked: Asked, result: CallResult) -> Written:
+async def _commit(steps: StepRecorder, transaction: Transaction, asked: Asked, result: CallResult) -> Written:
     """'ok', 'duplicate', or 'refused': the connection broke, and nothing of it is there. Raises also what the store says."""
     ledger = steps.kit.ledger
 
