@@ -26,6 +26,7 @@ from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
 from heliograph.ledger.pool import Database, explain
 from heliograph.ledger.reader import Reader
+from heliograph.ledger.transactions import Transactions
 from heliograph.policy.egress import parse, server_policy
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
@@ -275,7 +276,8 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
     guard_logs()
     async with open_database(settings) as database:
         await prepare_schema(database, installs=settings.database_url is None)
-        world = RealWorld(database)
+        transactions = Transactions(database)
+        world = RealWorld(database, transactions)
         bells = _bells(settings, database, world.ears)
         try:
             await world.learn(settings.project)
@@ -290,7 +292,7 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
                 await runtime.harnesses.close()
         finally:
             await world.close()
-            await world.transactions.close()
+            await transactions.close()
             for bell in bells:
                 await bell.close()
 

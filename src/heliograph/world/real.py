@@ -17,8 +17,6 @@ from typing import Any, Protocol, TypeVar
 
 from heliograph.errors import HeliographError, StoreUnavailable, TurnTimedOut, told
 from heliograph.ids import make_id
-from heliograph.ledger.pool import Database
-from heliograph.ledger.transactions import Transactions
 from heliograph.records import Event
 from heliograph.turn.interruptions import Interruption
 from heliograph.world.bell_tokens import Tokens
@@ -29,6 +27,18 @@ log = logging.getLogger("heliograph.world")
 T = TypeVar("T")
 
 _LEARN_SECONDS = 5.0  # until the key of a project's bells is asked for again
+
+
+class Store(Protocol):
+    """Calls kernel functions; `heliograph.ledger.pool.Database` is one."""
+
+    async def call(self, function: str, *args: object) -> Any: ...
+
+
+class TransactionSource(Protocol):
+    """Opens transactions for transactional steps; `heliograph.ledger.transactions.Transactions` is one."""
+
+    def open(self) -> AbstractAsyncContextManager[Transaction]: ...
 
 
 class Doorbell(Protocol):
@@ -97,8 +107,9 @@ def _running() -> asyncio.Task[Any] | None:
 class RealWorld:
     """See `heliograph.world.seam.World`. `wires` reach other processes, the preferred one first; none need be up."""
 
-    def __init__(self, database: Database):
-        self._database = database
+    def __init__(self, store: Store, transactions: TransactionSource):
+        self._store = store
+        self._transactions = transactions
         self._loop = asyncio.get_running_loop()
         self._thread = threading.current_thread()
         self.tokens = Tokens()
@@ -107,7 +118,6 @@ class RealWorld:
         self._keeps_learning: set[str] = set()  # projects: one task for each, however many listeners it has
         self._tasks: set[asyncio.Task[None]] = set()
         self.wires: list[Doorbell] = []
-        self.transactions = Transactions(database)
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -154,10 +164,10 @@ class RealWorld:
         return await asyncio.wrap_future(future)
 
     async def call(self, function: str, *args: object) -> Any:
-        return await self._database.call(function, *args)
+        return await self._store.call(function, *args)
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        return self.transactions.open()
+        return self._transactions.open()
 
     def hear(self, keys: Iterable[BellKey]) -> Ear:
         ear = self.ears.hear(keys)
@@ -182,7 +192,7 @@ class RealWorld:
         async with self._learning.setdefault(project, asyncio.Lock()):
             if not self.tokens.has(project):
                 try:
-                    self.tokens.add(project, await self._database.call("bell_key", project))
+                    self.tokens.add(project, await self._store.call("bell_key", project))
                 except HeliographError as error:
                     log.info(
                         "the bells of project %s cannot be used, work is found by polling: %s", project, error.message
