@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from heliograph.agent_loop.loop import converse
 from heliograph.config import Settings, read_settings
 from heliograph.definitions.functions import check_function
 from heliograph.doorbell.base import Bell
@@ -121,7 +122,7 @@ class Runtime:
             for ledger in ledgers
         ]
         name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
-        return Worker(kits, name, concurrency=concurrency, lease_seconds=lease_seconds)
+        return Worker(kits, name, converse, concurrency=concurrency, lease_seconds=lease_seconds)
 
     async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
         """Run `worker` until `stopping` is set; its turns in hand get `grace_seconds`, then they are handed back.

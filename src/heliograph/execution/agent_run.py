@@ -6,10 +6,10 @@ import inspect
 import logging
 from typing import Any
 
-from heliograph.agent_loop.loop import converse
 from heliograph.codes import ACTION_FAILED, TIMEOUT
 from heliograph.errors import HarnessError, HeliographError, InvalidInput, TurnTimedOut, shown, told, with_hint
 from heliograph.execution.context import Context
+from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import Held
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.state_update import fold_changes
@@ -28,14 +28,14 @@ _PLAIN = "a plain function cannot be left and run again while it waits; write as
 Ended = Acted | Raised | Waiting | PutOff
 
 
-async def act(held: Held, context: Context, journal: Journal) -> Ended:
+async def act(held: Held, context: Context, journal: Journal, agent_loop: AgentLoop) -> Ended:
     """How one run of the agent ended. Cancellation and TurnLost pass through."""
     spec, world = held.spec, held.kit.world
     is_partial = False
     limit: JsonObject | None = None
     try:
         if spec.prompt is not None:
-            answer = await world.within(spec.timeout_seconds, converse(held, context, journal))
+            answer = await world.within(spec.timeout_seconds, agent_loop(held, context, journal))
             output, is_partial, limit = answer.output, answer.is_partial, answer.limit
         else:
             output = to_json(await world.within(spec.timeout_seconds, _run(held, context, journal)))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from heliograph.execution.context import Context
+from heliograph.execution.owned_turn import Held
+from heliograph.turn.calls import Journal
 from heliograph.types import Json, JsonObject
 
 
@@ -14,3 +18,7 @@ class Answer:
     output: Json
     is_partial: bool = False
     limit: JsonObject | None = None
+
+
+# Runs an agent that has a prompt: `heliograph.agent_loop.loop.converse`. Raises what its harness raises, AgentFailed, Suspended.
+AgentLoop = Callable[[Held, Context, Journal], Awaitable[Answer]]

@@ -19,6 +19,7 @@ from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.context import Context
 from heliograph.execution.deliver import card_id, deliver
 from heliograph.execution.hydrate import hydrate, reads_nothing, wanted_fields
+from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import Held
 from heliograph.execution.project_services import Kit
 from heliograph.execution.signal_buffer import Voice
@@ -58,8 +59,9 @@ T = TypeVar("T")
 class Drive:
     """One turn in this worker's hands."""
 
-    def __init__(self, claimed: Claimed, kit: Kit):
+    def __init__(self, claimed: Claimed, kit: Kit, agent_loop: AgentLoop):
         self.kit = kit
+        self._agent_loop = agent_loop
         self.workflow = kit.workflows[claimed.target]
         self.spec = self.workflow.agents[claimed.agent]
         taint = Taint(claimed, self.spec)
@@ -217,7 +219,7 @@ class Drive:
         tell_step(self.kit.world, self.claimed, None, self.phase)
         self.kit.state_events.emit(self.kit.world, self.claimed, "thinking")
         try:
-            event = await self._stoppable(act(self.held, context, journal))
+            event = await self._stoppable(act(self.held, context, journal, self._agent_loop))
         finally:
             self.usage = journal.tokens  # of the whole turn: what is recorded of it is counted again
         if not isinstance(event, Stopped):

@@ -14,6 +14,7 @@ import msgspec
 
 from heliograph.codes import UNDECODABLE
 from heliograph.errors import HeliographError, KernelRefused, StoreUnavailable
+from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.ownership import GivenUp, TurnLost, gate_of
 from heliograph.execution.project_services import Kit
 from heliograph.execution.runner import Drive
@@ -38,11 +39,21 @@ class Worker:
 
     kits: one for each project that it serves; their slots are shared out evenly among those that have work.
     name: unique among all workers of the database; it is written into every lease.
+    agent_loop: runs the agents that have a prompt.
     lease_seconds: how long a turn stays this worker's without a sign of life; renewed three times as often.
     """
 
-    def __init__(self, kits: Sequence[Kit], name: str, *, concurrency: int = 16, lease_seconds: float = 30.0):
+    def __init__(
+        self,
+        kits: Sequence[Kit],
+        name: str,
+        agent_loop: AgentLoop,
+        *,
+        concurrency: int = 16,
+        lease_seconds: float = 30.0,
+    ):
         self.kits = list(kits)
+        self._agent_loop = agent_loop
         self.name = name
         self.concurrency = concurrency
         self.lease_seconds = lease_seconds
@@ -179,7 +190,7 @@ class Worker:
         if log.isEnabledFor(logging.INFO):
             log.info("claimed %s: agent %s of run %s, epoch %d%s", claimed.turn_id, claimed.agent, claimed.run_id,
                      claimed.epoch, _history(claimed))  # fmt: skip
-        drive = Drive(claimed, kit)
+        drive = Drive(claimed, kit, self._agent_loop)
         self._running[kit.project, claimed.turn_id] = drive
         drive.task = self._world.spawn(f"{self.name} {claimed.turn_id}", self._work(drive))
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from heliograph.agent_loop.loop import converse
 from heliograph.execution.project_services import Kit
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
@@ -193,7 +194,7 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
         process = stage.loop.open_process(f"{slot}.{generation}")
         world = SimWorld(stage, process, slot, is_mortal=True)
         kit = Kit(world, Ledger(world, PROJECT), workflows, make_harness(world), sends_commands=stage.sends_commands)
-        worker = Worker([kit], process.name, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
+        worker = Worker([kit], process.name, converse, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
                         lease_seconds=stage.lease_seconds)  # fmt: skip
         worker.watchdog.interval_seconds = SWEEP_SECONDS
         world.spawn(process.name, worker.run())
