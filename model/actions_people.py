@@ -44,7 +44,7 @@ def expire(cfg: Config, s: State) -> Steps:
 
 
 def is_deferred(d: Draft, t: int) -> bool:
-    """K19c: no tool is awaited, and a turn below has `waits_for_people`."""
+    """K19c: no tool is awaited, and a turn below has `waits_for_humans`."""
     waited = d.waited(t)
     return all(d.cfg.child(t, k) >= 0 or (t, k) in d.cfg.people for k in waited) and has_people_below(d, t)
 

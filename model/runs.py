@@ -40,7 +40,7 @@ def react(d: Draft, seen: tuple[int, ...], finished: int) -> None:
         wake(d, t)
     if is_met or is_over:
         d.run = d.run._replace(status=STOPPING, is_stopped=True)
-        stop_open_turns(d, only_people=is_met)
+        stop_open_turns(d, only_human=is_met)
     if was_open + more == 0 and not is_owed:
         end(d)
 
@@ -50,13 +50,13 @@ def activations(d: Draft) -> int:
     return sum(turn.status not in (UNBORN, REFUSED) for turn in d.turns)
 
 
-def stop_open_turns(d: Draft, *, only_people: bool) -> None:
+def stop_open_turns(d: Draft, *, only_human: bool) -> None:
     """K35b: the run begins to end, and in the same transaction gets a stop row for each open turn; `only_people`: for those
     that wait for people, whose answers have no use any more. The others end by themselves."""
-    if not (d.cfg.rules.goal_stops if only_people else d.cfg.rules.limit_stops):
+    if not (d.cfg.rules.goal_stops if only_human else d.cfg.rules.limit_stops):
         return
     for t, turn in enumerate(d.turns):
-        if turn.status in (QUEUED, ACTIVE) and (turn.waits_for_people or not only_people):
+        if turn.status in (QUEUED, ACTIVE) and (turn.waits_for_people or not only_human):
             d.change_turn(t, stop=DUE)
 
 

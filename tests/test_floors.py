@@ -46,11 +46,11 @@ def files(*modules: str) -> Iterator[Path]:
         yield from sorted(PACKAGE.glob(f"{module}.py"))
 
 
-def breaches(gate: gates.Gate, *modules: str) -> list[str]:
+def breaches(serializer: gates.Gate, *modules: str) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}:{problem}"
         for path in files(*modules)
-        for problem in gate(ast.parse(path.read_text(encoding="utf-8")))
+        for problem in serializer(ast.parse(path.read_text(encoding="utf-8")))
     ]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from examples.newsroom.blocks import Block, BlockKind, blocks
 from examples.newsroom.inline import Image, Inline, Link, fold_label, read_inline
 from examples.newsroom.prose import count_words, sentences
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 BYTES_MAX = 2_000_000
 MOSTLY = 0.7
@@ -129,7 +129,7 @@ def _part_from(data: Mapping[str, Any]) -> Part:
 
 def read_document(path: str | Path) -> str:
     """The text of one file. Raises InvalidInput for what is missing, no file, over 2 MB, not UTF-8 text, or blank."""
-    path, name = Path(path), shown(str(path), 300)
+    path, name = Path(path), safe_repr(str(path), 300)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):

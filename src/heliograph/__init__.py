@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         HarnessError,
         HeliographError,
         InvalidInput,
-        KernelRefused,
+        KernelRejected,
         NotFound,
-        Refused,
+        Rejected,
         SetupError,
         StepInDoubt,
         StoreUnavailable,
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
         AssistantMessage,
         Harness,
         Memory,
+        MemoryHit,
         ModelReply,
         ModelRequest,
-        Remembered,
         TextDelta,
         ThinkingDelta,
         ToolCall,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from heliograph.secrets import Secret
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
-    from heliograph.tools.code_tool import Limits, code_tool
+    from heliograph.tools.code_tool import SandboxLimits, code_tool
     from heliograph.tools.context import ToolContext
     from heliograph.tools.mcp import MCPServer
     from heliograph.tools.secrets import secret
@@ -71,14 +71,14 @@ _HOMES = {
     "heliograph.client.budgets": ("Budget",),
     "heliograph.client.human_tasks": ("HumanTask",),
     "heliograph.errors": (
-        "AgentFailed", "BudgetExceeded", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRefused",
-        "NotFound", "Refused", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
+        "AgentFailed", "BudgetExceeded", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRejected",
+        "NotFound", "Rejected", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
     ),
     "heliograph.harness.pydantic_agent": ("AgentHarness",),
     "heliograph.harness.function": ("FunctionHarness",),
     "heliograph.harness.scripted": ("ScriptedModel",),
     "heliograph.ports": (
-        "AssistantMessage", "Harness", "Memory", "ModelReply", "ModelRequest", "Remembered", "TextDelta",
+        "AssistantMessage", "Harness", "Memory", "ModelReply", "ModelRequest", "MemoryHit", "TextDelta",
         "ThinkingDelta", "ToolCall", "ToolMessage", "ToolSpec", "UserMessage",
     ),
     "heliograph.definitions.agent": ("AgentSpec", "define_agent"),
@@ -90,7 +90,7 @@ _HOMES = {
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),
     "heliograph.tools.context": ("ToolContext",),
-    "heliograph.tools.code_tool": ("Limits", "code_tool"),
+    "heliograph.tools.code_tool": ("SandboxLimits", "code_tool"),
     "heliograph.tools.mcp": ("MCPServer",),
     "heliograph.tools.secrets": ("secret",),
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
@@ -126,17 +126,17 @@ __all__ = [
     "HeliographError",
     "HumanTask",
     "InvalidInput",
-    "KernelRefused",
-    "Limits",
+    "KernelRejected",
     "MCPServer",
     "Memory",
+    "MemoryHit",
     "ModelReply",
     "ModelRequest",
     "NotFound",
-    "Refused",
-    "Remembered",
+    "Rejected",
     "RunResult",
     "Runtime",
+    "SandboxLimits",
     "ScriptedModel",
     "Secret",
     "SetupError",

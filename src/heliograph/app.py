@@ -13,7 +13,7 @@ from heliograph.codes import USER_INTERRUPT
 from heliograph.definitions.agent import PRIORITIES, AgentSpec, Effect, define_agent
 from heliograph.definitions.functions import check_function
 from heliograph.definitions.tool import Tool
-from heliograph.errors import InvalidInput, NotFound, repr_of, shown
+from heliograph.errors import InvalidInput, NotFound, repr_of, safe_repr
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
 
@@ -50,7 +50,7 @@ class Heliograph:
         memory: Memory | None = None, secrets: Resolver | None = None,
     ):  # fmt: skip
         if not isinstance(name, str) or not 0 < len(name) <= 63 or not _NAME_CHARACTERS.issuperset(name):
-            raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {shown(repr_of(name))}",
+            raise InvalidInput(f"an application's name is 1 to 63 of a-z, 0-9, '_' and '-', not {safe_repr(repr_of(name))}",
                                code="invalid_identifier", path="/name")  # fmt: skip
         reducers = {} if reducers is None else reducers
         check_rules(reducers, end_when, max_activations)
@@ -98,7 +98,7 @@ class Heliograph:
         """
         options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
         if misplaced:
-            raise InvalidInput(f"agent takes its arguments by name, not {_shown(misplaced[0])}; write "
+            raise InvalidInput(f"agent takes its arguments by name, not {_safe_repr(misplaced[0])}; write "
                                "@app.agent(activate_on=[...])", code="wrong_type", path="/agents")  # fmt: skip
 
         def register(function: F) -> F:
@@ -125,7 +125,7 @@ class Heliograph:
     def add(self, spec: AgentSpec) -> AgentSpec:
         """Add an agent that was defined elsewhere. Raises InvalidInput (`duplicate_agent`, `wrong_type`, `invalid_schema`)."""
         if not isinstance(spec, AgentSpec):
-            raise InvalidInput(f"add takes what define_agent returns, not {shown(repr_of(spec))}", code="wrong_type",
+            raise InvalidInput(f"add takes what define_agent returns, not {safe_repr(repr_of(spec))}", code="wrong_type",
                                path="/agents")  # fmt: skip
         if spec.name in self._agents:
             raise InvalidInput(f"application {self.name} has two agents named {spec.name}", code="duplicate_agent",
@@ -152,7 +152,7 @@ class Heliograph:
         on_signal: called with each signal as it is recorded, in order.
         worker: False leaves the turns to workers that run elsewhere.
         callback_url: told of the end by a signed POST, from a worker that has HELIOGRAPH_WEBHOOK_SECRETS.
-        Raises InvalidInput for a state that does not fit, Refused (`id_conflict`) for a run id that another
+        Raises InvalidInput for a state that does not fit, Rejected (`id_conflict`) for a run id that another
         state has, StoreUnavailable when the database stays away.
         """
         from heliograph.runtime import open_runtime
@@ -178,7 +178,7 @@ class Heliograph:
         if spec is None:
             near = get_close_matches(str(agent), self.workflow.agents, 1)
             known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(self.workflow.agents))}"
-            raise NotFound(f"application {self.name} has no agent {shown(agent)}; {known}", code="unknown_agent")
+            raise NotFound(f"application {self.name} has no agent {safe_repr(agent)}; {known}", code="unknown_agent")
         async with Client() as client:
             return await client.enqueue(
                 run_id, agent, payload, name=name, turn_id=turn_id, priority=PRIORITIES[spec.priority],
@@ -208,11 +208,11 @@ class Heliograph:
 def _name_of(function: Any) -> str:
     """The name that a function was given by def. Raises InvalidInput (`required_field`) where there is none."""
     if not callable(function):
-        raise InvalidInput(f"an agent is a function of the context, not {shown(repr_of(function))}", code="wrong_type",
+        raise InvalidInput(f"an agent is a function of the context, not {safe_repr(repr_of(function))}", code="wrong_type",
                            path="/agents")  # fmt: skip
     name = getattr(function, "__name__", "<lambda>")
     if name == "<lambda>":
-        raise InvalidInput(f"{_shown(function)} has no name of its own; write @app.agent(name='...', "
+        raise InvalidInput(f"{_safe_repr(function)} has no name of its own; write @app.agent(name='...', "
                            "activate_on=[...])", code="required_field", path="/agents")  # fmt: skip
     return str(name)
 
@@ -231,11 +231,11 @@ def _check_memory(memory: Any) -> Any:
     if memory is not None and not all(
         inspect.iscoroutinefunction(getattr(memory, f, None)) for f in ("store", "search")
     ):
-        raise InvalidInput(f"memory has the async methods store and search of heliograph.Memory, which {_shown(memory)} "
+        raise InvalidInput(f"memory has the async methods store and search of heliograph.Memory, which {_safe_repr(memory)} "
                            "has not", code="wrong_type", path="/memory")  # fmt: skip
     return memory
 
 
-def _shown(value: object) -> str:
+def _safe_repr(value: object) -> str:
     """A function by its name: where it lies in memory tells nobody anything."""
-    return str(getattr(value, "__qualname__", None) or shown(repr_of(value)))
+    return str(getattr(value, "__qualname__", None) or safe_repr(repr_of(value)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 POSTGRES_VERSIONS = (18, 16)
 
@@ -51,7 +51,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
     version = get("POSTGRES_VERSION") or "18"
     if version not in {str(v) for v in POSTGRES_VERSIONS}:
-        raise InvalidInput(f"HELIOGRAPH_POSTGRES_VERSION is 18 or 16, not {shown(version)}", code="out_of_range")
+        raise InvalidInput(f"HELIOGRAPH_POSTGRES_VERSION is 18 or 16, not {safe_repr(version)}", code="out_of_range")
     url = get("DATABASE_URL")
     if url is not None and not url.startswith(("postgresql://", "postgres://")):
         raise InvalidInput("HELIOGRAPH_DATABASE_URL begins with postgresql://, such as postgresql://user@host/database",
@@ -71,6 +71,6 @@ def _read_age(text: str | None) -> float | None:
     if text is None:
         return None
     if not (seconds := read_span(text)) or seconds > PRUNE_SECONDS_MAX:
-        raise InvalidInput(f"HELIOGRAPH_PRUNE_AFTER is an age such as 30d, 12h or 90m, not {shown(text)}",
+        raise InvalidInput(f"HELIOGRAPH_PRUNE_AFTER is an age such as 30d, 12h or 90m, not {safe_repr(text)}",
                            code="out_of_range")  # fmt: skip
     return seconds

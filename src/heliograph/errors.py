@@ -5,7 +5,7 @@
     ├── NotFound            the thing named does not exist                exit 3
     ├── Refused             understood, and not allowed                   exit 4
     ├── SetupError          the installation or the environment is short of something
-    ├── KernelRefused       a kernel function raised: the data or the order of calls is wrong
+    ├── KernelRejected       a kernel function raised: the data or the order of calls is wrong
     ├── StoreUnavailable    PostgreSQL cannot be reached; trying again may help
     ├── AgentFailed         an agent's own code raised, or answered what it may not
     ├── HarnessError        a model, its provider or its answer went wrong
@@ -79,7 +79,7 @@ class NotFound(HeliographError):
     exit_code = 3
 
 
-class Refused(HeliographError):
+class Rejected(HeliographError):
     """Understood, and not allowed; nothing was done."""
 
     default_code = "refused"
@@ -92,7 +92,7 @@ class SetupError(HeliographError):
     default_code = "setup"
 
 
-class KernelRefused(HeliographError):
+class KernelRejected(HeliographError):
     """A kernel function raised: the data or the order of the calls is wrong, and trying again will not help."""
 
     default_code = "kernel_refused"
@@ -216,7 +216,7 @@ class TurnTimedOut(HeliographError):
     default_code = TIMEOUT
 
 
-def shown(value: object, limit: int = 80) -> str:
+def safe_repr(value: object, limit: int = 80) -> str:
     """`value` as an error message may carry it: one line, control characters escaped, cut at `limit`."""
     text = redacted_text(value if isinstance(value, str) else repr_of(value))  # before it is cut: half a secret is one
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -234,13 +234,13 @@ def is_recoverable(error: BaseException) -> bool:
     return value if isinstance(value, bool) else True
 
 
-def told(error: BaseException, limit: int = 2000) -> str:
+def format_exception(error: BaseException, limit: int = 2000) -> str:
     """A foreign exception as a text that the ledger can hold, whatever its author put into it or left out of it."""
-    text = error_text(error)
-    return shown(f"{type(error).__name__}: {text}" if text else type(error).__name__, limit)
+    text = exception_text(error)
+    return safe_repr(f"{type(error).__name__}: {text}" if text else type(error).__name__, limit)
 
 
-def error_text(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """The text of a foreign exception, whose `str` may raise itself, for example for a value that is nested too deep."""
     try:
         return str(error)

@@ -139,7 +139,7 @@ class Harness(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class MemoryHit:
     """A memory that was found. agent: whose it is; None: the project's. rank: how well it fits; larger is better.
 
     trust: "untrusted" for a memory that follows from untrusted content, or whose origin is unknown. It taints the turn that
@@ -166,6 +166,6 @@ class Memory(Protocol):
         """Keep one memory. Raises a HeliographError where it is refused."""
         ...
 
-    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[Remembered]:
+    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         """The best of the agent's own and the project's first; agent None: of everybody's in the project."""
         ...

@@ -78,7 +78,7 @@ class Wait(msgspec.Struct, frozen=True):
     taint: list[str] | None = None
 
 
-class Lack(msgspec.Struct, frozen=True):
+class BudgetShortfall(msgspec.Struct, frozen=True):
     """A budget that had too little left. kind: as the kernel counts, money in micros."""
 
     turn_id: str
@@ -89,11 +89,11 @@ class Lack(msgspec.Struct, frozen=True):
     over: int = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return max(self.most - self.used - self.reserved - self.over, 0)
 
     @property
-    def left_later(self) -> int:
+    def remaining_later(self) -> int:
         """What is left if nothing comes of what is reserved now."""
         return max(self.most - self.used - self.over, 0)
 
@@ -137,7 +137,7 @@ class StopOrder(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class Written(msgspec.Struct, frozen=True):
+class WriteResult(msgspec.Struct, frozen=True):
     """The answer to a gated call for one turn.
 
     run: as it is now, with a conflict. stop: with a renewed lease, where somebody wants the turn stopped. waits: all of
@@ -156,10 +156,10 @@ class Written(msgspec.Struct, frozen=True):
     waits: list[Wait] = []
     code: str = ""
     message: str = ""
-    budget: Lack | None = None
+    budget: BudgetShortfall | None = None
 
 
-class Begun(msgspec.Struct, frozen=True):
+class BeginResult(msgspec.Struct, frozen=True):
     """The answer to begin_call: whether the effect may happen now, or what is known of it."""
 
     outcome: Literal["fresh", "again", "done", "in_doubt", "stale", "refused"]
@@ -167,7 +167,7 @@ class Begun(msgspec.Struct, frozen=True):
     content: Any = None
     code: str = ""
     message: str = ""
-    budget: Lack | None = None
+    budget: BudgetShortfall | None = None
 
 
 class Reported(msgspec.Struct, frozen=True):
@@ -185,7 +185,7 @@ class Reported(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class OwedSignal(msgspec.Struct, frozen=True):
+class PendingSignal(msgspec.Struct, frozen=True):
     seq: int
     name: str
     payload: Any
@@ -200,12 +200,12 @@ class RunFailure(msgspec.Struct, frozen=True):
     message: str
 
 
-class OwedRun(msgspec.Struct, frozen=True):
+class PendingRun(msgspec.Struct, frozen=True):
     """A run with pending reactions, and the signals that caused them. failure: why its signals, state and memory are missing."""
 
     target: str
     run: RunView
-    signals: list[OwedSignal]
+    signals: list[PendingSignal]
     failure: RunFailure | None = None
 
 

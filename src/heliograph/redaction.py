@@ -18,7 +18,8 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 STARS = "***"
 LENGTH_MIN = 8
-LOGGERS = tuple(f"heliograph{part}" for part in ("", ".cli", ".doorbell", ".ledger", ".tools", ".worker", ".world"))
+LOGGERS = tuple(f"heliograph{part}" for part in ("", ".agent_loop", ".cli", ".doorbell", ".execution", ".ledger", ".tools", ".worker",
+                                                 ".world"))  # fmt: skip
 SECRET_PREFIX = "HELIOGRAPH_SECRET_"  # noqa: S105  of variables
 # A key or token of a provider is long; a password may be short, but a short word is found in innocent texts too.
 _KEY_ENDS, _KEY_LENGTH_MIN = ("KEY", "TOKEN"), 16

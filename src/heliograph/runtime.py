@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from heliograph.agent_loop.loop import converse
+from heliograph.agent_loop.loop import run_agent_loop
 from heliograph.config import Settings, read_settings
 from heliograph.definitions.functions import check_function
 from heliograph.doorbell.base import Bell
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.egress.messenger import Messenger
-from heliograph.errors import InvalidInput, Refused, StoreUnavailable, repr_of, shown
-from heliograph.execution.project_services import Kit
+from heliograph.errors import InvalidInput, Rejected, StoreUnavailable, repr_of, safe_repr
+from heliograph.execution.project_services import ProjectServices
 from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
 from heliograph.ledger.install import check, install, read_state
@@ -40,7 +40,7 @@ from heliograph.turn.drafts import draft_item
 from heliograph.worker.claim_loop import Worker
 from heliograph.world.real import RealWorld
 from heliograph.world.seam import bell_keys
-from heliograph.world.subscriptions import Ears
+from heliograph.world.subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from heliograph.embedded.server import EmbeddedServer
@@ -102,13 +102,13 @@ class Runtime:
 
         run_id: serve that run only. projects: serve these projects, each with its fair share of the turns at a time;
         none means the runtime's own.
-        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Refused (`egress_refused`) for an allow list that is none.
+        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Rejected (`egress_refused`) for an allow list that is none.
         """
         _check_service(concurrency, lease_seconds)
         served = {w.name: w for w in workflows}
         ledgers = [Ledger(self.world, project) for project in dict.fromkeys(projects)] or [self.ledger]
-        kits = [
-            Kit(
+        served_projects = [
+            ProjectServices(
                 self.world,
                 ledger,
                 served,
@@ -122,7 +122,7 @@ class Runtime:
             for ledger in ledgers
         ]
         name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
-        return Worker(kits, name, converse, concurrency=concurrency, lease_seconds=lease_seconds)
+        return Worker(served_projects, name, run_agent_loop, concurrency=concurrency, lease_seconds=lease_seconds)
 
     async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
         """Run `worker` until `stopping` is set; its turns in hand get `grace_seconds`, then they are handed back.
@@ -146,7 +146,7 @@ class Runtime:
         """Start a run; answers its id, and whether it is new.
 
         The same id with the same state, as the caller gives it, is the same run. callback_url: told of its end by a
-        signed POST. Raises Refused (`id_conflict`) for another state or callback, EgressRefused.
+        signed POST. Raises Rejected (`id_conflict`) for another state or callback, EgressRejected.
         """
         target = None if callback_url is None else check_callback(callback_url)
         given = {} if state is None else state
@@ -157,12 +157,12 @@ class Runtime:
             "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, workflow.shape.as_given(given), target),
             "callback_url": target,
             "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
-            "reaction": reaction.to_item(), "hears_reports": workflow.hears_reports,
+            "reaction": reaction.to_item(), "hears_reports": workflow.wakes_on_results,
         }])  # fmt: skip
         if answer["outcome"] == "refused":
             raise InvalidInput(f"run {name} cannot start: {answer['message']}", code=answer["code"], path="/state")
         if answer["outcome"] == "conflict":
-            raise Refused(f"run {name} exists and was started with another state or application; choose another run id",
+            raise Rejected(f"run {name} exists and was started with another state or application; choose another run id",
                           code="id_conflict")  # fmt: skip
         return name, answer["outcome"] == "started"
 
@@ -171,14 +171,14 @@ class Runtime:
 
         A database that is away is waited for, up to a minute. Raises StoreUnavailable after that.
         """
-        ear, has_come_back, is_over = (
-            self.world.hear(bell_keys(self.settings.project, [f"log:{run_id}"])),
+        subscription, has_come_back, is_over = (
+            self.world.subscribe(bell_keys(self.settings.project, [f"log:{run_id}"])),
             after > 0,
             False,
         )
         try:
             while True:
-                ear.clear()
+                subscription.clear()
                 page = await self._patiently(partial(self.reader.signals, run_id, after))
                 for signal in page:
                     yield signal
@@ -186,16 +186,16 @@ class Runtime:
                     if signal.name == "workflow:end":
                         return
                 if page:
-                    ear.found()
+                    subscription.found()
                     continue
                 if is_over:
                     return
                 # who comes back may have had the end already, and would wait for it for ever
                 is_over = has_come_back and await self._patiently(partial(self._is_over, run_id))
-                if not is_over and not await ear.wait(_FOLLOW_POLL_SECONDS):
+                if not is_over and not await subscription.wait(_FOLLOW_POLL_SECONDS):
                     has_come_back = True  # nobody rang: the run may have ended without a workflow:end
         finally:
-            ear.close()
+            subscription.close()
 
     async def run(
         self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,
@@ -249,7 +249,7 @@ class Runtime:
 
 
 def check_callback(url: str) -> str:
-    """A URL that somebody may be told at, as far as that can be seen here: the workers ask more. Raises EgressRefused."""
+    """A URL that somebody may be told at, as far as that can be seen here: the workers ask more. Raises EgressRejected."""
     return parse(url).url
 
 
@@ -257,7 +257,7 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
     """Leave nothing behind: hand back what still runs, deliver what is in the outbox."""
     worker.stop()
     try:
-        await worker.hand_back()
+        await worker.release_turns()
     finally:
         serving.cancel()  # before it settles, which waits for what the loops are doing: nobody else ends that
         await asyncio.gather(serving, return_exceptions=True)
@@ -268,7 +268,7 @@ async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
 async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtime]:
     """Open the database that the settings name, or the embedded one, whose schema installs itself.
 
-    Raises SetupError, StoreUnavailable, or Refused where the schema is missing or of another version.
+    Raises SetupError, StoreUnavailable, or Rejected where the schema is missing or of another version.
     """
     settings = settings or read_settings(os.environ)
     keep_keys_out(os.environ)
@@ -279,7 +279,7 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
         await prepare_schema(database, installs=settings.database_url is None)
         transactions = Transactions(database)
         world = RealWorld(database, transactions)
-        bells = _bells(settings, database, world.ears)
+        bells = _bells(settings, database, world.subscriptions)
         try:
             await world.learn(settings.project)
             for bell in bells:
@@ -335,27 +335,27 @@ async def _embedded(settings: Settings) -> EmbeddedServer:
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        opening.add_done_callback(_let_go)
+        opening.add_done_callback(_cancel_opening)
         raise
 
 
-def _let_go(opening: asyncio.Future[EmbeddedServer]) -> None:
+def _cancel_opening(opening: asyncio.Future[EmbeddedServer]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
 
-def _bells(settings: Settings, database: Database, ears: Ears) -> list[Bell]:
+def _bells(settings: Settings, database: Database, subscriptions: Subscriptions) -> list[Bell]:
     """The preferred one first: NATS where there is one, and PostgreSQL's, which rings while NATS is away."""
-    bells: list[Bell] = [PostgresDoorbell(database.url, ears.ring_from_wire)]
+    bells: list[Bell] = [PostgresDoorbell(database.url, subscriptions.ring_from_wire)]
     if settings.nats_url is not None:
         from heliograph.doorbell.nats import NatsDoorbell  # slow to import, and an extra
 
-        bells.insert(0, NatsDoorbell(settings.nats_url, partial(ears.ring_from_wire, carries_names=True)))
+        bells.insert(0, NatsDoorbell(settings.nats_url, partial(subscriptions.ring_from_wire, carries_names=True)))
     return bells
 
 
 async def prepare_schema(database: Database, *, installs: bool = True) -> None:
-    """Install or upgrade the schema where that is wanted, and check that it is ours. Raises Refused, StoreUnavailable."""
+    """Install or upgrade the schema where that is wanted, and check that it is ours. Raises Rejected, StoreUnavailable."""
     try:
         connection = await database.acquire()
         try:
@@ -370,13 +370,13 @@ async def prepare_schema(database: Database, *, installs: bool = True) -> None:
 
 def _check_service(concurrency: int, lease_seconds: float) -> None:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
-        raise InvalidInput(f"concurrency is a whole number, not {shown(repr_of(concurrency))}", code="wrong_type",
+        raise InvalidInput(f"concurrency is a whole number, not {safe_repr(repr_of(concurrency))}", code="wrong_type",
                            path="/concurrency")  # fmt: skip
     if not 1 <= concurrency <= _CONCURRENCY_MAX:
         raise InvalidInput(f"concurrency is from 1 to {_CONCURRENCY_MAX} turns at a time, not {concurrency}",
                            code="out_of_range", path="/concurrency")  # fmt: skip
     if isinstance(lease_seconds, bool) or not isinstance(lease_seconds, int | float):
-        raise InvalidInput(f"lease_seconds is a number, not {shown(repr_of(lease_seconds))}", code="wrong_type",
+        raise InvalidInput(f"lease_seconds is a number, not {safe_repr(repr_of(lease_seconds))}", code="wrong_type",
                            path="/lease_seconds")  # fmt: skip
     if not _LEASE_SECONDS_MIN <= lease_seconds <= _LEASE_SECONDS_MAX:  # NaN is not either
         raise InvalidInput(f"lease_seconds is from {_LEASE_SECONDS_MIN} to {_LEASE_SECONDS_MAX}, not {lease_seconds}",
@@ -391,7 +391,7 @@ def check_run_id(run_id: str) -> str:
         or len(run_id) > _RUN_ID_MAX
         or not _RUN_ID_CHARACTERS.issuperset(run_id)
     ):
-        raise InvalidInput(f"a run id is 1 to {_RUN_ID_MAX} ASCII letters, digits, '_' or '-', not {shown(run_id)}",
+        raise InvalidInput(f"a run id is 1 to {_RUN_ID_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(run_id)}",
                            code="invalid_id", path="/run_id")  # fmt: skip
     return run_id
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, Heliograph, InvalidInput, NotFound, Refused, Runtime
+from heliograph import Client, Context, Heliograph, InvalidInput, NotFound, Rejected, Runtime
 from heliograph.config import Settings
 from heliograph.ledger.reader import TurnRow
 from heliograph.runtime import open_runtime
@@ -67,7 +67,7 @@ async def test_id_of_a_box_that_nobody_named_says_what_it_is(environment: str) -
 
 
 async def refusal(work: Any) -> tuple[type[Exception], str]:
-    with pytest.raises((InvalidInput, NotFound, Refused)) as caught:
+    with pytest.raises((InvalidInput, NotFound, Rejected)) as caught:
         await work
     return type(caught.value), caught.value.code
 
@@ -96,12 +96,12 @@ async def test_what_cannot_be_done_with_a_box_is_said_and_changes_nothing(enviro
             boxes.replace("nobody", context_box_id="mine"),
             boxes.replace(turn.turn_id, context_box_id="mine"),
         )] == [
-            (Refused, "id_conflict"), (Refused, "card_exists"), (InvalidInput, "payload_too_large"),
+            (Rejected, "id_conflict"), (Rejected, "card_exists"), (InvalidInput, "payload_too_large"),
             (InvalidInput, "invalid_card"), (InvalidInput, "invalid_card"), (InvalidInput, "wrong_type"),
             (InvalidInput, "invalid_id"), (InvalidInput, "invalid_id"), (InvalidInput, "json_non_finite"),
-            (NotFound, "unknown_box"), (Refused, "id_conflict"), (NotFound, "unknown_turn"),
+            (NotFound, "unknown_box"), (Rejected, "id_conflict"), (NotFound, "unknown_turn"),
             (NotFound, "unknown_box"), (NotFound, "unknown_box"), (InvalidInput, "required_field"),
-            (NotFound, "unknown_turn"), (Refused, "not_running"),
+            (NotFound, "unknown_turn"), (Rejected, "not_running"),
         ]  # fmt: skip
         assert await boxes.read(f"box_{turn.turn_id}") == []
         assert await runtime.world.call("doctor", "default", False) == []

@@ -101,7 +101,7 @@ def test_note_about_a_dead_worker_appears_only_where_the_lease_is_overdue(second
     )
     watch = _Watch(runtime, "r", view, None)
     for _ in range(2):
-        watch._tell_of_others([held, turn("t2")])
+        watch._note_others([held, turn("t2")])
     [note] = notes
     assert note.startswith("waiting for writer (t1), held by worker host:1:abc; ")
     assert ("if that worker is dead" in note) is is_overdue

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, Heliograph, HeliographError, InvalidInput, NotFound, Refused
+from heliograph import Client, Context, Heliograph, HeliographError, InvalidInput, NotFound, Rejected
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
 
@@ -44,7 +44,7 @@ async def test_messages_reports_and_stops_reach_a_run_from_outside(environment: 
         )
         second = await app.enqueue(run_id, "listener", {"n": 1})
         async with Client() as client:
-            with pytest.raises(Refused) as other:
+            with pytest.raises(Rejected) as other:
                 await client.enqueue(run_id, "listener", "another", turn_id="turn_mine")
             assert other.value.code == "id_conflict"
             assert (await app.stop(turn=second)).outcome == "stopped"
@@ -58,7 +58,7 @@ async def test_messages_reports_and_stops_reach_a_run_from_outside(environment: 
             await working
             end: Any = signals[-1].payload
             assert end["state"] == {"answer": "yes", "heard": [{"said": "hello"}]}
-            with pytest.raises(Refused) as over:
+            with pytest.raises(Rejected) as over:
                 await client.enqueue(run_id, "listener", 1)
             assert over.value.code == "run_ended"
         assert (await app.stop(run_id)).ended_as == end["outcome"]
@@ -74,7 +74,7 @@ async def test_an_action_is_taken_by_an_idle_agent_at_once_or_not_at_all(environ
         turn_id = await app.enqueue(run_id, "listener", 1, ui_action=True)
         turn = await runtime.reader.turn(turn_id)
         assert (turn.status, turn.message_type) == ("dispatched", "ui_action")
-        with pytest.raises(Refused) as busy:
+        with pytest.raises(Rejected) as busy:
             await app.enqueue(run_id, "listener", 2, ui_action=True)
         assert busy.value.code == "agent_busy"
 
@@ -126,7 +126,7 @@ async def test_what_cannot_be_meant_is_refused_before_the_store_is_asked(
     environment: str, method: str, arguments: Any, options: Any, code: str
 ) -> None:
     async with Client() as client:
-        with pytest.raises((InvalidInput, Refused)) as caught:
+        with pytest.raises((InvalidInput, Rejected)) as caught:
             await getattr(client, method)(*arguments, **options)
     assert caught.value.code == code
 

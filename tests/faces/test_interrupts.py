@@ -54,5 +54,5 @@ def test_the_second_signal_ends_the_process_also_in_the_middle_of_a_write(monkey
     monkeypatch.setattr(sys, "stdout", Busy())
     monkeypatch.setattr(os, "_exit", left.append)
     with suppress(RuntimeError):  # a process that has ended hears of no error
-        interrupts.leave(130)
+        interrupts.exit_process(130)
     assert left == [130]

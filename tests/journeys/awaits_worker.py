@@ -48,7 +48,7 @@ class Places:
         self._file = Path(job.places).open("ab", buffering=0)  # noqa: SIM115  it ends with the process
         self._left = job.kill_at
 
-    async def point(self, name: str) -> None:
+    async def failpoint(self, name: str) -> None:
         self._file.write(f"{name}\n".encode())
         self._left -= 1
         if self._left == 0:
@@ -64,14 +64,14 @@ class WatchedModel:
         self.model = inner.model
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
-        await self._places.point("model:asked")
+        await self._places.failpoint("model:asked")
         has_spoken = False
         async for chunk in self._inner.stream(request):
             if isinstance(chunk, ModelReply):
-                await self._places.point("model:answered")
+                await self._places.failpoint("model:answered")
             elif not has_spoken:
                 has_spoken = True
-                await self._places.point("model:speaks")
+                await self._places.failpoint("model:speaks")
             yield chunk
 
 
@@ -84,15 +84,15 @@ def watch(runtime: Runtime, places: Places) -> None:
         answer = await call(function, *args)
         is_moved = function.startswith("sweep_") and isinstance(answer, dict) and any(map(answer.get, MOVED))
         if function in ASKED or is_moved or (function == "claim" and answer):
-            await places.point(f"{function}:done")
+            await places.failpoint(f"{function}:done")
         return answer
 
     async def committed(self: OpenTransaction, function: str, *args: object) -> Any:
         answer = await commit(self, function, *args)
-        await places.point("commit:done")
+        await places.failpoint("commit:done")
         return answer
 
-    world.point = places.point
+    world.failpoint = places.failpoint
     world.call = counted
     OpenTransaction.commit = committed
 
@@ -100,13 +100,13 @@ def watch(runtime: Runtime, places: Places) -> None:
 async def work(job: Job) -> None:
     """Until the run has ended."""
     places = Places(job)
-    app = make_app(job.protocol, job.url, places.point)
+    app = make_app(job.protocol, job.url, places.failpoint)
     async with open_runtime(Settings(database_url=job.url, project=job.project)) as runtime:
         watch(runtime, places)
         worker = runtime.worker(app.workflow, lease_seconds=LEASE_SECONDS)
-        for kit in worker.kits:
-            harness_of = kit.harness_of
-            object.__setattr__(kit, "harness_of", lambda model, find=harness_of: WatchedModel(find(model), places))
+        for services in worker.projects:
+            harness_of = services.harness_of
+            object.__setattr__(services, "harness_of", lambda model, find=harness_of: WatchedModel(find(model), places))
         worker.watchdog.interval_seconds = 0.05
         stopping = asyncio.Event()
         serving = asyncio.create_task(runtime.serve(worker, stopping, 5))

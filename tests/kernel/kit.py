@@ -212,7 +212,7 @@ class Kernel:
         return answer
 
     async def owed(self, limit: int = 100) -> list[Item]:
-        answer: list[Item] = await self.call("sweep_owed", [TARGET], limit)
+        answer: list[Item] = await self.call("sweep_pending_reactions", [TARGET], limit)
         return answer
 
     async def checks(self, quiescent: bool = False) -> list[str]:

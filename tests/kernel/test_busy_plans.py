@@ -73,7 +73,7 @@ async def test_one_item_is_as_cheap_while_much_is_at_work(database_url: str) -> 
         "sweep of reports": sweep("reports", "resumed", "turn_parent"),
         "sweep of stuck": sweep("stuck", "resumed"),
         "sweep of queued": sweep("queued", "dispatched"),
-        "owed": Asked([("sweep_owed", ["newsroom"], 1)], lambda answer: [each["run"]["run_id"] for each in answer] == ["run_old"]),
+        "owed": Asked([("sweep_pending_reactions", ["newsroom"], 1)], lambda answer: [each["run"]["run_id"] for each in answer] == ["run_old"]),
     }  # fmt: skip
     kernel.wait(2)
     read: dict[str, int] = {}

@@ -77,7 +77,7 @@ async def test_looking_where_nothing_is_due_writes_nothing(kernel: Kernel) -> No
         ("sweep_bells", (0.0,)),
         ("take_callbacks", (10, 30.0)),
         ("sweep_callbacks", (10, 0.0)),
-        ("sweep_owed", ([TARGET], 10)),
+        ("sweep_pending_reactions", ([TARGET], 10)),
         ("read_outbox", (10,)),
         ("read_box", ("box_turn_a", 0, 10)),
         ("prune", (START - timedelta(days=1), 10)),

@@ -42,7 +42,7 @@ class Client:
         self.kernel = kernel
         self.random = random.Random(seed)
         self.clock = clock
-        self.held: list[Item] = []
+        self.owned: list[Item] = []
         self.seen: set[tuple[str, str]] = set()
 
     async def work(self) -> None:
@@ -80,38 +80,38 @@ class Client:
 
     async def claim(self) -> None:
         lease = self.random.choice([0.2, 1.0, 60.0])
-        self.held += await self.call("claim", [TARGET], "worker", self.random.randint(1, 4), lease)
+        self.owned += await self.call("claim", [TARGET], "worker", self.random.randint(1, 4), lease)
 
     async def append(self) -> None:
         note = draft("note", "sig_x_1", owed=self.random.random() < 0.3)
         await self.call("append", [
             saying(each, note, said=self.random.randint(0, 2), cards=[{"card_id": f"{each['turn_id']} {n}", "kind": "n", "content": n}])
-            for n, each in enumerate(self.some(self.held))
+            for n, each in enumerate(self.some(self.owned))
         ])  # fmt: skip
 
     async def renew(self) -> None:
-        await self.call("renew", [saying(each) for each in self.some(self.held)], 1.0)
+        await self.call("renew", [saying(each) for each in self.some(self.owned)], 1.0)
 
     async def finish(self) -> None:
-        ended = self.some(self.held)
+        ended = self.some(self.owned)
         items = [ending(each, wakes=self.wakes()) for each in ended]
         for each, answer in zip(ended, await self.call("finish", items), strict=True):
             if answer["outcome"] == "conflict":
                 each["run"] = answer["run"]
             else:
-                self.held.remove(each)
+                self.owned.remove(each)
         if self.random.random() < 0.3:  # as after a lost reply
             await self.call("finish", items)
 
     async def suspend(self) -> None:
         items = []
-        for each in self.some(self.held):
+        for each in self.some(self.owned):
             turn = f"turn_{next(self.turns)}"
             calls = self.some([command("c1"), command("c2"), timer("c3", 1.0),
                                child("c4", self.random.choice(AGENTS), turn, instance=turn)])  # fmt: skip
             join = self.random.choice(["all", "each"])
             items.append(saying(each, *activated("critic"), said=self.random.randint(0, 2), calls=calls, join=join))
-            self.held.remove(each)
+            self.owned.remove(each)
         await self.call("suspend", items)
 
     async def report(self) -> None:
@@ -120,7 +120,7 @@ class Client:
         await self.call("report", [*asked, *asked[:1]])
 
     async def give_back(self) -> None:
-        items = [saying(each, delay_seconds=self.random.choice([0, 0.05])) for each in self.some(self.held)]
+        items = [saying(each, delay_seconds=self.random.choice([0, 0.05])) for each in self.some(self.owned)]
         await self.call(self.random.choice(["release", "defer"]), items)
 
     async def stop(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from heliograph.embedded.cluster import find_binaries
-from heliograph.errors import Refused
+from heliograph.errors import Rejected
 from heliograph.ledger import install as installer
 from heliograph.ledger.install import SchemaState, check, install, migrations, read_state, whole_sql
 from heliograph.testing.database import TestServer
@@ -136,10 +136,10 @@ async def test_a_database_newer_than_the_program_is_refused_and_left_alone(conne
         "insert into heliograph.schema_version (version, name, checksum) values (9999, 'later', 'x')"
     )
     before = await objects(connection)
-    with pytest.raises(Refused, match=f"database 9999, program {NEWEST}") as refused:
+    with pytest.raises(Rejected, match=f"database 9999, program {NEWEST}") as refused:
         await install(connection)
     assert refused.value.code == "schema_version"
-    with pytest.raises(Refused, match="newer"):
+    with pytest.raises(Rejected, match="newer"):
         check(await read_state(connection))
     assert await objects(connection) == before
 
@@ -149,19 +149,19 @@ async def test_a_migration_that_was_edited_after_its_release_is_refused(connecti
     await connection.execute("update heliograph.schema_version set checksum = 'of other contents'")
     before = await objects(connection)
     await connection.execute("update heliograph.kernel_version set checksum = 'an older kernel'")
-    with pytest.raises(Refused, match="never edited") as refused:
+    with pytest.raises(Rejected, match="never edited") as refused:
         await install(connection)
     assert refused.value.code == "schema_version"
     assert await objects(connection) == before
 
 
 async def test_what_the_program_cannot_work_with_is_said_with_the_next_command(connection: asyncpg.Connection) -> None:
-    with pytest.raises(Refused, match="run helio db install") as refused:
+    with pytest.raises(Rejected, match="run helio db install") as refused:
         check(await read_state(connection))
     assert refused.value.code == "schema_missing"
-    with pytest.raises(Refused, match="other functions: run helio db install"):
+    with pytest.raises(Rejected, match="other functions: run helio db install"):
         check(SchemaState(NEWEST, NEWEST, kernel_is_current=False))
-    with pytest.raises(Refused, match=f"database 1, program {NEWEST + 1}: run helio db install"):
+    with pytest.raises(Rejected, match=f"database 1, program {NEWEST + 1}: run helio db install"):
         check(SchemaState(1, NEWEST + 1, kernel_is_current=False))
     await install(connection)
     check(await read_state(connection))

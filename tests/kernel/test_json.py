@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.ledger.pool import Database, explain
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from tests.kernel.filled import fill
 from tests.kernel.kit import Kernel, message
 
@@ -83,7 +83,7 @@ async def test_nesting_beyond_the_parsers_stack_has_the_same_code(kernel: Kernel
     with pytest.raises(asyncpg.StatementTooComplexError) as raised:
         await kernel.connection.fetchval("select heliograph.enqueue($1, $2::text::jsonb, now())", kernel.project, deep)
     explained = explain(raised.value, "heliograph.enqueue")
-    assert isinstance(explained, KernelRefused)
+    assert isinstance(explained, KernelRejected)
     assert explained.code == "json_too_deep"
 
 
@@ -104,13 +104,13 @@ async def test_both_kernels_reject_the_same_values_with_the_same_codes(
     try:
         await database.call("enqueue", kernel.project, items)
         codes.append(None)
-    except KernelRefused as refused:
+    except KernelRejected as refused:
         codes.append(refused.code)
     finally:
         await database.close()
     try:
-        Twin().call("enqueue", (kernel.project, items))
+        InMemoryKernel().call("enqueue", (kernel.project, items))
         codes.append(None)
-    except KernelRefused as refused:
+    except KernelRejected as refused:
         codes.append(refused.code)
     assert codes == [code, code]

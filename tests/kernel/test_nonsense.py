@@ -39,7 +39,7 @@ async def test_whatever_an_id_or_a_value_spells_it_is_data(kernel: Kernel, text:
     assert (await kernel.append(claimed, said, cards=[card]))["outcome"] == "ok"
     assert (await kernel.enqueue(run, "critic", f"more {named}", payload=text, actor=text))["outcome"] == "queued"
     assert (await kernel.finish(claimed, version=3, state={text: text}))["outcome"] == "ok"
-    (owed,) = await kernel.call("sweep_owed", [text], 10)
+    (owed,) = await kernel.call("sweep_pending_reactions", [text], 10)
     assert (owed["run"]["state"], owed["signals"][0]["payload"]) == ({text: text}, {text: text})
     (event,) = await kernel.call("read_outbox", 10)
     assert event["body"]["agent_turn_id"] == turn

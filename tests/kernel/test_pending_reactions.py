@@ -207,9 +207,9 @@ async def test_one_refused_reaction_does_not_disturb_the_others_of_its_call(kern
 
 async def test_runs_of_other_pools_are_not_shown(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
-    assert await kernel.call("sweep_owed", ["other"], 10) == []
-    assert await kernel.call("sweep_owed", [], 10) == []
-    assert len(await kernel.call("sweep_owed", ["other", TARGET], 10)) == 1
+    assert await kernel.call("sweep_pending_reactions", ["other"], 10) == []
+    assert await kernel.call("sweep_pending_reactions", [], 10) == []
+    assert len(await kernel.call("sweep_pending_reactions", ["other", TARGET], 10)) == 1
 
 
 async def test_one_call_pays_for_many_runs_and_answers_in_their_order(kernel: Kernel) -> None:
@@ -230,7 +230,7 @@ async def test_one_call_pays_for_many_runs_and_answers_in_their_order(kernel: Ke
 
 
 async def owed_within(kernel: Kernel, bytes_max: int, limit: int = 100) -> list[Item]:
-    """The answer of sweep_owed, with another bound than its own."""
+    """The answer of sweep_pending_reactions, with another bound than its own."""
     query = "select heliograph._owed_runs($1, $2, $3, $4)"
     answer: list[Item] = await kernel.connection.fetchval(query, kernel.project, [TARGET], limit, bytes_max)
     return answer

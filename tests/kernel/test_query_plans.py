@@ -131,7 +131,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
     ("callbacks", "select heliograph.take_callbacks('filled', 100, 1, '2040-01-01')", [], {"callback_due"}),
     ("sweep of callbacks", "select heliograph.sweep_callbacks('filled', 100, 1, '2040-01-01')", [], {"callback_due"}),
     ("bells", "select heliograph.sweep_bells('filled', 0, '2040-01-01')", [], {"head_ready", "head_due"}),
-    ("owed", f"select heliograph.sweep_owed('filled', '[\"{TARGET}\"]', 100)", [], {"runs_owed"}),
+    ("owed", f"select heliograph.sweep_pending_reactions('filled', '[\"{TARGET}\"]', 100)", [], {"runs_owed"}),
     ("outbox", "select heliograph.read_outbox('filled', 100, '2040-01-01')", [], {"outbox_unpublished"}),
     ("publish", "select heliograph.mark_published('filled', $1, now())", [["evt:turn_a", "cmd:turn_c:c2"]], {"outbox_pkey"}),
     ("commands", "select heliograph.take_commands('filled', '[\"search\"]', 100, 1, '2040-01-01')", [], {"outbox_commands"}),

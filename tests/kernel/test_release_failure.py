@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from heliograph.codes import UNDECODABLE
-from heliograph.errors import KernelRefused
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.errors import KernelRejected
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from tests.kernel.kit import START, TARGET, Kernel, run_item
 
 FAILURE = {"code": UNDECODABLE, "message": "run/state/n is a number of 5001 digits"}
@@ -35,7 +35,7 @@ async def test_a_turn_released_with_a_failure_ends_as_failed_with_its_deliverabl
 
 async def test_both_kernels_answer_a_failure_alike(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    twin = Twin()
+    twin = InMemoryKernel()
     twin.call("start_runs", (kernel.project, [run_item("run_a", ["writer", "critic"], {"turn_a": "writer"})]), START)
     [same] = twin.call("claim", (kernel.project, [TARGET], "worker-1", 100, 30.0), START)
     assert twin.call("release", (kernel.project, gate(same)), START) == await kernel.call("release", gate(claimed))
@@ -50,6 +50,6 @@ async def test_a_failure_that_says_nothing_is_refused_by_both_kernels(kernel: Ke
     claimed = await kernel.running()
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a failure has a code"):
         await kernel.call("release", gate(claimed, failure=failure))
-    with pytest.raises(KernelRefused, match="a failure has a code"):
-        Twin().call("release", (kernel.project, gate(claimed, failure=failure)))
+    with pytest.raises(KernelRejected, match="a failure has a code"):
+        InMemoryKernel().call("release", (kernel.project, gate(claimed, failure=failure)))
     assert (await kernel.turn("turn_a"))["state"] == "active"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import asyncpg
 import pytest
 
-from heliograph.errors import NotFound, Refused
+from heliograph.errors import NotFound, Rejected
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.roles import SERVICES, find_openings, grant, read_logins, revoke
 from tests.kernel.filled import fill
@@ -300,7 +300,7 @@ async def test_nothing_is_granted_to_nobody_or_to_an_operator(kernel: Kernel) ->
         await grant(kernel.connection, "nobody; drop schema heliograph", ["worker"], [kernel.project])
     assert unknown.value.code == "unknown_role"
     operator = await kernel.connection.fetchval("select current_user::text")
-    with pytest.raises(Refused, match="an operator"):
+    with pytest.raises(Rejected, match="an operator"):
         await grant(kernel.connection, operator, ["worker"], [kernel.project])
     with pytest.raises(asyncpg.UndefinedObjectError, match="there is no role"):
         await kernel.connection.fetchval("select heliograph.grant_project($1, 'nobody', now())", kernel.project)

@@ -108,7 +108,7 @@ def _sweeps() -> list[Called]:
         ("sweep_stuck", (1000, ""), {"resumed": [], "after": None, **quiet}),
         ("sweep_stops", (1000,), {"stopped": [], "stopping": [], "owners": [], **quiet}),
         ("sweep_bells", (0.0,), []),
-        ("sweep_owed", ([TARGET], 1000), []),
+        ("sweep_pending_reactions", ([TARGET], 1000), []),
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import struct
 import sys
 from typing import Any
 
-from heliograph import Limits, SetupError, code_tool
+from heliograph import SandboxLimits, SetupError, code_tool
 
 
 def reject(number: int, argument: int | None) -> None:
@@ -32,7 +32,7 @@ def reject(number: int, argument: int | None) -> None:
 async def run(code: str, limits: dict[str, int], options: dict[str, Any], seconds: float | None) -> dict[str, object]:
     try:
         async with asyncio.timeout(seconds):
-            ran = await code_tool(limits=Limits(**limits), **options)(code=code)
+            ran = await code_tool(limits=SandboxLimits(**limits), **options)(code=code)
     except TimeoutError:
         return {"cancelled": True}
     except SetupError as error:

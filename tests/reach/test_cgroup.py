@@ -60,7 +60,7 @@ def test_processes_are_counted_and_what_a_killed_worker_left_is_removed(
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     made.add(process.pid)
     assert process.communicate(b"\n")[0] == b"3\n"
-    monkeypatch.setattr(cgroup, "_LEFT_SECONDS", -1)
+    monkeypatch.setattr(cgroup, "_ABANDONED_SECONDS", -1)
     other = open_cgroup(64 * MIB, 4)
     assert other is not None
     assert not any(folder.exists() for folder in made.folders)

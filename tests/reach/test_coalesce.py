@@ -11,7 +11,7 @@ import pytest
 
 from heliograph import Context, Heliograph
 from heliograph.config import Settings
-from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.ledger.coalescer import BATCH_MAX, LANES, Coalescer
 from heliograph.runtime import open_runtime
 from heliograph.world.seam import World
@@ -42,7 +42,7 @@ class Sender:
         if self.outage is not None:
             raise self.outage
         if min(items) < 0:
-            raise KernelRefused(f"{min(items)} is refused")
+            raise KernelRejected(f"{min(items)} is refused")
         return [10 * item for item in items]
 
     def spawn(self, _name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -129,7 +129,7 @@ async def test_a_poisoned_item_fails_alone() -> None:
     sender.let_all()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert (answers[0], answers[2]) == (70, 90)
-    assert isinstance(answers[1], KernelRefused)
+    assert isinstance(answers[1], KernelRejected)
     assert sender.calls == [[7, -8, 9], [7], [-8], [9]]
     assert await sender.coalescer.call(5) == 50
 

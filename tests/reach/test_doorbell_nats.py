@@ -18,7 +18,7 @@ from heliograph.doorbell.nats import NatsDoorbell, flushed, key_of, safe_subject
 from heliograph.errors import SetupError
 from heliograph.records import Event
 from heliograph.runtime import Runtime, open_runtime
-from heliograph.testing.conformance import DoorbellConformance, Heard, eventually
+from heliograph.testing.conformance import DoorbellConformance, RecordedRings, eventually
 from heliograph.worker import claim_loop
 from tests.reach.nats_ground import EVERYTHING, NatsGround, finishes, opened, two_steps
 from tests.reach.nats_kit import NatsServer
@@ -36,7 +36,7 @@ class TestNatsDoorbell(DoorbellConformance):
         outsider = await ground.connect()
         await outsider.subscribe(EVERYTHING, cb=heard)
         await flushed(outsider)
-        self.here.ring(["work:newsroom", "log:run_1"], ["run_1/critic"])
+        self.local.ring(["work:newsroom", "log:run_1"], ["run_1/critic"])
         found = [await messages.get(), await messages.get()]
         assert sorted((each.subject, each.data, each.headers) for each in found) == [
             (
@@ -46,18 +46,18 @@ class TestNatsDoorbell(DoorbellConformance):
             ),
             ("heliograph.bell.log%3Arun_1", b"", None),
         ]
-        self.here.ring(["work:newsroom"], (f"run_1/agent_{n}" for n in range(100_000)))
+        self.local.ring(["work:newsroom"], (f"run_1/agent_{n}" for n in range(100_000)))
         body = json.loads((await messages.get()).data)
         assert len(body["metadata"]["agent_ids"]) == 100
         assert body["agent_id"] == body["metadata"]["agent_ids"][0]
 
     async def test_what_is_told_while_the_wire_is_away_is_forgotten(self, ground: NatsGround) -> None:
         await ground.cut()
-        await eventually(lambda: not self.here.is_up)
+        await eventually(lambda: not self.local.is_up)
         for n in range(2000):
-            self.here.tell("evt.agent.lost.step", {"n": n})
+            self.local.publish_event("evt.agent.lost.step", {"n": n})
         await ground.mend()
-        await eventually(lambda: self.here.is_up)
+        await eventually(lambda: self.local.is_up)
         heard: asyncio.Queue[str] = asyncio.Queue()
 
         async def hear(message: Any) -> None:
@@ -66,15 +66,15 @@ class TestNatsDoorbell(DoorbellConformance):
         outsider = await ground.connect()
         await outsider.subscribe("evt.>", cb=hear)
         await flushed(outsider)
-        self.here.tell("evt.agent.run_1/a.step", {"n": 1})
+        self.local.publish_event("evt.agent.run_1/a.step", {"n": 1})
         assert await heard.get() == "evt.agent.run_1%2Fa.step"
 
     @pytest.mark.proves("G-61")
     async def test_an_event_is_not_taken_for_published_because_another_connection_was_made_meanwhile(
         self, ground: NatsGround, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert isinstance(self.here, NatsDoorbell)
-        here = self.here
+        assert isinstance(self.local, NatsDoorbell)
+        here = self.local
         client = here._client
 
         answer = client.rtt
@@ -88,7 +88,7 @@ class TestNatsDoorbell(DoorbellConformance):
 
         monkeypatch.setattr(client, "rtt", break_and_ask)
         with pytest.raises(OSError, match="did not confirm"):
-            await self.here.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
+            await self.local.publish([Event(1, "evt:turn_1", "evt.agent.run_1.task", {})])
 
 
 @pytest.mark.proves("L0-71")
@@ -125,7 +125,7 @@ def test_a_subject_that_no_bell_has_is_no_key(subject: str) -> None:
 )
 async def test_a_url_that_no_server_can_have_is_refused_at_once(url: str) -> None:
     with pytest.raises(SetupError, match="HELIOGRAPH_NATS_URL cannot be read"):
-        NatsDoorbell(url, Heard())
+        NatsDoorbell(url, RecordedRings())
 
 
 def test_without_the_extra_the_message_says_what_to_install() -> None:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from heliograph.doorbell.postgres import CHANNEL, EVENTS_CHANNEL, PostgresDoorbell
-from heliograph.testing.conformance import DoorbellConformance, Heard, OnWire
+from heliograph.testing.conformance import DoorbellConformance, OnWire, RecordedRings
 from heliograph.testing.database import TestServer
 
 
@@ -73,8 +73,8 @@ class TestPostgresDoorbell(DoorbellConformance):
 
 
 async def test_more_keys_than_one_notify_takes_all_arrive(database_url: str) -> None:
-    heard = Heard()
-    here, there = PostgresDoorbell(database_url, Heard()), PostgresDoorbell(database_url, heard)
+    heard = RecordedRings()
+    here, there = PostgresDoorbell(database_url, RecordedRings()), PostgresDoorbell(database_url, heard)
     await here.open()
     await there.open()
     keys = [f"log:run_{'x' * 80}_{n:04}" for n in range(500)]

@@ -166,7 +166,7 @@ async def test_guessed_application_name_wakes_nobody(database_url: str) -> None:
         stranger_on(database_url) as stranger,
         open_runtime(Settings(database_url, project=PROJECT)) as runtime,
     ):
-        work, last = (runtime.world.hear([BellKey(PROJECT, name)]) for name in ("work:secretapp", "log:last"))
+        work, last = (runtime.world.subscribe([BellKey(PROJECT, name)]) for name in ("work:secretapp", "log:last"))
         await stranger.ring(["work:secretapp"])
         await stranger.ring([runtime.world.tokens.of(BellKey(PROJECT, "log:last"))])
         assert await last.wait(60)
@@ -192,24 +192,24 @@ async def test_thousands_of_forged_rings_cost_an_idle_worker_the_burst_and_no_mo
         names = ["work:secretapp", "owed:secretapp", "report:secretapp", f"stop:{worker.name}"]
         forged = [name(BellKey(PROJECT, each)) for each in names] + ["*", "work:secretapp", "x"]
         last = BellKey(PROJECT, "log:last")
-        ear = runtime.world.hear([last])
+        subscription = runtime.world.subscribe([last])
         began = asyncio.get_running_loop().time()
         for _ in range(RINGS // 60):
             await stranger.ring(["\n".join([text, str(n)]) for n in range(60) for text in forged])
         await stranger.ring([name(last)])
         async with asyncio.timeout(60):
-            assert await ear.wait(60)
+            assert await subscription.wait(60)
         seconds = asyncio.get_running_loop().time() - began
         burst = ears_module.BURST
         # each ring leads to one claim and another shortly after; beside it the worker looks every few seconds by itself
         assert calls["claim"] <= 2 * burst + 2 + seconds
-        assert calls["sweep_owed"] <= burst + 2 + 2 * seconds
+        assert calls["sweep_pending_reactions"] <= burst + 2 + 2 * seconds
         assert calls["renew"] <= burst
         # and it still does its work: a start rings from within, or by the poll of some seconds
         async with asyncio.timeout(60):
             result = await runtime.run(app.workflow, {}, worker=False)
         assert result.outcome == "success"
-        ear.close()
+        subscription.close()
 
 
 async def test_rings_that_a_full_worker_cannot_follow_delay_none_after_it_has_room(
@@ -235,7 +235,7 @@ async def test_rings_that_a_full_worker_cannot_follow_delay_none_after_it_has_ro
         await is_at_work.wait()
         work = [BellKey(PROJECT, "work:secretapp")]
         for _ in range(5 * ears_module.BURST):
-            works.world.ears.ring_from_wire([works.world.tokens.of(key) for key in work])
+            works.world.subscriptions.ring_from_wire([works.world.tokens.of(key) for key in work])
             for _ in range(5):  # as many steps as the worker needs to take up a ring
                 await asyncio.sleep(0)
         goes_on.set()

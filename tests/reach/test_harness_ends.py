@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from heliograph.agent_loop.reply_validation import checked_reply
+from heliograph.agent_loop.reply_validation import validate_reply
 from heliograph.errors import HarnessError
 from heliograph.ports import AssistantMessage, ToolMessage, ToolSpec, UserMessage
 from heliograph.turn.conversation import record_of, reply_of
@@ -84,7 +84,7 @@ async def test_whatever_a_model_says_is_recorded_and_the_next_question_is_valid(
     provider: Provider, name: str, words: Any, call: Any
 ) -> None:
     provider.answers = [Answer(words, calls=(call,)), Answer(("done",))]
-    first = checked_reply(name, await reply_to(name, UserMessage("?"), tools=(ADD,)))
+    first = validate_reply(name, await reply_to(name, UserMessage("?"), tools=(ADD,)))
     text = json.dumps(record_of(first), allow_nan=False, ensure_ascii=False)
     assert "\\u0000" not in text.replace("\\\\u0000", "")
     text.encode()

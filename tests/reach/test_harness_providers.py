@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from heliograph.errors import HarnessError, SetupError
-from heliograph.harness.call_ids import told_apart
+from heliograph.harness.call_ids import with_unique_ids
 from heliograph.harness.pydantic_model import PydanticHarness
 from heliograph.harness.resolve import Harnesses
 from heliograph.ports import (
@@ -384,5 +384,5 @@ def test_no_model_at_all_names_the_variable() -> None:
 
 def test_where_the_provider_is_not_known_no_id_is_taken_for_its_own() -> None:
     call = ToolCallPart("add", {}, tool_call_id="functions.add:0")
-    [told] = told_apart([ModelResponse([call])], None)
+    [told] = with_unique_ids([ModelResponse([call])], None)
     assert [part.tool_call_id for part in told.parts if isinstance(part, ToolCallPart)] == ["functions_add_0_1"]

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from heliograph import InvalidInput, Limits, SetupError, ToolContext, ToolFailed, code_tool, tool
+from heliograph import InvalidInput, SandboxLimits, SetupError, ToolContext, ToolFailed, code_tool, tool
 from heliograph.tools import jail
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.code_tool import call_isolated, limit_message
@@ -126,15 +126,15 @@ async def test_it_begins_no_process_and_leaves_its_jail_by_no_call(attempt: str)
 @pytest.mark.parametrize(
     ("code", "limits", "says"),
     [
-        ("while True: pass", Limits(cpu_seconds=1), ""),
-        ("x = 'x' * 10**9", Limits(memory_mib=200), "MemoryError"),
-        ("open('big', 'wb').write(b'x' * 10**8)", Limits(disk_mib=1), "OSError"),
-        ("files = [open('/dev/null') for _ in range(99)]", Limits(open_files=20), "Too many open files"),
-        ("while True: print('x' * 1000)", Limits(), ""),
+        ("while True: pass", SandboxLimits(cpu_seconds=1), ""),
+        ("x = 'x' * 10**9", SandboxLimits(memory_mib=200), "MemoryError"),
+        ("open('big', 'wb').write(b'x' * 10**8)", SandboxLimits(disk_mib=1), "OSError"),
+        ("files = [open('/dev/null') for _ in range(99)]", SandboxLimits(open_files=20), "Too many open files"),
+        ("while True: print('x' * 1000)", SandboxLimits(), ""),
     ],
     ids=["processor", "memory", "disk", "open files", "output"],
 )
-async def test_what_it_uses_has_a_limit(code: str, limits: Limits, says: str) -> None:
+async def test_what_it_uses_has_a_limit(code: str, limits: SandboxLimits, says: str) -> None:
     ran = await run(code, limits=limits)
     assert ran["exit_code"] != 0
     assert says in ran["stderr"]
@@ -144,21 +144,21 @@ async def test_what_it_uses_has_a_limit(code: str, limits: Limits, says: str) ->
 @pytest.mark.parametrize(
     ("code", "limits", "exit_code", "says"),
     [
-        ("while True: pass", Limits(cpu_seconds=1), -signal.SIGXCPU, ["1 s of processor time", "cpu_seconds="]),
+        ("while True: pass", SandboxLimits(cpu_seconds=1), -signal.SIGXCPU, ["1 s of processor time", "cpu_seconds="]),
         (
             "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
-            Limits(cpu_seconds=1), -signal.SIGKILL, ["1 s of processor time", "cpu_seconds="],
+            SandboxLimits(cpu_seconds=1), -signal.SIGKILL, ["1 s of processor time", "cpu_seconds="],
         ),
         (
             "import threading\nfor _ in range(2): threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()",
-            Limits(cpu_seconds=1, memory_mib=2048), -signal.SIGXCPU, ["1 s of processor time", "cpu_seconds="],
+            SandboxLimits(cpu_seconds=1, memory_mib=2048), -signal.SIGXCPU, ["1 s of processor time", "cpu_seconds="],
         ),
-        ("while True: print('x' * 1000)", Limits(output_mib=2), -signal.SIGKILL, ["2 MiB of output", "output_mib="]),
+        ("while True: print('x' * 1000)", SandboxLimits(output_mib=2), -signal.SIGKILL, ["2 MiB of output", "output_mib="]),
     ],
     ids=["processor", "processor, SIGXCPU ignored", "processor, in threads", "output"],
 )  # fmt: skip
 async def test_code_that_a_limit_ends_gets_an_error_that_names_the_limit(
-    code: str, limits: Limits, exit_code: int, says: list[str]
+    code: str, limits: SandboxLimits, exit_code: int, says: list[str]
 ) -> None:
     ran = await run(code, limits=limits)
     assert ran["exit_code"] == exit_code
@@ -166,12 +166,12 @@ async def test_code_that_a_limit_ends_gets_an_error_that_names_the_limit(
 
 
 async def test_code_that_kills_itself_gets_no_error_of_a_limit() -> None:
-    ran = await run("import signal\nsignal.raise_signal(signal.SIGKILL)", limits=Limits(cpu_seconds=5))
+    ran = await run("import signal\nsignal.raise_signal(signal.SIGKILL)", limits=SandboxLimits(cpu_seconds=5))
     assert (ran["exit_code"], "error" in ran) == (-signal.SIGKILL, False)
 
 
 def test_code_that_the_memory_limit_kills_gets_an_error_that_names_it() -> None:
-    message = limit_message(-signal.SIGKILL, 0.2, Limits(memory_mib=100), is_out_of_memory=True)
+    message = limit_message(-signal.SIGKILL, 0.2, SandboxLimits(memory_mib=100), is_out_of_memory=True)
     assert message is not None
     assert "100 MiB of memory" in message
     assert "memory_mib=" in message
@@ -179,7 +179,7 @@ def test_code_that_the_memory_limit_kills_gets_an_error_that_names_it() -> None:
 
 async def test_function_that_a_limit_ends_fails_with_the_limit() -> None:
     with pytest.raises(ToolFailed, match="1 s of processor time"):
-        await call_isolated(isolated_tools.spin, {}, Limits(cpu_seconds=1, memory_mib=2048))
+        await call_isolated(isolated_tools.spin, {}, SandboxLimits(cpu_seconds=1, memory_mib=2048))
 
 
 async def test_it_is_killed_when_nobody_waits_for_it_any_more_and_leaves_nothing() -> None:
@@ -230,7 +230,7 @@ def test_what_cannot_be_found_or_would_reach_the_worker_is_no_isolated_tool() ->
         with pytest.raises(InvalidInput):
             BoundTool(made)
     with pytest.raises(InvalidInput, match="cpu_seconds is a whole number"):
-        Limits(cpu_seconds=0)
+        SandboxLimits(cpu_seconds=0)
 
 
 def _with_context(ctx: ToolContext) -> str:

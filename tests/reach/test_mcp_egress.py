@@ -14,7 +14,7 @@ import pytest
 
 from heliograph import HarnessError, Heliograph, MCPServer, ToolCall
 from heliograph.config import Settings
-from heliograph.policy.egress import EgressPolicy, EgressRefused
+from heliograph.policy.egress import EgressPolicy, EgressRejected
 from heliograph.runtime import open_runtime
 from heliograph.tools.mcp_connection import Connection
 from heliograph.tools.mcp_http import http_client
@@ -33,7 +33,7 @@ def connection(url: str, resolve: Any, egress: EgressPolicy | None = None) -> Co
 async def test_an_address_of_the_inside_is_not_even_connected_to_and_the_error_names_the_setting() -> None:
     async with hooked() as inside:
         for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
-            with pytest.raises(EgressRefused, match="can allow an origin by HELIOGRAPH_MCP_ALLOW") as refused:
+            with pytest.raises(EgressRejected, match="can allow an origin by HELIOGRAPH_MCP_ALLOW") as refused:
                 async with MCPServer(url=f"http://{host}:{inside.port}/mcp").open_tools():
                     pass
             assert refused.value.code == "egress_refused"
@@ -44,7 +44,7 @@ async def test_a_name_that_leads_inside_is_refused_by_what_it_leads_to() -> None
     async def inside(host: str, port: int) -> Sequence[str]:
         return ["93.184.215.14", "10.0.0.1"]
 
-    with pytest.raises(EgressRefused, match=r"tools\.example is not on the public internet"):
+    with pytest.raises(EgressRejected, match=r"tools\.example is not on the public internet"):
         await connection("https://tools.example/mcp", inside).offered()
 
 
@@ -180,7 +180,7 @@ async def test_whoever_runs_the_workers_allows_an_origin_for_the_agents_of_all_p
 
 
 async def test_an_entry_for_one_project_is_refused_at_the_start_for_all_share_a_server(database_url: str) -> None:
-    with pytest.raises(EgressRefused, match=r"default=https://tools\.internal is meant for one project"):
+    with pytest.raises(EgressRejected, match=r"default=https://tools\.internal is meant for one project"):
         await told(database_url, "https://tools.internal/mcp", mcp_allow="default=https://tools.internal")
 
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from heliograph.doorbell import nats
 from heliograph.doorbell.nats import NatsDoorbell
 from heliograph.records import Event
-from heliograph.testing.conformance import Heard, eventually
+from heliograph.testing.conformance import RecordedRings, eventually
 
 HELLO = b'INFO {"server_id":"x","version":"2.10.0","max_payload":1048576,"headers":true,"proto":1}\r\n'
 EVENT = Event(1, "evt:turn_1", "evt.agent.run_1.task", {"n": 1}, project="shop", target="till")
@@ -61,7 +61,7 @@ async def server() -> OddServer:
 @pytest_asyncio.fixture
 async def bell(server: OddServer) -> AsyncIterator[NatsDoorbell]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    bell = NatsDoorbell(f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}", Heard())
+    bell = NatsDoorbell(f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}", RecordedRings())
     await bell.open()
     assert bell.is_up
     yield bell
@@ -122,7 +122,7 @@ async def test_a_server_that_reads_no_more_does_not_hold_up_who_closes(
     server: OddServer, bell: NatsDoorbell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nats, "_TIMEOUT_SECONDS", 0.2)
-    stuck = NatsDoorbell(bell._urls[0], Heard())
+    stuck = NatsDoorbell(bell._urls[0], RecordedRings())
     await stuck.open()
     server.is_stuck = True
     async with asyncio.timeout(60):

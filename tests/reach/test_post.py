@@ -16,7 +16,7 @@ import pytest
 
 from heliograph.egress import post as posting
 from heliograph.egress.post import Posted, PostFailed, post
-from heliograph.policy.egress import EgressPolicy, EgressRefused
+from heliograph.policy.egress import EgressPolicy, EgressRejected
 from tests.reach.hook_server import Hook, hooked
 
 
@@ -54,7 +54,7 @@ async def test_who_is_not_allowed_is_not_even_connected_to() -> None:
     async with hooked() as hook:
         for url in (hook.url, f"http://localhost:{hook.port}/hook", f"http://[::ffff:127.0.0.1]:{hook.port}/hook",
                     f"http://2130706433:{hook.port}/hook", f"http://0x7f.1:{hook.port}/hook"):  # fmt: skip
-            with pytest.raises(EgressRefused):
+            with pytest.raises(EgressRejected):
                 await post(url, {}, b"{}", EgressPolicy())
         assert hook.connections == 0
 
@@ -64,9 +64,9 @@ async def test_a_name_that_leads_inside_is_refused_by_what_it_leads_to() -> None
     async def inside(host: str, port: int) -> Sequence[str]:
         return ["93.184.215.14", "127.0.0.1"]
 
-    with pytest.raises(EgressRefused, match="not on the public internet"):
+    with pytest.raises(EgressRejected, match="not on the public internet"):
         await post("https://rebind.example/hook", {}, b"{}", EgressPolicy(), resolve=inside)
-    with pytest.raises(EgressRefused):
+    with pytest.raises(EgressRejected):
         await post("https://localhost/hook", {}, b"{}", EgressPolicy())  # by the resolver of this machine
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from heliograph.definitions.agent import AgentSpec, define_agent
 from heliograph.ids import signal_id
-from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_owed, react_to_start
+from heliograph.reactive.reaction import Ending, Reaction, react_to_ending, react_to_pending, react_to_start
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Workflow, build_workflow
-from heliograph.records import Outcome, OwedRun, OwedSignal, RunView
+from heliograph.records import Outcome, PendingRun, PendingSignal, RunView
 from heliograph.signals.model import Draft, Signal, Source
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -50,7 +50,7 @@ class Run:
         self.signals: list[Signal] = []
         self.open: dict[str, Turn] = {}
         self.ended: list[Turn] = []
-        self.owed: list[OwedSignal] = []
+        self.owed: list[PendingSignal] = []
         self.view = RunView(run_id, "running", 0, {}, {}, 0, 0, 0)
         self._numbers = itertools.count(1)
         document = definition.shape.dump({} if state is None else state)
@@ -112,8 +112,8 @@ class Run:
 
     def pay(self) -> Reaction:
         """As the watchdog: the reaction to all that is owed."""
-        owed = OwedRun(self.workflow.name, self.view, self.owed)
-        reaction = react_to_owed(self.workflow, owed, NOW, self.new_id)
+        pending = PendingRun(self.workflow.name, self.view, self.owed)
+        reaction = react_to_pending(self.workflow, pending, NOW, self.new_id)
         self.owed = []
         assert self.commit(reaction)
         return reaction
@@ -145,7 +145,7 @@ class Run:
 
     def _owe(self, turn: Turn, name: str, payload: Any) -> None:
         (signal,) = self._log([Draft(name, payload, turn.agent, turn.activation)], turn.turn_id)
-        self.owed.append(OwedSignal(signal.seq, name, payload, turn.agent, turn.turn_id))
+        self.owed.append(PendingSignal(signal.seq, name, payload, turn.agent, turn.turn_id))
         self.view = RunView(
             self.run_id, self.view.status, self.view.version + 1, self.view.state, self.view.memory, len(self.open),
             len(self.owed), self.view.activations,

@@ -7,7 +7,7 @@ import pytest
 
 from heliograph import Heliograph
 from heliograph.definitions.agent import define_agent
-from heliograph.errors import HeliographError, InvalidInput, Refused
+from heliograph.errors import HeliographError, InvalidInput, Rejected
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Workflow, build_workflow
 from tests.rules.reactive_kit import START, agent, nothing, workflow
@@ -73,7 +73,7 @@ def test_a_pattern_that_no_agent_may_listen_to_is_refused(pattern: str) -> None:
 def test_an_agent_may_emit_its_own_names_and_none_of_the_runtime_s() -> None:
     assert agent("a", START, emits=["draft:ready", "x"]).emits == ("draft:ready", "x")
     for name in ("workflow:end", "agent:completed", "harness:end", "state:x:changed", "text:delta"):
-        with pytest.raises(Refused):
+        with pytest.raises(Rejected):
             agent("a", START, emits=[name])
 
 

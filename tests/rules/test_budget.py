@@ -14,7 +14,7 @@ from heliograph import AssistantMessage, ModelRequest, ToolCall, ToolMessage, To
 from heliograph.definitions.agent import define_agent
 from heliograph.definitions.budgets import amounts_of, check_budget, check_price, least_of
 from heliograph.errors import InvalidInput
-from heliograph.turn.token_estimate import input_tokens_at_most
+from heliograph.turn.token_estimate import input_tokens_max
 from tests.rules.reactive_kit import START, nothing
 
 CALL = ToolCall("a", "find", {"q": "x" * 100})
@@ -84,7 +84,7 @@ def test_a_copy_is_kept_and_of_several_the_least_of_each_kind_holds() -> None:
 @given(st.text(), st.text())
 def test_each_byte_that_a_model_gets_may_be_a_token(prompt: str, system: str) -> None:
     request = ModelRequest((UserMessage(prompt),), system=system)
-    assert input_tokens_at_most(request) >= len(
+    assert input_tokens_max(request) >= len(
         prompt.encode("utf-8", "surrogatepass") + system.encode("utf-8", "surrogatepass")
     )
 
@@ -106,4 +106,4 @@ class Form(pydantic.BaseModel):
     ],
 )
 def test_all_that_goes_along_counts(more: ModelRequest, least: int) -> None:
-    assert input_tokens_at_most(more) - input_tokens_at_most(ModelRequest((UserMessage("x"),))) >= least
+    assert input_tokens_max(more) - input_tokens_max(ModelRequest((UserMessage("x"),))) >= least

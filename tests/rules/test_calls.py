@@ -8,14 +8,22 @@ from hypothesis import strategies as st
 
 from heliograph.errors import AgentFailed, InvalidInput
 from heliograph.records import Wait
-from heliograph.turn.calls import Asked, CallResult, Journal, awaits_closing, check_name, closing_answer, result_of
+from heliograph.turn.calls import (
+    CallRequest,
+    CallResult,
+    Journal,
+    awaits_closing,
+    check_name,
+    closing_answer,
+    result_of,
+)
 from heliograph.turn.interruptions import Defer
 
 TERMINATE: Any = {"__cg_control": {"after_execution": "terminate"}}
 
 
-def asked(journal: Journal, tool: str = "search", call_id: str | None = None, kind: Any = "tool") -> Asked:
-    return Asked(journal.new_call(call_id), journal.new_step(), tool, kind)
+def asked(journal: Journal, tool: str = "search", call_id: str | None = None, kind: Any = "tool") -> CallRequest:
+    return CallRequest(journal.new_call(call_id), journal.new_step(), tool, kind)
 
 
 def wait(call_id: str, tool: str = "search", *, position: int | None = None, **more: Any) -> Wait:
@@ -58,7 +66,7 @@ def test_a_recorded_call_of_another_tool_or_kind_says_that_the_function_is_not_d
         journal.find(asked(journal, tool, kind=kind))
     assert caught.value.code == "NOT_DETERMINISTIC"
     with pytest.raises(AgentFailed, match="call c1 was tool search"):  # even if the function swallowed it
-        journal.check_left()
+        journal.check_not_waiting()
 
 
 def test_a_call_id_is_used_once_by_one_run_of_a_function() -> None:
@@ -73,7 +81,7 @@ def test_only_calls_that_are_not_recorded_are_new_and_they_keep_their_order() ->
     calls = [asked(journal) for _ in range(4)]
     for call in calls:
         journal.find(call)
-    journal.want(calls[1:])
+    journal.wait_for(calls[1:])
     assert [call.call_id for call in journal.new_calls] == ["c3", "c4"]
 
 
@@ -95,7 +103,7 @@ def test_a_turn_waits_for_all_that_is_open_unless_a_single_result_lets_it_go_on(
     calls = [asked(journal, call_id=name) for name in wanted]
     for call in calls:
         journal.find(call)
-    journal.want(calls, each=each)
+    journal.wait_for(calls, each=each)
     assert journal.join == join
 
 
@@ -103,7 +111,7 @@ def test_a_step_in_flight_is_nothing_that_a_turn_waits_for() -> None:
     journal = Journal("a", [wait("c1", kind="inline")])
     call = asked(journal, call_id="x")
     journal.find(call)
-    journal.want([call])
+    journal.wait_for([call])
     assert journal.join == "all"
 
 
@@ -120,9 +128,9 @@ def test_a_function_that_returns_while_it_waits_is_told_that_it_swallowed_its_su
     journal = Journal("a", [])
     call = asked(journal)
     journal.find(call)
-    journal.want([call])
+    journal.wait_for([call])
     with pytest.raises(AgentFailed, match="caught the exception that suspends its turn for call c1"):
-        journal.check_left()
+        journal.check_not_waiting()
 
 
 def test_a_function_that_asks_without_end_is_stopped() -> None:

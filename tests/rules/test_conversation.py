@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from heliograph.ports import ModelReply, ModelRequest, ToolCall, ToolMessage, UserMessage
 from heliograph.turn.conversation import record_of, reply_of
-from heliograph.turn.token_estimate import input_tokens_at_most
-from heliograph.turn.untrusted import system_of, told_text
+from heliograph.turn.token_estimate import input_tokens_max
+from heliograph.turn.untrusted import readable_text, system_of
 from heliograph.types import Json
 
 REPLIES = st.builds(
@@ -37,7 +37,7 @@ def test_an_answer_reads_back_as_it_was_recorded(reply: ModelReply) -> None:
 def test_a_result_is_told_in_the_same_words_whatever_order_its_keys_come_back_in(is_untrusted: bool) -> None:
     made: Json = {"b": 1, "a": {"y": 2, "x": 3}}
     read_back: Json = {"a": {"x": 3, "y": 2}, "b": 1}
-    told = [told_text(ToolMessage("a", "find", found, is_untrusted=is_untrusted)) for found in (made, read_back)]
+    told = [readable_text(ToolMessage("a", "find", found, is_untrusted=is_untrusted)) for found in (made, read_back)]
     assert told[0] == told[1]
 
 
@@ -46,5 +46,5 @@ def test_a_result_is_told_in_the_same_words_whatever_order_its_keys_come_back_in
 def test_what_a_question_may_cost_counts_the_frames_around_what_strangers_wrote(content: str) -> None:
     message = ToolMessage("a", "find", content, is_untrusted=True)
     request = ModelRequest((UserMessage("x"), message), system="be brief", has_untrusted=True)
-    sent = [system_of(request) or "", told_text(message), "x"]
-    assert input_tokens_at_most(request) >= sum(len(text.encode()) for text in sent)
+    sent = [system_of(request) or "", readable_text(message), "x"]
+    assert input_tokens_max(request) >= sum(len(text.encode()) for text in sent)

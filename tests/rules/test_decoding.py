@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 
 from heliograph.codes import UNDECODABLE
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.ledger.decoding import DEPTH_MAX, MARK, _is_shallow, _Reader, decode, holds_placeholder, read_rows
-from heliograph.records import Card, OwedSignal
+from heliograph.records import Card, PendingSignal
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
@@ -76,16 +76,16 @@ def test_a_row_that_cannot_be_read_is_an_error_that_names_it() -> None:
     answer = (
         f'[{{"seq": 1, "name": "a", "payload": {HUGE}, "turn_id": "turn_1"}}, {{"seq": 2, "name": "b", "payload": 2}}]'
     )
-    spoiled, whole = read_rows(decode(answer), OwedSignal)
-    assert isinstance(spoiled, KernelRefused)
+    spoiled, whole = read_rows(decode(answer), PendingSignal)
+    assert isinstance(spoiled, KernelRejected)
     assert (spoiled.code, spoiled.message) == (
         UNDECODABLE, "turn_1 cannot be decoded: payload is a number of 5001 digits")  # fmt: skip
-    assert whole == OwedSignal(2, "b", 2)
+    assert whole == PendingSignal(2, "b", 2)
 
 
 def test_a_row_of_the_wrong_type_is_an_error_that_names_it() -> None:
     card = {"card_id": "card_1", "kind": "note", "content": 1, "position": 1, "created_at": "2030-01-01T00:00:00Z"}
     whole, spoiled = read_rows([card, {**card, "card_id": "card_2", "position": "first"}], Card)
     assert isinstance(whole, Card)
-    assert isinstance(spoiled, KernelRefused)
+    assert isinstance(spoiled, KernelRejected)
     assert "card_2" in spoiled.message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heliograph.policy.egress import EgressPolicy, EgressRefused, is_public, parse, read_allowed
+from heliograph.policy.egress import EgressPolicy, EgressRejected, is_public, parse, read_allowed
 
 POLICY = EgressPolicy()
 
@@ -28,7 +28,7 @@ POLICY = EgressPolicy()
     ],
 )  # fmt: skip
 def test_nothing_is_sent_to(url: str) -> None:
-    with pytest.raises(EgressRefused) as refused:
+    with pytest.raises(EgressRejected) as refused:
         POLICY.target(url)
     assert "secret" not in refused.value.message
 
@@ -64,7 +64,7 @@ def test_what_is_plain_and_public_is_sent_to(url: str, authority: str, path: str
     ],
 )
 def test_a_name_is_refused_for_any_address_of_it_that_is_not_public(addresses: list[str]) -> None:
-    with pytest.raises(EgressRefused):
+    with pytest.raises(EgressRejected):
         POLICY.check(POLICY.target("https://example.com"), addresses)
 
 
@@ -83,15 +83,15 @@ def test_the_allow_list_names_origins_and_nothing_beside_them() -> None:
     assert policy.check(policy.target("http://127.0.0.1:9000/hook"), ["127.0.0.1"]) == ["127.0.0.1"]
     assert policy.check(policy.target("https://hooks.internal:8443/hook"), ["10.0.0.1"]) == ["10.0.0.1"]
     for url in ("http://127.0.0.1:9001", "https://127.0.0.1:9000", "http://hooks.internal:8443"):
-        with pytest.raises(EgressRefused):
+        with pytest.raises(EgressRejected):
             policy.target(url)
-    with pytest.raises(EgressRefused):
+    with pytest.raises(EgressRejected):
         policy.check(policy.target("https://other.internal"), ["10.0.0.1"])
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/8", "hooks.internal", "https://hooks.internal/path", "*"])
 def test_an_entry_that_is_no_origin_is_refused(entry: str) -> None:
-    with pytest.raises(EgressRefused):
+    with pytest.raises(EgressRejected):
         read_allowed(entry, "default")
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph import errors
-from heliograph.errors import HeliographError, InvalidInput, NotFound, Refused, StoreUnavailable, shown
+from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected, StoreUnavailable, safe_repr
 
 CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeliographError)]
 
@@ -27,7 +27,7 @@ def test_the_tree_in_the_docstring_names_every_class(kind: type[HeliographError]
 
 
 def test_the_exit_code_tells_bad_input_from_missing_things_from_what_is_not_allowed() -> None:
-    assert [kind("x").exit_code for kind in (HeliographError, InvalidInput, NotFound, Refused)] == [1, 2, 3, 4]
+    assert [kind("x").exit_code for kind in (HeliographError, InvalidInput, NotFound, Rejected)] == [1, 2, 3, 4]
 
 
 def test_an_envelope_leaves_out_what_is_not_known() -> None:
@@ -38,11 +38,11 @@ def test_an_envelope_leaves_out_what_is_not_known() -> None:
 
 @given(st.text() | st.binary() | st.integers() | st.lists(st.text()), st.integers(1, 200))
 def test_what_a_message_shows_is_one_printable_line_of_bounded_length(value: object, limit: int) -> None:
-    text = shown(value, limit)
+    text = safe_repr(value, limit)
     assert len(text) <= limit
     assert text.isprintable()
     json.dumps(text).encode("utf-8")
 
 
 def test_control_characters_and_half_a_surrogate_pair_are_shown_as_escapes() -> None:
-    assert shown("a\0b\n\ud800") == "a\\x00b\\n\\ud800"
+    assert safe_repr("a\0b\n\ud800") == "a\\x00b\\n\\ud800"

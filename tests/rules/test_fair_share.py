@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.worker.fair_share import shares
+from heliograph.worker.fair_share import fair_shares
 
 HELD = st.lists(st.integers(0, 30), min_size=1, max_size=6)
 
@@ -10,13 +10,13 @@ HELD = st.lists(st.integers(0, 30), min_size=1, max_size=6)
 @pytest.mark.proves("G-75")
 @given(st.integers(0, 60), HELD)
 def test_free_slots_are_all_offered_and_never_more(room: int, held: list[int]) -> None:
-    assert sum(shares(room, held)) == room
+    assert sum(fair_shares(room, held)) == room
 
 
 @pytest.mark.proves("G-75")
 @given(st.integers(0, 60), HELD)
 def test_who_gets_a_slot_holds_at_most_one_more_than_anybody_else(room: int, held: list[int]) -> None:
-    given_now = shares(room, held)
+    given_now = fair_shares(room, held)
     after = [before + more for before, more in zip(held, given_now, strict=True)]
     for mine, more in zip(after, given_now, strict=True):
         if more:
@@ -35,4 +35,4 @@ def test_who_gets_a_slot_holds_at_most_one_more_than_anybody_else(room: int, hel
     ],
 )
 def test_slots_go_to_those_that_hold_least(room: int, held: list[int], offered: list[int]) -> None:
-    assert shares(room, held) == offered
+    assert fair_shares(room, held) == offered

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.pool import Database
 from heliograph.ledger.reader import Reader
@@ -24,7 +24,7 @@ class Store:
     async def read(self, limit: int) -> list[int]:
         self.limits.append(limit)
         if limit > self._rows_max:
-            raise KernelRefused("too many", code=self._code)
+            raise KernelRejected("too many", code=self._code)
         return list(range(limit))
 
 
@@ -41,7 +41,7 @@ async def test_read_that_does_not_fit_is_repeated_with_one_row(rows_max: int, li
     ids=["one row is too large", "one row is all that was asked for", "another code"],
 )
 async def test_rejection_that_one_row_does_not_avoid_propagates(store: Store, limit: int, limits: list[int]) -> None:
-    with pytest.raises(KernelRefused):
+    with pytest.raises(KernelRejected):
         await fitting(store.read, limit)
     assert store.limits == limits
 
@@ -57,7 +57,7 @@ class LargeBox:
     async def call(self, _function: str, _project: str, _box_id: str, after: int, limit: int) -> list[dict[str, Any]]:
         self.limits.append(limit)
         if limit > 1:
-            raise KernelRefused("too large", code=TOO_LONG)
+            raise KernelRejected("too large", code=TOO_LONG)
         card = {"position": after + 1, "card_id": f"card_{after + 1}", "kind": "note", "content": "x", "turn_id": None, "epoch": None,
                 "created_at": "2030-01-01T00:00:00Z"}  # fmt: skip
         return [card] if after < self.CARDS else []

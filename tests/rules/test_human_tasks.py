@@ -6,7 +6,7 @@ import pytest
 
 from heliograph import Denied, InvalidInput, define_agent
 from heliograph.turn.calls import CallResult
-from heliograph.turn.human_tasks import Question, granted
+from heliograph.turn.human_tasks import Question, grant_from
 
 
 @pytest.mark.proves("S9")
@@ -21,12 +21,12 @@ from heliograph.turn.human_tasks import Question, granted
 def test_what_is_no_clear_yes_to_what_was_asked_grants_nothing(body: Any) -> None:
     question = Question("decision", "May I?", {"amount": 5, "to": "bob"})
     with pytest.raises(Denied):
-        granted(question, "pay", CallResult("c1", "success", body))
+        grant_from(question, "pay", CallResult("c1", "success", body))
 
 
 def test_a_failure_with_a_grant_in_it_grants_nothing() -> None:
     with pytest.raises(Denied, match="no"):
-        granted(
+        grant_from(
             Question("decision", "May I?"), "pay", CallResult("c1", "failed", {"decision": "grant"}, {"message": "no"})
         )
 

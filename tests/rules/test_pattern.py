@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heliograph.errors import InvalidInput, Refused
+from heliograph.errors import InvalidInput, Rejected
 from heliograph.signals.pattern import check_agent_pattern, compile_pattern, warn_unmatchable, warn_unsubscribed
 
 PAGE = Path(__file__).parents[2] / "docs" / "signals.md"
@@ -146,7 +146,7 @@ def test_an_agent_may_listen_to_a_pattern_that_leaves_something_out(text: str) -
 
 @pytest.mark.parametrize("text", ["**", "**:**", "**:*", "*:**"])
 def test_an_agent_may_not_listen_to_everything(text: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Rejected) as caught:
         check_agent_pattern(text)
     assert caught.value.code == "pattern_too_broad"
 

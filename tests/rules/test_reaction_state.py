@@ -7,11 +7,11 @@ import pytest
 from pydantic import BaseModel
 
 from heliograph.errors import AgentFailed
-from heliograph.reactive.reaction import react_to_owed
+from heliograph.reactive.reaction import react_to_pending
 from heliograph.reactive.state_taint import untrusted_keys
-from heliograph.records import OwedRun, OwedSignal, RunFailure, RunView
+from heliograph.records import PendingRun, PendingSignal, RunFailure, RunView
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import CARRIED_BYTES_MAX, check_payload
+from heliograph.signals.payload import TRUNCATED_BYTES_MAX, check_payload
 from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
 
 # ── State ──
@@ -142,7 +142,7 @@ def test_an_agent_that_emits_itself_emits_that_and_nothing_more() -> None:
 @pytest.mark.proves("S11")
 def test_an_output_too_large_for_a_signal_is_left_to_its_card() -> None:
     run = Run(workflow(agent("a", START, emits=["x:one"])))
-    run.end("a", "x" * CARRIED_BYTES_MAX)
+    run.end("a", "x" * TRUNCATED_BYTES_MAX)
     for name in ("agent:completed", "x:one"):
         payload: Any = run.named(name)[0].payload
         assert (payload["output"], payload["deliverable_card_id"]) == (None, "card_a")
@@ -152,7 +152,7 @@ def test_an_output_too_large_for_a_signal_is_left_to_its_card() -> None:
 @pytest.mark.parametrize("letter", ["x", "ä", "\n"])
 def test_an_output_that_a_signal_carries_leaves_room_for_what_stands_beside_it(letter: str) -> None:
     run = Run(workflow(agent("a" * 64, START, emits=["x:one"])))
-    text = letter * ((CARRIED_BYTES_MAX - 2) // (1 if letter == "x" else 2))
+    text = letter * ((TRUNCATED_BYTES_MAX - 2) // (1 if letter == "x" else 2))
     run.end("a" * 64, text)
     for name in ("agent:completed", "x:one"):
         payload: Any = run.named(name)[0].payload
@@ -182,8 +182,8 @@ def test_run_whose_stored_memory_lacks_its_keys_goes_on_to_its_end() -> None:
 def test_run_whose_stored_memory_has_other_types_is_ended_as_failed(memory: dict[str, Any]) -> None:
     definition = workflow(agent("writer", START))
     view = RunView("run_a", "running", 3, {}, memory, 0, 0, 1)
-    owed = OwedRun("newsroom", view, [OwedSignal(2, "fact:found", {}, "writer", "turn_1")])
-    reaction = react_to_owed(definition, owed, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
+    pending = PendingRun("newsroom", view, [PendingSignal(2, "fact:found", {}, "writer", "turn_1")])
+    reaction = react_to_pending(definition, pending, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
     end = cast(dict[str, Any], reaction.drafts[-1].payload)
     assert (reaction.status, reaction.outcome, end["code"], end["reason"]) == ("ended", "failed", "CODE", "why")
 
@@ -195,8 +195,8 @@ def test_run_whose_stored_memory_has_other_types_is_ended_as_failed(memory: dict
 def test_run_that_is_ended_with_a_new_memory_keeps_the_taint_of_its_state(recorded: Any, kept: list[str]) -> None:
     memory = {"untrusted_keys": recorded}
     view = RunView("run_a", "running", 3, {"mail": "pay Mallory", "note": 1}, memory, 1, 0, 1)
-    owed = OwedRun("newsroom", view, [OwedSignal(2, "fact:found", {}, "writer", "turn_1")])
+    pending = PendingRun("newsroom", view, [PendingSignal(2, "fact:found", {}, "writer", "turn_1")])
     definition = workflow(agent("writer", START))
-    reaction = react_to_owed(definition, owed, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
+    reaction = react_to_pending(definition, pending, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
     assert reaction.memory is not None
     assert (reaction.status, sorted(untrusted_keys(reaction.memory))) == ("terminating", kept)

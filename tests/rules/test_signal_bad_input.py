@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.errors import HeliographError, InvalidInput, Refused
+from heliograph.errors import HeliographError, InvalidInput, Rejected
 from heliograph.signals.model import from_wire
 from heliograph.signals.names import GRAMMAR, check_emit_name, check_name
 from heliograph.signals.pattern import check_agent_pattern, compile_pattern, warn_unmatchable
@@ -112,7 +112,7 @@ def test_bad_input_meets_its_error(read: Callable[[Any], object], given: Any, co
     error = caught.value
     assert error.code == code
     assert part in error.message
-    assert isinstance(error, Refused if code in {"reserved_name", "pattern_too_broad"} else InvalidInput)
+    assert isinstance(error, Rejected if code in {"reserved_name", "pattern_too_broad"} else InvalidInput)
     assert error.message.isprintable()  # one line, nothing that would move a terminal's cursor
     assert len(error.message) < 400
 

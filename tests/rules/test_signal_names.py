@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heliograph.errors import InvalidInput, Refused
+from heliograph.errors import InvalidInput, Rejected
 from heliograph.signals.names import (
     LENGTH_MAX,
     RESERVED_FIRST_SEGMENTS,
@@ -66,14 +66,14 @@ def test_a_custom_name_may_be_emitted_also_when_it_resembles_a_reserved_one(name
 def test_a_reserved_first_segment_is_refused_with_and_without_a_tail(first: str) -> None:
     for name in (first, f"{first}:x", f"{first}:x:y"):
         assert check_name(name) == name
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(Rejected) as caught:
             check_emit_name(name)
         assert caught.value.code == "reserved_name"
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
 def test_a_word_of_the_lifecycle_is_refused_alone_only(name: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Rejected) as caught:
         check_emit_name(name)
     assert caught.value.code == "reserved_name"
     assert check_emit_name(f"my:{name}")

@@ -10,9 +10,9 @@ import pytest
 from heliograph.records import Event
 from heliograph.world import subscriptions as ears_module
 from heliograph.world.bell_tokens import Tokens
-from heliograph.world.ring_limit import Pace
+from heliograph.world.ring_limit import TokenBucket
 from heliograph.world.seam import BellKey
-from heliograph.world.subscriptions import Ears
+from heliograph.world.subscriptions import Subscriptions
 
 ONE, TWO = "01" * 32, "02" * 32
 WORK = BellKey("one", "work:newsroom")
@@ -46,7 +46,7 @@ def test_opaque_event_keeps_nothing_of_the_event_but_a_token_of_its_key() -> Non
 
 @pytest.mark.proves("S25", "S6")
 def test_pace_passes_a_burst_and_then_one_ring_in_each_interval_which_doubles_up_to_its_bound() -> None:
-    pace, passed = Pace(0.05, 0.5, 10), list[float]()
+    pace, passed = TokenBucket(0.05, 0.5, 10), list[float]()
     until = 0.0
     for n in range(60_000):  # ten seconds of forged rings
         now = 100.0 + n / 6000
@@ -62,19 +62,19 @@ def test_pace_passes_a_burst_and_then_one_ring_in_each_interval_which_doubles_up
 
 
 def test_ring_that_led_to_work_takes_nothing_from_the_burst_and_ends_the_doubling() -> None:
-    pace = Pace(3600, 7200, 2)
+    pace = TokenBucket(3600, 7200, 2)
     for _ in range(1000):
         assert pace.take(1.0) == 0
-        pace.give_back()
+        pace.refund()
     assert [pace.take(1.0) for _ in range(2)] == [0, 0]
     assert pace.take(1.0) == 3600
-    pace.give_back()
+    pace.refund()
     assert pace.take(1.0) == 0
     assert pace.take(1.0) == 3600
 
 
 def test_pace_that_was_left_in_peace_allows_a_burst_again() -> None:
-    pace = Pace(1, 8, 2)
+    pace = TokenBucket(1, 8, 2)
     now = 0.0
     for _ in range(10):
         now += pace.take(now)
@@ -84,7 +84,7 @@ def test_pace_that_was_left_in_peace_allows_a_burst_again() -> None:
 
 
 def test_two_rings_at_the_burst_end_wait_less_the_longer_ago_the_last_one_was() -> None:
-    pace = Pace(1, 8, 1)
+    pace = TokenBucket(1, 8, 1)
     assert (pace.take(10.0), pace.take(10.75)) == (0, 0.25)
 
 
@@ -92,83 +92,83 @@ def test_two_rings_at_the_burst_end_wait_less_the_longer_ago_the_last_one_was() 
 async def test_forged_rings_of_any_number_ring_an_ear_as_often_as_its_burst(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", 3600.0)
     known = tokens(one=ONE)
-    ears = Ears(known)
-    ear, rung = ears.hear([WORK]), 0
+    subscriptions = Subscriptions(known)
+    subscription, rung = subscriptions.subscribe([WORK]), 0
     for _ in range(6000):
-        ears.ring_from_wire([known.of(WORK)])
-        rung += await ear.wait(0)
-        ear.clear()
+        subscriptions.ring_from_wire([known.of(WORK)])
+        rung += await subscription.wait(0)
+        subscription.clear()
     assert rung == ears_module.BURST
-    ears.ring([WORK])  # this process's own is never held up
-    assert await ear.wait(0)
-    ear.close()
+    subscriptions.ring([WORK])  # this process's own is never held up
+    assert await subscription.wait(0)
+    subscription.close()
 
 
 @pytest.mark.proves("S25", "S6")
 async def test_name_of_a_pool_rings_on_wires_with_access_rights_only() -> None:
-    ears = Ears(tokens(one=ONE))
-    ear = ears.hear([WORK])
-    ears.ring_from_wire(["work:newsroom"])
-    assert not await ear.wait(0)
-    ears.ring_from_wire(["work:newsroom"], carries_names=True)
-    assert await ear.wait(0)
-    ear.close()
+    subscriptions = Subscriptions(tokens(one=ONE))
+    subscription = subscriptions.subscribe([WORK])
+    subscriptions.ring_from_wire(["work:newsroom"])
+    assert not await subscription.wait(0)
+    subscriptions.ring_from_wire(["work:newsroom"], carries_names=True)
+    assert await subscription.wait(0)
+    subscription.close()
 
 
 async def test_look_that_finds_work_releases_a_ring_that_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", 3600.0)
     monkeypatch.setattr(ears_module, "BURST", 1)
     known = tokens(one=ONE)
-    ears = Ears(known)
-    ear = ears.hear([WORK])
+    subscriptions = Subscriptions(known)
+    subscription = subscriptions.subscribe([WORK])
     for _ in range(2):
-        ear.clear()
-        ears.ring_from_wire([known.of(WORK)])
-    assert not await ear.wait(0)
-    ear.found()
-    assert await ear.wait(0)
-    ear.close()
+        subscription.clear()
+        subscriptions.ring_from_wire([known.of(WORK)])
+    assert not await subscription.wait(0)
+    subscription.found()
+    assert await subscription.wait(0)
+    subscription.close()
 
 
 @pytest.mark.proves("S25")
 async def test_ring_that_was_held_back_rings_later_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ears_module, "BURST", 1)
     known = tokens(one=ONE)
-    ears = Ears(known)
-    ear = ears.hear([WORK])
+    subscriptions = Subscriptions(known)
+    subscription = subscriptions.subscribe([WORK])
     for _ in range(100):
-        ears.ring_from_wire([known.of(WORK)])
-        if await ear.wait(0):
-            ear.clear()
+        subscriptions.ring_from_wire([known.of(WORK)])
+        if await subscription.wait(0):
+            subscription.clear()
     async with asyncio.timeout(10):
-        assert await ear.wait(9.0)
-    ear.close()
+        assert await subscription.wait(9.0)
+    subscription.close()
 
 
 @pytest.mark.proves("S25")
 async def test_ear_hears_its_own_project_s_token_alone() -> None:
     known = tokens(one=ONE, two=TWO)
-    ears = Ears(known)
-    ear = ears.hear([BellKey("one", "log:run_1")])
-    ears.ring_from_wire([known.of(BellKey("two", "log:run_1")), "log:run_1", "*", "x"])
-    assert not await ear.wait(0)
-    ears.ring_from_wire([known.of(BellKey("one", "log:run_1"))])
-    assert await ear.wait(0)
-    ear.clear()
-    ears.ring_from_wire(["*"])  # a bell's own word, where something may have been missed
-    assert await ear.wait(0)
-    ear.close()
-    ears.ring_from_wire([known.of(BellKey("one", "log:run_1")), "*"])
+    subscriptions = Subscriptions(known)
+    subscription = subscriptions.subscribe([BellKey("one", "log:run_1")])
+    subscriptions.ring_from_wire([known.of(BellKey("two", "log:run_1")), "log:run_1", "*", "x"])
+    assert not await subscription.wait(0)
+    subscriptions.ring_from_wire([known.of(BellKey("one", "log:run_1"))])
+    assert await subscription.wait(0)
+    subscription.clear()
+    subscriptions.ring_from_wire(["*"])  # a bell's own word, where something may have been missed
+    assert await subscription.wait(0)
+    subscription.close()
+    subscriptions.ring_from_wire([known.of(BellKey("one", "log:run_1")), "*"])
 
 
 async def test_ear_of_a_project_whose_key_comes_later_is_rung_once_it_is_there() -> None:
     known = Tokens()
-    ears = Ears(known)
-    ear = ears.hear([WORK, BellKey("two", "log:run_1")])
+    subscriptions = Subscriptions(known)
+    subscription = subscriptions.subscribe([WORK, BellKey("two", "log:run_1")])
     known.add("one", ONE)
-    ears.learned("one")
-    assert await ear.wait(0)
-    ear.clear()
-    ears.ring_from_wire([known.of(WORK)])
-    assert await ear.wait(0)
-    ear.close()
+    subscriptions.learned("one")
+    assert await subscription.wait(0)
+    subscription.clear()
+    subscriptions.ring_from_wire([known.of(WORK)])
+    assert await subscription.wait(0)
+    subscription.close()

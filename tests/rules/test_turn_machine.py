@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from heliograph.lifecycle.machine import BadTransition
 from heliograph.lifecycle.phases import Phase
 from heliograph.signals.catalog import check_standard
-from heliograph.turn.calls import Asked, CallResult
+from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.events import (
     Act,
     Acted,
+    Deferred,
+    DeferTurn,
     Deliver,
     Effect,
     Emit,
     Event,
     Hydrated,
-    Postpone,
-    PutOff,
     Raised,
     Resolved,
     Stopped,
@@ -30,14 +30,14 @@ from heliograph.turn.machine import Turn, advance
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 FRESH = Turn("writer", "1", "sig_a_2")
 BEGIN = Hydrated(recoveries=0, may_run_again=True, is_run_over=False)
-CALL = Asked("c1", "s1", "search", "tool")
+CALL = CallRequest("c1", "s1", "search", "tool")
 ANSWER = CallResult("c1", "success", "found")
 ANSWERS = st.none() | st.sampled_from([ANSWER, CallResult("c1", "failed", None, {"code": "X", "message": "no"})])
 EVENTS: st.SearchStrategy[Event] = (
     st.builds(Hydrated, st.integers(0, 3), st.booleans(), st.booleans(), st.booleans(), ANSWERS)
     | st.builds(Waiting, st.just((CALL,)), st.sampled_from(["all", "each"]))
     | st.builds(Resolved, ANSWERS)
-    | st.builds(PutOff, st.text(), st.floats(0, 10))
+    | st.builds(Deferred, st.text(), st.floats(0, 10))
     | st.builds(Stopped, st.text())
     | st.builds(Acted, st.sampled_from([None, "text", {"a": 1}]))
     | st.builds(Raised, st.sampled_from(["failed", "timeout"]), st.just("ACTION_FAILED"), st.text(), st.booleans())
@@ -176,8 +176,8 @@ def test_a_call_that_was_to_end_its_turn_and_failed_fails_it(status: Any, error:
 
 @pytest.mark.proves("L0-64")
 def test_a_turn_that_is_put_off_is_given_back_with_its_reason() -> None:
-    turn, effects = played(BEGIN, PutOff("busy", 5.0, 3))
-    assert effects[-1] == Postpone("busy", 5.0, 3)
+    turn, effects = played(BEGIN, Deferred("busy", 5.0, 3))
+    assert effects[-1] == DeferTurn("busy", 5.0, 3)
     assert turn.phase is Phase.ACT
 
 
@@ -202,7 +202,7 @@ def test_a_once_agent_that_lost_its_worker_after_it_had_waited_ends_in_doubt_too
     "events",
     [
         (Acted(1),), (BEGIN, BEGIN), (BEGIN, Acted(1), Acted(1)), (Waiting((CALL,), "all"),), (Resolved(),),
-        (PutOff("busy", 1.0),), (BEGIN, Stopped("no"), Stopped("no")),
+        (Deferred("busy", 1.0),), (BEGIN, Stopped("no"), Stopped("no")),
     ],
 )  # fmt: skip
 def test_an_event_that_cannot_come_in_this_phase_is_refused(events: tuple[Event, ...]) -> None:
@@ -221,5 +221,5 @@ def test_in_any_order_of_events_a_turn_delivers_once_and_that_ends_it(events: li
             continue
         delivered += sum(isinstance(effect, Deliver) for effect in effects)
         assert delivered == (turn.phase is Phase.TERMINATE)
-        given_back = any(isinstance(effect, Suspend | Postpone) for effect in effects)
+        given_back = any(isinstance(effect, Suspend | DeferTurn) for effect in effects)
         assert (Act() in effects or given_back) == (turn.phase is Phase.ACT)

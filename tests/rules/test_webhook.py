@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from heliograph import InvalidInput, Refused, Secret
+from heliograph import InvalidInput, Rejected, Secret
 from heliograph.policy.webhook_signature import sign_webhook, verify_webhook
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_within_five_minutes_it_is_accepted(seconds: int) -> None:
     ],
 )  # fmt: skip
 def test_what_was_changed_is_refused(changed: dict[str, str]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         verify_webhook({**sign_webhook("msg_1", NOW, BODY, [OLD]), **changed}, BODY, [OLD], NOW)
     assert refused.value.code == "bad_signature"
 
@@ -63,7 +63,7 @@ def test_another_body_another_secret_another_time_and_no_header_are_refused() ->
         (headers, BODY + b" ", [OLD], NOW), (headers, BODY, [NEW], NOW), ({}, BODY, [OLD], NOW),
         (headers, BODY, [OLD], NOW + timedelta(seconds=301)), (headers, BODY, [OLD], NOW - timedelta(seconds=301)),
     ):  # fmt: skip
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Rejected) as refused:
             verify_webhook(given, body, secrets, now)
         assert refused.value.code == "bad_signature"
 

@@ -21,7 +21,7 @@ from heliograph import (
     ModelRequest,
     external_tool,
 )
-from heliograph.turn.token_estimate import input_tokens_at_most
+from heliograph.turn.token_estimate import input_tokens_max
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call, payloads, results
 
@@ -241,7 +241,7 @@ async def test_what_is_left_is_told_to_whoever_asks_with_the_budgets_of_those_ab
                      price={"input": 1, "output": 1})  # fmt: skip
     await rig.run(app)
     above, own = await rig.turn_of("parent"), await rig.turn_of("child")
-    told = {(b.turn_id, b.kind): (b.most, b.used, b.left) for b in await rig.client.budgets(own.turn_id)}
+    told = {(b.turn_id, b.kind): (b.most, b.used, b.remaining) for b in await rig.client.budgets(own.turn_id)}
     assert told == {(above.turn_id, "usd"): (2, 0.5, 1.5), (above.turn_id, "tool_calls"): (5, 1, 4),
                     (own.turn_id, "tokens"): (9000, 15, 8985)}  # fmt: skip
     free = await rig.run(agent(Model("done")))
@@ -258,7 +258,7 @@ async def test_a_provider_is_told_a_bound_that_fits_into_what_is_left(rig: Rig) 
     assert result.state["out"] == "done"
     bound = model.last.output_tokens_max
     assert bound is not None
-    assert input_tokens_at_most(model.last) + bound == 300
+    assert input_tokens_max(model.last) + bound == 300
 
 
 async def test_an_answer_that_was_cut_at_the_bound_is_partial(rig: Rig) -> None:

@@ -12,7 +12,7 @@ import pytest
 from heliograph import Context, Heliograph, NotFound, verify_webhook
 from heliograph.egress.messenger import Messenger
 from heliograph.policy import callbacks as policy
-from heliograph.worker.callbacks import call_back
+from heliograph.worker.callbacks import send_callbacks
 from tests.reach.hook_server import OK, Hook, hooked
 from tests.runtime.kit import SOON_SECONDS, START, Rig, until
 
@@ -215,8 +215,8 @@ async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_a
         allow(rig, hook, secrets=())
         await rig.run(application(), {}, callback_url=hook.url)
         allow(rig, hook)
-        kit = rig.runtime.worker(application().workflow).kits[0]
-        owner = kit.ledger if where == "take_callbacks" else kit.callbacks
+        services = rig.runtime.worker(application().workflow).projects[0]
+        owner = services.ledger if where == "take_callbacks" else services.callbacks
         real = getattr(owner, where)
 
         async def done_and_not_answered(*args: Any) -> Any:
@@ -227,7 +227,7 @@ async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_a
 
         with monkeypatch.context() as stopping:
             stopping.setattr(owner, where, done_and_not_answered)
-            calling = asyncio.create_task(call_back(kit))
+            calling = asyncio.create_task(send_callbacks(services))
             await came.wait()
             calling.cancel()
             await asyncio.sleep(0)
@@ -235,7 +235,7 @@ async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_a
             with pytest.raises(asyncio.CancelledError):
                 await calling
         assert hook.connections == 0
-        await call_back(kit)
+        await send_callbacks(services)
         assert len(hook.requests) == 1
 
 
@@ -249,8 +249,8 @@ async def test_what_had_been_sent_when_a_worker_was_stopped_is_not_sent_again(
         for _ in range(2):
             await rig.run(application(), {}, callback_url=hook.url)
         allow(rig, hook)
-        kit = rig.runtime.worker(application().workflow).kits[0]
-        owner = kit.ledger if where == "record_callbacks" else kit.callbacks
+        services = rig.runtime.worker(application().workflow).projects[0]
+        owner = services.ledger if where == "record_callbacks" else services.callbacks
         real, begun = getattr(owner, where), list[Any]()
 
         async def first_only(*args: Any) -> Any:
@@ -265,14 +265,14 @@ async def test_what_had_been_sent_when_a_worker_was_stopped_is_not_sent_again(
 
         with monkeypatch.context() as stopping:
             stopping.setattr(owner, where, first_only)
-            calling = asyncio.create_task(call_back(kit))
+            calling = asyncio.create_task(send_callbacks(services))
             await came.wait()
             if where == "send":
                 await arrived.wait()
             calling.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await calling
-        await call_back(kit)
+        await send_callbacks(services)
         assert len(hook.requests) == 2
         assert len(await rig.client.callbacks("delivered")) == 2
 

@@ -12,7 +12,7 @@ import pytest
 
 from heliograph import Context, Heliograph, StoreUnavailable
 from heliograph.config import Settings
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.ledger.pool import Database
 from heliograph.runtime import open_runtime
 from heliograph.world.seam import bell_keys
@@ -53,7 +53,7 @@ async def test_a_sweep_that_is_cut_off_by_the_close_of_its_worker_is_made_again_
 
     rig.is_left_open = True
     async with rig.serving(app, sweep_seconds=3600.0) as worker:
-        sweep = worker.kits[0].ledger.sweep
+        sweep = worker.projects[0].ledger.sweep
 
         async def cut_off(name: str, *more: Any) -> Any:
             if name != "reports" or is_closing:
@@ -61,7 +61,7 @@ async def test_a_sweep_that_is_cut_off_by_the_close_of_its_worker_is_made_again_
             async with locked_runs(rig):
                 return await sweep(name, *more)
 
-        monkeypatch.setattr(worker.kits[0].ledger, "sweep", cut_off)
+        monkeypatch.setattr(worker.projects[0].ledger, "sweep", cut_off)
         await rig.start(app)
         await until(is_waiting)
         is_closing = True
@@ -80,7 +80,7 @@ async def test_a_claim_that_is_under_way_when_a_worker_hands_back_is_handed_back
 
     rig.is_left_open = True
     async with rig.serving(app, grace_seconds=0.01, lease_seconds=3600) as worker:
-        ledger = worker.kits[0].ledger
+        ledger = worker.projects[0].ledger
         claim, release = ledger.claim, ledger.release
 
         async def claim_late(*args: Any) -> Any:
@@ -123,7 +123,7 @@ async def test_a_renewal_that_is_under_way_does_not_keep_what_a_worker_leaves_to
 
     rig.is_left_open = True
     async with rig.serving(app, grace_seconds=0.01, lease_seconds=3600) as worker:
-        renew = worker.kits[0].ledger.renew
+        renew = worker.projects[0].ledger.renew
 
         async def renew_late(leases: Any, seconds: float) -> Any:
             """Reaches the database after the worker has left it all, if nobody waits for it."""
@@ -140,7 +140,7 @@ async def test_a_renewal_that_is_under_way_does_not_keep_what_a_worker_leaves_to
 
         run_id = await rig.start(app)
         await rig.turn_of("hangs", "running")
-        monkeypatch.setattr(worker.kits[0].ledger, "renew", renew_late)
+        monkeypatch.setattr(worker.projects[0].ledger, "renew", renew_late)
         rig.runtime.world.ring(bell_keys(rig.runtime.ledger.project, [f"stop:{worker.name}"]))
         await renewing.wait()
     is_over.set()
@@ -180,7 +180,7 @@ async def test_a_project_that_refuses_to_take_turns_back_keeps_no_turn_of_anothe
         await asyncio.Event().wait()
 
     async def refuse(_items: Any) -> Any:
-        raise KernelRefused("this project is gone")
+        raise KernelRejected("this project is gone")
 
     rig.is_left_open = True
     projects = [other, rig.runtime.settings.project]
@@ -192,7 +192,7 @@ async def test_a_project_that_refuses_to_take_turns_back_keeps_no_turn_of_anothe
         await refusing.start(app.workflow)
         run_id = await rig.start(app)
         await until(lambda: len(worker._running) == 2)
-        monkeypatch.setattr(worker.kits[0].ledger, "release", refuse)
+        monkeypatch.setattr(worker.projects[0].ledger, "release", refuse)
     [turn] = await rig.runtime.reader.turns(run_id=run_id)
     assert turn.status == "dispatched"
     await until(lambda: not any(worker.name in task.get_name() for task in asyncio.all_tasks() - tasks))

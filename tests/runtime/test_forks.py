@@ -317,7 +317,9 @@ async def test_what_could_be_paid_for_is_not_called_where_another_call_of_a_fail
     ]  # fmt: skip
     assert await rig.client.take_commands(["a", "b"]) == []
     parent_turn = await rig.turn_of("parent")
-    assert {b.kind: (b.used, b.left) for b in await rig.client.budgets(parent_turn.turn_id)} == {"tool_calls": (0, 1)}
+    assert {b.kind: (b.used, b.remaining) for b in await rig.client.budgets(parent_turn.turn_id)} == {
+        "tool_calls": (0, 1)
+    }
 
 
 async def test_without_fail_fast_the_others_are_made_all_the_same(rig: Rig) -> None:

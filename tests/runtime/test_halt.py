@@ -17,7 +17,7 @@ from heliograph import (
     Heliograph,
     ModelReply,
     ModelRequest,
-    Refused,
+    Rejected,
     Signal,
     TextDelta,
     ToolCall,
@@ -85,7 +85,7 @@ class Hung:
     def looks(self, ctx: ToolContext) -> str:
         """Wait in a thread, as long as somebody waits for it."""
         self.begun.set()
-        self.was_given_up.append(ctx.given_up.wait(20))
+        self.was_given_up.append(ctx.is_abandoned.wait(20))
         self.over.set()
         return "late"
 
@@ -294,7 +294,7 @@ async def test_a_turn_that_waits_for_people_is_halted_in_place_and_its_questions
         signals = await halted(rig, run_id, turn.turn_id, now=now)
         assert await rig.client.approvals() == []
         for task in asked[:2]:
-            with pytest.raises(Refused) as late:
+            with pytest.raises(Rejected) as late:
                 await rig.client.grant(task.turn_id, task.call_id)
             assert late.value.code == "turn_done"
         await nothing_more(rig, run_id, signals)

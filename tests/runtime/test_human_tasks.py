@@ -8,7 +8,7 @@ import pytest
 from heliograph import (
     InvalidInput,
     NotFound,
-    Refused,
+    Rejected,
     ToolCall,
     external_tool,
 )
@@ -112,7 +112,7 @@ async def test_edits_that_are_not_allowed_are_refused_and_the_question_stays_ope
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
         (task,) = await asked(rig)
-        with pytest.raises(Refused) as error:
+        with pytest.raises(Rejected) as error:
             await rig.client.grant(task.turn_id, task.call_id, arguments={"amount": 4, "to": "bob"})
         assert error.value.code == "no_edits"
         assert await asked(rig) == [task]

@@ -9,7 +9,7 @@ from heliograph import (
     Context,
     Heliograph,
     InvalidInput,
-    Refused,
+    Rejected,
     ScriptedModel,
     ToolCall,
     ToolMessage,
@@ -32,11 +32,11 @@ async def test_of_two_who_decide_at_once_one_wins_and_the_other_is_told_by_whom(
                 return_exceptions=True,
             )  # fmt: skip
             await rig.ended(run_id)
-            with pytest.raises(Refused):  # and later still
+            with pytest.raises(Rejected):  # and later still
                 await rig.client.deny(task.turn_id, task.call_id, by="eve")
         winner, loser = (yes, no) if yes == "applied" else (no, yes)
         assert winner == "applied", n
-        assert isinstance(loser, Refused)
+        assert isinstance(loser, Rejected)
         assert loser.code in ("already_decided", "turn_done")
         if loser.code == "already_decided":
             assert ("granted by ann" if yes == "applied" else "denied by bob") in loser.message
@@ -56,7 +56,7 @@ async def test_who_says_the_same_again_is_not_refused(rig: Rig) -> None:
         assert await rig.client.grant(first.turn_id, first.call_id, by="ann") == "applied"
         await until(lambda: is_asked(rig, "two?"))
         assert await rig.client.grant(first.turn_id, first.call_id, by="ann") == "duplicate"
-        with pytest.raises(Refused, match="was granted by ann before"):
+        with pytest.raises(Rejected, match="was granted by ann before"):
             await rig.client.grant(first.turn_id, first.call_id, by="eve")
         (second,) = await asked(rig)
         await rig.client.grant(second.turn_id, second.call_id)
@@ -71,12 +71,12 @@ async def test_a_decision_after_the_deadline_is_refused_also_where_no_worker_swe
     assert task.deadline is not None
     await until(lambda: rig.runtime.world.now() > task.deadline)
     assert await asked(rig) == [task]  # nobody has swept
-    with pytest.raises(Refused) as error:
+    with pytest.raises(Rejected) as error:
         await rig.client.grant(task.turn_id, task.call_id)
     assert error.value.code == "too_late"
     async with rig.serving(till.app):
         await rig.ended(run_id)
-    with pytest.raises(Refused) as error:
+    with pytest.raises(Rejected) as error:
         await rig.client.grant(task.turn_id, task.call_id)
     assert error.value.code == "too_late"
     assert till.paid == []
@@ -90,7 +90,7 @@ async def test_a_question_of_a_turn_that_was_stopped_is_not_open_any_more(rig: R
         await rig.client.stop_turn(task.turn_id)
         await rig.ended(run_id)
         assert await asked(rig, 0) == []
-        with pytest.raises(Refused) as error:
+        with pytest.raises(Rejected) as error:
             await rig.client.grant(task.turn_id, task.call_id)
         assert error.value.code == "turn_done"
     assert till.paid == []

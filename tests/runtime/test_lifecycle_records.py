@@ -9,7 +9,7 @@ import pytest
 
 from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, ToolFailed
 from heliograph.execution.agent_run import act
-from heliograph.execution.owned_turn import Held
+from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.turn.events import Hydrated
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call
@@ -125,11 +125,11 @@ async def test_an_event_of_another_phase_is_refused_and_nothing_of_it_is_logged(
     app = Heliograph("refuses")
     runs: list[int] = []
 
-    async def out_of_order(held: Held, context: Context, journal: Any, agent_loop: Any) -> Any:
-        runs.append(held.claimed.epoch)
+    async def out_of_order(owned: OwnedTurn, context: Context, journal: Any, agent_loop: Any) -> Any:
+        runs.append(owned.claimed.epoch)
         if len(runs) == 1:
             return Hydrated(recoveries=0, may_run_again=True, is_run_over=False)  # init again, in the middle of act
-        return await act(held, context, journal, agent_loop)
+        return await act(owned, context, journal, agent_loop)
 
     monkeypatch.setattr("heliograph.execution.runner.act", out_of_order)
     app.agent(name="worker", activate_on=START, updates="out")(lambda _ctx: "done")

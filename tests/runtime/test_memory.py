@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, InvalidInput, Remembered, ToolFailed
-from heliograph.errors import Refused
+from heliograph import Context, Heliograph, InvalidInput, MemoryHit, ToolFailed
+from heliograph.errors import Rejected
 from tests.runtime.kit import START, Rig, one
 
 
@@ -78,11 +78,11 @@ class Vectors:
 
     async def store(self, *given: Any) -> None:
         if given[3] == "never":
-            raise Refused("the store is full", code="full")
+            raise Rejected("the store is full", code="full")
         self.kept.append(given)
 
-    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[Remembered]:
-        return [Remembered("m1", f"{project} {agent} {query} {limit}", metadata={"near": 0.5})]
+    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
+        return [MemoryHit("m1", f"{project} {agent} {query} {limit}", metadata={"near": 0.5})]
 
 
 async def test_an_application_may_bring_a_memory_of_its_own(rig: Rig) -> None:

@@ -14,7 +14,7 @@ from heliograph import Context, Heliograph
 from heliograph import runtime as runtime_module
 from heliograph.config import Settings
 from heliograph.embedded.server import EmbeddedServer, open_embedded
-from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.ledger.client import Ledger
 from heliograph.runtime import open_runtime
 from heliograph.worker import claim_loop
@@ -266,12 +266,12 @@ async def test_a_heartbeat_beside_the_end_of_a_turn_silences_no_bell(rig: Rig, m
     app.agent(name="child", on_request=True)(lambda _ctx: None)
 
     async def finish_and_beat(self: Ledger, item: dict[str, Any]) -> Any:
-        written = await finish(self, item)
+        result = await finish(self, item)
         if "/child" in item["agent_id"]:
             is_renewed.clear()
             self.world.ring(bell_keys(self.project, [f"stop:{worker.name}"]))
             await is_renewed.wait()
-        return written
+        return result
 
     async def renew_and_tell(self: Ledger, *args: Any) -> Any:
         written = await renew(self, *args)
@@ -288,7 +288,7 @@ async def test_a_heartbeat_beside_the_end_of_a_turn_silences_no_bell(rig: Rig, m
 # ── The watchdog ──
 
 
-@pytest.mark.parametrize("error", [KernelRefused("a row is wrong"), StoreUnavailable("away"), ValueError("a bug")])
+@pytest.mark.parametrize("error", [KernelRejected("a row is wrong"), StoreUnavailable("away"), ValueError("a bug")])
 async def test_a_sweep_that_fails_is_tried_again_and_ends_no_watchdog(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -321,7 +321,7 @@ async def test_a_turn_whose_every_ending_is_refused_is_given_up_while_others_go_
     async def refuses_one(self: Ledger, item: dict[str, Any]) -> Any:
         if item["agent_id"].endswith("/poisoned"):
             refused.append(item["turn_id"])
-            raise KernelRefused("a row is wrong")
+            raise KernelRejected("a row is wrong")
         return await finish(self, item)
 
     monkeypatch.setattr(Ledger, "finish", refuses_one)
@@ -345,7 +345,7 @@ async def test_a_heartbeat_that_is_refused_once_is_followed_by_others(
     async def refused_once(self: Ledger, items: Any, lease_seconds: float) -> Any:
         beats.append(len(items))
         if len(beats) == 1:
-            raise KernelRefused("this one not")
+            raise KernelRejected("this one not")
         return await renew(self, items, lease_seconds)
 
     monkeypatch.setattr(Ledger, "renew", refused_once)

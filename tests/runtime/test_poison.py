@@ -17,8 +17,8 @@ import pytest_asyncio
 from heliograph import Context, Heliograph
 from heliograph.codes import UNDECODABLE
 from heliograph.config import Settings
-from heliograph.errors import KernelRefused
-from heliograph.execution.ownership import gate_of
+from heliograph.errors import KernelRejected
+from heliograph.execution.ownership import owner_fields
 from heliograph.ledger.reader import Reader
 from tests.reach.hook_server import hooked
 from tests.runtime import poison
@@ -165,7 +165,7 @@ async def test_a_reaction_that_cannot_be_computed_ends_its_own_run(rig: Rig, col
         if claimed.run_id == spoiled:
             await rig.runtime.ledger.fail_turn(msgspec.structs.asdict(claimed), UNDECODABLE, "it was told so")
         else:
-            await rig.runtime.ledger.release([gate_of(claimed)])
+            await rig.runtime.ledger.release([owner_fields(claimed)])
     await _poison(rig, column, spoiled, poison.DEEP, "instead")
     async with rig.serving(app):
         assert (await rig.taken("oracle"))[0].arguments == {"question": 1}
@@ -178,7 +178,7 @@ async def test_a_reaction_that_cannot_be_computed_ends_its_own_run(rig: Rig, col
 async def test_a_claim_that_the_kernel_refuses_does_not_end_its_worker(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim, refusals = rig.runtime.ledger.claim, [KernelRefused("an answer of over 256 MB (54000)")]
+    claim, refusals = rig.runtime.ledger.claim, [KernelRejected("an answer of over 256 MB (54000)")]
 
     async def refused(*args: Any) -> Any:
         if refusals:

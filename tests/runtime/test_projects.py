@@ -230,7 +230,7 @@ async def test_a_sweep_that_waits_in_one_project_holds_up_no_other(
 
     app.agent(name="child", on_request=True)(lambda _ctx: None)
     async with free.serving(app, projects=[project(locked), project(free)]) as worker:
-        sweep = worker.kits[0].ledger.sweep
+        sweep = worker.projects[0].ledger.sweep
 
         async def sweep_late(name: str, *more: Any) -> Any:
             if name == hanging:
@@ -238,7 +238,7 @@ async def test_a_sweep_that_waits_in_one_project_holds_up_no_other(
                 await is_over.wait()
             return await sweep(name, *more)
 
-        monkeypatch.setattr(worker.kits[0].ledger, "sweep", sweep_late)
+        monkeypatch.setattr(worker.projects[0].ledger, "sweep", sweep_late)
         locked_id = await locked.start(app)
         await is_waiting.wait()
         try:

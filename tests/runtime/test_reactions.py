@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Heliograph
-from heliograph.execution.run_serializer import RunGates
+from heliograph.execution.run_serializer import RunSerializers
 from heliograph.ledger.client import Ledger
 from tests.runtime.human_task_kit import asked
 from tests.runtime.kit import START, Rig, names, one, until
@@ -26,14 +26,14 @@ async def test_critics_that_finish_in_the_same_moment_both_count_and_the_editor_
             came.add(item["turn_id"])
             async with asyncio.timeout(60):
                 await meeting.wait()  # all three reactions are computed from the same version
-        written = await finish(self, item)
-        outcomes.append(written.outcome)
-        return written
+        result = await finish(self, item)
+        outcomes.append(result.outcome)
+        return result
 
     monkeypatch.setattr(Ledger, "finish", met)
     # as if each critic had a worker of its own: in one worker the turns of a run end one after another
-    enter = RunGates.enter
-    monkeypatch.setattr(RunGates, "enter", lambda _gates, run_id: enter(RunGates(), run_id))
+    enter = RunSerializers.enter
+    monkeypatch.setattr(RunSerializers, "enter", lambda _gates, run_id: enter(RunSerializers(), run_id))
     critics = ("a", "b", "c")
     app = Heliograph("conflict", reducers={"found": lambda old, new: sorted([*(old or []), new])})
     for name in critics:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, Refused
+from heliograph import Context, Heliograph, Rejected
 from heliograph.config import Settings
-from heliograph.execution.project_services import Kit
+from heliograph.execution.project_services import ProjectServices
 from heliograph.runtime import open_runtime
 from heliograph.worker.claim_loop import Worker
 from tests.runtime.kit import START, Rig, names, one, until
@@ -37,7 +37,7 @@ def gated(gate: Gate, **options: Any) -> Heliograph:
     return app
 
 
-async def _never_renews(_worker: Worker, _kit: Kit) -> None:
+async def _never_renews(_worker: Worker, _kit: ProjectServices) -> None:
     await asyncio.Event().wait()
 
 
@@ -243,7 +243,7 @@ async def test_the_same_run_id_with_another_state_is_refused(rig: Rig) -> None:
     app = Heliograph("again")
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
     await rig.run(app, {"n": 0}, run_id="run_again")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Rejected) as caught:
         await rig.run(app, {"n": 1}, run_id="run_again")
     assert caught.value.code == "id_conflict"
 

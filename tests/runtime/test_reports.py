@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, Context, Heliograph, InvalidInput, NotFound, Refused
+from heliograph import Call, Context, Heliograph, InvalidInput, NotFound, Rejected
 from tests.runtime.kit import START, Rig, asking, is_resolved, seen, until
 
 
@@ -77,7 +77,7 @@ async def test_a_report_without_the_right_to_it_changes_nothing(rig: Rig) -> Non
     async with rig.serving(app):
         (command,) = await rig.taken("a")
         for token in (None, "", "wrong", command.token + "x" if command.token else "x"):
-            with pytest.raises(Refused, match="the token does not open call c1") as refused:
+            with pytest.raises(Rejected, match="the token does not open call c1") as refused:
                 await rig.client.report(command.turn_id, "c1", token=token, result=1)
             assert refused.value.code == "bad_signature"
         for turn_id, call_id, code in (("turn_none", "c1", "unknown_turn"), (command.turn_id, "c9", "unknown_call")):
@@ -98,7 +98,7 @@ async def test_each_call_has_a_token_of_its_own_of_160_random_bits_that_opens_no
         drawn = [str(each.token).removeprefix("token_")[10:] for each in (a, b)]  # without the time
         assert [len(each) * 5 for each in drawn] == [160, 160]
         assert not set(zip(*drawn, strict=True)) <= {(c, c) for c in drawn[0]}
-        with pytest.raises(Refused, match="the token does not open call"):
+        with pytest.raises(Rejected, match="the token does not open call"):
             await rig.client.report(a.turn_id, a.call_id, token=b.token, result=1)
         await a.report(result=1)
         await b.report(result=2)

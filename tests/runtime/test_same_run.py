@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from heliograph import Heliograph, InvalidInput, Refused
+from heliograph import Heliograph, InvalidInput, Rejected
 from tests.runtime.kit import START, Rig, names, one
 
 _now = count(1)
@@ -47,7 +47,7 @@ async def test_what_the_type_fills_in_does_not_make_it_another_run(rig: Rig, sta
 async def test_what_the_caller_gave_does(rig: Rig, state: Any) -> None:
     app = app_of(Before)
     await rig.run(app, {"topic": "t"}, run_id="run_same")
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Rejected) as caught:
         await rig.run(app, state, run_id="run_same")
     assert caught.value.code == "id_conflict"
 

@@ -20,7 +20,7 @@ class Wire:
     def monotonic(self) -> float:
         return self.time
 
-    def tell(self, subject: str, body: dict[str, Any]) -> None:
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         self.bodies.append((subject, body))
 
 

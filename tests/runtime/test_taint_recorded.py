@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph, MCPServer, Memory, Remembered, tool, untrusted
+from heliograph import Context, Heliograph, MCPServer, Memory, MemoryHit, tool, untrusted
 from heliograph.turn.untrusted import framed_schema, framed_within
 from tests.reach.mcp_http_server import OWN
 from tests.runtime.human_task_kit import asked
@@ -135,9 +135,9 @@ class Notes(Memory):
     async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: Any) -> None:
         self.kept.append((text, metadata))
 
-    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[Remembered]:
+    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         return [
-            Remembered(f"m{n}", text, **({"trust": metadata.get("trust", "trusted")} if self._passes_on else {}))
+            MemoryHit(f"m{n}", text, **({"trust": metadata.get("trust", "trusted")} if self._passes_on else {}))
             for n, (text, metadata) in enumerate(self.kept)
         ]
 

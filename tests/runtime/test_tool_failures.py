@@ -11,7 +11,7 @@ import pytest
 
 from heliograph import AgentFailed, Heliograph, ToolFailed, tool
 from heliograph.execution.steps import Steps
-from heliograph.turn.calls import Asked
+from heliograph.turn.calls import CallRequest
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call, results
 
@@ -81,10 +81,10 @@ async def test_no_call_goes_on_when_the_turn_that_made_it_has_ended(rig: Rig, mo
     begun, ended = asyncio.Event(), list[str]()
     record = Steps.record
 
-    async def refuse(self: Steps, asked: Asked, *args: Any) -> None:
-        if asked.tool == "quick":
+    async def refuse(self: Steps, request: CallRequest, *args: Any) -> None:
+        if request.tool == "quick":
             raise AgentFailed("the result was not taken", code="RESOURCE_EXHAUSTED")
-        await record(self, asked, *args)
+        await record(self, request, *args)
 
     monkeypatch.setattr(Steps, "record", refuse)
 

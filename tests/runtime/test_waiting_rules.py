@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from heliograph import Call, CallResult, Context, Heliograph, InvalidInput, KernelRefused
+from heliograph import Call, CallResult, Context, Heliograph, InvalidInput, KernelRejected
 from heliograph.ledger.client import Ledger
-from heliograph.records import Written
+from heliograph.records import WriteResult
 from tests.runtime.kit import START, Rig, asking, names, one, seen
 
 
@@ -136,8 +136,8 @@ async def test_a_turn_with_more_calls_than_its_project_allows_fails_and_says_the
 async def test_a_suspension_that_the_store_refuses_fails_the_turn_and_says_what_it_had_to_say(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuses(_self: Ledger, _item: object) -> Written:
-        raise KernelRefused("heliograph.suspend refused: column x (22023)")
+    async def refuses(_self: Ledger, _item: object) -> WriteResult:
+        raise KernelRejected("heliograph.suspend refused: column x (22023)")
 
     monkeypatch.setattr(Ledger, "suspend", refuses)
     result = await rig.run(asking(Call("a")))

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from datetime import datetime
 from typing import Any
 
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.testing.kernel.backend import Backend
 
 _SQLSTATE = re.compile("[0-9A-Z]{5}")
@@ -23,7 +23,7 @@ def ask(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -
     """How the kernel answered, or with which SQLSTATE it refused."""
     try:
         answer = backend.call(function, args, now)
-    except KernelRefused as error:
+    except KernelRejected as error:
         return "refused", _blurred(error.message[-7:].strip("()"))
     return "answered", _without_words(function, answer)
 

@@ -11,12 +11,12 @@ import pytest
 from heliograph.testing.database import TestServer
 from heliograph.testing.kernel import reports
 from heliograph.testing.kernel.backend import PostgresBackend
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 
 
 @pytest.fixture
-def twin() -> Twin:
-    return Twin()
+def twin() -> InMemoryKernel:
+    return InMemoryKernel()
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ def keep() -> None:
 
 
 def _smallest(mutant: Mutant) -> Case:
-    twin = mutant.twin()
+    twin = mutant.in_memory()
     found = hunt(mutant, twin, _SEEDS)
     if found is None:
         raise SystemExit(f"mutant {mutant.name} ({mutant.rules}) went unseen in {len(_SEEDS)} seeds")

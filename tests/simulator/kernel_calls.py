@@ -20,7 +20,7 @@ class Talk:
         self.started: list[str] = []
         self.turns: list[str] = []
         self.messages: list[dict[str, Any]] = []  # what was sent, to be sent again
-        self.held: list[dict[str, Any]] = []  # claimed turns, kept after their end too
+        self.owned: list[dict[str, Any]] = []  # claimed turns, kept after their end too
         self.versions: dict[str, int] = {}
         self.outbox: list[str] = []
         self.callbacks: list[dict[str, Any]] = []
@@ -29,14 +29,14 @@ class Talk:
         step = self.dice.choice([0, 0, 0, 0, 1e-6, 0.1, 0.3, 1.0, 1.0, 7.0])
         self.now += timedelta(seconds=step if self.dice.random() < 0.95 else -0.5)
 
-    def hear(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
+    def subscribe(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
         self._forget(function, answer)
         if function == "start_runs":
             self.started += [row["run_id"] for row in answer if row["outcome"] == "started"]
         elif function == "claim":
-            self.held += answer
+            self.owned += answer
             self.versions.update({row["run"]["run_id"]: row["run"]["version"] for row in answer})
-        elif function in ("finish", "sweep_owed"):
+        elif function in ("finish", "sweep_pending_reactions"):
             views = [row["run"] for row in answer or () if row.get("run")]
             self.versions.update({view["run_id"]: view["version"] for view in views})
         elif function == "take_callbacks":
@@ -50,15 +50,15 @@ class Talk:
             return
         for row in answer:
             if row["outcome"] in ("stale", "suspended", "deferred") or function in ("finish", "release"):
-                self.held = [held for held in self.held if held["turn_id"] != row["turn_id"]]
+                self.owned = [held for held in self.owned if held["turn_id"] != row["turn_id"]]
 
     def token(self) -> dict[str, Any]:
         """Mostly of what was claimed last, so that it is mostly valid."""
         if self.dice.random() < 0.02:
             return {}
-        if not self.held or self.dice.random() < 0.05:
+        if not self.owned or self.dice.random() < 0.05:
             return {"agent_id": f"{self.run()}/one", "turn_id": self.known_turn(), "epoch": self.dice.randrange(4)}
-        row = self.held[-1 - min(len(self.held) - 1, int(self.dice.expovariate(0.7)))]
+        row = self.owned[-1 - min(len(self.owned) - 1, int(self.dice.expovariate(0.7)))]
         return {"agent_id": row["agent_id"], "turn_id": row["turn_id"], "epoch": row["epoch"]}
 
     def run(self) -> str:

@@ -18,8 +18,8 @@ class WaitCalls(TurnCalls):
         super().__init__(seed)
         self.asked: list[tuple[str, str, str | None]] = []  # turn, call, token
 
-    def hear(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
-        super().hear(function, args, answer)
+    def subscribe(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
+        super().subscribe(function, args, answer)
         if function == "suspend":
             for item in args[1]:
                 calls = item.get("calls") if isinstance(item, dict) else None

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from heliograph.testing.kernel.backend import PostgresBackend
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.simulator.cli import first_difference
 from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
 
 @pytest.mark.parametrize("seeds", [range(10), range(10, 20)], ids=str)
-def test_the_same_seed_is_the_same_trace(twin: Twin, seeds: range) -> None:
+def test_the_same_seed_is_the_same_trace(twin: InMemoryKernel, seeds: range) -> None:
     first = [simulate(Case(seed), twin).trace_hash for seed in seeds]
     assert [simulate(Case(seed), twin).trace_hash for seed in seeds] == first
     assert len(set(first)) == len(seeds)
@@ -23,8 +23,8 @@ def test_the_same_seed_is_the_same_trace(twin: Twin, seeds: range) -> None:
 def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() -> None:
     script = (
         "from heliograph.testing.simulator.simulate import Case, simulate\n"
-        "from heliograph.testing.kernel.in_memory import Twin\n"
-        "print([simulate(Case(seed), Twin()).trace_hash for seed in range(5)])"
+        "from heliograph.testing.kernel.in_memory import InMemoryKernel\n"
+        "print([simulate(Case(seed), InMemoryKernel()).trace_hash for seed in range(5)])"
     )
     traces = {
         subprocess.run(
@@ -38,13 +38,13 @@ def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() 
     assert len(traces) == 1
 
 
-def test_a_case_with_all_its_own_faults_and_deviations_named_is_the_same_trace(twin: Twin) -> None:
+def test_a_case_with_all_its_own_faults_and_deviations_named_is_the_same_trace(twin: InMemoryKernel) -> None:
     whole = simulate(Case(4), twin)
     named = replace(whole.case, faults=frozenset(whole.faults), deviations=frozenset(whole.deviations))
     assert simulate(named, twin).trace_hash == whole.trace_hash
 
 
-def test_without_faults_and_deviations_everything_still_ends(twin: Twin) -> None:
+def test_without_faults_and_deviations_everything_still_ends(twin: InMemoryKernel) -> None:
     result = simulate(Case(4, faults=frozenset(), deviations=frozenset()), twin)
     assert (result.violations, result.faults, result.deviations) == ([], [], [])
     assert result.counters["recover: running -> dispatched"] == 0
@@ -52,7 +52,7 @@ def test_without_faults_and_deviations_everything_still_ends(twin: Twin) -> None
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.more)], ids=str)
 def test_the_twin_and_postgres_make_the_same_trace_and_leave_the_same_rows(
-    twin: Twin, real: PostgresBackend, seeds: range
+    twin: InMemoryKernel, real: PostgresBackend, seeds: range
 ) -> None:
     for seed in seeds:
         left, right = simulate(Case(seed), twin, keeps_trace=True), simulate(Case(seed), real, keeps_trace=True)

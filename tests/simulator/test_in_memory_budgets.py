@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph.testing.kernel.backend import PostgresBackend
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from tests.kernel.kit import TARGET, ending, run_item, saying, stopping
 from tests.kernel.waits import activated, child, tool
 from tests.simulator.compare import ask, stored
@@ -26,14 +26,14 @@ class Walk:
     def __init__(self, seed: int):
         self.dice = random.Random(seed)
         self.now = START
-        self.held: list[dict[str, Any]] = []
+        self.owned: list[dict[str, Any]] = []
         self.children = 0
 
     def calls(self, count: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
         run = run_item("run_a", ["writer", "critic"], {"turn_0": "writer"}, budget=self._amounts(60), max_attempts=9)
         yield "start_runs", ([run],)
         for _ in range(count):
-            if self.held and self.dice.random() < 0.85:
+            if self.owned and self.dice.random() < 0.85:
                 yield getattr(self, self.dice.choices(["_begin", "_record", "_suspend", "_end"], [9, 9, 2, 1])[0])()
                 continue
             if self.dice.random() < 0.4:
@@ -41,17 +41,17 @@ class Walk:
                 yield "sweep_leases", (None,)
             yield "claim", ([TARGET], "worker", 3, LEASE_SECONDS)
 
-    def hear(self, function: str, answer: Any) -> None:
+    def subscribe(self, function: str, answer: Any) -> None:
         if function == "claim":
             ids = {row["turn_id"] for row in answer}
-            self.held = [*(held for held in self.held if held["turn_id"] not in ids), *answer]
+            self.owned = [*(held for held in self.owned if held["turn_id"] not in ids), *answer]
         elif isinstance(answer, list):
             gone = {
                 row.get("turn_id")
                 for row in answer
                 if row["outcome"] in ("stale", "suspended", "stopped", "already_done")
             }
-            self.held = [held for held in self.held if held["turn_id"] not in gone]
+            self.owned = [held for held in self.owned if held["turn_id"] not in gone]
 
     def _begin(self) -> tuple[str, tuple[Any, ...]]:
         return "begin_call", ([self._called() | {"tool": "x", "effect": self.dice.choice(["pure", "once"]),
@@ -81,7 +81,7 @@ class Walk:
         return "finish", ([ending(turn)],)
 
     def _turn(self) -> dict[str, Any]:
-        return self.dice.choice(self.held)
+        return self.dice.choice(self.owned)
 
     def _called(self) -> dict[str, Any]:
         return saying(self._turn(), call_id=f"c{self.dice.randrange(5)}")
@@ -93,7 +93,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(20, marks=pytest.mark.more)])
-def test_budgets_are_kept_alike_and_the_doctor_agrees(twin: Twin, real: PostgresBackend, first: int) -> None:
+def test_budgets_are_kept_alike_and_the_doctor_agrees(twin: InMemoryKernel, real: PostgresBackend, first: int) -> None:
     seen = set[str]()
     for seed in range(first, first + 20):
         walk = Walk(seed)
@@ -103,7 +103,7 @@ def test_budgets_are_kept_alike_and_the_doctor_agrees(twin: Twin, real: Postgres
             answers = [ask(backend, function, ("p", *args), walk.now) for backend in (twin, real)]
             assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
             assert answers[0][0] == "answered", f"seed {seed}: {function} {args}"
-            walk.hear(function, answers[0][1])
+            walk.subscribe(function, answers[0][1])
             seen |= {row.get("code", row["outcome"]) for row in answers[0][1] if function == "begin_call"}
             seen |= {f"suspend {row.get('code')}" for row in answers[0][1] if function == "suspend"}
         assert stored(twin, "p") == stored(real, "p"), f"seed {seed}"

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
 from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.column_size import column_size, is_larger
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.kernel.jsonb import decode, encode
 from heliograph.testing.kernel.pending_reactions import owed_runs
 from heliograph.testing.kernel.tables import Transaction
@@ -22,7 +22,7 @@ from tests.simulator.junk import any_json
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.more) for n in (20, 40, 60))])
 def test_any_sequence_of_calls_has_the_same_answers_and_leaves_the_same_rows(
-    twin: Twin, real: PostgresBackend, first: int
+    twin: InMemoryKernel, real: PostgresBackend, first: int
 ) -> None:
     for seed in range(first, first + 20):
         caller = Caller(seed)
@@ -54,19 +54,19 @@ def test_a_value_has_the_size_that_postgres_gives_it(real: PostgresBackend) -> N
         assert not is_larger(value, size)
 
 
-def test_a_refused_call_leaves_nothing_behind(twin: Twin) -> None:
+def test_a_refused_call_leaves_nothing_behind(twin: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     signals = [{"name": "workflow:start", "payload": {}}]
     woken = {"agent": "nobody", "turn_id": "turn_1", "cause": 0, "activation": 0, "max_attempts": 1, "ttl_seconds": 1.0}
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"], "signals": signals,
             "reaction": {"version": 0, "activations": [woken]}}  # fmt: skip
     before = twin.dump("p")
-    with pytest.raises(KernelRefused, match="23503"):
+    with pytest.raises(KernelRejected, match="23503"):
         twin.call("start_runs", ("p", [item]), now)
     assert twin.dump("p") == before
 
 
-def test_projects_never_meet_in_the_twin(twin: Twin) -> None:
+def test_projects_never_meet_in_the_twin(twin: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"],
             "signals": [{"name": "workflow:start"}], "reaction": {"version": 0}}  # fmt: skip
@@ -75,7 +75,7 @@ def test_projects_never_meet_in_the_twin(twin: Twin) -> None:
     assert [len(twin.dump(project)["runs"]) for project in ("p", "q", "r")] == [1, 1, 0]
 
 
-def test_answers_with_pending_reactions_are_bounded_alike(twin: Twin, real: PostgresBackend) -> None:
+def test_answers_with_pending_reactions_are_bounded_alike(twin: InMemoryKernel, real: PostgresBackend) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     real.reset()
     runs = [run_item(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}, ttl_seconds=1.0) for n in (1, 2, 3)]

@@ -33,9 +33,9 @@ def test_a_seed_is_kept_for_every_mutant() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_taken_out_of_the_twin_or_of_the_sql_is_noticed_at_the_same_call(url: str, name: str) -> None:
     mutant = MUTANTS[name]
-    kept = simulate(SEEN[name], mutant.twin())
+    kept = simulate(SEEN[name], mutant.in_memory())
     # where the runtime has changed since it was kept: keep.py finds a shorter way again
-    expected = kept if kept.violations else hunt(mutant, mutant.twin(), SEEDS)
+    expected = kept if kept.violations else hunt(mutant, mutant.in_memory(), SEEDS)
     assert expected is not None, f"{name} ({mutant.rules}) went unseen in {len(SEEDS)} seeds"
     if not mutant.has_sql:
         return
@@ -51,5 +51,5 @@ def test_a_rule_taken_out_of_the_twin_or_of_the_sql_is_noticed_at_the_same_call(
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_taken_out_is_noticed_within_three_hundred_seeds(name: str) -> None:
     mutant = MUTANTS[name]
-    found: Result | None = hunt(mutant, mutant.twin(), SEEDS)
+    found: Result | None = hunt(mutant, mutant.in_memory(), SEEDS)
     assert found is not None, f"{mutant.name} ({mutant.rules}) went unseen in {len(SEEDS)} seeds"

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from heliograph.errors import StoreUnavailable
-from heliograph.execution.project_services import Kit
+from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.policy.callbacks import ONLOOKER_SECONDS, UNTRIED_SECONDS_MAX
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.worker.sweeps import Watchdog
 from heliograph.world.seam import World
 
@@ -25,7 +25,7 @@ WEEKEND = timedelta(days=2, hours=14)
 class Clocked:
     """As much of a world as the sweeps need, whose clock stands still until it is told. up: the monotonic clock."""
 
-    def __init__(self, twin: Twin):
+    def __init__(self, twin: InMemoryKernel):
         self.twin = twin
         self.at = FRIDAY
         self.up = 0.0
@@ -54,7 +54,7 @@ class Clocked:
 
 
 @pytest.fixture
-def world(twin: Twin) -> Clocked:
+def world(twin: InMemoryKernel) -> Clocked:
     """A run that ended on Friday evening, and whose callback nobody has sent."""
     twin.reset()
     ends = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": [], "callback_url": "https://x.example/",
@@ -66,10 +66,12 @@ def world(twin: Twin) -> Clocked:
 
 def watchdog(world: Clocked) -> Watchdog:
     """Of a worker without a secret that starts now."""
-    return Watchdog([Kit(cast(World, world), Ledger(cast(World, world), "p"), {}, lambda model: cast(Any, None))])
+    return Watchdog(
+        [ProjectServices(cast(World, world), Ledger(cast(World, world), "p"), {}, lambda model: cast(Any, None))]
+    )
 
 
-def state(twin: Twin) -> str:
+def state(twin: InMemoryKernel) -> str:
     [row] = twin.dump("p")["callbacks"]
     return str(row["state"])
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from heliograph.testing.kernel.backend import PostgresBackend
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.simulator.coverage import unreached
 from heliograph.testing.simulator.simulate import Case, simulate
 from tests.simulator.kept import Kept, read_kept
@@ -20,7 +20,7 @@ REACH = range(300)  # as many as helio sim run wants to have seen everything
 @pytest.mark.proves("K24", "K25", "K26", "K27", "L0-01", "L0-02", "L0-03", "L0-06", "L0-07", "L0-34", "L0-64", "L0-84")
 @pytest.mark.proves("L0-110", "L0-111", "L0-112", "G-61", "G-62", "G-68", "G-74")
 @pytest.mark.more
-def test_seeds_keep_every_rule_and_reach_every_move_answer_and_fault(twin: Twin) -> None:
+def test_seeds_keep_every_rule_and_reach_every_move_answer_and_fault(twin: InMemoryKernel) -> None:
     reached: Counter[str] = Counter()
     for seed in REACH:
         result = simulate(Case(seed), twin)
@@ -39,13 +39,13 @@ def test_seeds_keep_every_rule_on_postgres_and_every_move_is_in_its_table(real: 
 
 
 @pytest.mark.parametrize("kept", read_kept(), ids=lambda kept: kept.mutant or f"runtime-{kept.case.seed}")
-def test_what_fails_a_mutant_or_failed_once_holds(twin: Twin, kept: Kept) -> None:
+def test_what_fails_a_mutant_or_failed_once_holds(twin: InMemoryKernel, kept: Kept) -> None:
     result = simulate(kept.repaired(), twin)
     assert result.violations == [], result.line()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_two_thousand_seeds_keep_every_rule(twin: Twin) -> None:
+def test_two_thousand_seeds_keep_every_rule(twin: InMemoryKernel) -> None:
     failed = [result.line() for seed in range(2000, 4000) if (result := simulate(Case(seed), twin)).violations]
     assert failed == []

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.mutants.catalog import MUTANTS, hunt
 from heliograph.testing.scenarios.cast import Size
 from heliograph.testing.simulator.cli import read_case
@@ -16,16 +16,16 @@ from heliograph.testing.simulator.simulate import Case, simulate
 @pytest.mark.parametrize("name", ["no_lease_sweep", "no_owed"])
 def test_a_failing_seed_becomes_a_small_world_with_few_faults_that_fails_alike(name: str) -> None:
     mutant = MUTANTS[name]
-    found = hunt(mutant, mutant.twin(), range(300))
+    found = hunt(mutant, mutant.in_memory(), range(300))
     assert found is not None
-    shrinker = Shrinker(lambda case: simulate(case, mutant.twin()))
+    shrinker = Shrinker(lambda case: simulate(case, mutant.in_memory()))
     small = shrinker.shrink(found.case)
     assert small.kind == found.kind
     assert len(small.faults) <= 8
     assert len(small.faults) < len(found.faults)
     assert len(small.deviations) < len(found.deviations)
     assert small.case.size != Size()
-    assert simulate(small.case, mutant.twin()).trace_hash == small.trace_hash
+    assert simulate(small.case, mutant.in_memory()).trace_hash == small.trace_hash
 
 
 def test_a_shrunk_case_is_read_again_as_it_was_written() -> None:
@@ -35,7 +35,7 @@ def test_a_shrunk_case_is_read_again_as_it_was_written() -> None:
 
 def test_there_is_nothing_to_shrink_where_nothing_fails() -> None:
     with pytest.raises(ValueError, match="does not fail"):
-        Shrinker(lambda case: simulate(case, Twin())).shrink(Case(0))
+        Shrinker(lambda case: simulate(case, InMemoryKernel())).shrink(Case(0))
 
 
 def test_what_is_left_out_is_what_does_not_matter() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph.reactive import reaction
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.simulator.simulate import Case, simulate
 from heliograph.turn.taint import Taint
 
@@ -17,7 +17,7 @@ SEEDS = range(12)
 
 def found_kinds() -> set[str]:
     """The classes of what the oracles find in a few seeds."""
-    twin = Twin()
+    twin = InMemoryKernel()
     return {violation.kind for seed in SEEDS for violation in simulate(Case(seed), twin).violations}
 
 

@@ -18,7 +18,7 @@ def builtin_specs(
 ) -> dict[str, ToolSpec]:
     found = list(delegations)
     if spec.asks_human:
-        found.append(_ASK)
+        found.append(_HUMAN_SPEC)
     if result_fields or spec.must_end_with == SUBMIT_RESULT:
         found.append(_submit(result_fields))
     return {each.name: each for each in found}
@@ -35,7 +35,7 @@ def question_of(call: ToolCall) -> Question:
     return Question("answer", question, options=tuple(map(str, options)))
 
 
-_ASK = ToolSpec(
+_HUMAN_SPEC = ToolSpec(
     ASK_HUMAN, "Ask a person, and wait for the answer. Use it when you cannot know or may not decide something.",
     {"type": "object", "required": ["question"], "properties": {
         "question": {"type": "string"},

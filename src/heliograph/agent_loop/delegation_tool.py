@@ -8,8 +8,8 @@ from typing import Any
 
 from heliograph.definitions.agent import PRIORITIES, AgentSpec
 from heliograph.definitions.tool import DELEGATE
-from heliograph.errors import shown
-from heliograph.execution.owned_turn import Held
+from heliograph.errors import safe_repr
+from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import ToolCall, ToolSpec
 from heliograph.tools.bound_tool import BadArguments
 from heliograph.types import Json, JsonObject
@@ -18,7 +18,7 @@ _SECONDS_LEAST = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class DelegationRequest:
     """One delegation of a model. None: what the agent that it is for says itself."""
 
     agent: str
@@ -28,7 +28,7 @@ class Errand:
     context_box_id: str | None
 
 
-class Errands:
+class DelegationTools:
     """The tools `delegate_to_...` of one turn.
 
     No priority is above the turn's own and that of the agent that is asked: a model, or whoever it has read, pushes
@@ -36,9 +36,9 @@ class Errands:
     contexts: the boxes that it may hand on, by the name that it knows them by.
     """
 
-    def __init__(self, held: Held, contexts: Mapping[str, str]):
-        self._agents = {f"{DELEGATE}{name}": held.workflow.agents[name] for name in held.spec.agents}
-        self._priority = held.claimed.priority
+    def __init__(self, owned: OwnedTurn, contexts: Mapping[str, str]):
+        self._agents = {f"{DELEGATE}{name}": owned.workflow.agents[name] for name in owned.spec.agents}
+        self._priority = owned.claimed.priority
         self._contexts = contexts
 
     def is_trusted(self, tool: str) -> bool:
@@ -49,34 +49,34 @@ class Errands:
     def specs(self) -> list[ToolSpec]:
         return [self._spec(tool, agent) for tool, agent in self._agents.items()]
 
-    def errand_of(self, call: ToolCall, *, is_recorded: bool) -> Errand:
+    def request_of(self, call: ToolCall, *, is_recorded: bool) -> DelegationRequest:
         """Raises BadArguments. What is recorded has fitted once, whatever is allowed by now."""
         given = call.arguments if isinstance(call.arguments, dict) else {}
         agent = self._agents[call.tool]
         if "task" not in given:
             raise BadArguments(f"{call.tool} takes an object with a task")
-        said: JsonObject = {key: value for key, value in given.items() if value is not None}
-        if not is_recorded and (problem := self._problem(call.tool, agent, said)) is not None:
+        arguments: JsonObject = {key: value for key, value in given.items() if value is not None}
+        if not is_recorded and (problem := self._problem(call.tool, agent, arguments)) is not None:
             raise BadArguments(problem)
-        seconds: Any = said.get("deadline")
-        priority, context = said.get("priority"), said.get("context")
-        return Errand(
+        seconds: Any = arguments.get("deadline")
+        priority, context = arguments.get("priority"), arguments.get("context")
+        return DelegationRequest(
             agent.name, given["task"], seconds, PRIORITIES.index(str(priority)) if priority in PRIORITIES else None,
             self._contexts.get(str(context)),
         )  # fmt: skip
 
-    def _problem(self, tool: str, agent: AgentSpec, said: JsonObject) -> str | None:
+    def _problem(self, tool: str, agent: AgentSpec, arguments: JsonObject) -> str | None:
         known = ["task", "priority", "deadline", *(["context"] if self._contexts else [])]
-        if unknown := [key for key in said if key not in known]:
-            return f"{tool} takes {', '.join(known)}; not {shown(', '.join(unknown))}"
+        if unknown := [key for key in arguments if key not in known]:
+            return f"{tool} takes {', '.join(known)}; not {safe_repr(', '.join(unknown))}"
         for key, among in (("priority", self._priorities(agent)), ("context", tuple(self._contexts))):
-            if key in said and said[key] not in among:
-                return f"the {key} of {tool} is one of {', '.join(among)}, not {shown(said[key])}"
-        seconds = said.get("deadline", _SECONDS_LEAST)
+            if key in arguments and arguments[key] not in among:
+                return f"the {key} of {tool} is one of {', '.join(among)}, not {safe_repr(arguments[key])}"
+        seconds = arguments.get("deadline", _SECONDS_LEAST)
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not (is_number and _SECONDS_LEAST <= seconds <= agent.ttl_seconds):  # type: ignore[operator]
             return (f"the deadline of {tool} is a number of seconds from {_SECONDS_LEAST} to {agent.ttl_seconds:g}, "
-                    f"not {shown(seconds)}")  # fmt: skip
+                    f"not {safe_repr(seconds)}")  # fmt: skip
         return None
 
     def _priorities(self, agent: AgentSpec) -> tuple[str, ...]:

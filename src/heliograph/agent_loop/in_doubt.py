@@ -8,8 +8,8 @@ from heliograph.definitions.tool import Tool
 from heliograph.errors import AgentFailed, Denied, ToolFailed
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.turn.call_results import check_result
-from heliograph.turn.calls import Asked, CallResult
-from heliograph.turn.human_tasks import Question, granted, unanswered
+from heliograph.turn.calls import CallRequest, CallResult
+from heliograph.turn.human_tasks import Question, grant_from, timeout_message
 from heliograph.types import JsonObject
 
 
@@ -20,7 +20,7 @@ def check_doubt(tool: Tool, result: CallResult) -> None:
         raise AgentFailed(f"{tool.name} (call {result.call_id}) is in doubt: {message}", code=IN_DOUBT)
 
 
-def question_of_doubt(tool: Tool, call_id: str, step_id: str, arguments: JsonObject) -> Asked:
+def question_of_doubt(tool: Tool, call_id: str, step_id: str, arguments: JsonObject) -> CallRequest:
     """What a person is asked about it: an approval that is granted has it made again."""
     text = f"It is not known whether {tool.name} happened. Grant: make it again. Deny: leave it. Answer: it happened, and this is its result."
     form = (
@@ -29,18 +29,22 @@ def question_of_doubt(tool: Tool, call_id: str, step_id: str, arguments: JsonObj
         else schema_of(f"the result_schema of {tool.name}", tool.result_schema, "/form")
     )
     question = Question("decision", text, arguments, form=form, may_answer=True)
-    return Asked(call_id, step_id, tool.name, "human", question.record(), tool.approval_seconds, needs_token=False)
+    return CallRequest(
+        call_id, step_id, tool.name, "human", question.record(), tool.approval_seconds, needs_token=False
+    )
 
 
-def decided_doubt(tool: BoundTool, asked: Asked, result: CallResult, decision: CallResult) -> CallResult | None:
+def resolve_doubt(tool: BoundTool, request: CallRequest, result: CallResult, decision: CallResult) -> CallResult | None:
     """What is known after the decision: None where the call is to be made again."""
     answer = decision.output if decision.status == "success" and isinstance(decision.output, dict) else {}
     try:
         if "answer" in answer:
-            return CallResult(result.call_id, "success", check_result(tool.tool.name, tool.misfits, answer["answer"]))
+            return CallResult(
+                result.call_id, "success", check_result(tool.tool.name, tool.output_problems, answer["answer"])
+            )
         if decision.status == "timeout":
-            raise Denied(unanswered(decision, "approval_seconds"))
-        granted(Question.of(asked.input), "another try", decision)
+            raise Denied(timeout_message(decision, "approval_seconds"))
+        grant_from(Question.of(request.input), "another try", decision)
     except Denied as error:
         message = f"it is not known whether it happened, and it was not made again: {error.message}"
         return CallResult(result.call_id, "unknown", None, {**(result.error or {}), "message": message})

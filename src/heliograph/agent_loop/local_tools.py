@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from heliograph.agent_loop.concurrency import Slot, slot_of
-from heliograph.agent_loop.in_doubt import check_doubt, decided_doubt, question_of_doubt
+from heliograph.agent_loop.in_doubt import check_doubt, question_of_doubt, resolve_doubt
 from heliograph.errors import AgentFailed, HeliographError, TurnTimedOut, is_recoverable
-from heliograph.execution.call_replay import Asking
-from heliograph.execution.owned_turn import Held
-from heliograph.execution.steps import NotBegun
+from heliograph.execution.call_replay import CallReplay
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.steps import StepNotStarted
 from heliograph.ids import idempotency_key
 from heliograph.policy.retry import DELAY_SECONDS_MAX, backoff_seconds, jitter_of
 from heliograph.signals.values import to_json
@@ -21,48 +21,48 @@ from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.context import ToolContext
 from heliograph.tools.secrets import resolved
 from heliograph.turn.call_results import check_result
-from heliograph.turn.calls import Asked, CallResult, Journal
+from heliograph.turn.calls import CallRequest, CallResult, Journal
 
 _TOO_LARGE = "payload_too_large"
 
 
-class Here:
+class LocalToolExecutor:
     """Makes the calls of one turn whose tools are functions."""
 
-    def __init__(self, held: Held, journal: Journal, asking: Asking):
-        self._held = held
+    def __init__(self, owned: OwnedTurn, journal: Journal, replay: CallReplay):
+        self._owned = owned
         self._journal = journal
-        self._asking = asking
+        self._replay = replay
 
-    async def done(self, step: int, here: Mapping[int, tuple[BoundTool, dict[str, Any]]]) -> dict[int, CallResult]:
+    async def run_all(self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]]) -> dict[int, CallResult]:
         """What came of calls, by their places. Raises Suspended, TurnLost, AgentFailed."""
-        results = await self._made(step, here, "")
+        results = await self._run_batch(step, calls, "")
         for n, result in results.items():
-            check_doubt(here[n][0].tool, result)
+            check_doubt(calls[n][0].tool, result)
         decided: set[int] = set()
         for asks in itertools.count(1):  # what was made again may be in doubt again
             doubts = {
-                n: here[n] for n, result in results.items()
-                if result.status == "unknown" and here[n][0].tool.in_doubt == "ask" and n not in decided
+                n: calls[n] for n, result in results.items()
+                if result.status == "unknown" and calls[n][0].tool.in_doubt == "ask" and n not in decided
             }  # fmt: skip
             if not doubts:
                 break
             suffix = "" if asks == 1 else str(asks)
-            known = await self._decided(step, doubts, results, suffix)
+            known = await self._decisions(step, doubts, results, suffix)
             decided |= known.keys()
             again = {n: each for n, each in doubts.items() if n not in known}
-            results |= known | await self._made(step, again, f"-again{suffix}")
+            results |= known | await self._run_batch(step, again, f"-again{suffix}")
         return results
 
-    async def _made(
-        self, step: int, here: Mapping[int, tuple[BoundTool, dict[str, Any]]], suffix: str
+    async def _run_batch(
+        self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]], suffix: str
     ) -> dict[int, CallResult]:
         """The results of calls. One that is made again has the key of the first time: to whom it tells it, it is the same."""
-        made = {n: self._asked(f"m{step}-{n + 1}{suffix}", *here[n]) for n in here}
-        done = await _side_by_side(self._step(made[n], *here[n], f"m{step}-{n + 1}") for n in here)
-        return dict(zip(here, done, strict=True))
+        made = {n: self._call_request(f"m{step}-{n + 1}{suffix}", *calls[n]) for n in calls}
+        done = await _run_concurrently(self._run_step(made[n], *calls[n], f"m{step}-{n + 1}") for n in calls)
+        return dict(zip(calls, done, strict=True))
 
-    async def _decided(
+    async def _decisions(
         self,
         step: int,
         doubts: Mapping[int, tuple[BoundTool, dict[str, Any]]],
@@ -70,49 +70,51 @@ class Here:
         suffix: str,
     ) -> dict[int, CallResult]:
         """What people say of calls in doubt; nothing of those that are to be made again. Raises Suspended."""
-        asked = {
+        requests = {
             n: question_of_doubt(tool.tool, f"m{step}-{n + 1}-doubt{suffix}", self._journal.new_step(), arguments)
             for n, (tool, arguments) in doubts.items()
         }
-        decisions = dict(zip(asked, await self._asking.all(list(asked.values())), strict=True))
-        known = {n: decided_doubt(doubts[n][0], asked[n], results[n], decisions[n]) for n in doubts}
+        decisions = dict(zip(requests, await self._replay.all(list(requests.values())), strict=True))
+        known = {n: resolve_doubt(doubts[n][0], requests[n], results[n], decisions[n]) for n in doubts}
         return {n: result for n, result in known.items() if result is not None}
 
-    def _asked(self, call_id: str, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
+    def _call_request(self, call_id: str, tool: BoundTool, arguments: dict[str, Any]) -> CallRequest:
         made = tool.tool
         seconds = made.timeout_seconds
         if seconds is not None and made.retries:
             seconds += sum(seconds + DELAY_SECONDS_MAX for _ in range(made.retries))  # a bound: each try has its own
-        return Asked(call_id, self._journal.new_step(), made.name, "inline", arguments, seconds, made.effect,
+        return CallRequest(call_id, self._journal.new_step(), made.name, "inline", arguments, seconds, made.effect,
                      is_trusted=made.trusted)  # fmt: skip
 
-    async def _step(self, asked: Asked, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:
-        claimed = self._held.claimed
-        outside = idempotency_key(self._held.kit.project, claimed.target, claimed.turn_id, key)
-        context = ToolContext(claimed.run_id, claimed.turn_id, claimed.agent, asked.call_id, outside,
-                              self._held.workflow.deps, resolver=self._held.workflow.secrets)  # fmt: skip
+    async def _run_step(self, request: CallRequest, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:
+        claimed = self._owned.claimed
+        outside = idempotency_key(self._owned.services.project, claimed.target, claimed.turn_id, key)
+        context = ToolContext(claimed.run_id, claimed.turn_id, claimed.agent, request.call_id, outside,
+                              self._owned.workflow.deps, resolver=self._owned.workflow.secrets)  # fmt: skip
 
-        if (known := self._asking.recorded(asked)) is not None:
+        if (known := self._replay.recorded_result(request)) is not None:
             return known
         # before it is begun: what waits has not happened, and is not late
-        async with slot_of(tool.slots, self._held.kit.world) as slot:
+        async with slot_of(tool.slots, self._owned.services.world) as slot:
 
             async def invoke(connection: Any = None) -> Any:
-                return await self._tried(tool, replace(context, connection=connection), arguments, slot)
+                return await self._run_with_retries(tool, replace(context, connection=connection), arguments, slot)
 
             try:
-                return await self._asking.steps.run(asked, invoke, ())
+                return await self._replay.steps.run(request, invoke, ())
             except AgentFailed as error:
                 if error.code != _TOO_LARGE:
                     raise
-                did = "was undone" if asked.effect == "transactional" else "was done"
-                return await self._asking.steps.fail(asked, "RESULT_TOO_LARGE", f"it {did}; {error.message}")
+                did = "was undone" if request.effect == "transactional" else "was done"
+                return await self._replay.steps.fail(request, "RESULT_TOO_LARGE", f"it {did}; {error.message}")
 
-    async def _tried(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
-        world = self._held.kit.world
+    async def _run_with_retries(
+        self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot
+    ) -> Any:
+        world = self._owned.services.world
         for attempt in range(1, tool.tool.retries + 1):
             try:
-                return await self._once(tool, context, arguments, slot)
+                return await self._run_attempt(tool, context, arguments, slot)
             except HeliographError as error:
                 if not error.recoverable and not isinstance(error, TurnTimedOut):
                     raise
@@ -120,17 +122,21 @@ class Here:
                 if not is_recoverable(error):
                     raise
             await world.sleep(backoff_seconds(attempt, jitter_of(context.idempotency_key, attempt)))
-        return await self._once(tool, context, arguments, slot)
+        return await self._run_attempt(tool, context, arguments, slot)
 
-    async def _once(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
-        world = self._held.kit.world
-        given = resolved(arguments, tool.tool.secrets, self._held.workflow.secrets)
+    async def _run_attempt(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
+        world = self._owned.services.world
+        given = resolved(arguments, tool.tool.secrets, self._owned.workflow.secrets)
         await slot.ended()  # of a try before that was given up
         result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, slot.run_sync))
-        return result if tool.misfits is None else check_result(tool.tool.name, tool.misfits, to_json(result))
+        return (
+            result
+            if tool.output_problems is None
+            else check_result(tool.tool.name, tool.output_problems, to_json(result))
+        )
 
 
-async def _side_by_side(calls: Iterable[Coroutine[Any, Any, CallResult]]) -> list[CallResult]:
+async def _run_concurrently(calls: Iterable[Coroutine[Any, Any, CallResult]]) -> list[CallResult]:
     """The results. Where one raises, or this is cancelled, none goes on when it is left: what they began is in doubt.
 
     Where one may not begin, the others do not pay for it: what they began is done to its end first.
@@ -140,7 +146,7 @@ async def _side_by_side(calls: Iterable[Coroutine[Any, Any, CallResult]]) -> lis
     try:
         if tasks:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            if any(not task.cancelled() and isinstance(task.exception(), NotBegun) for task in done):
+            if any(not task.cancelled() and isinstance(task.exception(), StepNotStarted) for task in done):
                 await asyncio.wait(tasks)
         return await together
     finally:

@@ -9,147 +9,147 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.agent_loop.budgeted_model import MODEL, Spender, has_budget_for_models, too_large
-from heliograph.agent_loop.model_call import ask, request_of
-from heliograph.agent_loop.tool_call_router import Carrier, Submitted, required_result, submits
+from heliograph.agent_loop.budgeted_model import MODEL, BudgetedModel, has_budget_for_models, too_large
+from heliograph.agent_loop.model_call import call_model, model_request
+from heliograph.agent_loop.tool_call_router import Submitted, ToolCallRouter, required_result, submits
 from heliograph.codes import RESOURCE_EXHAUSTED, RESULT_MISSING
 from heliograph.definitions.agent_checks import check_contexts
 from heliograph.definitions.templates import placeholders, substitute
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
-from heliograph.execution.call_replay import Asking
+from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.hydrate import boxes_of
-from heliograph.execution.model_agent import Answer
-from heliograph.execution.owned_turn import Held
+from heliograph.execution.model_agent import AgentOutput
+from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.steps import Steps
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.redaction import redacted_text
-from heliograph.turn.calls import Asked, CallResult, Journal
+from heliograph.turn.calls import CallRequest, CallResult, Journal
 from heliograph.turn.context_box import context_text
-from heliograph.turn.conversation import Conversation, answers_in, deferrals_of, is_empty, record_of, reply_of
+from heliograph.turn.conversation import Conversation, deferrals_of, is_empty, record_of, replies_in, reply_of
 from heliograph.turn.untrusted import framed_within
 from heliograph.types import Json, JsonObject
 
 
-async def converse(held: Held, context: Context, journal: Journal) -> Answer:
+async def run_agent_loop(owned: OwnedTurn, context: Context, journal: Journal) -> AgentOutput:
     """Raises what the model's harness raises, AgentFailed, Suspended."""
-    spec = held.spec
-    prompt = _written(held, context) if callable(spec.prompt) else fill(spec.prompt or "", held)
-    talk = Conversation([*_given(held), redacted_text(prompt)], journal)
-    _resume(held, journal)
+    spec = owned.spec
+    prompt = _prompt(owned, context) if callable(spec.prompt) else fill_template(spec.prompt or "", owned)
+    conversation = Conversation([*_box_messages(owned), redacted_text(prompt)], journal)
+    _resume(owned, journal)
     try:
-        return await _converse(held, context, journal, talk)
+        return await _loop(owned, context, journal, conversation)
     except BudgetExceeded as error:
-        return _cut_short(held, talk, error.error)
+        return _cut_short(owned, conversation, error.error)
 
 
-def _resume(held: Held, journal: Journal) -> None:
+def _resume(owned: OwnedTurn, journal: Journal) -> None:
     """What the recorded answers say is so from the beginning: much may fail before the turn comes to them again."""
-    answers: list[Any] = answers_in(held.claimed.waits)
+    answers: list[Any] = replies_in(owned.claimed.waits)
     journal.deferrals_before = max(map(deferrals_of, answers), default=0)
     journal.tokens = sum(each["input_tokens"] for each in answers), sum(each["output_tokens"] for each in answers)
 
 
-async def _converse(held: Held, context: Context, journal: Journal, talk: Conversation) -> Answer:
+async def _loop(owned: OwnedTurn, context: Context, journal: Journal, conversation: Conversation) -> AgentOutput:
     """Raises BudgetExceeded where there is too little left to ask again."""
-    spec, asking = held.spec, Asking(journal, Steps(held))
-    spender = Spender(held, journal, asking) if has_budget_for_models(held) else None
-    if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(held)):
-        request = request_of(held, talk.messages)
-        reply = await (ask(held, request) if spender is None else spender.ask(1, request))
+    spec, replay = owned.spec, CallReplay(journal, Steps(owned))
+    budgeted_model = BudgetedModel(owned, journal, replay) if has_budget_for_models(owned) else None
+    if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(owned)):
+        request = model_request(owned, conversation.messages)
+        reply = await (call_model(owned, request) if budgeted_model is None else budgeted_model.call(1, request))
         if is_empty(reply):
             raise HarnessError("the model answered with nothing", recoverable=True)
-        talk.hear(reply)
-        return _ended(held, reply, talk)
+        conversation.add_reply(reply)
+        return _final_output(owned, reply, conversation)
     given = spec.contexts(context) if callable(spec.contexts) else spec.contexts
-    carrier = Carrier(held, journal, asking, check_contexts(spec.name, given))
-    carrier.open()
+    router = ToolCallRouter(owned, journal, replay, check_contexts(spec.name, given))
+    router.open()
     for step in range(1, spec.max_steps + 1):
-        request = request_of(held, talk.messages, carrier.specs_at(step))
-        if spender is None:
-            reply = await _asked(held, journal, asking, carrier, step, request)
+        request = model_request(owned, conversation.messages, router.specs_at(step))
+        if budgeted_model is None:
+            reply = await _recorded_model_call(owned, journal, replay, router, step, request)
         else:
-            reply = await spender.ask(step, request)
-        talk.hear(reply)
+            reply = await budgeted_model.call(step, request)
+        conversation.add_reply(reply)
         if reply.tool_calls:
             try:
-                talk.answer(reply.tool_calls, await carrier.carry_out(step, reply.tool_calls))
+                conversation.add_results(reply.tool_calls, await router.execute(step, reply.tool_calls))
             except Submitted as submitted:
-                return Answer(submitted.fields)
-            if (must := spec.must_end_with) is not None and carrier.has_done(must):
-                return Answer(carrier.output_of(must))
-        elif (must := carrier.must_end_with) is not None:
-            talk.remind(f"You are not done: end by calling {must}.")
+                return AgentOutput(submitted.fields)
+            if (must := spec.must_end_with) is not None and router.has_result(must):
+                return AgentOutput(router.output_of(must))
+        elif (must := router.must_end_with) is not None:
+            conversation.add_reminder(f"You are not done: end by calling {must}.")
         elif is_empty(reply):
-            talk.remind("You have said nothing: give your answer, or call a tool.")
+            conversation.add_reminder("You have said nothing: give your answer, or call a tool.")
         else:
-            return _ended(held, reply, talk)
+            return _final_output(owned, reply, conversation)
     message = f"the model was not done after {spec.max_steps} steps (max_steps)"
-    return _cut_short(held, talk, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
+    return _cut_short(owned, conversation, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
 
 
-def _cut_short(held: Held, talk: Conversation, limit: JsonObject) -> Answer:
+def _cut_short(owned: OwnedTurn, conversation: Conversation, limit: JsonObject) -> AgentOutput:
     """The last text of a turn that meets a limit. Raises AgentFailed (RESULT_MISSING) where the turn requires another result."""
-    if (wanted := required_result(held)) is not None:
-        raise AgentFailed(f"agent {held.spec.name} has to end with {wanted}, and did not: {limit['message']}",
+    if (wanted := required_result(owned)) is not None:
+        raise AgentFailed(f"agent {owned.spec.name} has to end with {wanted}, and did not: {limit['message']}",
                           code=RESULT_MISSING)  # fmt: skip
-    return Answer(talk.last_text, is_partial=True, limit=limit)
+    return AgentOutput(conversation.last_text, is_partial=True, limit=limit)
 
 
-async def _asked(
-    held: Held, journal: Journal, asking: Asking, carrier: Carrier, step: int, request: ModelRequest
+async def _recorded_model_call(
+    owned: OwnedTurn, journal: Journal, replay: CallReplay, router: ToolCallRouter, step: int, request: ModelRequest
 ) -> ModelReply:
     """The model's next answer: the recorded one, or a new one, recorded unless the turn ends with it."""
-    asked = Asked(f"m{step}", journal.new_step(), MODEL, "inline", effect="idempotent")
-    known = asking.recorded(asked) or await asking.steps.begin(asked)
+    call_request = CallRequest(f"m{step}", journal.new_step(), MODEL, "inline", effect="idempotent")
+    known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
     if known is not None and known.status == "success":
         return reply_of(known.output)
-    reply = await ask(held, request)
-    if reply.tool_calls or is_empty(reply) or carrier.must_end_with is not None:
-        record = record_of(reply, held.claimed.defers)
+    reply = await call_model(owned, request)
+    if reply.tool_calls or is_empty(reply) or router.must_end_with is not None:
+        record = record_of(reply, owned.claimed.defers)
         try:
-            await asking.steps.record(asked, CallResult(asked.call_id, "success", record), [])
+            await replay.steps.record(call_request, CallResult(call_request.call_id, "success", record), [])
         except AgentFailed as error:
             raise too_large(error, reply, journal) from error
-        journal.deferrals_before = held.claimed.defers
+        journal.deferrals_before = owned.claimed.defers
     return reply
 
 
-def _ended(held: Held, reply: ModelReply, talk: Conversation) -> Answer:
+def _final_output(owned: OwnedTurn, reply: ModelReply, conversation: Conversation) -> AgentOutput:
     """The end of the turn by an answer; one that was cut at our bound is as far as that let it come."""
-    if not reply.is_cut or not (has_budget_for_models(held) or held.spec.max_output_tokens):
-        return Answer(_output(reply))
+    if not reply.is_cut or not (has_budget_for_models(owned) or owned.spec.max_output_tokens):
+        return AgentOutput(_output(reply))
     message = f"the answer was cut at {reply.output_tokens} tokens, by max_output_tokens or by what the budget had left"
-    return _cut_short(held, talk, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
+    return _cut_short(owned, conversation, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
 
 
 def _output(reply: ModelReply) -> Json:
     return reply.text if reply.output is None else reply.output
 
 
-def _given(held: Held) -> list[str]:
+def _box_messages(owned: OwnedTurn) -> list[str]:
     """The boxes that the turn was given, as its model reads them."""
-    boxes = boxes_of(held)
+    boxes = boxes_of(owned)
     for _, cards in boxes:
-        held.taint.read_cards(cards)
+        owned.taint.read_cards(cards)
     return [context_text(box_id, cards) for box_id, cards in boxes]
 
 
-def _written(held: Held, context: Context) -> str:
+def _prompt(owned: OwnedTurn, context: Context) -> str:
     """The prompt of a prompt function, with frames around the untrusted texts that it quotes word for word."""
-    assert callable(held.spec.prompt)
-    prompt = held.spec.prompt(context)
-    return framed_within(prompt, held.taint.values) if isinstance(prompt, str) else prompt
+    assert callable(owned.spec.prompt)
+    prompt = owned.spec.prompt(context)
+    return framed_within(prompt, owned.taint.values) if isinstance(prompt, str) else prompt
 
 
-def fill(template: str, held: Held) -> str:
+def fill_template(template: str, owned: OwnedTurn) -> str:
     """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never templates (S8).
 
     Untrusted values stand in frames. Raises InvalidInput (`template_undefined`) naming what there is.
     """
-    cause = held.claimed.cause
-    values: dict[str, Any] = {f"state.{key}": value for key, value in held.claimed.run.state.items()}
+    cause = owned.claimed.cause
+    values: dict[str, Any] = {f"state.{key}": value for key, value in owned.claimed.run.state.items()}
     values |= {"signal.name": cause.name, "signal.payload": cause.payload}
     for name in {*placeholders(template)} & values.keys():
-        values[name] = held.taint.rendered(name, values[name])
+        values[name] = owned.taint.rendered(name, values[name])
     return substitute(template, values)

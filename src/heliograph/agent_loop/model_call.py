@@ -7,91 +7,93 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from heliograph.agent_loop.reply_validation import checked_reply
+from heliograph.agent_loop.reply_validation import validate_reply
 from heliograph.codes import MODEL_TIMEOUT
-from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, shown, told, with_hint
-from heliograph.execution.owned_turn import Held
-from heliograph.execution.signal_buffer import Voice
+from heliograph.errors import HarnessError, HeliographError, TurnTimedOut, format_exception, safe_repr, with_hint
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.ports import Harness, Message, ModelReply, ModelRequest, TextDelta, ThinkingDelta, ToolSpec
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import carried, check_json, cleaned
+from heliograph.signals.payload import check_json, cleaned, truncated
 from heliograph.types import Json, JsonObject
 
-log = logging.getLogger("heliograph.worker")
+log = logging.getLogger("heliograph.agent_loop")
 
 _MESSAGE_MAX = 2000
 _Drafted = Callable[[str, Json, int | str], Draft]
 
 
-async def ask(held: Held, request: ModelRequest) -> ModelReply:
+async def call_model(owned: OwnedTurn, request: ModelRequest) -> ModelReply:
     """The answer of the agent's model; of the next one, where it has several and one fails.
 
     Raises HarnessError where all fail, each after its harness:error: one that may pass, if there is one.
     """
     failed: list[HarnessError] = []
-    for model in held.spec.models:
-        held.halt.check()
+    for model in owned.spec.models:
+        owned.cancel_flag.check()
         try:
-            return await ask_one(held, model, request)
+            return await stream_reply(owned, model, request)
         except HarnessError as error:
             failed.append(error)
     raise next((error for error in failed if error.recoverable), failed[-1])
 
 
-def request_of(held: Held, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelRequest:
-    spec = held.spec
+def model_request(owned: OwnedTurn, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelRequest:
+    spec = owned.spec
     return ModelRequest(tuple(messages), spec.system, spec.output, tuple(tools), spec.max_output_tokens,
-                        has_untrusted=held.taint.may_have_read)  # fmt: skip
+                        has_untrusted=owned.taint.may_have_read)  # fmt: skip
 
 
-async def ask_one(held: Held, model: Any, request: ModelRequest) -> ModelReply:
+async def stream_reply(owned: OwnedTurn, model: Any, request: ModelRequest) -> ModelReply:
     """The answer of one model.
 
     Raises HarnessError after its harness:error, whatever it was that the model, its harness, or what they are made from
     did wrong.
     """
-    voice, world, seconds = held.voice, held.kit.world, held.spec.answer_seconds
+    signals, world, seconds = owned.signals, owned.services.world, owned.spec.answer_seconds
     started = world.monotonic()
 
     def draft(name: str, payload: Json, parent: int | str) -> Draft:
         # checked here, where it ends this turn with a reason: a store that refuses it later ends it with none
-        return Draft(name, check_json(payload), held.spec.name, parent, world.now())
+        return Draft(name, check_json(payload), owned.spec.name, parent, world.now())
 
     try:
-        found = held.kit.harness_of(model)
+        found = owned.services.harness_of(model)
         harness: Harness | HarnessError = found
         name = cleaned(str(found.model))
     except Exception as error:  # it is told below, as of a model that was asked
-        harness, name = _failure(error), shown(model)
-    said: Json = {"model": name, "input": carried(request.prompt)}
-    start = voice.say(draft("harness:start", said, held.claimed.activation_id))
+        harness, name = _failure(error), safe_repr(model)
+    start_payload: Json = {"model": name, "input": truncated(request.prompt)}
+    start = signals.add(draft("harness:start", start_payload, owned.claimed.activation_id))
     try:
         if isinstance(harness, HarnessError):
             raise harness
         try:
-            reply = await world.within(seconds, _streamed(harness, request, voice, start, draft))
+            reply = await world.within(seconds, _streamed(harness, request, signals, start, draft))
         except TurnTimedOut as error:
             raise HarnessError(f"{name} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
                                recoverable=True) from error  # fmt: skip
     except Exception as error:
         failure = _failure(error)
-        message = shown(with_hint(failure), _MESSAGE_MAX)
+        message = safe_repr(with_hint(failure), _MESSAGE_MAX)
         payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
         payload["recoverable"] = failure.recoverable
-        voice.say(draft("harness:error", payload, start))
+        signals.add(draft("harness:error", payload, start))
         if failure is error:
             raise
         raise failure from error
-    _finish_reply(reply, voice, start, draft, round((world.monotonic() - started) * 1000))
+    _finish_reply(reply, signals, start, draft, round((world.monotonic() - started) * 1000))
     return reply
 
 
-async def _streamed(harness: Harness, request: ModelRequest, voice: Voice, start: int, draft: _Drafted) -> ModelReply:
+async def _streamed(
+    harness: Harness, request: ModelRequest, signals: SignalBuffer, start: int, draft: _Drafted
+) -> ModelReply:
     heard = {"text": "", "thinking": ""}
 
-    def say(kind: str, content: str) -> None:
+    def emit(kind: str, content: str) -> None:
         if content:
-            voice.say_now(draft(f"{kind}:delta", {"content": content, "offset": len(heard[kind])}, start))
+            signals.add_urgent(draft(f"{kind}:delta", {"content": content, "offset": len(heard[kind])}, start))
             heard[kind] += content
 
     async with AsyncExitStack() as stack:
@@ -101,20 +103,20 @@ async def _streamed(harness: Harness, request: ModelRequest, voice: Voice, start
         async for chunk in chunks:
             match chunk:
                 case TextDelta(content):
-                    say("text", cleaned(content))
+                    emit("text", cleaned(content))
                 case ThinkingDelta(content):
-                    say("thinking", cleaned(content))
+                    emit("thinking", cleaned(content))
                 case ModelReply():
-                    reply = checked_reply(harness.model, chunk)
+                    reply = validate_reply(harness.model, chunk)
                     for kind, whole in (("text", reply.text), ("thinking", reply.thinking)):
                         if not whole.startswith(heard[kind]):
                             raise HarnessError(
                                 f"the harness for {harness.model} streamed another {kind} than its reply has"
                             )
-                        say(kind, whole[len(heard[kind]) :])  # what a harness that does not stream has not said
+                        emit(kind, whole[len(heard[kind]) :])  # what a harness that does not stream has not said
                     return reply
                 case _:
-                    raise HarnessError(f"the harness for {harness.model} yielded {shown(chunk)}, which is none of "
+                    raise HarnessError(f"the harness for {harness.model} yielded {safe_repr(chunk)}, which is none of "
                                        "TextDelta, ThinkingDelta and ModelReply")  # fmt: skip
     raise HarnessError(f"the harness for {harness.model} ended without a reply")
 
@@ -126,16 +128,16 @@ def _failure(error: Exception) -> HarnessError:
     if isinstance(error, HeliographError):
         return HarnessError(error.message, code=error.code, hint=error.hint, recoverable=error.recoverable)
     log.warning("a model's harness raised", exc_info=error)
-    return HarnessError(told(error, _MESSAGE_MAX), recoverable=isinstance(error, OSError))
+    return HarnessError(format_exception(error, _MESSAGE_MAX), recoverable=isinstance(error, OSError))
 
 
-def _finish_reply(reply: ModelReply, voice: Voice, start: int, draft: _Drafted, duration_ms: int) -> None:
+def _finish_reply(reply: ModelReply, signals: SignalBuffer, start: int, draft: _Drafted, duration_ms: int) -> None:
     if reply.thinking:
-        voice.say(draft("thinking:complete", {"content": reply.thinking}, start))
+        signals.add(draft("thinking:complete", {"content": reply.thinking}, start))
     if reply.text or not reply.tool_calls:
-        voice.say(draft("text:complete", {"content": reply.text}, start))
+        signals.add(draft("text:complete", {"content": reply.text}, start))
     usage: dict[str, Any] = {"inputTokens": reply.input_tokens, "outputTokens": reply.output_tokens}
     if reply.cost_usd is not None:
         usage["costUsd"] = reply.cost_usd
     output: Json = reply.text if reply.output is None else reply.output
-    voice.say(draft("harness:end", {"usage": usage, "output": carried(output), "durationMs": duration_ms}, start))
+    signals.add(draft("harness:end", {"usage": usage, "output": truncated(output), "durationMs": duration_ms}, start))

@@ -7,13 +7,13 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from heliograph.errors import HarnessError, InvalidInput, repr_of, shown
+from heliograph.errors import HarnessError, InvalidInput, repr_of, safe_repr
 from heliograph.ports import ModelReply, ToolCall
 from heliograph.signals.payload import check_json, cleaned
 from heliograph.types import Json
 
 
-def checked_reply(model: str, reply: ModelReply) -> ModelReply:
+def validate_reply(model: str, reply: ModelReply) -> ModelReply:
     """`reply` as the ledger can hold it, with ids of its own where its calls cannot be told apart.
 
     Raises HarnessError: a wrong type is the harness's own fault; an output that cannot be held may be another next time.
@@ -61,4 +61,4 @@ def _raw(given: Json) -> Json:
 
 def _check(model: str, name: str, value: object, is_right: bool, rule: str) -> None:
     if not is_right:
-        raise HarnessError(f"the harness for {model} replied with {name} {shown(repr_of(value))}; it is {rule}")
+        raise HarnessError(f"the harness for {model} replied with {name} {safe_repr(repr_of(value))}; it is {rule}")

@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heliograph.agent_loop.builtin_tools import builtin_specs, question_of
-from heliograph.agent_loop.delegation_tool import Errands
-from heliograph.agent_loop.local_tools import Here
+from heliograph.agent_loop.delegation_tool import DelegationTools
+from heliograph.agent_loop.local_tools import LocalToolExecutor
 from heliograph.codes import TOOL_ERROR
 from heliograph.definitions.fields import problems_of
 from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT, Tool
 from heliograph.errors import Denied, InvalidInput, ToolFailed
-from heliograph.execution.call_replay import Asking
+from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.hydrate import wanted_fields
-from heliograph.execution.owned_turn import Held
+from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import ToolCall, ToolMessage, ToolSpec
 from heliograph.tools.bound_tool import BadArguments, BoundTool
-from heliograph.turn.calls import Asked, CallResult, Journal
-from heliograph.turn.conversation import failed, last_question, told_of
-from heliograph.turn.human_tasks import Question, answer_of, granted, unanswered
+from heliograph.turn.calls import CallRequest, CallResult, Journal
+from heliograph.turn.conversation import failed_message, last_model_call, tool_message
+from heliograph.turn.human_tasks import Question, answer_of, grant_from, timeout_message
 from heliograph.turn.untrusted import framed_schema, untrusted
 from heliograph.types import Json, JsonObject
 
@@ -39,45 +39,45 @@ class Submitted(Exception):
         self.fields = fields
 
 
-def submits(held: Held) -> bool:
+def submits(owned: OwnedTurn) -> bool:
     """Whether its model has to end by submit_result: where an answer in words cannot have the fields that are wanted."""
-    return held.spec.must_end_with == SUBMIT_RESULT or (
-        held.spec.must_end_with is None and held.spec.output is None and bool(wanted_fields(held))
+    return owned.spec.must_end_with == SUBMIT_RESULT or (
+        owned.spec.must_end_with is None and owned.spec.output is None and bool(wanted_fields(owned))
     )
 
 
-def required_result(held: Held) -> str | None:
+def required_result(owned: OwnedTurn) -> str | None:
     """What the turn has to end with, as text for a message; None where a plain text may be its result."""
-    if submits(held):
+    if submits(owned):
         return f"a call of {SUBMIT_RESULT}"
-    if held.spec.must_end_with is not None:
-        return f"a call of {held.spec.must_end_with}"
-    return None if held.spec.output is None else "an answer of its output type"
+    if owned.spec.must_end_with is not None:
+        return f"a call of {owned.spec.must_end_with}"
+    return None if owned.spec.output is None else "an answer of its output type"
 
 
-class Carrier:
+class ToolCallRouter:
     """The tools of one turn: those of its agent, and no others."""
 
-    def __init__(self, held: Held, journal: Journal, asking: Asking, contexts: Mapping[str, str]):
+    def __init__(self, owned: OwnedTurn, journal: Journal, replay: CallReplay, contexts: Mapping[str, str]):
         """contexts: the boxes that its model may hand on, by their names for it."""
-        self._held = held
-        self._errands = Errands(held, contexts)
+        self._owned = owned
+        self._delegations = DelegationTools(owned, contexts)
         self._journal = journal
-        self._asking = asking
-        self._here = Here(held, journal, asking)
+        self._replay = replay
+        self._local = LocalToolExecutor(owned, journal, replay)
         self._tools: dict[str, BoundTool] = {}
         self._specs: dict[str, ToolSpec] = {}
         self._builtin: dict[str, ToolSpec] = {}
         self._results: dict[str, Json] = {}
-        self._last_question = max(last_question(held.claimed.waits), *held.carried, 0)
-        self._taint = held.taint
+        self._last_model_call = max(last_model_call(owned.claimed.waits), *owned.executed_steps, 0)
+        self._taint = owned.taint
 
     def open(self) -> None:
         """Collect the tools. Raises InvalidInput, and what the opening of a tool server raised."""
-        spec = self._held.spec
-        wanted = wanted_fields(self._held) if submits(self._held) else ()
-        self._builtin = builtin_specs(spec, wanted, self._errands.specs)
-        toolbox, resources = self._held.kit.toolbox, self._held.resources
+        spec = self._owned.spec
+        wanted = wanted_fields(self._owned) if submits(self._owned) else ()
+        self._builtin = builtin_specs(spec, wanted, self._delegations.specs)
+        toolbox, resources = self._owned.services.toolbox, self._owned.resources
         if resources.tools_error is not None:
             raise resources.tools_error
         for place, given in enumerate(spec.tools):
@@ -104,35 +104,35 @@ class Carrier:
 
     def specs_at(self, step: int) -> list[ToolSpec]:
         """The tools that the model may call in this step; in the last step only those that can still end the turn."""
-        if step < self._held.spec.max_steps:
+        if step < self._owned.spec.max_steps:
             return self.specs
         return [spec for spec in self.specs if spec.name == self.must_end_with]
 
     @property
     def must_end_with(self) -> str | None:
         """The tool that has to be the last call, where there is one."""
-        return self._held.spec.must_end_with or (SUBMIT_RESULT if SUBMIT_RESULT in self._builtin else None)
+        return self._owned.spec.must_end_with or (SUBMIT_RESULT if SUBMIT_RESULT in self._builtin else None)
 
-    def has_done(self, tool: str) -> bool:
+    def has_result(self, tool: str) -> bool:
         return tool in self._results
 
     def output_of(self, tool: str) -> Json:
         """The result of the tool's last call that went well."""
         return self._results[tool]
 
-    async def carry_out(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
+    async def execute(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
         """A message for each call, by its place. Raises Submitted, Suspended, TurnLost."""
-        if (why := self._why_none(step, calls)) is not None:
-            return {n: failed(call, why) for n, call in enumerate(calls)}
-        self._held.carried.add(step)
-        answers = await self._carried(step, calls)
+        if (why := self._batch_problem(step, calls)) is not None:
+            return {n: failed_message(call, why) for n, call in enumerate(calls)}
+        self._owned.executed_steps.add(step)
+        answers = await self._route(step, calls)
         self._taint.read_answers(calls, answers)
         for n, call in enumerate(calls):
             if not answers[n].is_error:
                 self._results[call.tool] = answers[n].content
         return answers
 
-    def _why_none(self, step: int, calls: Sequence[ToolCall]) -> str | None:
+    def _batch_problem(self, step: int, calls: Sequence[ToolCall]) -> str | None:
         """Why none of the calls of one answer is made; None where they are."""
         if len(calls) > _CALLS_MAX:
             return (
@@ -146,14 +146,14 @@ class Carrier:
 
     def _check_may_end(self, step: int, n: int, call: ToolCall) -> None:
         """Raises BadArguments for a call of the last step that cannot end the turn: the model would never read its result."""
-        is_last = step >= self._held.spec.max_steps
+        is_last = step >= self._owned.spec.max_steps
         if is_last and call.tool != self.must_end_with and not self._is_recorded(step, n):
             raise BadArguments(f"it was not made: this was the last step, in which {call.tool} was not offered")
 
-    async def _carried(self, step: int, calls: Sequence[ToolCall]) -> dict[int, ToolMessage]:
+    async def _route(self, step: int, calls: Sequence[ToolCall]) -> dict[int, ToolMessage]:
         answers: dict[int, ToolMessage] = {}
-        here: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
-        waits: dict[int, Asked] = {}
+        local_calls: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
+        waits: dict[int, CallRequest] = {}
         approvals: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
         for n, call in enumerate(calls):
             try:
@@ -171,54 +171,54 @@ class Carrier:
                     elif tool.tool.function is None:
                         waits[n] = self._external(step, n, tool, arguments)
                     else:
-                        here[n] = tool, arguments
+                        local_calls[n] = tool, arguments
                 else:
-                    answers[n] = await self._missing(step, n, call)
+                    answers[n] = await self._unknown_tool(step, n, call)
             except BadArguments as error:
-                answers[n] = failed(call, error.message)
-        answers |= await self._done_here(step, calls, here)
+                answers[n] = failed_message(call, error.message)
+        answers |= await self._run_local(step, calls, local_calls)
         if waits:
-            results = dict(zip(waits, await self._asking.all(list(waits.values())), strict=True))
-            answers |= {n: self._heard(calls[n], waits[n], results[n]) for n in waits if n not in approvals}
-            answers |= await self._decided(step, calls, approvals, waits, results)
+            results = dict(zip(waits, await self._replay.all(list(waits.values())), strict=True))
+            answers |= {n: self._validated_message(calls[n], waits[n], results[n]) for n in waits if n not in approvals}
+            answers |= await self._run_approved(step, calls, approvals, waits, results)
         return answers
 
-    async def _decided(
+    async def _run_approved(
         self, step: int, calls: Sequence[ToolCall], approvals: Mapping[int, tuple[BoundTool, dict[str, Any]]],
-        waits: Mapping[int, Asked], results: Mapping[int, CallResult], time: int = 1,
+        waits: Mapping[int, CallRequest], results: Mapping[int, CallResult], time: int = 1,
     ) -> dict[int, ToolMessage]:  # fmt: skip
         """Do what was granted; say of the rest why not. Edits that do not fit the tool have its question asked again."""
         answers: dict[int, ToolMessage] = {}
-        here: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
-        elsewhere: dict[int, Asked] = {}
-        again: dict[int, Asked] = {}
+        local_calls: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
+        external_calls: dict[int, CallRequest] = {}
+        again: dict[int, CallRequest] = {}
         for n, (tool, arguments) in approvals.items():
             try:
-                allowed = self._allowed(step, n, tool, waits[n], results[n], time)
+                allowed = self._approved_arguments(step, n, tool, waits[n], results[n], time)
             except Denied as error:
-                answers[n] = failed(calls[n], f"{error.message}; it was not called")
+                answers[n] = failed_message(calls[n], f"{error.message}; it was not called")
                 continue
             except BadArguments as error:
                 again[n] = self._approval(step, n, tool, arguments, time + 1, error.message)
                 continue
             if tool.tool.function is None:
-                elsewhere[n] = self._external(step, n, tool, allowed)
+                external_calls[n] = self._external(step, n, tool, allowed)
             else:
-                here[n] = tool, allowed
-        answers |= await self._done_here(step, calls, here)
-        if elsewhere:
-            for n, result in zip(elsewhere, await self._asking.all(list(elsewhere.values())), strict=True):
-                answers[n] = self._told(calls[n], result)
+                local_calls[n] = tool, allowed
+        answers |= await self._run_local(step, calls, local_calls)
+        if external_calls:
+            for n, result in zip(external_calls, await self._replay.all(list(external_calls.values())), strict=True):
+                answers[n] = self._tool_message(calls[n], result)
         if again:
-            decided = dict(zip(again, await self._asking.all(list(again.values())), strict=True))
-            answers |= await self._decided(step, calls, {n: approvals[n] for n in again}, again, decided, time + 1)
+            decided = dict(zip(again, await self._replay.all(list(again.values())), strict=True))
+            answers |= await self._run_approved(step, calls, {n: approvals[n] for n in again}, again, decided, time + 1)
         return answers
 
-    async def _done_here(
-        self, step: int, calls: Sequence[ToolCall], here: Mapping[int, tuple[BoundTool, dict[str, Any]]]
+    async def _run_local(
+        self, step: int, calls: Sequence[ToolCall], local_calls: Mapping[int, tuple[BoundTool, dict[str, Any]]]
     ) -> dict[int, ToolMessage]:
-        results = await self._here.done(step, here)
-        return {n: self._told(calls[n], result) for n, result in results.items()}
+        results = await self._local.run_all(step, local_calls)
+        return {n: self._tool_message(calls[n], result) for n, result in results.items()}
 
     def _arguments(self, step: int, n: int, tool: BoundTool, call: ToolCall) -> dict[str, Any]:
         """Raises BadArguments. What is recorded has fitted once: it is gone on with, whatever the tool takes by now."""
@@ -228,19 +228,19 @@ class Carrier:
             if self._is_recorded(step, n) and isinstance(call.arguments, dict):
                 return call.arguments
             raise
-        self._check_not_refused(step, n)
+        self._check_not_rejected(step, n)
         return arguments
 
     def _is_recorded(self, step: int, n: int) -> bool:
         call_id = f"m{step}-{n + 1}"
         return self._journal.knows(call_id) or self._journal.knows(f"{call_id}-approval")
 
-    def _check_not_refused(self, step: int, n: int) -> None:
+    def _check_not_rejected(self, step: int, n: int) -> None:
         """Raises BadArguments for a call that fits now, and did not when the model was told so, and went on from there.
 
         A refusal is not recorded; but a call of an answer after which the model was asked again is, if it was made.
         """
-        if step < self._last_question and not self._is_recorded(step, n):
+        if step < self._last_model_call and not self._is_recorded(step, n):
             raise BadArguments("it was refused when it was called, and was not made: it fits by now, so call it again")
 
     def _needs_approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> bool:
@@ -249,82 +249,84 @@ class Carrier:
         if self._journal.knows(f"{call_id}-approval"):
             return True
         return not self._journal.knows(call_id) and (
-            tool.tool.needs_approval(arguments) or self._taint.must_ask(tool.tool)
+            tool.tool.needs_approval(arguments) or self._taint.needs_approval(tool.tool)
         )
 
-    def _allowed(
-        self, step: int, n: int, tool: BoundTool, asked: Asked, result: CallResult, time: int
+    def _approved_arguments(
+        self, step: int, n: int, tool: BoundTool, request: CallRequest, result: CallResult, time: int
     ) -> dict[str, Any]:
         """The arguments that the call may be made with. Raises Denied; BadArguments for those that do not fit."""
         if result.status == "timeout":
-            raise Denied(unanswered(result, "approval_seconds"))
-        leave = granted(Question.of(asked.input), tool.tool.name, result)
+            raise Denied(timeout_message(result, "approval_seconds"))
+        grant = grant_from(Question.of(request.input), tool.tool.name, result)
         call_id = f"m{step}-{n + 1}"  # begun with what this granted, unless it was asked for once more after it
         is_recorded = self._journal.knows(call_id) and not self._journal.knows(f"{call_id}-approval-{time + 1}")
-        return leave.arguments if is_recorded else tool.checked(leave.arguments)
+        return grant.arguments if is_recorded else tool.checked(grant.arguments)
 
-    async def _missing(self, step: int, n: int, call: ToolCall) -> ToolMessage:
+    async def _unknown_tool(self, step: int, n: int, call: ToolCall) -> ToolMessage:
         """What the model is told of a call of a tool that there is not, or not any more."""
         known = ", ".join(sorted([*self._tools, *self._builtin]))
         missing = f"there is no tool {call.tool}; there are {known}"
-        asked = Asked(f"m{step}-{n + 1}", self._journal.new_step(), call.tool, "inline")
-        result = self._asking.recorded(asked)
-        if result is None and self._journal.knows(asked.call_id):  # it began, and its worker was lost
-            steps = self._asking.steps
-            result = await steps.begin(asked) or await steps.fail(asked, TOOL_ERROR, f"not made again: {missing}")
-        return failed(call, missing) if result is None else self._told(call, result)
+        request = CallRequest(f"m{step}-{n + 1}", self._journal.new_step(), call.tool, "inline")
+        result = self._replay.recorded_result(request)
+        if result is None and self._journal.knows(request.call_id):  # it began, and its worker was lost
+            steps = self._replay.steps
+            result = await steps.begin(request) or await steps.fail(request, TOOL_ERROR, f"not made again: {missing}")
+        return failed_message(call, missing) if result is None else self._tool_message(call, result)
 
-    def _told(self, call: ToolCall, result: CallResult) -> ToolMessage:
-        return told_of(call, result, is_untrusted=not self._is_trusted(call))
+    def _tool_message(self, call: ToolCall, result: CallResult) -> ToolMessage:
+        return tool_message(call, result, is_untrusted=not self._is_trusted(call))
 
     def _is_trusted(self, call: ToolCall) -> bool:
         """Whether an author vouches for the results of a call. A tool that no longer exists counts as untrusted."""
         if call.tool in self._tools:
             return self._tools[call.tool].tool.trusted
-        return call.tool in self._builtin and self._errands.is_trusted(call.tool)
+        return call.tool in self._builtin and self._delegations.is_trusted(call.tool)
 
-    def _heard(self, call: ToolCall, asked: Asked, result: CallResult) -> ToolMessage:
+    def _validated_message(self, call: ToolCall, request: CallRequest, result: CallResult) -> ToolMessage:
         """What a model is told of what was done elsewhere; of what people said, only what is an answer."""
-        if asked.kind != "human":
-            return self._told(call, result)
+        if request.kind != "human":
+            return self._tool_message(call, result)
         if result.status in ("success", "failed"):
             try:
-                answer_of(Question.of(asked.input), "the question", result)
+                answer_of(Question.of(request.input), "the question", result)
             except ToolFailed as error:
-                return failed(call, error.message)
-        return told_of(call, result)
+                return failed_message(call, error.message)
+        return tool_message(call, result)
 
-    def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> Asked:
+    def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> CallRequest:
         made = tool.tool
-        return Asked(f"m{step}-{n + 1}", self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
-                     made.effect, misfits=tool.misfits, is_trusted=made.trusted)  # fmt: skip
+        return CallRequest(f"m{step}-{n + 1}", self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
+                     made.effect, output_problems=tool.output_problems, is_trusted=made.trusted)  # fmt: skip
 
     def _approval(
-        self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any], time: int = 1, misfit: str = ""
-    ) -> Asked:  # fmt: skip
+        self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any], time: int = 1, problem: str = ""
+    ) -> CallRequest:  # fmt: skip
         """time: how often it is asked now; misfit: why the arguments that it was granted for the time before cannot be."""
         made = tool.tool
-        asks = f"May {self._held.claimed.agent} call {made.name}?"
-        asks += f" It was granted for other arguments, and was not called: {misfit}" if misfit else ""
-        asks += f" It has read what strangers wrote: {self._taint.source_names}." if self._taint.has_read else ""
-        question = Question("decision", asks, arguments, made.may_edit,
+        question_text = f"May {self._owned.claimed.agent} call {made.name}?"
+        question_text += f" It was granted for other arguments, and was not called: {problem}" if problem else ""
+        question_text += (
+            f" It has read what strangers wrote: {self._taint.source_names}." if self._taint.has_read else ""
+        )
+        question = Question("decision", question_text, arguments, made.may_edit,
                             form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
         call_id = f"m{step}-{n + 1}-approval{'' if time == 1 else f'-{time}'}"
-        return Asked(call_id, self._journal.new_step(), made.name, "human", question.record(),
+        return CallRequest(call_id, self._journal.new_step(), made.name, "human", question.record(),
                      made.approval_seconds, needs_token=False)  # fmt: skip
 
-    def _builtin_call(self, step: int, n: int, call: ToolCall) -> Asked:
+    def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
         call_id, step_id = f"m{step}-{n + 1}", self._journal.new_step()
         if call.tool == ASK_HUMAN:
             question = question_of(call)
-            self._check_not_refused(step, n)
-            return Asked(call_id, step_id, ASK_HUMAN, "human", question.record(),
-                         _seconds(self._held.spec.asks_human), needs_token=False)  # fmt: skip
-        instance = f"{self._held.claimed.turn_id}-{call_id}"[-_INSTANCE_MAX:]
-        errand = self._errands.errand_of(call, is_recorded=self._journal.knows(call_id))
-        self._check_not_refused(step, n)
-        return Asked(call_id, step_id, errand.agent, "child", errand.task, errand.seconds, "idempotent", instance=instance,
-                     context_box_id=errand.context_box_id, priority=errand.priority)  # fmt: skip
+            self._check_not_rejected(step, n)
+            return CallRequest(call_id, step_id, ASK_HUMAN, "human", question.record(),
+                         _seconds(self._owned.spec.asks_human), needs_token=False)  # fmt: skip
+        instance = f"{self._owned.claimed.turn_id}-{call_id}"[-_INSTANCE_MAX:]
+        delegation = self._delegations.request_of(call, is_recorded=self._journal.knows(call_id))
+        self._check_not_rejected(step, n)
+        return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, delegation.seconds, "idempotent", instance=instance,
+                     context_box_id=delegation.context_box_id, priority=delegation.priority)  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
         """Raises Submitted, or BadArguments for what cannot be a result."""
@@ -332,9 +334,9 @@ class Carrier:
             raise BadArguments(f"{SUBMIT_RESULT} is called alone: call it again when the other calls are answered")
         if not isinstance(call.arguments, dict):
             raise BadArguments(f"the arguments of {SUBMIT_RESULT} are a JSON object")
-        if problems := problems_of(wanted_fields(self._held), call.arguments):
+        if problems := problems_of(wanted_fields(self._owned), call.arguments):
             raise BadArguments(f"the result does not fit: {'; '.join(problems)}")
-        self._check_not_refused(step, n)
+        self._check_not_rejected(step, n)
         raise Submitted(call.arguments)
 
 

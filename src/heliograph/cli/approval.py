@@ -15,7 +15,7 @@ from heliograph.cli.arguments import login_name
 from heliograph.cli.files import read_value
 from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 if TYPE_CHECKING:
     from heliograph.client import Client
@@ -44,32 +44,34 @@ def grant(options: Namespace) -> int:
     if options.arguments is not None:
         arguments = read_value("--arguments", options.arguments)
         if not isinstance(arguments, dict):
-            raise InvalidInput(f"--arguments: an object, not {shown(arguments)}", code="wrong_type", path="--arguments")
+            raise InvalidInput(
+                f"--arguments: an object, not {safe_repr(arguments)}", code="wrong_type", path="--arguments"
+            )
 
-    def said(client: Client) -> Awaitable[str]:
+    def decision(client: Client) -> Awaitable[str]:
         return client.grant(options.turn, options.call_id, arguments=arguments, by=options.by or login_name())
 
-    return _say(options, "granted", said)
+    return _decide(options, "granted", decision)
 
 
 def deny(options: Namespace) -> int:
-    def said(client: Client) -> Awaitable[str]:
+    def decision(client: Client) -> Awaitable[str]:
         return client.deny(options.turn, options.call_id, reason=options.reason, by=options.by or login_name())
 
-    return _say(options, "denied", said)
+    return _decide(options, "denied", decision)
 
 
 def answer(options: Namespace) -> int:
     value = options.text if options.value is None else read_value("--value", options.value)
 
-    def said(client: Client) -> Awaitable[str]:
+    def decision(client: Client) -> Awaitable[str]:
         return client.answer(options.turn, options.call_id, value, by=options.by or login_name())
 
-    return _say(options, "answered", said)
+    return _decide(options, "answered", decision)
 
 
-def _say(options: Namespace, what: str, said: Callable[[Client], Awaitable[str]]) -> int:
-    outcome = asyncio.run(_said(options, said))
+def _decide(options: Namespace, what: str, decision: Callable[[Client], Awaitable[str]]) -> int:
+    outcome = asyncio.run(_decide_async(options, decision))
     if options.json:
         json_line({"turn_id": options.turn, "call_id": options.call_id, "outcome": outcome})
     else:
@@ -78,9 +80,9 @@ def _say(options: Namespace, what: str, said: Callable[[Client], Awaitable[str]]
     return 0
 
 
-async def _said(options: Namespace, said: Callable[[Client], Awaitable[str]]) -> str:
+async def _decide_async(options: Namespace, decision: Callable[[Client], Awaitable[str]]) -> str:
     async with open_client(f"turn {options.turn}") as client:
-        return await said(client)
+        return await decision(client)
 
 
 async def _list(run_id: str | None, limit: int) -> list[HumanTask]:
@@ -97,14 +99,14 @@ def task_lines(task: HumanTask, project: str | None = None) -> list[str]:
 
     project: the project that the command has to name, where the environment does not name it.
     """
-    asked = shown(task.question or task.tool, _QUESTION_WIDTH)
+    asked = safe_repr(task.question or task.tool, _QUESTION_WIDTH)
     edits = ", the arguments may be changed" if task.may_edit else ""
     lines = [
         f"{asked} {_short(task.arguments)}" if task.wants == "decision" else asked,
         f"    {task.agent}, since {moment(task.since)}, {_deadline(task)}{edits}",
     ]
     if task.options:
-        lines.append(f"    one of: {', '.join(shown(option) for option in task.options)}")
+        lines.append(f"    one of: {', '.join(safe_repr(option) for option in task.options)}")
     if task.form is not None and (task.wants == "answer" or task.may_answer):
         lines.append(f"    form: {_short(task.form)}")
     verbs = ["grant", "deny", "answer"] if task.may_answer else ["grant" if task.wants == "decision" else "answer"]
@@ -133,4 +135,4 @@ def _rest(task: HumanTask, verb: str) -> str:
 
 
 def _short(value: Any) -> str:
-    return shown(msgspec.json.encode(value).decode(), _JSON_WIDTH)
+    return safe_repr(msgspec.json.encode(value).decode(), _JSON_WIDTH)

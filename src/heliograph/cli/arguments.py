@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from heliograph.config import PRUNE_SECONDS_MAX, read_span
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 ID_LENGTH_MAX = 200
 
@@ -20,7 +20,7 @@ def integer(option: str, low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         is_number = re.fullmatch(r"[+-]?[0-9]{1,18}", text) is not None
         if not is_number or not low <= int(text) <= high:
-            raise InvalidInput(f"{option} is a whole number from {low} to {high}, not {shown(text)}",
+            raise InvalidInput(f"{option} is a whole number from {low} to {high}, not {safe_repr(text)}",
                                code="out_of_range", path=option)  # fmt: skip
         return int(text)
 
@@ -36,7 +36,7 @@ def seconds(option: str, low: float, high: float) -> Callable[[str], float]:
         except ValueError:
             value = float("nan")
         if not low <= value <= high:
-            raise InvalidInput(f"{option} is a number of seconds from {low:g} to {high:g}, not {shown(text)}",
+            raise InvalidInput(f"{option} is a number of seconds from {low:g} to {high:g}, not {safe_repr(text)}",
                                code="out_of_range", path=option)  # fmt: skip
         return value
 
@@ -48,10 +48,10 @@ def identifier(option: str) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         if len(text) > ID_LENGTH_MAX:
-            raise InvalidInput(f"{option} has at most {ID_LENGTH_MAX} characters, not {len(text)}: {shown(text, 40)}",
+            raise InvalidInput(f"{option} has at most {ID_LENGTH_MAX} characters, not {len(text)}: {safe_repr(text, 40)}",
                                code="too_long", path=option)  # fmt: skip
         if not _IDENTIFIER.fullmatch(text):
-            raise InvalidInput(f"{option} is made of ASCII letters, digits, '_' and '-', not '{shown(text)}'",
+            raise InvalidInput(f"{option} is made of ASCII letters, digits, '_' and '-', not '{safe_repr(text)}'",
                                code="invalid_id", path=option)  # fmt: skip
         return text
 
@@ -81,7 +81,7 @@ def age(option: str) -> Callable[[str], float]:
     def read(text: str) -> float:
         seconds = read_span(text)
         if not seconds or seconds > PRUNE_SECONDS_MAX:
-            raise InvalidInput(f"{option} is an age such as 30d, 12h or 90m, not {shown(text)}", code="out_of_range",
+            raise InvalidInput(f"{option} is an age such as 30d, 12h or 90m, not {safe_repr(text)}", code="out_of_range",
                                path=option)  # fmt: skip
         return seconds
 
@@ -96,7 +96,7 @@ def since(text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"--since does not understand '{shown(text)}'; it takes 30s, 10m, 2h or 1d, or a time such as "
+            f"--since does not understand '{safe_repr(text)}'; it takes 30s, 10m, 2h or 1d, or a time such as "
             "2026-01-31T09:30:00Z or 2026-01-31",
             code="invalid_time",
             path="--since",

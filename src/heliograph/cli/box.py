@@ -10,7 +10,7 @@ import msgspec
 from heliograph.cli.open_database import open_existing
 from heliograph.cli.output import fields, json_line, line, moment
 from heliograph.cli.turn import print_content
-from heliograph.errors import shown
+from heliograph.errors import safe_repr
 from heliograph.ledger.reader import BoxRow
 from heliograph.records import Card
 
@@ -27,7 +27,7 @@ def show_box(options: Namespace) -> int:
     for card in cards:
         line()
         by = f"  by {card.turn_id}, epoch {card.epoch}" if card.turn_id else ""
-        line(f"{shown(card.card_id)}  {shown(card.kind)}{by}")
+        line(f"{safe_repr(card.card_id)}  {safe_repr(card.kind)}{by}")
         print_content(card.content)
     return 0
 

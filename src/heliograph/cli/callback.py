@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import json_line, line, moment, note, table
-from heliograph.errors import shown
+from heliograph.errors import safe_repr
 from heliograph.ledger.reader import CallbackRow
 
 _LIMIT_MAX = 1000
@@ -52,5 +52,5 @@ async def _redeliver(callback_id: str | None) -> list[str]:
 
 
 def _cells(row: CallbackRow) -> tuple[str, ...]:
-    return (row.callback_id, row.turn_id or row.run_id, row.state, str(row.attempts), moment(row.due_at), shown(row.url, 60),
-            shown(row.last_error or "-", 60))  # fmt: skip
+    return (row.callback_id, row.turn_id or row.run_id, row.state, str(row.attempts), moment(row.due_at), safe_repr(row.url, 60),
+            safe_repr(row.last_error or "-", 60))  # fmt: skip

@@ -14,7 +14,7 @@ import msgspec
 from heliograph.cli.files import read_result
 from heliograph.cli.open_database import open_client, open_existing
 from heliograph.cli.output import duration, json_line, line, moment, note, table
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 from heliograph.ledger.reader import WaitRow
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _print_commands(commands: Sequence[Command], *, as_json: bool) -> None:
         if as_json:
             json_line(told)
             continue
-        arguments = shown(msgspec.json.encode(command.arguments).decode(), _ARGUMENTS_WIDTH)
+        arguments = safe_repr(msgspec.json.encode(command.arguments).decode(), _ARGUMENTS_WIDTH)
         answer = ["helio", "report", command.turn_id, command.call_id]
         answer += ["--token", command.token] if command.token else []
         line(f"{command.tool} {arguments}")

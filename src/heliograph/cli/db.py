@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from heliograph.cli.interrupts import graceful
 from heliograph.cli.output import json_line, line, note
 from heliograph.config import read_settings
-from heliograph.errors import NotFound, Refused
+from heliograph.errors import NotFound, Rejected
 from heliograph.ledger.install import OWNER, SchemaState, check, read_owner, read_state, whole_sql
 from heliograph.ledger.install import install as install_schema
 from heliograph.ledger.roles import find_openings
@@ -78,7 +78,7 @@ async def _install() -> tuple[list[str], SchemaState, str | None]:
     async with open_database(read_settings(os.environ)) as database:
         version = await _server_version(database)
         if version < VERSION_MIN:
-            raise Refused(f"the server is PostgreSQL {version}; Heliograph needs {VERSION_MIN} or later",
+            raise Rejected(f"the server is PostgreSQL {version}; Heliograph needs {VERSION_MIN} or later",
                           code="server_version")  # fmt: skip
         connection = await database.acquire()
         try:
@@ -107,11 +107,11 @@ async def _url(options: Namespace) -> None:
 
 
 async def _doctor() -> list[Finding]:
-    from heliograph.cli.open_database import what_is_lacking
+    from heliograph.cli.open_database import missing_database
     from heliograph.runtime import open_database
 
     settings = read_settings(os.environ)
-    if (lacking := what_is_lacking(settings)) is not None:
+    if (lacking := missing_database(settings)) is not None:
         raise NotFound(lacking, code="no_data")
     async with open_database(settings) as database:
         version = await _server_version(database)
@@ -120,7 +120,7 @@ async def _doctor() -> list[Finding]:
         state = await _state_of(database)
         try:
             check(state)
-        except Refused as error:
+        except Rejected as error:
             return [*findings, Finding("schema", "violated", error.message)]
         findings.append(Finding("schema", "ok", f"version {state.installed}"))
         findings += await _roles(database)

@@ -14,7 +14,7 @@ def add_database(verbs: Any, command: Any) -> None:
     url.add_argument("--hold", action="store_true", help="keep the embedded server running until interrupted")
     command(verbs, "sql", "db:sql", "print the whole schema as one file")
     _add_roles(verbs, command)
-    _add_care(verbs, command)
+    _add_maintenance(verbs, command)
     command(verbs, "doctor", "db:doctor", "examine the server, the schema and every invariant of the data")
 
 
@@ -28,7 +28,7 @@ def _add_roles(verbs: Any, command: Any) -> None:
     command(verbs, "roles", "roles:roles", "list the logins, what they may do and where")
 
 
-def _add_care(verbs: Any, command: Any) -> None:
+def _add_maintenance(verbs: Any, command: Any) -> None:
     prune = command(verbs, "prune", "maintenance:prune", "forget what ended long ago")
     prune.add_argument("--older-than", metavar="AGE", type=age("--older-than"), required=True,
                        help="how long ago it ended, at least: 30d, 12h, 90m")  # fmt: skip

@@ -14,9 +14,9 @@ from typing import Any
 from heliograph.cli.commands import command_parser
 from heliograph.cli.early_signals import INTERRUPTED, exit_code_at_sigterm, raise_at_sigint
 from heliograph.cli.errors import NothingYet, report
-from heliograph.cli.interrupts import leave_agents_behind, leave_on_sigterm
+from heliograph.cli.interrupts import exit_on_sigterm, exit_past_agents
 from heliograph.cli.output import OutputClosed, abandon, flush, note, open_closed_streams, speak_utf8
-from heliograph.errors import HeliographError, InvalidInput, shown
+from heliograph.errors import HeliographError, InvalidInput, safe_repr
 from heliograph.redaction import keep_keys_out
 
 _URL_VARIABLE = "HELIOGRAPH_DATABASE_URL"
@@ -26,7 +26,7 @@ _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 def run_command(arguments: list[str]) -> int:
     """Run one command; answers its exit code."""
     if (code_at_sigterm := exit_code_at_sigterm(arguments)) is not None:
-        leave_on_sigterm(code_at_sigterm)
+        exit_on_sigterm(code_at_sigterm)
     try:
         raise_at_sigint()
         open_closed_streams()
@@ -43,7 +43,7 @@ def run_command(arguments: list[str]) -> int:
         code = INTERRUPTED
     except Exception as error:
         code = report(error, as_json="--json" in arguments)
-    leave_agents_behind(code)
+    exit_past_agents(code)
     return code
 
 
@@ -71,7 +71,7 @@ def _dispatch(arguments: list[str]) -> int:
     if options.call == "sim:main":  # its options are its own, --help among them
         return _call(options.call, rest)
     if rest:
-        parser.error(f"unrecognized arguments: {' '.join(map(shown, rest))}")
+        parser.error(f"unrecognized arguments: {' '.join(map(safe_repr, rest))}")
     options.json = getattr(options, "json", False)
     try:
         return _call(options.call, options)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from heliograph.cli.output import OutputClosed, OutputFailed, line, note
-from heliograph.errors import HeliographError, shown
+from heliograph.errors import HeliographError, safe_repr
 from heliograph.redaction import redacted, redacted_text
 
 
@@ -48,7 +48,7 @@ def place_of(error: BaseException) -> str | None:
 
 def _unexpected(error: Exception) -> HeliographError:
     return HeliographError(
-        f"this should not have happened: {type(error).__name__}: {shown(str(error), 300)}",
+        f"this should not have happened: {type(error).__name__}: {safe_repr(str(error), 300)}",
         code="internal_error",
         hint="HELIOGRAPH_DEBUG=1 shows where; please report it",
     )

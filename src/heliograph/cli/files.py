@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from heliograph.errors import InvalidInput, NotFound, shown
+from heliograph.errors import InvalidInput, NotFound, safe_repr
 from heliograph.signals.payload import parse_json
 from heliograph.types import Json, JsonObject
 
@@ -26,7 +26,7 @@ def read_file(path: Path) -> bytes:
     Raises NotFound (`file_not_found`), InvalidInput (`is_directory`, `is_device`, `is_pipe`, `is_socket`,
     `unreadable_file`, `file_too_large`).
     """
-    name = shown(str(path), 300)
+    name = safe_repr(str(path), 300)
     try:
         mode = path.stat().st_mode
         for is_kind, words, code in _KINDS:
@@ -48,12 +48,12 @@ def read_state(argument: str) -> JsonObject:
     """The object that `--state` gives: JSON as it stands, or @ and the name of a file that holds it."""
     source, text = "--state", argument.encode("utf-8", "surrogateescape")
     if argument.startswith("@"):
-        source = shown(argument[1:], 300)
+        source = safe_repr(argument[1:], 300)
         text = read_file(Path(argument[1:]))
     value = _parse(text, source, argument)
     if not isinstance(value, dict):
         raise InvalidInput(
-            f"{source}: the state is a JSON object, not {shown(value)}", code="invalid_state", path="/state"
+            f"{source}: the state is a JSON object, not {safe_repr(value)}", code="invalid_state", path="/state"
         )
     return value
 
@@ -61,7 +61,7 @@ def read_state(argument: str) -> JsonObject:
 def read_value(option: str, argument: str) -> Json:
     """What an option gives as JSON, or as @ and the name of a file that holds it. Raises InvalidInput, NotFound."""
     if argument.startswith("@"):
-        return _parse(read_file(Path(argument[1:])), shown(argument[1:], 300), argument)
+        return _parse(read_file(Path(argument[1:])), safe_repr(argument[1:], 300), argument)
     return _parse(argument.encode("utf-8", "surrogateescape"), option, argument)
 
 
@@ -72,7 +72,7 @@ def read_result(text: str | None, path: str | None) -> Json:
             return parse_json((text or "").encode("utf-8", "surrogateescape"))
         return parse_json(read_file(Path(path)))
     except InvalidInput as error:
-        where = "--result" if path is None else shown(path, 300)
+        where = "--result" if path is None else safe_repr(path, 300)
         code, hint = error.code, error.hint
         if code in ("file_too_large", "encoding"):
             hint = "upload it, and report where it is"

@@ -37,7 +37,7 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
 
     def caught(number: int, _frame: FrameType | None) -> None:
         if seen:
-            leave(INTERRUPTED)
+            exit_process(INTERRUPTED)
         seen.append(number)
         loop.call_soon_threadsafe(stop, number)
 
@@ -53,13 +53,13 @@ def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
             signal.signal(number, handler)
 
 
-def leave_on_sigterm(code: int = 0) -> None:
+def exit_on_sigterm(code: int = 0) -> None:
     """Until `graceful` takes over, SIGTERM ends the process with exit code `code`: it owns no turn yet."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda _number, _frame: leave(code))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: exit_process(code))
 
 
-def leave(code: int) -> None:
+def exit_process(code: int) -> None:
     """End the process now, without waiting for anything."""
     try:
         if sys.stdout.isatty():
@@ -75,7 +75,7 @@ _loops_at_work: list[tuple[asyncio.Runner, set[asyncio.Task[Any]]]] = []
 
 
 def run_agents(work: Coroutine[Any, Any, int]) -> int:
-    """As `asyncio.run`, but work that does not end when it is cancelled is left behind; see `leave_agents_behind`."""
+    """As `asyncio.run`, but work that does not end when it is cancelled is left behind; see `exit_past_agents`."""
     import asyncio
 
     runner = asyncio.Runner()
@@ -98,7 +98,7 @@ async def _cancelled() -> set[asyncio.Task[Any]]:
     return (await asyncio.wait(tasks, timeout=SETTLE_SECONDS))[1] if tasks else set()
 
 
-def leave_agents_behind(code: int) -> None:
+def exit_past_agents(code: int) -> None:
     """End the process if an agent is still at work: it was given up, and the interpreter would wait for it."""
     if _loops_at_work or any(thread.name.startswith(AGENT_THREADS) for thread in threading.enumerate()):
-        leave(code)
+        exit_process(code)

@@ -20,11 +20,11 @@ from rich.text import Text
 
 from heliograph.cli.output import clock, duration, note
 from heliograph.cli.signal_text import short_payload, text_of
-from heliograph.errors import shown
+from heliograph.errors import safe_repr
 from heliograph.ledger.reader import TurnRow
 from heliograph.signals.model import Signal
 
-SIGNALS_SHOWN = 8
+SIGNALS_MAX = 8
 TAIL_CHARACTERS = 400
 _STYLES = {"idle": "dim", "waiting": "yellow", "running": "cyan", "success": "green", "skipped": "dim"}
 _NEXT_PHASE = {"ready": "plan", "plan_ready": "act", "action_complete": "reflect", "reflection_complete": "terminate"}
@@ -50,7 +50,7 @@ class Board:
 
     def __init__(self, agents: Iterable[str]):
         self.rows = {name: AgentRow(name) for name in agents}
-        self.last: deque[Signal] = deque(maxlen=SIGNALS_SHOWN)
+        self.last: deque[Signal] = deque(maxlen=SIGNALS_MAX)
         self.started_at: datetime | None = None
 
     def show(self, signal: Signal) -> None:
@@ -135,7 +135,7 @@ def draw(title: str, board: Board, now: datetime) -> RenderableType:
     for row in list(board.rows.values()):
         bar = ProgressBar(total=1.0, completed=row.fraction, width=16) if row.fraction is not None else Text("")
         took = duration((row.until or now) - row.since) if row.since else ""
-        agents.add_row(Text(row.name), _status(row), Text(took), bar, Text(shown(row.tail[-60:]), overflow="crop"))
+        agents.add_row(Text(row.name), _status(row), Text(took), bar, Text(safe_repr(row.tail[-60:]), overflow="crop"))
     signals = Table.grid(padding=(0, 2))
     for signal in list(board.last):
         cells = (clock(signal.timestamp), signal.name, signal.agent or "-", short_payload(signal, 70))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from heliograph.cli.errors import place_of
 from heliograph.cli.files import read_file
-from heliograph.errors import HeliographError, InvalidInput, NotFound, shown
+from heliograph.errors import HeliographError, InvalidInput, NotFound, safe_repr
 
 if TYPE_CHECKING:
     from heliograph.app import Heliograph
@@ -34,7 +34,7 @@ def load_app(reference: str) -> Heliograph:
     """
     where, _, name = reference.rpartition(":")
     if not where or not name.isidentifier():
-        raise InvalidInput(f"'{shown(reference)}' names no application; write FILE.py:app, the file and the name in it",
+        raise InvalidInput(f"'{safe_repr(reference)}' names no application; write FILE.py:app, the file and the name in it",
                            code="invalid_reference", hint=_hint_for(reference))  # fmt: skip
     is_file = where.endswith(".py") or "/" in where or Path(where).exists()
     module = _load_file(Path(where)) if is_file else _load_module(where)
@@ -42,7 +42,7 @@ def load_app(reference: str) -> Heliograph:
 
     found = getattr(module, name, None)
     if isinstance(found, Heliograph):
-        _told(where, lambda: found.workflow)
+        _explain(where, lambda: found.workflow)
         return found
     apps = [key for key, value in vars(module).items() if isinstance(value, Heliograph)]
     known = f"its applications: {', '.join(apps)}" if apps else "it has no application: app = Heliograph('name')"
@@ -77,7 +77,7 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and type hints look their module up
     loader = spec.loader
-    _told(str(path), lambda: loader.exec_module(module))
+    _explain(str(path), lambda: loader.exec_module(module))
     return module
 
 
@@ -92,11 +92,11 @@ def _compile(source: bytes, path: Path) -> None:
 
 def _load_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise NotFound(f"there is no file or module {shown(name)}", code="file_not_found")
+        raise NotFound(f"there is no file or module {safe_repr(name)}", code="file_not_found")
     if "" not in sys.path:
         sys.path.insert(0, "")  # as `python -m` would: helio itself lies elsewhere
     try:
-        return _told(name, lambda: importlib.import_module(name))
+        return _explain(name, lambda: importlib.import_module(name))
     except HeliographError as error:
         cause = error.__cause__
         if isinstance(cause, ModuleNotFoundError) and cause.name and f"{name}.".startswith(f"{cause.name}."):
@@ -105,7 +105,7 @@ def _load_module(name: str) -> ModuleType:
         raise
 
 
-def _told(where: str, work: Callable[[], T]) -> T:
+def _explain(where: str, work: Callable[[], T]) -> T:
     """The result of code that is not ours; whatever it raises names the author's own line."""
     try:
         return work()
@@ -117,11 +117,11 @@ def _told(where: str, work: Callable[[], T]) -> T:
         ) from error
     except (Exception, SystemExit) as error:
         kind = "SystemExit (it ends the program)" if isinstance(error, SystemExit) else type(error).__name__
-        raise HeliographError(f"{place_of(error) or where}: {kind}: {shown(str(error), 300)}", code="import_failed",
+        raise HeliographError(f"{place_of(error) or where}: {kind}: {safe_repr(str(error), 300)}", code="import_failed",
                               hint="the file itself raised this while it was loaded") from error  # fmt: skip
 
 
 def _syntax_error(error: SyntaxError, where: str) -> InvalidInput:
     text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
     place = f"{error.filename or where}:{error.lineno}"
-    return InvalidInput(f"{place}: {error.msg}{shown(text)}", code="syntax_error", path=place)
+    return InvalidInput(f"{place}: {error.msg}{safe_repr(text)}", code="syntax_error", path=place)

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from heliograph.cli.errors import place_of
 from heliograph.cli.output import abandon
-from heliograph.errors import error_text
+from heliograph.errors import exception_text
 
 
 class _Lines(logging.Formatter):
@@ -78,4 +78,4 @@ def _last_line(trace: str) -> str:
 
 def _named(error: BaseException) -> str:
     place = place_of(error)
-    return f"{type(error).__name__}: {error_text(error)}{f' ({place})' if place else ''}"
+    return f"{type(error).__name__}: {exception_text(error)}{f' ({place})' if place else ''}"

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.cli.open_database import what_is_lacking
+from heliograph.cli.open_database import missing_database
 from heliograph.cli.output import json_line, line, moment, note, table
 from heliograph.config import read_settings
-from heliograph.errors import InvalidInput, NotFound, shown
+from heliograph.errors import InvalidInput, NotFound, safe_repr
 from heliograph.ledger.install import check, read_state
 from heliograph.ledger.kernel import KERNEL
 
@@ -59,7 +59,7 @@ def wires(options: Namespace) -> int:
         for row in rows:
             json_line({"wire": row["wire"], "declared_at": row["declared_at"]})
     elif rows:
-        table(("WIRE", "SINCE"), [(shown(row["wire"]), moment(row["declared_at"])) for row in rows])
+        table(("WIRE", "SINCE"), [(safe_repr(row["wire"]), moment(row["declared_at"])) for row in rows])
     else:
         note("no wire but PostgreSQL's own: any worker publishes")
     return 0
@@ -88,7 +88,7 @@ async def _limits(connection: Any, project: str, changes: Mapping[str, int | Non
         if name not in values:
             near = get_close_matches(name, values, 1)
             meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(values)}"
-            raise InvalidInput(f"there is no limit {shown(name)}; {meant}", code="invalid_enum", path=name)
+            raise InvalidInput(f"there is no limit {safe_repr(name)}; {meant}", code="invalid_enum", path=name)
     if changes:
         values = await _call(connection, "set_limits", project, changes)
     return dict(sorted(values.items()))
@@ -99,7 +99,7 @@ async def _wires(connection: Any, project: str, forgotten: str | None) -> Sequen
         answer = await connection.fetchval("select heliograph.forget_wire($1, $2)", project, forgotten)
         if msgspec.json.decode(answer) == "unknown":
             raise NotFound(
-                f"project {project} has no wire {shown(forgotten)}; helio db wires lists them", code="unknown_wire"
+                f"project {project} has no wire {safe_repr(forgotten)}; helio db wires lists them", code="unknown_wire"
             )
     query = "select wire, declared_at from heliograph.wire_overview where project_id = $1 order by wire"
     rows: Sequence[Mapping[str, Any]] = await connection.fetch(query, project)
@@ -129,7 +129,7 @@ async def _opened() -> AsyncIterator[tuple[Any, str]]:
     from heliograph.runtime import open_database  # late: it loads a driver
 
     settings = read_settings(os.environ)
-    if (lacking := what_is_lacking(settings)) is not None:
+    if (lacking := missing_database(settings)) is not None:
         raise NotFound(lacking, code="no_data")
     async with open_database(settings) as database:
         connection = await database.acquire()
@@ -144,11 +144,11 @@ def _change(text: str) -> tuple[str, int | None]:
     """`NAME=NUMBER`, or `NAME=default`. Raises InvalidInput."""
     name, has_value, value = text.partition("=")
     if not has_value or not name:
-        raise InvalidInput(f"a change is NAME=NUMBER or NAME=default, not {shown(text)}", code="usage", path=text)
+        raise InvalidInput(f"a change is NAME=NUMBER or NAME=default, not {safe_repr(text)}", code="usage", path=text)
     if value == "default":
         return name, None
     least = 0 if name in _MAY_BE_ZERO else 1
     if not (value.isascii() and value.isdecimal()) or len(value) > 10 or not least <= int(value) <= NUMBER_MAX:
-        raise InvalidInput(f"{shown(name)} is a whole number from {least} to {NUMBER_MAX}, or default, not {shown(value)}",
+        raise InvalidInput(f"{safe_repr(name)} is a whole number from {least} to {NUMBER_MAX}, or default, not {safe_repr(value)}",
                            code="out_of_range", path=name)  # fmt: skip
     return name, int(value)

@@ -33,7 +33,7 @@ async def open_existing(wanted: str | None = None) -> AsyncIterator[Reader]:
     Raises NothingYet, or NotFound (`no_data`) where something is wanted; and what `open_reader` raises.
     """
     settings = read_settings(os.environ)
-    lacking = what_is_lacking(settings)
+    lacking = missing_database(settings)
     if lacking is not None and wanted is None:
         raise NothingYet(lacking, code="no_data")
     if lacking is not None:
@@ -47,14 +47,14 @@ async def open_client(wanted: str) -> AsyncIterator[Client]:
     """A client of the database, if that exists. Raises NotFound (`no_data`), and what `open_runtime` raises."""
     from heliograph.client import Client  # slow: what only reads does without
 
-    lacking = what_is_lacking(read_settings(os.environ))
+    lacking = missing_database(read_settings(os.environ))
     if lacking is not None:
         raise NotFound(f"no {wanted}: {lacking}", code="no_data")
     async with Client() as client:
         yield client
 
 
-def what_is_lacking(settings: Settings) -> str | None:
+def missing_database(settings: Settings) -> str | None:
     """Where there is no database yet, in words and with what to do; None when there is one, or a URL for it.
 
     Raises what `find_binaries` raises: without the wheel there can be none.

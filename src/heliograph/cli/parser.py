@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from heliograph.cli.output import line
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,10 +24,10 @@ class Parser(argparse.ArgumentParser):
         nearest = get_close_matches(str(value), choices, n=1)
         meant = f"; did you mean {nearest[0]}?" if nearest else ""
         if isinstance(action, argparse._SubParsersAction):
-            raise InvalidInput(f"{self.prog} has no command '{shown(value)}'{meant}", code="unknown_command",
+            raise InvalidInput(f"{self.prog} has no command '{safe_repr(value)}'{meant}", code="unknown_command",
                                hint=f"there are: {', '.join(choices)}")  # fmt: skip
         option = "/".join(action.option_strings) or str(action.metavar)
-        raise InvalidInput(f"{option} is one of {', '.join(choices)}, not '{shown(value)}'{meant}",
+        raise InvalidInput(f"{option} is one of {', '.join(choices)}, not '{safe_repr(value)}'{meant}",
                            code="invalid_enum", path=option)  # fmt: skip
 
     def _print_message(self, message: str, _file: Any = None) -> None:

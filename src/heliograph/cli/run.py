@@ -25,7 +25,7 @@ from heliograph.cli.logs import show_logs
 from heliograph.cli.output import clock, duration, json_line, line, reserved_stdout
 from heliograph.cli.run_views import JsonView, LineView, View
 from heliograph.cli.waits import UnclaimedWatch, child_lines, worker_command
-from heliograph.errors import NotFound, Refused, StoreUnavailable, shown
+from heliograph.errors import NotFound, Rejected, StoreUnavailable, safe_repr
 from heliograph.ledger.reader import RunRow, TurnRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
@@ -99,13 +99,13 @@ def _open_view(workflow: Workflow, run_id: str, own: TextIO | None, notes: list[
 async def _begin(
     runtime: Runtime, workflow: Workflow, state: JsonObject | None, options: Namespace
 ) -> tuple[str, bool, str]:
-    """The run's id, whether it is over, and in words what happened to it. Raises Refused (`id_conflict`)."""
+    """The run's id, whether it is over, and in words what happened to it. Raises Rejected (`id_conflict`)."""
     run_id: str | None = options.run_id
     if run_id is not None and state is None:  # what it began with is known: nobody has to say it again
         with suppress(NotFound):
             row = await runtime.reader.run(run_id)
             if row.target != workflow.name:
-                raise Refused(f"run {run_id} belongs to application {row.target}, not to {workflow.name}",
+                raise Rejected(f"run {run_id} belongs to application {row.target}, not to {workflow.name}",
                               code="id_conflict")  # fmt: skip
             return _stand(row)
     run_id, is_new = await runtime.start(workflow, state, run_id, options.callback)
@@ -122,12 +122,12 @@ def _stand(row: RunRow) -> tuple[str, bool, str]:
 async def _watched(runtime: Runtime, watch: _Watch, worker: Worker | None, grace_seconds: float) -> None:
     """Work and watch until the run is over, or somebody interrupts: then `watch.end` tells whether it is."""
 
-    def told(number: int) -> None:
+    def on_signal(number: int) -> None:
         name = signals_of_the_os.Signals(number).name
         left = f"turns in hand get {grace_seconds:g} s, then others may take them" if worker else "others go on with it"
         watch.view.note(f"{name}: stopping; {left}. Once more ends this at once")
 
-    with graceful(told) as stopping:
+    with graceful(on_signal) as stopping:
         work = runtime.serve(worker, stopping, grace_seconds) if worker is not None else _wait(stopping)
         tasks = [asyncio.create_task(watch.follow()), asyncio.create_task(work)]
         polling = asyncio.create_task(watch.poll(worker.name if worker is not None else None))
@@ -166,8 +166,8 @@ class _Watch:
         self._runtime = runtime
         self._run_id = run_id
         self._after = 0
-        self._heard_at: datetime | None = None
-        self._told: set[tuple[object, ...]] = set()
+        self._last_signal_at: datetime | None = None
+        self._noted: set[tuple[object, ...]] = set()
         self._unclaimed = None if worker_command is None else UnclaimedWatch(run_id)
         self._worker_command = worker_command
 
@@ -196,10 +196,10 @@ class _Watch:
             with suppress(StoreUnavailable):
                 turns = await self._runtime.reader.turns(run_id=self._run_id, limit=200)
                 self.view.see_turns(turns)
-                await self._tell_of_questions(turns)
+                await self._note_questions(turns)
                 if is_first or self._is_quiet():
-                    self._tell_of_others(turn for turn in turns if turn.owner not in (None, own))
-                    await self._tell_of_calls(turns)
+                    self._note_others(turn for turn in turns if turn.owner not in (None, own))
+                    await self._note_calls(turns)
                 if self._unclaimed is not None:
                     self._note_unclaimed(self._unclaimed, turns)
                 is_first = False
@@ -208,31 +208,33 @@ class _Watch:
     def _show(self, signal: Signal) -> None:
         self.view.show(signal)
         self._after = signal.seq
-        self._heard_at = datetime.now(UTC)
+        self._last_signal_at = datetime.now(UTC)
         if (failure := failure_of(signal)) is not None:
             self.failures.append(failure)
         if signal.name == "workflow:end":
             self.end = read_end(self._run_id, signal)
 
     def _is_quiet(self) -> bool:
-        return self._heard_at is None or (datetime.now(UTC) - self._heard_at).total_seconds() >= QUIET_SECONDS
+        return (
+            self._last_signal_at is None or (datetime.now(UTC) - self._last_signal_at).total_seconds() >= QUIET_SECONDS
+        )
 
-    def _tell_of_others(self, turns: Iterable[TurnRow]) -> None:
+    def _note_others(self, turns: Iterable[TurnRow]) -> None:
         """Note turns of other workers, once per owner, and once more when its lease is overdue: the owner may be dead."""
         now = datetime.now(UTC)
         for turn in turns:
             if turn.lease_until is None:
                 continue
             is_overdue = turn.lease_until < now
-            if (turn.turn_id, turn.turn_epoch, is_overdue) in self._told:
+            if (turn.turn_id, turn.turn_epoch, is_overdue) in self._noted:
                 continue
-            self._told.add((turn.turn_id, turn.turn_epoch, is_overdue))
+            self._noted.add((turn.turn_id, turn.turn_epoch, is_overdue))
             lease = f"its lease ended at {clock(turn.lease_until)}; if that worker is dead, another one takes the turn over now"
             if not is_overdue:
                 lease = f"it has to renew its lease by {clock(turn.lease_until)}, in {duration(turn.lease_until - now)}"
             self.view.note(f"waiting for {turn.agent} ({turn.turn_id}), held by worker {turn.owner}; {lease}")
 
-    async def _tell_of_questions(self, turns: Iterable[TurnRow]) -> None:
+    async def _note_questions(self, turns: Iterable[TurnRow]) -> None:
         """Note each question to a person once and at once, with the command that answers it."""
         if not any(turn.activity == "awaiting_tool_result" for turn in turns):
             return
@@ -241,9 +243,9 @@ class _Watch:
         tasks = await read_tasks(self._runtime.reader, self._run_id, _QUESTIONS_MAX)
         self._questions = Counter(task.turn_id for task in tasks)
         for task in tasks:
-            if (task.turn_id, task.call_id, "asks") in self._told:
+            if (task.turn_id, task.call_id, "asks") in self._noted:
                 continue
-            self._told.add((task.turn_id, task.call_id, "asks"))
+            self._noted.add((task.turn_id, task.call_id, "asks"))
             first, *others = task_lines(task, self._project)
             for text in (f"waiting for a person: {first}", *others):
                 self.view.note(text)
@@ -252,12 +254,12 @@ class _Watch:
         if (work := unclaimed.note(turns, datetime.now(UTC), asyncio.get_running_loop().time())) is not None:
             self.view.warn(f"no worker has claimed {work} yet. If none is running, start one: {self._worker_command}")
 
-    async def _tell_of_calls(self, turns: Iterable[TurnRow]) -> None:
+    async def _note_calls(self, turns: Iterable[TurnRow]) -> None:
         """Note turns that wait for calls, once each time they wait; questions to people have a note of their own."""
         for turn in turns:
-            if turn.activity != "awaiting_tool_result" or (turn.turn_id, turn.turn_epoch) in self._told:
+            if turn.activity != "awaiting_tool_result" or (turn.turn_id, turn.turn_epoch) in self._noted:
                 continue
-            self._told.add((turn.turn_id, turn.turn_epoch))
+            self._noted.add((turn.turn_id, turn.turn_epoch))
             waits = [wait for wait in await self._runtime.reader.waits(turn.turn_id) if wait.state == "open"]
             for text in child_lines(waits):
                 self.view.note(f"{turn.agent} ({turn.turn_id}) waits for its child {text}")
@@ -290,7 +292,7 @@ def _print_end(run_id: str, end: JsonObject, failures: list[TurnFailure], own: T
     line(f"outcome  {end['outcome']}{reason}")
     for failure in failures[:_FAILURES_MAX]:
         line(f"{failure.outcome.ljust(7)}  {failure.agent} ({failure.turn_id}): {failure.code}: "
-             f"{shown(failure.message, _REASON_MAX)}")  # fmt: skip
+             f"{safe_repr(failure.message, _REASON_MAX)}")  # fmt: skip
     if len(failures) > _FAILURES_MAX:
         line(f"         and {len(failures) - _FAILURES_MAX} more: helio turn list --run {run_id} --status failed")
     line(f"turns    {metrics['turns']}, failed {metrics['failed']}, skipped {metrics['skipped']}")

@@ -8,7 +8,7 @@ from typing import Protocol, TextIO
 
 from heliograph.cli.output import clock, json_line, line, note
 from heliograph.cli.signal_text import line_payload, text_of
-from heliograph.errors import shown
+from heliograph.errors import safe_repr
 from heliograph.ledger.reader import TurnRow
 from heliograph.signals.model import Signal, to_wire
 from heliograph.signals.trace import DELTA_NAMES
@@ -105,7 +105,7 @@ class LineView:
                 self._line(at, key[1], agent, text)
 
     def _line(self, at: datetime, name: str, agent: str, text: str) -> None:
-        self._row(at, name, agent, shown(text, 2 * TEXT_WIDTH))
+        self._row(at, name, agent, safe_repr(text, 2 * TEXT_WIDTH))
 
     def _row(self, at: datetime, name: str, agent: str, text: str) -> None:
         line(f"{clock(at)}  {name.ljust(22)}  {agent.ljust(14)}  {text}".rstrip())

@@ -7,7 +7,7 @@ import os
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
-from heliograph.cli.open_database import open_client, open_existing, what_is_lacking
+from heliograph.cli.open_database import missing_database, open_client, open_existing
 from heliograph.cli.output import clock, json_line, line, note
 from heliograph.cli.signal_text import line_payload, meaning, woken_by
 from heliograph.config import read_settings
@@ -19,7 +19,7 @@ from heliograph.signals.trace import chain, children, draw_tree
 
 POLL_SECONDS = 0.5
 OUTAGE_SECONDS = 1.0
-RUNS_SHOWN = 10  # by `tail` without --run and --since
+RUNS_MAX = 10  # by `tail` without --run and --since
 # A run's last change is stamped before its commit, by another clock than ours: look this far back for changed runs.
 # What was printed already is known by its position, so looking too far back costs a query and shows nothing twice.
 _OVERLAP = timedelta(minutes=5)
@@ -109,9 +109,9 @@ async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
 async def _database_made() -> None:
     """Return when there is a database; who waits for one is told so."""
     settings = read_settings(os.environ)
-    if (lacking := what_is_lacking(settings)) is not None:
+    if (lacking := missing_database(settings)) is not None:
         note(f"waiting: {lacking}")
-    while what_is_lacking(settings) is not None:  # noqa: ASYNC110  another process makes it, and can ring no bell yet
+    while missing_database(settings) is not None:  # noqa: ASYNC110  another process makes it, and can ring no bell yet
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -159,7 +159,7 @@ class _All:
         runs = await self._reader.runs_changed_since(start - _OVERLAP)
         if is_first and self._since is None:
             positions = {run.run_id: run.signal_count for run in runs}
-            runs = await self._reader.runs(RUNS_SHOWN)
+            runs = await self._reader.runs(RUNS_MAX)
             for run in runs:
                 positions.pop(run.run_id, None)
         news: list[Signal] = []

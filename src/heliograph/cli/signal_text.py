@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from heliograph.errors import shown
+from heliograph.errors import safe_repr
 from heliograph.signals.catalog import CATALOG
 from heliograph.signals.model import Signal
 from heliograph.signals.pattern import PatternTable
@@ -40,9 +40,9 @@ def short_payload(signal: Signal, width: int = 100) -> str:
     if not isinstance(payload, dict):
         return _text(payload, width)
     if signal.name == "agent:progress" and isinstance(payload.get("fraction", 0), int | float):
-        return shown(f"{payload.get('fraction', 0):.0%} {payload.get('message', '')}".strip(), width)
+        return safe_repr(f"{payload.get('fraction', 0):.0%} {payload.get('message', '')}".strip(), width)
     if signal.name == "agent:failed" and isinstance(error := payload.get("error"), dict):
-        return shown(f"{error.get('code')}: {error.get('message')}", width)
+        return safe_repr(f"{error.get('code')}: {error.get('message')}", width)
     if signal.name in _ONE_PART:
         part = _text(payload.get(_ONE_PART[signal.name], payload), width)
         return (
@@ -75,4 +75,4 @@ def woken_by(effects: Iterable[Signal]) -> list[str]:
 
 
 def _text(value: Any, width: int) -> str:
-    return shown(value if isinstance(value, str) else msgspec.json.encode(value).decode(), width)
+    return safe_repr(value if isinstance(value, str) else msgspec.json.encode(value).decode(), width)

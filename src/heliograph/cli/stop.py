@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def stop_turn(options: Namespace) -> int:
     """0 also for a turn that has ended before: nobody has to ask again."""
-    return _told("turn", options.turn, asyncio.run(_stop_turn(options)), options)
+    return _stop_message("turn", options.turn, asyncio.run(_stop_turn(options)), options)
 
 
 def stop_run(options: Namespace) -> int:
     """0 also for a run that has ended before."""
-    return _told("run", options.run, asyncio.run(_stop_run(options)), options)
+    return _stop_message("run", options.run, asyncio.run(_stop_run(options)), options)
 
 
 async def _stop_turn(options: Namespace) -> StopResult:
@@ -46,7 +46,7 @@ async def _stop_run(options: Namespace) -> StopResult:
         )
 
 
-def _told(kind: str, name: str, result: StopResult, options: Namespace) -> int:
+def _stop_message(kind: str, name: str, result: StopResult, options: Namespace) -> int:
     if options.json:
         json_line({f"{kind}_id": name, "outcome": result.outcome, "ended_as": result.ended_as})
     elif result.outcome == "already_done":

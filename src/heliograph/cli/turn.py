@@ -13,7 +13,7 @@ from heliograph.cli.open_database import open_existing
 from heliograph.cli.output import clock, duration, fields, json_line, line, moment, note, table
 from heliograph.cli.waits import child_lines
 from heliograph.client.budgets import Budget, budget_of
-from heliograph.errors import shown
+from heliograph.errors import safe_repr
 from heliograph.ledger.reader import CardRow, DelegationRow, LeaseRow, TurnRow, WaitRow
 from heliograph.signals.model import Signal
 
@@ -179,7 +179,7 @@ def _call_cells(wait: WaitRow) -> tuple[str, ...]:
 def _budget_cells(budget: Budget) -> tuple[str, ...]:
     over = f" and {budget.over:.15g} over" if budget.over else ""
     return (budget.turn_id, budget.kind, f"{budget.most:.15g}", f"{budget.used:.15g}{over}", f"{budget.reserved:.15g}",
-            f"{budget.left:.15g}")  # fmt: skip
+            f"{budget.remaining:.15g}")  # fmt: skip
 
 
 def _print_leases(turn: TurnRow, leases: list[LeaseRow]) -> None:
@@ -213,16 +213,16 @@ def _content(content: Any) -> list[str]:
     """A deliverable as its reader wants it: text as text, fields by name, anything else as JSON."""
     if isinstance(content, dict) and isinstance(limit := content.get("limit"), dict):
         rest = {key: value for key, value in content.items() if key != "limit"}
-        return [*_content(rest), f"cut short: {shown(str(limit.get('message')), 10_000)}"]
+        return [*_content(rest), f"cut short: {safe_repr(str(limit.get('message')), 10_000)}"]
     if isinstance(content, dict) and isinstance(content.get("fields"), list):
         return [f"{each['name']}: {_short(each['value'])}" for each in content["fields"]]
     if isinstance(content, dict) and isinstance(content.get("text"), str):
         code = content["error"]["code"] if isinstance(content.get("error"), dict) else None
         # what agents say is data: escape codes in it must not reach the terminal
-        rows = [shown(row, 10_000) for row in content["text"].splitlines()]
+        rows = [safe_repr(row, 10_000) for row in content["text"].splitlines()]
         return [f"{code}: {rows[0]}" if rows else str(code), *rows[1:]] if code else rows
     return [_short(content)]
 
 
 def _short(value: Any) -> str:
-    return shown(value if isinstance(value, str) else msgspec.json.encode(value).decode(), _CONTENT_WIDTH)
+    return safe_repr(value if isinstance(value, str) else msgspec.json.encode(value).decode(), _CONTENT_WIDTH)

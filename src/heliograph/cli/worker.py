@@ -75,13 +75,13 @@ async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
         )  # fmt: skip
         caught = []
 
-        def told(number: int) -> None:
+        def on_signal(number: int) -> None:
             caught.append(number)
             log.info("%s: stopping; turns in hand get %g s, then others may take them. Once more ends this at once",
                      signal.Signals(number).name, options.grace)  # fmt: skip
 
-        with graceful(told) as stopping:
-            projects = [kit.project for kit in worker.kits]
+        with graceful(on_signal) as stopping:
+            projects = [services.project for services in worker.projects]
             log.info("worker %s started: serves %s in project%s %s, %d turns at a time, leases of %g s", worker.name,
                      ", ".join(sorted(w.name for w in workflows)), "s"[: len(projects) - 1], ", ".join(projects),
                      options.concurrency, options.lease)  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliograph.codes import TOOL_ERROR
-from heliograph.errors import InvalidInput, repr_of, shown
+from heliograph.errors import InvalidInput, repr_of, safe_repr
 from heliograph.signals.payload import check_json, check_payload
 from heliograph.signals.values import to_json
 from heliograph.turn.interruptions import check_seconds
@@ -19,7 +19,7 @@ _REASON_MAX = 250  # at most four bytes each
 
 def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | None) -> dict[str, Any]:
     if not isinstance(reason, str) or not reason.strip() or len(reason) > _REASON_MAX:
-        raise InvalidInput(f"the reason of a stop is a text of at most {_REASON_MAX} characters, not {shown(reason)}",
+        raise InvalidInput(f"the reason of a stop is a text of at most {_REASON_MAX} characters, not {safe_repr(reason)}",
                            code="invalid_reason", path="/reason")  # fmt: skip
     check_json(reason, "/reason")
     if not 0 <= check_seconds("the grace is", grace_seconds, least=0.0) <= 86_400:
@@ -32,7 +32,7 @@ def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | Non
 def check_text(value: str | None, what: str, path: str) -> str | None:
     """Raises InvalidInput: `too_long`, `wrong_type`, and what no text in the ledger may hold."""
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"{what} is a text, not {shown(value)}", code="wrong_type", path=path)
+        raise InvalidInput(f"{what} is a text, not {safe_repr(value)}", code="wrong_type", path=path)
     if value is not None and len(value.encode("utf-8", "surrogatepass")) > ID_LENGTH_MAX:
         raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} bytes", code="too_long", path=path)
     check_json(value, path)
@@ -50,9 +50,9 @@ def check_error(error: str | Mapping[str, Any]) -> Json:
 def check_id(value: Any, what: str, path: str) -> str:
     """Raises InvalidInput: `too_long`, `invalid_id`."""
     if isinstance(value, str) and len(value) > ID_LENGTH_MAX:
-        raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} characters, not {len(value)}: {shown(value, 40)}",
+        raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} characters, not {len(value)}: {safe_repr(value, 40)}",
                            code="too_long", path=path)  # fmt: skip
     if not isinstance(value, str) or not value or not _ID_CHARACTERS.issuperset(value):
-        raise InvalidInput(f"{what} is made of ASCII letters, digits, '_' and '-', not {shown(repr_of(value))}",
+        raise InvalidInput(f"{what} is made of ASCII letters, digits, '_' and '-', not {safe_repr(repr_of(value))}",
                            code="invalid_id", path=path)  # fmt: skip
     return value

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heliograph.client.arguments import check_id, check_text
-from heliograph.errors import HeliographError, InvalidInput, NotFound, Refused, shown
+from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected, safe_repr
 from heliograph.ledger.reader import OWN_BOX
 from heliograph.records import Card
 from heliograph.signals.payload import check_json
@@ -29,7 +29,7 @@ class Boxes:
         """Put a context box together, whole: nobody adds to it later. Answers its id.
 
         cards: each with `kind` and `content`, and where it is to be known by it an `id`. The same box_id with the same
-        cards is the same box. Raises Refused (`id_conflict`, `card_exists`), InvalidInput (`payload_too_large`,
+        cards is the same box. Raises Rejected (`id_conflict`, `card_exists`), InvalidInput (`payload_too_large`,
         `invalid_card`, `invalid_id`).
         """
         chosen = self._chosen(box_id, "context")
@@ -43,7 +43,7 @@ class Boxes:
 
         base_box_id: a context box, a fork, or `box_<turn>`, what that turn has written so far. writer_turn_id: the fork
         is for this turn to write to, once `replace` has made it the turn's. Raises NotFound (`unknown_box`,
-        `unknown_turn`), Refused (`id_conflict`), InvalidInput (`invalid_id`).
+        `unknown_turn`), Rejected (`id_conflict`), InvalidInput (`invalid_id`).
         """
         chosen = self._chosen(box_id, "context" if writer_turn_id is None else "output")
         item = {
@@ -54,7 +54,9 @@ class Boxes:
         if answer["outcome"] == "unknown_box":
             raise self._unknown(base_box_id)
         if answer["outcome"] == "unknown_turn":
-            raise NotFound(f"no turn {shown(writer_turn_id)} that is not done, to write to a fork", code="unknown_turn")
+            raise NotFound(
+                f"no turn {safe_repr(writer_turn_id)} that is not done, to write to a fork", code="unknown_turn"
+            )
         if answer["outcome"] not in ("forked", "duplicate"):
             raise _refused(answer, chosen)
         return chosen
@@ -65,7 +67,7 @@ class Boxes:
         """Swap the boxes of a turn that runs now, to compact what it reads or to have it go on in a fork (L0-97).
 
         What is not named stays. The turn writes to its new output box at once; its new context it reads from when it is
-        next claimed, since a function that runs twice must find the same. Raises NotFound (`unknown_turn`), Refused
+        next claimed, since a function that runs twice must find the same. Raises NotFound (`unknown_turn`), Rejected
         (`not_running`, `unknown_box`, `box_not_writable`, `box_in_use`), InvalidInput.
         """
         if context_box_id is None and output_box_id is None:
@@ -78,10 +80,10 @@ class Boxes:
         }  # fmt: skip
         [answer] = await self._ledger.write_boxes("replace_boxes", [item])
         if answer["outcome"] == "stale":
-            raise Refused(f"turn {turn_id} is not running ({turn.outcome or turn.status}); only a running one changes boxes",
+            raise Rejected(f"turn {turn_id} is not running ({turn.outcome or turn.status}); only a running one changes boxes",
                           code="not_running")  # fmt: skip
         if answer["outcome"] == "refused":
-            raise Refused(answer["message"], code=answer["code"])
+            raise Rejected(answer["message"], code=answer["code"])
 
     async def read(self, box_id: str) -> list[Card]:
         """All cards of a box, in order. Raises NotFound (`unknown_box`), InvalidInput (`invalid_id`)."""
@@ -92,24 +94,24 @@ class Boxes:
         if box_id is None:
             return self._runtime.world.new_id(kind)
         if check_id(box_id, "a box id", "/box_id").startswith(OWN_BOX):
-            raise InvalidInput(f"a box id does not begin with {OWN_BOX}, as {shown(box_id)} does: those are the turns' own",
+            raise InvalidInput(f"a box id does not begin with {OWN_BOX}, as {safe_repr(box_id)} does: those are the turns' own",
                                code="invalid_id", path="/box_id")  # fmt: skip
         return box_id
 
     def _unknown(self, box_id: str) -> NotFound:
-        return NotFound(f"no box {shown(box_id)} in project {self._runtime.settings.project}", code="unknown_box")
+        return NotFound(f"no box {safe_repr(box_id)} in project {self._runtime.settings.project}", code="unknown_box")
 
 
 def _cards(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Cards as the kernel takes them. Raises InvalidInput."""
     if isinstance(cards, str | Mapping) or not isinstance(cards, Sequence):
-        raise InvalidInput(f"cards is a list of objects, not {shown(cards)}", code="wrong_type", path="/cards")
+        raise InvalidInput(f"cards is a list of objects, not {safe_repr(cards)}", code="wrong_type", path="/cards")
     return [_card(card, f"/cards/{n}") for n, card in enumerate(cards)]
 
 
 def _card(card: Mapping[str, Any], path: str) -> dict[str, Any]:
     if not isinstance(card, Mapping) or not {"kind", "content"} <= set(card) <= {"id", "kind", "content"}:
-        raise InvalidInput(f"a card has kind and content, and may have an id, not {shown(card)}", code="invalid_card",
+        raise InvalidInput(f"a card has kind and content, and may have an id, not {safe_repr(card)}", code="invalid_card",
                            path=path)  # fmt: skip
     kind = check_text(card["kind"], "the kind of a card", f"{path}/kind")
     if not kind or kind == DELIVERABLE:
@@ -126,7 +128,7 @@ def _card(card: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 def _refused(answer: Mapping[str, Any], box_id: str) -> HeliographError:
     if answer["outcome"] == "conflict":
-        return Refused(f"box {box_id} exists and is another; choose another box id", code="id_conflict")
+        return Rejected(f"box {box_id} exists and is another; choose another box id", code="id_conflict")
     if answer["code"] == "payload_too_large":
         return InvalidInput(answer["message"], code=answer["code"], path="/cards")
-    return Refused(answer["message"], code=answer["code"])
+    return Rejected(answer["message"], code=answer["code"])

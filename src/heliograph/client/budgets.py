@@ -24,7 +24,7 @@ class Budget:
     over: float
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         return max(self.most - self.used - self.reserved - self.over, 0)
 
 

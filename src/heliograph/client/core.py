@@ -11,14 +11,14 @@ from typing import Any
 from heliograph.client.arguments import check_error, check_id, check_stop, check_text
 from heliograph.client.boxes import Boxes
 from heliograph.client.budgets import Budget, budget_of
-from heliograph.client.human_tasks import ClientPeople
+from heliograph.client.human_tasks import ClientApprovals
 from heliograph.client.replies import Command, StopResult, command_of, enqueue_refused, report_refused, unknown_turn
 from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
-from heliograph.errors import InvalidInput, NotFound, SetupError, StoreUnavailable, shown
+from heliograph.errors import InvalidInput, NotFound, SetupError, StoreUnavailable, safe_repr
 from heliograph.ledger.reader import CALLBACK_STATES, CallbackRow, DelegationRow
 from heliograph.runtime import Runtime, check_callback, open_runtime
 from heliograph.signals.model import Signal
@@ -33,7 +33,7 @@ _SEQ_MAX = 2**63 - 1
 _COMMANDS_POLL_SECONDS = 5.0  # the bound on a lost bell
 
 
-class Client(ClientPeople):
+class Client(ClientApprovals):
     """One project of a database, from outside; `async with Client() as client`.
 
     url, project: before HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT.
@@ -77,7 +77,7 @@ class Client(ClientPeople):
 
         Answers `applied`; `early`, kept for a call that the turn is about to make; or what is only acknowledged: a
         `duplicate`, a `late` one after the deadline, one of a turn that is done (`turn_done`). A second call with the
-        same result is harmless. Raises NotFound (`unknown_turn`, `unknown_call`), Refused (`bad_signature`) for a wrong
+        same result is harmless. Raises NotFound (`unknown_turn`, `unknown_call`), Rejected (`bad_signature`) for a wrong
         token, InvalidInput (`invalid_result`, `payload_too_large`, or what is wrong with the JSON).
         """
         check_id(turn_id, "a turn id", "/turn_id")
@@ -107,10 +107,10 @@ class Client(ClientPeople):
         What is not reported by then is handed out again. Raises InvalidInput (`out_of_range`, `wrong_type`).
         """
         if isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
-            raise InvalidInput(f"tools is a list of names, not {shown(tools)}", code="wrong_type", path="/tools")
+            raise InvalidInput(f"tools is a list of names, not {safe_repr(tools)}", code="wrong_type", path="/tools")
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LIMIT_MAX:
             raise InvalidInput(
-                f"limit is from 1 to {_LIMIT_MAX}, not {shown(limit)}", code="out_of_range", path="/limit"
+                f"limit is from 1 to {_LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
             )
         seconds = check_seconds("a command is hidden for", visible_seconds)
         rows = await self._open.ledger.take_commands(tools, limit, seconds)
@@ -118,19 +118,21 @@ class Client(ClientPeople):
 
     async def commands(self, tools: Sequence[str], *, visible_seconds: float = 60.0) -> AsyncIterator[Command]:
         """The calls of these tools, as they come, until the caller has enough."""
-        ear = self._open.world.hear(bell_keys(self._open.ledger.project, [f"calls:{tool}" for tool in tools]))
+        subscription = self._open.world.subscribe(
+            bell_keys(self._open.ledger.project, [f"calls:{tool}" for tool in tools])
+        )
         try:
             while True:
-                ear.clear()
+                subscription.clear()
                 taken = await self.take_commands(tools, visible_seconds=visible_seconds)
                 for command in taken:
                     yield command
                 if taken:
-                    ear.found()
+                    subscription.found()
                 else:
-                    await ear.wait(_COMMANDS_POLL_SECONDS)
+                    await subscription.wait(_COMMANDS_POLL_SECONDS)
         finally:
-            ear.close()
+            subscription.close()
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
         """The signals of a run after position `after` as they are recorded, up to `workflow:end`.
@@ -140,7 +142,9 @@ class Client(ClientPeople):
         """
         check_id(run_id, "a run id", "/run_id")
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _SEQ_MAX:
-            raise InvalidInput(f"after is the seq of a signal, not {shown(after)}", code="out_of_range", path="/after")
+            raise InvalidInput(
+                f"after is the seq of a signal, not {safe_repr(after)}", code="out_of_range", path="/after"
+            )
         await self._open.reader.run(run_id)
         async for signal in self._open.follow(run_id, after):
             yield signal
@@ -160,7 +164,7 @@ class Client(ClientPeople):
         ])  # fmt: skip
         if answer["outcome"] == "unknown_turn":
             raise unknown_turn(turn_id, self._name)
-        await self._carry_out_stops(turn_id=turn_id)  # of its children, which are stopped in transactions of their own
+        await self._execute_stops(turn_id=turn_id)  # of its children, which are stopped in transactions of their own
         return StopResult(answer["outcome"], answer.get("turn_outcome"))
 
     async def stop_run(
@@ -176,12 +180,12 @@ class Client(ClientPeople):
             {"run_id": run_id, **check_stop(now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)}
         ])  # fmt: skip
         if answer["outcome"] == "unknown_run":
-            raise NotFound(f"no run {shown(run_id)} in project {self._name}; helio runs shows the newest",
+            raise NotFound(f"no run {safe_repr(run_id)} in project {self._name}; helio runs shows the newest",
                            code="unknown_run")  # fmt: skip
-        await self._carry_out_stops(run_id=run_id)
+        await self._execute_stops(run_id=run_id)
         return StopResult(answer["outcome"], answer.get("run_outcome"))
 
-    async def _carry_out_stops(self, *, turn_id: str | None = None, run_id: str | None = None) -> None:
+    async def _execute_stops(self, *, turn_id: str | None = None, run_id: str | None = None) -> None:
         """Deliver those that wait in the outbox, and ring for what follows: further stops, and what the run owes (K25).
 
         The stop itself is committed, and workers do all this too: what fails here does not change its answer.
@@ -215,16 +219,16 @@ class Client(ClientPeople):
         context_box_id: the box that the agent finds in `ctx.context()`, see `boxes`. ui_action: the agent takes it at
         once or not at all. callback_url: told of the turn's end by a signed POST, see `callbacks`. budget: what the turn
         may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
-        Raises NotFound (`unknown_agent`), Refused (`run_ended`, `id_conflict`, `agent_busy`, `queue_full`,
+        Raises NotFound (`unknown_agent`), Rejected (`run_ended`, `id_conflict`, `agent_busy`, `queue_full`,
         `unknown_box`, `box_in_use`, `recursion_depth_exceeded`, `egress_refused`), InvalidInput (`payload_too_large` and others).
         """
         check_id(run_id, "a run id", "/run_id")
         check_id(agent, "the name of an agent", "/agent")
         if priority not in PRIORITIES:
-            raise InvalidInput(f"priority is one of {', '.join(PRIORITIES)}, not {shown(priority)}", code="invalid_enum",
+            raise InvalidInput(f"priority is one of {', '.join(PRIORITIES)}, not {safe_repr(priority)}", code="invalid_enum",
                                path="/priority")  # fmt: skip
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or not 1 <= max_attempts <= 1000:
-            raise InvalidInput(f"max_attempts is from 1 to 1000, not {shown(max_attempts)}", code="out_of_range",
+            raise InvalidInput(f"max_attempts is from 1 to 1000, not {safe_repr(max_attempts)}", code="out_of_range",
                                path="/max_attempts")  # fmt: skip
         allowed = check_budget(budget)
         chosen = self._open.world.new_id("turn") if turn_id is None else check_id(turn_id, "a turn id", "/turn_id")
@@ -257,11 +261,11 @@ class Client(ClientPeople):
         Raises InvalidInput (`invalid_enum`, `out_of_range`).
         """
         if state is not None and state not in CALLBACK_STATES:
-            raise InvalidInput(f"the state of a callback is one of {', '.join(CALLBACK_STATES)}, not {shown(state)}",
+            raise InvalidInput(f"the state of a callback is one of {', '.join(CALLBACK_STATES)}, not {safe_repr(state)}",
                                code="invalid_enum", path="/state")  # fmt: skip
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LIMIT_MAX:
             raise InvalidInput(
-                f"limit is from 1 to {_LIMIT_MAX}, not {shown(limit)}", code="out_of_range", path="/limit"
+                f"limit is from 1 to {_LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
             )
         return await self._open.reader.callbacks(state, limit)
 
@@ -269,7 +273,7 @@ class Client(ClientPeople):
         """Send a callback again, from its first try on, under the same id. Raises NotFound (`unknown_callback`)."""
         [answer] = await self._open.ledger.redeliver_callbacks([check_id(callback_id, "a callback id", "/callback_id")])
         if answer["outcome"] == "unknown_callback":
-            raise NotFound(f"no callback {shown(callback_id)} in project {self._name}; helio callback list shows them",
+            raise NotFound(f"no callback {safe_repr(callback_id)} in project {self._name}; helio callback list shows them",
                            code="unknown_callback")  # fmt: skip
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.errors import InvalidInput, Rejected, safe_repr
 from heliograph.ledger.reader import Reader, WaitRow
 from heliograph.runtime import Runtime
 from heliograph.signals.payload import check_json
@@ -49,7 +49,7 @@ class HumanTask:
     may_answer: bool = False
 
 
-class ClientPeople:
+class ClientApprovals:
     """Mixed into `Client`. `by` says who decides; it is recorded, and believed."""
 
     @property
@@ -66,7 +66,7 @@ class ClientPeople:
         """What waits for people, the oldest first, of all turns or of a run's. Raises InvalidInput."""
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LIMIT_MAX:
             raise InvalidInput(
-                f"limit is from 1 to {_LIMIT_MAX}, not {shown(limit)}", code="out_of_range", path="/limit"
+                f"limit is from 1 to {_LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
             )
         run = None if run_id is None else check_name(run_id, "a run id", _ID_MAX)
         return await read_tasks(self._open.reader, run, limit)
@@ -77,21 +77,21 @@ class ClientPeople:
         """Give leave: for what was asked, or, where that is allowed, for other `arguments`.
 
         Answers `applied`, or `duplicate` where the same was said by the same before. Raises NotFound (`unknown_turn`,
-        `unknown_call`), Refused (`already_decided`, `too_late`, `turn_done`, `no_edits`), InvalidInput (`wrong_type`,
+        `unknown_call`), Rejected (`already_decided`, `too_late`, `turn_done`, `no_edits`), InvalidInput (`wrong_type`,
         `invalid_arguments`).
         """
-        wait, asked = await self._asked(turn_id, call_id, "decision")
+        wait, asked = await self._question(turn_id, call_id, "decision")
         given: Json = asked.arguments or {}
         if arguments is not None and (edited := _object(arguments)) != given:
             if not asked.may_edit:
-                raise Refused(f"the arguments of call {call_id} of {turn_id} may not be changed: grant it as it is, or deny it",
+                raise Rejected(f"the arguments of call {call_id} of {turn_id} may not be changed: grant it as it is, or deny it",
                               code="no_edits", path="/arguments")  # fmt: skip
             given = edited
             if problems := asked.problems(given):
-                raise InvalidInput(f"the arguments do not fit: {shown('; '.join(problems), REASON_MAX)}",
+                raise InvalidInput(f"the arguments do not fit: {safe_repr('; '.join(problems), REASON_MAX)}",
                                    code="invalid_arguments", path="/arguments")  # fmt: skip
         # what is granted is said in full, so that the turn can tell leave for this from leave for something else
-        return await self._say(wait, {"decision": "grant", "arguments": given}, by)
+        return await self._report(wait, {"decision": "grant", "arguments": given}, by)
 
     async def deny(self, turn_id: str, call_id: str, *, reason: str | None = None, by: str | None = None) -> str:
         """Deny leave, or decline to answer. Answers and raises as `grant`."""
@@ -100,19 +100,19 @@ class ClientPeople:
                 f"a reason is a text of at most {REASON_MAX} characters", code="too_long", path="/reason"
             )
         check_json(reason, "/reason")
-        wait, _ = await self._asked(turn_id, call_id, None)
-        return await self._say(wait, {"decision": "deny", **({"reason": reason} if reason else {})}, by)
+        wait, _ = await self._question(turn_id, call_id, None)
+        return await self._report(wait, {"decision": "deny", **({"reason": reason} if reason else {})}, by)
 
     async def answer(self, turn_id: str, call_id: str, value: Any, *, by: str | None = None) -> str:
         """Answer a question, or say the result of a call in doubt. Answers and raises as `grant`; InvalidInput (`invalid_answer`) for what does not fit."""
-        wait, asked = await self._asked(turn_id, call_id, "answer")
+        wait, asked = await self._question(turn_id, call_id, "answer")
         given = to_json(value, "/answer")
         if problems := asked.problems(given):
-            raise InvalidInput(f"the answer does not fit: {shown('; '.join(problems), REASON_MAX)}", code="invalid_answer",
+            raise InvalidInput(f"the answer does not fit: {safe_repr('; '.join(problems), REASON_MAX)}", code="invalid_answer",
                                path="/answer")  # fmt: skip
-        return await self._say(wait, {"answer": given}, by)
+        return await self._report(wait, {"answer": given}, by)
 
-    async def _asked(
+    async def _question(
         self, turn_id: str, call_id: str, wants: Literal["decision", "answer"] | None
     ) -> tuple[WaitRow, Question]:
         """The call, and what it asks. Raises NotFound, InvalidInput for what cannot be told to it."""
@@ -126,17 +126,17 @@ class ClientPeople:
         asked = Question.of(cards.get((turn_id, call_id), {}).get("arguments"))
         if wants is not None and asked.wants != wants and not asked.may_answer:
             what = "an answer" if asked.wants == "answer" else "to be granted or denied"
-            raise InvalidInput(f"call {call_id} of {turn_id} wants {what}: {shown(asked.question)}", code="wrong_type",
+            raise InvalidInput(f"call {call_id} of {turn_id} wants {what}: {safe_repr(asked.question)}", code="wrong_type",
                                path="/call_id")  # fmt: skip
         return wait, asked
 
-    async def _say(self, wait: WaitRow, said: JsonObject, by: str | None) -> str:
+    async def _report(self, wait: WaitRow, decision: JsonObject, by: str | None) -> str:
         if by is not None and (not isinstance(by, str) or not 0 < len(by.encode("utf-8", "replace")) <= NAME_MAX):
             raise InvalidInput(
-                f"by is a name of at most {NAME_MAX} bytes, not {shown(by)}", code="too_long", path="/by"
+                f"by is a name of at most {NAME_MAX} bytes, not {safe_repr(by)}", code="too_long", path="/by"
             )
         check_json(by, "/by")
-        result: JsonObject = said if by is None else {**said, "by": by}
+        result: JsonObject = decision if by is None else {**decision, "by": by}
         # the sweep that ends a wait comes a little after its deadline, or much later where no worker runs
         is_late = wait.deadline is not None and wait.deadline <= self._open.world.now()
         if wait.state == "open" and not is_late:
@@ -144,24 +144,24 @@ class ClientPeople:
             if outcome == "applied":
                 return outcome
             wait = await self._open.reader.wait(wait.turn_id, wait.call_id)
-        return await self._said_before(wait, result)
+        return await self._already_decided(wait, result)
 
-    async def _said_before(self, wait: WaitRow, result: JsonObject) -> str:
-        """'duplicate', where it is the same that counts. Raises Refused."""
+    async def _already_decided(self, wait: WaitRow, result: JsonObject) -> str:
+        """'duplicate', where it is the same that counts. Raises Rejected."""
         where = f"call {wait.call_id} of {wait.turn_id}"
         if wait.state == "open" or wait.status == "timeout":
-            raise Refused(f"{where} was to be decided until {wait.deadline}: it is too late", code="too_late")
+            raise Rejected(f"{where} was to be decided until {wait.deadline}: it is too late", code="too_late")
         if wait.state == "closed":
-            raise Refused(f"{where} is not open any more: its turn has ended without it", code="turn_done")
+            raise Rejected(f"{where} is not open any more: its turn has ended without it", code="turn_done")
         cards = await self._open.reader.call_cards([wait], "tool.result")
         output = cards.get((wait.turn_id, wait.call_id), {}).get("output")
         if output == result:
             return "duplicate"
-        raise Refused(f"{where} was {_told(output)} before; that counts", code="already_decided")
+        raise Rejected(f"{where} was {_reported_output(output)} before; that counts", code="already_decided")
 
 
 async def read_tasks(reader: Reader, run_id: str | None, limit: int) -> list[HumanTask]:
-    """See `ClientPeople.approvals`; for who may only look."""
+    """See `ClientApprovals.approvals`; for who may only look."""
     waits = await reader.questions(run_id, limit)
     cards = await reader.call_cards(waits, "tool.call") if waits else {}
     return [_task(wait, cards.get((wait.turn_id, wait.call_id))) for wait in waits]
@@ -177,11 +177,11 @@ def _task(wait: WaitRow, card: Mapping[str, Any] | None) -> HumanTask:
 
 def _object(arguments: Any) -> Json:
     if not isinstance(arguments, Mapping):
-        raise InvalidInput(f"arguments is an object, not {shown(arguments)}", code="wrong_type", path="/arguments")
+        raise InvalidInput(f"arguments is an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments")
     return to_json(dict(arguments), "/arguments")
 
 
-def _told(output: Json) -> str:
-    said = output if isinstance(output, dict) else {}
-    what = {"grant": "granted", "deny": "denied"}.get(str(said.get("decision")), "answered")
-    return f"{what} by {shown(said['by'])}" if said.get("by") else what
+def _reported_output(output: Json) -> str:
+    decision = output if isinstance(output, dict) else {}
+    what = {"grant": "granted", "deny": "denied"}.get(str(decision.get("decision")), "answered")
+    return f"{what} by {safe_repr(decision['by'])}" if decision.get("by") else what

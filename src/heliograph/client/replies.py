@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from heliograph.errors import HeliographError, InvalidInput, NotFound, Refused, shown
+from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected, safe_repr
 from heliograph.records import Reported
 
 
@@ -63,7 +63,7 @@ def command_of(row: Mapping[str, Any], client: ResultReporter) -> Command:
 
 
 def unknown_turn(turn_id: str, project: str) -> NotFound:
-    return NotFound(f"no turn {shown(turn_id)} in project {project}; helio turn list shows the newest",
+    return NotFound(f"no turn {safe_repr(turn_id)} in project {project}; helio turn list shows the newest",
                     code="unknown_turn")  # fmt: skip
 
 
@@ -72,13 +72,13 @@ def report_refused(answer: Reported, project: str) -> HeliographError:
     if answer.outcome == "unknown_turn":
         return unknown_turn(answer.turn_id, project)
     if answer.outcome == "unknown_call":
-        return NotFound(f"turn {answer.turn_id} has no call {shown(answer.call_id)}; helio turn show {answer.turn_id} "
+        return NotFound(f"turn {answer.turn_id} has no call {safe_repr(answer.call_id)}; helio turn show {answer.turn_id} "
                         "shows its calls", code="unknown_call")  # fmt: skip
     if answer.outcome == "bad_token":
-        return Refused(f"the token does not open call {answer.call_id} of {answer.turn_id}: it is missing, wrong or no "
+        return Rejected(f"the token does not open call {answer.call_id} of {answer.turn_id}: it is missing, wrong or no "
                        "longer valid", code="bad_signature")  # fmt: skip
     if answer.outcome == "refused":
-        return Refused(answer.message, code=answer.code)
+        return Rejected(answer.message, code=answer.code)
     hint = "upload it, and report where it is" if answer.code == "payload_too_large" else None
     return InvalidInput(answer.message, code=answer.code or "invalid_result", hint=hint)
 
@@ -98,4 +98,4 @@ def enqueue_refused(answer: Mapping[str, Any], run_id: str, agent: str, project:
         "busy": ("agent_busy", f"agent {agent} of run {run_id} is at work: an action is taken at once or not at all"),
         "ended": ("run_ended", f"run {run_id} takes no messages any more: it is ending or has ended"),
     }.get(outcome, (answer.get("code", outcome), answer.get("message", outcome)))  # fmt: skip
-    return Refused(message, code=code)
+    return Rejected(message, code=code)

@@ -12,7 +12,6 @@ from heliograph.definitions.agent_checks import (
     check_answers,
     check_delegate,
     check_for_models,
-    check_handed_on,
     check_limits,
     check_must,
     check_name,
@@ -20,6 +19,7 @@ from heliograph.definitions.agent_checks import (
     check_once,
     check_one_of,
     check_options,
+    check_shared_contexts,
     check_text,
     check_waking,
     check_work,
@@ -29,7 +29,7 @@ from heliograph.definitions.budgets import amounts_of, check_budget, check_price
 from heliograph.definitions.fields import check_fields
 from heliograph.definitions.functions import naming
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, as_tools
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 from heliograph.signals.names import check_emit_name, check_key
 from heliograph.signals.pattern import Pattern, check_agent_pattern
 from heliograph.types import JsonObject
@@ -160,7 +160,7 @@ def define_agent(
     """An agent from what its author wrote; everything is checked here, before anything runs.
 
     on_request: it may do without a signal that wakes it, for others delegate to it or send it messages.
-    Raises InvalidInput naming the agent, the argument and the rule; Refused for a reserved signal name.
+    Raises InvalidInput naming the agent, the argument and the rule; Rejected for a reserved signal name.
     """
     check_name(name)
     check_options(
@@ -174,7 +174,7 @@ def define_agent(
     check_one_of(name, "effect", effect, EFFECTS)
     check_one_of(name, "after_untrusted", after_untrusted, AFTER_UNTRUSTED)
     if not isinstance(trusted, bool):
-        raise InvalidInput(f"agent {name}: trusted is True or False, not {shown(trusted)}", code="wrong_type",
+        raise InvalidInput(f"agent {name}: trusted is True or False, not {safe_repr(trusted)}", code="wrong_type",
                            path=f"/agents/{name}/trusted")  # fmt: skip
     check_number(name, "context_bytes_max", context_bytes_max, 1, CONTEXT_BYTES_MAX, whole=True)
     check_limits(name, timeout_seconds, ttl_seconds, max_attempts, retries, max_steps)
@@ -184,7 +184,7 @@ def define_agent(
     check_for_models(name, run is not None,
                      [has_tools, asked, contexts, must_end_with, asks_human, max_output_tokens, price])  # fmt: skip
     if contexts is not None:
-        check_handed_on(name, contexts, asked)
+        check_shared_contexts(name, contexts, asked)
     if must_end_with is not None:
         check_must(name, must_end_with, has_tools, asked, output, asks_human=bool(asks_human))
     check_text(name, "version", version)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
 from heliograph.definitions.tool import ASK_HUMAN, DELEGATE, SUBMIT_RESULT, Tool
-from heliograph.errors import InvalidInput, repr_of, shown
+from heliograph.errors import InvalidInput, repr_of, safe_repr
 
 SECONDS_MAX = 31_622_400
 OUTPUT_TOKENS_MAX = 10_000_000
@@ -25,7 +25,7 @@ T = TypeVar("T")
 def check_name(name: str) -> None:
     if not isinstance(name, str) or not name or len(name) > _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
         raise InvalidInput(
-            f"an agent's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(repr_of(name))}",
+            f"an agent's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
             code="invalid_identifier", path="/agents",
         )  # fmt: skip
 
@@ -34,15 +34,15 @@ def check_options(name: str, unknown: Mapping[str, Any], known: Sequence[str]) -
     for argument in unknown:
         near = difflib.get_close_matches(argument, known, 1)
         says = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        raise InvalidInput(f"agent {name} has no option {shown(argument)}; {says}", code="unknown_field",
+        raise InvalidInput(f"agent {name} has no option {safe_repr(argument)}; {says}", code="unknown_field",
                            path=f"/agents/{name}/{argument}")  # fmt: skip
 
 
 def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[str], T]) -> tuple[T, ...]:
     if isinstance(values, str):
-        refuse(name, argument, f"takes a list, not one string; write [{shown(repr_of(values))}]", "wrong_type")
+        refuse(name, argument, f"takes a list, not one string; write [{safe_repr(repr_of(values))}]", "wrong_type")
     if not isinstance(values, list | tuple):  # a set has another order in each process
-        refuse(name, argument, f"takes a list of strings, not {shown(values)}", "wrong_type")
+        refuse(name, argument, f"takes a list of strings, not {safe_repr(values)}", "wrong_type")
     with naming(f"agent {name}: {argument}", f"/agents/{name}/{argument}"):
         return tuple(check(value) for value in values)
 
@@ -103,18 +103,18 @@ def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> N
 def check_once(name: str, argument: str, values: Sequence[str]) -> None:
     twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
     if twice is not None:
-        refuse(name, argument, f"has {shown(repr_of(twice))} twice; take one of them out", "duplicate_entry")
+        refuse(name, argument, f"has {safe_repr(repr_of(twice))} twice; take one of them out", "duplicate_entry")
 
 
 def check_delegate(agent: str) -> str:
     if not isinstance(agent, str) or len(agent) > _NAME_MAX - len(DELEGATE):
         raise InvalidInput(f"the name of an agent that a model delegates to has at most {_NAME_MAX - len(DELEGATE)} "
                            f"characters: its tool is {DELEGATE} and that name, and providers take {_NAME_MAX}; not "
-                           f"{shown(repr_of(agent))}", code="invalid_identifier")  # fmt: skip
+                           f"{safe_repr(repr_of(agent))}", code="invalid_identifier")  # fmt: skip
     return agent
 
 
-def check_handed_on(name: str, contexts: object, agents: Sequence[str]) -> None:
+def check_shared_contexts(name: str, contexts: object, agents: Sequence[str]) -> None:
     """Boxes by name, or a function of the context that answers them, for those that a model delegates to."""
     if not agents:
         refuse(name, "contexts", "are boxes for those that it delegates to; name these in agents", "required_field")
@@ -127,12 +127,12 @@ def check_handed_on(name: str, contexts: object, agents: Sequence[str]) -> None:
 def check_contexts(name: str, contexts: object) -> dict[str, str]:
     """The boxes by name; a name without a box is none."""
     if not isinstance(contexts, Mapping):
-        refuse(name, "contexts", f"is an object of names and box ids, not {shown(contexts)}", "wrong_type")
+        refuse(name, "contexts", f"is an object of names and box ids, not {safe_repr(contexts)}", "wrong_type")
     found = {key: box for key, box in contexts.items() if box is not None}
     for key, box in found.items():
         for what, value, most in (("a name", key, _NAME_MAX), ("a box id", box, _BOX_ID_MAX)):
             if not isinstance(value, str) or not 0 < len(value) <= most or not _NAME_CHARACTERS.issuperset(value):
-                refuse(name, "contexts", f"has {shown(repr_of(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
+                refuse(name, "contexts", f"has {safe_repr(repr_of(value))}, and {what} is 1 to {most} ASCII letters, digits, '_' or '-'",
                        "invalid_id")  # fmt: skip
     return found
 
@@ -160,7 +160,7 @@ def _check_prompt(name: str, prompt: object) -> None:
     elif callable(prompt):
         check_function(prompt, f"agent {name}: prompt", f"/agents/{name}/prompt", "the context")
     else:
-        refuse(name, "prompt", f"is text or a function of the context, not {shown(prompt)}", "wrong_type")
+        refuse(name, "prompt", f"is text or a function of the context, not {safe_repr(prompt)}", "wrong_type")
 
 
 def _check_model(name: str, model: object, system: object) -> None:
@@ -177,7 +177,7 @@ def _check_model(name: str, model: object, system: object) -> None:
         check_text(name, "model", model)
     elif model is not None and not is_model:
         refuse(name, "model", "is a name such as 'openai-chat:gpt-5', a pydantic-ai model, a Harness, or None for "
-                f"HELIOGRAPH_MODEL, not {shown(model)}", "wrong_type")  # fmt: skip
+                f"HELIOGRAPH_MODEL, not {safe_repr(model)}", "wrong_type")  # fmt: skip
 
 
 def check_must(
@@ -193,27 +193,27 @@ def check_must(
         known = [SUBMIT_RESULT, *(each.name for each in tools), *(f"{DELEGATE}{agent}" for agent in agents)]
         known += [ASK_HUMAN] if asks_human else []
         if must not in known:
-            refuse(name, "must_end_with", f"names one of the agent's tools, {', '.join(known)}, not {shown(must)}",
+            refuse(name, "must_end_with", f"names one of the agent's tools, {', '.join(known)}, not {safe_repr(must)}",
                     "invalid_enum")  # fmt: skip
 
 
 def check_text(name: str, argument: str, value: object) -> None:
     if not isinstance(value, str):
-        refuse(name, argument, f"is a string, not {shown(value)}", "wrong_type")
+        refuse(name, argument, f"is a string, not {safe_repr(value)}", "wrong_type")
     if not value.strip():
         refuse(name, argument, "is empty; give it some text", "required_field")
 
 
 def check_one_of(name: str, argument: str, value: object, known: Sequence[str]) -> None:
     if value not in known:
-        refuse(name, argument, f"is one of {', '.join(known)}, not {shown(value)}", "invalid_enum")
+        refuse(name, argument, f"is one of {', '.join(known)}, not {safe_repr(value)}", "invalid_enum")
 
 
 def check_number(name: str, argument: str, value: float, low: float, high: float, *, whole: bool = False) -> None:
     if whole and isinstance(value, float):
         refuse(name, argument, f"is a whole number, not {value}", "wrong_type")
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        refuse(name, argument, f"is a number from {low} to {high}, not {shown(value)}", "out_of_range")
+        refuse(name, argument, f"is a number from {low} to {high}, not {safe_repr(value)}", "out_of_range")
 
 
 def refuse(name: str, argument: str, why: str, code: str) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heliograph.errors import InvalidInput, repr_of, shown
+from heliograph.errors import InvalidInput, repr_of, safe_repr
 
 MICROS_PER_USD = 1_000_000
 _MOST = 10**15  # what the kernel counts to
@@ -21,7 +21,7 @@ def check_budget(budget: Any, what: str = "a budget", path: str = "/budget") -> 
     if budget is None:
         return None
     if not isinstance(budget, Mapping):
-        raise InvalidInput(f"{what} is an object such as {{'tokens': 50_000, 'usd': 2.5}}, not {shown(repr_of(budget))}",
+        raise InvalidInput(f"{what} is an object such as {{'tokens': 50_000, 'usd': 2.5}}, not {safe_repr(repr_of(budget))}",
                            code="wrong_type", path=path)  # fmt: skip
     known = ", ".join(_KERNEL_NAMES)
     if not budget:
@@ -29,7 +29,7 @@ def check_budget(budget: Any, what: str = "a budget", path: str = "/budget") -> 
     for kind, most in budget.items():
         if kind not in _KERNEL_NAMES:
             raise InvalidInput(
-                f"{what} has no {shown(repr_of(kind))}; there are {known}", code="unknown_field", path=path
+                f"{what} has no {safe_repr(repr_of(kind))}; there are {known}", code="unknown_field", path=path
             )
         _check_most(f"{what}: {kind}", kind, most, f"{path}/{kind}")
     return dict(budget)
@@ -56,10 +56,10 @@ def check_price(price: Any, what: str, path: str) -> tuple[float, float] | None:
         return None
     if not isinstance(price, Mapping) or set(price) != {"input", "output"}:
         raise InvalidInput(f"{what} is what a million tokens cost in dollars, such as {{'input': 3.0, 'output': 15.0}}, not "
-                           f"{shown(repr_of(price))}", code="wrong_type", path=path)  # fmt: skip
+                           f"{safe_repr(repr_of(price))}", code="wrong_type", path=path)  # fmt: skip
     for part, usd in price.items():
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd <= MICROS_PER_USD:
-            raise InvalidInput(f"{what}: {part} is a number of dollars from 0 to {MICROS_PER_USD}, not {shown(repr_of(usd))}",
+            raise InvalidInput(f"{what}: {part} is a number of dollars from 0 to {MICROS_PER_USD}, not {safe_repr(repr_of(usd))}",
                                code="out_of_range", path=f"{path}/{part}")  # fmt: skip
     return float(price["input"]), float(price["output"])
 
@@ -70,4 +70,4 @@ def _check_most(what: str, kind: str, most: Any, path: str) -> None:
         raise InvalidInput(f"{what} is a whole number, not {most}", code="wrong_type", path=path)
     if not is_number or not 0 <= most * (MICROS_PER_USD if kind == "usd" else 1) <= _MOST:  # NaN is not either
         raise InvalidInput(f"{what} is a number from 0 to {_MOST // (MICROS_PER_USD if kind == 'usd' else 1)}, not "
-                           f"{shown(repr_of(most))}", code="out_of_range", path=path)  # fmt: skip
+                           f"{safe_repr(repr_of(most))}", code="out_of_range", path=path)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 from heliograph.types import Json, JsonObject
 
 FIELDS_MAX = 100
@@ -23,7 +23,7 @@ def check_fields(fields: Any, path: str = "/result_fields") -> list[JsonObject]:
     `invalid_enum`, `too_long`, `duplicate_entry`.
     """
     if not isinstance(fields, list | tuple):
-        raise InvalidInput(f"result_fields is a list of fields such as {{'name': 'summary'}}, not {shown(fields)}",
+        raise InvalidInput(f"result_fields is a list of fields such as {{'name': 'summary'}}, not {safe_repr(fields)}",
                            code="wrong_type", path=path)  # fmt: skip
     if len(fields) > FIELDS_MAX:
         raise InvalidInput(
@@ -33,7 +33,7 @@ def check_fields(fields: Any, path: str = "/result_fields") -> list[JsonObject]:
     names = [field["name"] for field in checked]
     if twice := next((name for n, name in enumerate(names) if name in names[:n]), None):
         raise InvalidInput(
-            f"result_fields has {shown(twice)} twice; take one of them out", code="duplicate_entry", path=path
+            f"result_fields has {safe_repr(twice)} twice; take one of them out", code="duplicate_entry", path=path
         )
     return checked
 
@@ -47,34 +47,34 @@ def problems_of(fields: Sequence[Mapping[str, Any]], output: Json) -> list[str]:
         if name not in values:
             if field.get("required", True):
                 problems.append(f"{name} is missing")
-        elif kind is not None and not _fits(values[name], kind):
+        elif kind is not None and not _has_type(values[name], kind):
             problems.append(f"{name} is not of type {kind}")
     return problems
 
 
 def _check_field(field: Any, path: str) -> JsonObject:
     if not isinstance(field, Mapping):
-        raise InvalidInput(f"a field is an object such as {{'name': 'summary'}}, not {shown(field)}", code="wrong_type",
+        raise InvalidInput(f"a field is an object such as {{'name': 'summary'}}, not {safe_repr(field)}", code="wrong_type",
                            path=path)  # fmt: skip
     for key in field:
         if key not in _KEYS:
             raise InvalidInput(
-                f"a field has no {shown(key)}; there are {', '.join(_KEYS)}", code="unknown_field", path=path
+                f"a field has no {safe_repr(key)}; there are {', '.join(_KEYS)}", code="unknown_field", path=path
             )
     name, kind, required = field.get("name"), field.get("type"), field.get("required", True)
     if not isinstance(name, str) or not 0 < len(name) <= FIELD_NAME_MAX:
-        raise InvalidInput(f"a field needs a name of 1 to {FIELD_NAME_MAX} characters, not {shown(name)}",
+        raise InvalidInput(f"a field needs a name of 1 to {FIELD_NAME_MAX} characters, not {safe_repr(name)}",
                            code="required_field", path=f"{path}/name")  # fmt: skip
     if kind is not None and (not isinstance(kind, str) or kind not in TYPES):
-        raise InvalidInput(f"the type of field {shown(name)} is one of {', '.join(TYPES)}, not {shown(kind)}",
+        raise InvalidInput(f"the type of field {safe_repr(name)} is one of {', '.join(TYPES)}, not {safe_repr(kind)}",
                            code="invalid_enum", path=f"{path}/type")  # fmt: skip
     if not isinstance(required, bool):
-        raise InvalidInput(f"whether field {shown(name)} is required is true or false, not {shown(required)}",
+        raise InvalidInput(f"whether field {safe_repr(name)} is required is true or false, not {safe_repr(required)}",
                            code="wrong_type", path=f"{path}/required")  # fmt: skip
     return {**field, "required": required}
 
 
-def _fits(value: Json, kind: str) -> bool:
+def _has_type(value: Json, kind: str) -> bool:
     if isinstance(value, bool):  # an int to Python
         return kind == "boolean"
     return isinstance(value, TYPES[kind])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.errors import InvalidInput, Rejected, safe_repr
 
 
 def check_function(function: Any, what: str, path: str, *given: str, least: int = 0, waits: bool = False) -> int:
@@ -19,7 +19,7 @@ def check_function(function: Any, what: str, path: str, *given: str, least: int 
     """
     wanted = " or ".join(" and ".join(given[:n]) for n in range(least or len(given), len(given) + 1))
     if not callable(function):
-        raise InvalidInput(f"{what} is a function of {wanted}, not {shown(function)}", code="wrong_type", path=path)
+        raise InvalidInput(f"{what} is a function of {wanted}, not {safe_repr(function)}", code="wrong_type", path=path)
     if not waits and _is(inspect.iscoroutinefunction, function):
         raise InvalidInput(f"{what} is a plain function: it answers at once and waits for nothing; write def, not async "
                            "def, and leave what takes time to an agent", code="wrong_type", path=path)  # fmt: skip
@@ -37,7 +37,7 @@ def naming(what: str, path: str) -> Iterator[None]:
     """Name, in whatever is refused inside, the argument that it is about."""
     try:
         yield
-    except (InvalidInput, Refused) as error:
+    except (InvalidInput, Rejected) as error:
         raise type(error)(f"{what}: {error.message}", code=error.code, path=path, hint=error.hint) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 SIGNAL_NAMES = ("signal.name", "signal.payload")
 
@@ -32,7 +32,7 @@ def substitute(template: str, values: Mapping[str, Any]) -> str:
 def check_known(name: str, known: Collection[str]) -> None:
     """Raises InvalidInput (`template_undefined`) for a name that is not among `known`."""
     if name not in known:
-        raise InvalidInput(f"the template uses {{{shown(name)}}}, and there is only {', '.join(sorted(known))}; write {{{{ "
+        raise InvalidInput(f"the template uses {{{safe_repr(name)}}}, and there is only {', '.join(sorted(known))}; write {{{{ "
                            "and }} for braces", code="template_undefined")  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def _pieces(template: str) -> list[tuple[str, str | None]]:
             continue
         name, closing, after = rest.partition("}")
         if not closing:
-            raise InvalidInput(f"the template has a {{ that no }} closes, before '{shown(rest, 30)}'; write {{{{ for a brace",
+            raise InvalidInput(f"the template has a {{ that no }} closes, before '{safe_repr(rest, 30)}'; write {{{{ for a brace",
                                code="template_syntax")  # fmt: skip
         pieces.append((text, name.strip()))
         rest = after

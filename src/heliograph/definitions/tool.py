@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
-from heliograph.errors import InvalidInput, repr_of, shown, told
+from heliograph.errors import InvalidInput, format_exception, repr_of, safe_repr
 from heliograph.types import JsonObject
 
 log = logging.getLogger("heliograph.tools")
@@ -90,7 +90,9 @@ class Tool:
         try:
             return bool(self.approval(copy.deepcopy(arguments)))
         except Exception as error:
-            log.warning("the approval rule of tool %s raised, so somebody is asked: %s", self.name, told(error))
+            log.warning(
+                "the approval rule of tool %s raised, so somebody is asked: %s", self.name, format_exception(error)
+            )
             return True
 
 
@@ -123,7 +125,7 @@ def external_tool(name: str, description: str, parameters: Mapping[str, Any] | N
 def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
     """What an agent's author gave as tools: functions become tools, toolsets stay. Raises InvalidInput."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
-        raise InvalidInput(f"agent {agent}: tools takes a list, not {shown(tools)}", code="wrong_type",
+        raise InvalidInput(f"agent {agent}: tools takes a list, not {safe_repr(tools)}", code="wrong_type",
                            path=f"/agents/{agent}/tools")  # fmt: skip
     made: list[Any] = []
     for given in tools:
@@ -133,7 +135,7 @@ def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
             made.append(_of_function(given, {}))
         else:
             raise InvalidInput(f"agent {agent}: a tool is a function, what @tool or external_tool made, or an MCP server, "
-                               f"not {shown(given)}", code="wrong_type", path=f"/agents/{agent}/tools")  # fmt: skip
+                               f"not {safe_repr(given)}", code="wrong_type", path=f"/agents/{agent}/tools")  # fmt: skip
     names = [each.name for each in made if isinstance(each, Tool)]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInput(f"agent {agent} has two tools named {twice}", code="duplicate_entry",
@@ -143,7 +145,7 @@ def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
 
 def _of_function(function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
     if not callable(function):
-        raise InvalidInput(f"a tool is a function, not {shown(function)}", code="wrong_type", path="/tools")
+        raise InvalidInput(f"a tool is a function, not {safe_repr(function)}", code="wrong_type", path="/tools")
     name = options.get("name") or _name_of(function)
     description = options.get("description") or _description_of(function)
     more = {key: value for key, value in options.items() if key not in ("name", "description")}
@@ -169,7 +171,7 @@ def check_tool(made: Tool) -> Tool:
     """`made`, checked. Raises InvalidInput naming the tool and the rule."""
     name = made.name
     if not isinstance(name, str) or not 0 < len(name) <= _NAME_MAX or not _NAME_CHARACTERS.issuperset(name):
-        raise InvalidInput(f"a tool's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {shown(repr_of(name))}",
+        raise InvalidInput(f"a tool's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
                            code="invalid_identifier", path="/tools")  # fmt: skip
     if name in RESERVED:
         raise InvalidInput(f"the name {name} belongs to the runtime; give the tool another", code="reserved_name",
@@ -202,7 +204,7 @@ def check_tool(made: Tool) -> Tool:
 
 def _check(name: str, option: str, is_right: bool, rule: str, value: object) -> None:
     if not is_right:
-        raise InvalidInput(f"tool {name}: {option} {rule}, not {shown(repr_of(value))}", code="out_of_range",
+        raise InvalidInput(f"tool {name}: {option} {rule}, not {safe_repr(repr_of(value))}", code="out_of_range",
                            path=f"/tools/{name}/{option}")  # fmt: skip
 
 

@@ -81,7 +81,7 @@ class Bell(ABC):
         self._agents.update(islice(agents, max(0, _AGENTS_MAX - len(self._agents))))
         self._wake.set()
 
-    def tell(self, subject: str, body: dict[str, Any]) -> None:  # noqa: B027  most bells have nobody who watches
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None:  # noqa: B027  most bells have nobody who watches
         """Put something on the wire for those who watch, soon and without a promise."""
 
     @property

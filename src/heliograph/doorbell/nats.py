@@ -47,7 +47,7 @@ log = logging.getLogger("heliograph.doorbell")
 _WAKEUP = "cmd.agent.{}.wakeup"
 _BELL = "heliograph.bell.{}"
 _TIMEOUT_SECONDS = 2
-_TOLD_MAX = 1000  # in a millisecond; what comes before the last so many is forgotten
+_LOGGED_MAX = 1000  # in a millisecond; what comes before the last so many is forgotten
 _PING_SECONDS = 10  # a server that vanished without a word is missed after two of these
 
 
@@ -63,7 +63,7 @@ class NatsDoorbell(Bell):
         self._urls = [part.strip() for part in url.split(",")]
         self._client: Any = None
         self._at_work: set[asyncio.Task[None]] = set()
-        self._told: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_TOLD_MAX)
+        self._logged_errors: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_LOGGED_MAX)
         if not all(_is_url(part) for part in self._urls):
             raise SetupError("HELIOGRAPH_NATS_URL cannot be read; it looks like nats://user:password@host:4222",
                              code="invalid_url")  # fmt: skip
@@ -82,7 +82,7 @@ class NatsDoorbell(Bell):
         try:
             for event in events:
                 if clock() > until:  # nats-py holds up whoever publishes while the server does not read
-                    self._leave(client)
+                    self._drain(client)
                     raise ConnectionError("NATS does not read what is published")
                 body, key = msgspec.json.encode(event.body), event.key
                 try:
@@ -94,10 +94,10 @@ class NatsDoorbell(Bell):
         try:
             await flushed(client)
         except (NatsError, TimeoutError) as error:
-            self._leave(client)
+            self._drain(client)
             raise ConnectionError(f"NATS did not confirm: {error}") from error
 
-    def _leave(self, client: Any) -> None:
+    def _drain(self, client: Any) -> None:
         """Use it no more: the answer to a ping that nobody waits for any longer would end a client's reading."""
         if self._client is client:
             self._client = None
@@ -126,13 +126,13 @@ class NatsDoorbell(Bell):
                 error_cb=_note, disconnected_cb=_note_lost,
             )  # fmt: skip
             for pattern in (_WAKEUP.format("*"), _BELL.format("*")):
-                await client.subscribe(pattern, cb=self._heard)
+                await client.subscribe(pattern, cb=self._on_message)
             await flushed(client)
         except (NatsError, OSError) as error:
-            self._leave(client)
+            self._drain(client)
             raise ConnectionError(f"the doorbell cannot reach NATS at {self._where()}: {error}") from error
         except asyncio.CancelledError:
-            self._leave(client)
+            self._drain(client)
             raise
         self._client = client
 
@@ -142,12 +142,12 @@ class NatsDoorbell(Bell):
             await _closed(self._client)
         await asyncio.gather(*self._at_work, return_exceptions=True)
 
-    def tell(self, subject: str, body: dict[str, Any]) -> None:
-        self._told.append((subject, body))
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None:
+        self._logged_errors.append((subject, body))
         self._wake.set()
 
     async def _send(self, keys: list[str], agents: list[str]) -> None:
-        told, self._told = self._told, deque(maxlen=_TOLD_MAX)
+        told, self._logged_errors = self._logged_errors, deque(maxlen=_LOGGED_MAX)
         client = self._connected()
         # a hint for those who watch; a worker looks for all work of its pool, whoever is named (S6)
         hint = msgspec.json.encode({"agent_id": agents[0] if agents else None, "metadata": {"agent_ids": agents}})
@@ -159,7 +159,7 @@ class NatsDoorbell(Bell):
         except (NatsError, TimeoutError) as error:
             raise ConnectionError(f"NATS: {error}") from error
 
-    async def _heard(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         key = key_of(message.subject)
         if key is not None and key != "*":  # which is this bell's own word
             self._on_ring([key])

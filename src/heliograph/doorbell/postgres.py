@@ -57,7 +57,7 @@ class PostgresDoorbell(Bell):
                 self._url, command_timeout=_COMMAND_TIMEOUT_SECONDS,
                 server_settings={"application_name": "heliograph bell"},
             )  # fmt: skip
-            await connection.add_listener(CHANNEL, self._heard)
+            await connection.add_listener(CHANNEL, self._on_notify)
         except _LOST as error:
             _drop(connection)
             raise ConnectionError(f"the doorbell cannot reach PostgreSQL: {error}") from error
@@ -86,7 +86,7 @@ class PostgresDoorbell(Bell):
         except _LOST as error:
             raise ConnectionError(f"the doorbell's connection to PostgreSQL failed: {error}") from error
 
-    def _heard(self, connection: Any, pid: int, _channel: str, payload: object) -> None:
+    def _on_notify(self, connection: Any, pid: int, _channel: str, payload: object) -> None:
         if pid != connection.get_server_pid():  # this process has rung here already
             keys = str(payload).split("\n", _KEYS_MAX)[:_KEYS_MAX]
             self._on_ring([key for key in keys if key != "*"])  # which is this bell's own word

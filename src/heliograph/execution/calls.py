@@ -12,26 +12,26 @@ from typing import Any, NoReturn
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
-from heliograph.errors import AgentFailed, InvalidInput, shown
-from heliograph.execution.call_replay import Asking
+from heliograph.errors import AgentFailed, InvalidInput, safe_repr
+from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.delegation_targets import Target, target_of
-from heliograph.execution.human_tasks import People
-from heliograph.execution.owned_turn import Held
+from heliograph.execution.human_tasks import ContextApprovals
+from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.step_outcome import is_inside_step
 from heliograph.execution.steps import Steps
 from heliograph.policy.egress import parse
 from heliograph.signals.payload import check_payload
 from heliograph.signals.values import to_json
-from heliograph.turn.call_results import misfits_of
+from heliograph.turn.call_results import output_validator
 from heliograph.turn.calls import (
     AFTERS,
     BOX_ID_MAX,
     CALL_EFFECTS,
     CALL_ID_MAX,
     After,
-    Asked,
     Call,
     CallEffect,
+    CallRequest,
     CallResult,
     Delegation,
     Journal,
@@ -46,17 +46,17 @@ RETRIES_MAX = 100
 _INSTANCE_MAX = 160  # a turn id that somebody chose may be long; its end tells it from others
 
 
-class Calls(People):
+class Calls(ContextApprovals):
     """The part of a `Context` that waits. Between calls a function may depend only on its context and on results."""
 
-    def __init__(self, held: Held, journal: Journal):
+    def __init__(self, owned: OwnedTurn, journal: Journal):
         self._journal = journal
-        self._asking = Asking(journal, Steps(held))
-        self._workflow = held.workflow
-        self._agent = held.claimed.agent
-        self._run_id = held.claimed.run_id
-        self._turn_id = held.claimed.turn_id
-        self._ttl_seconds = held.claimed.ttl_seconds
+        self._replay = CallReplay(journal, Steps(owned))
+        self._workflow = owned.workflow
+        self._agent = owned.claimed.agent
+        self._run_id = owned.claimed.run_id
+        self._turn_id = owned.claimed.turn_id
+        self._ttl_seconds = owned.claimed.ttl_seconds
 
     def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0,
@@ -74,7 +74,7 @@ class Calls(People):
         turn writes untrusted. Raises ToolFailed or ToolTimedOut, InvalidInput for what is malformed.
         """
         call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema, trusted)
-        return self._asking.value(self._tools([call])[0])
+        return self._replay.value(self._tools([call])[0])
 
     def calls(
         self, calls: Sequence[Call | Delegation], *, fail_fast: bool = False, timeout: float | None = None
@@ -84,11 +84,11 @@ class Calls(People):
         fail_fast: the first that does not succeed ends the wait: the others are canceled, and the `error` of each says
         in `failed_first` which call that was. timeout: seconds for all of them together, beside those of each.
         """
-        return self._asking.all(self._fork(calls, fail_fast=fail_fast, timeout=timeout))
+        return self._replay.all(self._fork(calls, fail_fast=fail_fast, timeout=timeout))
 
     def as_completed(self, calls: Sequence[Call | Delegation]) -> AsyncIterator[CallResult]:
         """Several at once: each result as it comes, in an order that is the same whenever the function runs again."""
-        return self._asking.each(self._tools(calls))
+        return self._replay.each(self._tools(calls))
 
     def step(
         self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
@@ -105,9 +105,9 @@ class Calls(People):
         self._check_may_wait("step")
         check_one_of(effect, "the effect of a step", CALL_EFFECTS)
         if not callable(function):
-            raise InvalidInput(f"step {shown(name)} is given a function and its arguments, not {shown(function)}",
+            raise InvalidInput(f"step {safe_repr(name)} is given a function and its arguments, not {safe_repr(function)}",
                                code="wrong_type")  # fmt: skip
-        return self._asking.step(self._inline(name, effect, check_timeout(timeout), call_id), function, args)
+        return self._replay.step(self._inline(name, effect, check_timeout(timeout), call_id), function, args)
 
     def pause(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait for so long, holding nothing; for waits of milliseconds there is `sleep`.
@@ -116,9 +116,9 @@ class Calls(People):
         """
         self._check_may_wait("pause")
         check_seconds("a pause is", seconds)
-        asked = Asked(self._journal.new_call(), self._journal.new_step(), "timer", "timer", {"seconds": float(seconds)},
+        request = CallRequest(self._journal.new_call(), self._journal.new_step(), "timer", "timer", {"seconds": float(seconds)},
                       float(seconds), "pure")  # fmt: skip
-        return self._pause(asked)
+        return self._pause(request)
 
     def delegate(
         self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
@@ -137,7 +137,7 @@ class Calls(People):
         """
         child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
                            callback_url=callback_url, budget=budget, context=context)  # fmt: skip
-        return self._asking.value(self._tools([child])[0])
+        return self._replay.value(self._tools([child])[0])
 
     def delegates(
         self,
@@ -154,26 +154,28 @@ class Calls(People):
         asked again. Raises InvalidInput.
         """
         if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries <= RETRIES_MAX:
-            raise InvalidInput(f"retries is from 0 to {RETRIES_MAX}, not {shown(retries)}", code="out_of_range")
+            raise InvalidInput(f"retries is from 0 to {RETRIES_MAX}, not {safe_repr(retries)}", code="out_of_range")
         for delegation in delegations:
             if not isinstance(delegation, Delegation):
-                raise InvalidInput(f"delegates takes a list of Delegation, not {shown(delegation)}", code="wrong_type")
-        asked = self._fork(delegations, fail_fast=fail_fast, timeout=timeout)
-        for each in asked if retries else ():  # before any child has run
+                raise InvalidInput(
+                    f"delegates takes a list of Delegation, not {safe_repr(delegation)}", code="wrong_type"
+                )
+        requests = self._fork(delegations, fail_fast=fail_fast, timeout=timeout)
+        for each in requests if retries else ():  # before any child has run
             check_name(_again(each.call_id, retries), "the call id of a delegation that is asked again", CALL_ID_MAX)
-        return self._delegates(list(delegations), asked, retries, {"fail_fast": fail_fast, "timeout": timeout})
+        return self._delegates(list(delegations), requests, retries, {"fail_fast": fail_fast, "timeout": timeout})
 
     async def _delegates(
-        self, delegations: list[Delegation], asked: list[Asked], retries: int, options: dict[str, Any]
+        self, delegations: list[Delegation], requests: list[CallRequest], retries: int, options: dict[str, Any]
     ) -> list[CallResult]:
         """What is asked again follows from what is recorded, and from nothing else: the function may run any time."""
-        results = await self._asking.all(asked)
+        results = await self._replay.all(requests)
         for again in range(1, retries + 1):
             places = [n for n, result in enumerate(results) if _may_retry(result, delegations[n], options["timeout"])]
             if not places:
                 break
-            retried = [replace(delegations[n], call_id=_again(asked[n].call_id, again)) for n in places]
-            told = await self._asking.all(self._fork(retried, **options))
+            retried = [replace(delegations[n], call_id=_again(requests[n].call_id, again)) for n in places]
+            told = await self._replay.all(self._fork(retried, **options))
             for n, result in zip(places, told, strict=True):
                 results[n] = result
         return results
@@ -186,38 +188,38 @@ class Calls(People):
 
     def _inline(
         self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None
-    ) -> Asked:  # fmt: skip
-        return Asked(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
+    ) -> CallRequest:  # fmt: skip
+        return CallRequest(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
                      None, timeout, effect)  # fmt: skip
 
-    def _fork(self, calls: Sequence[Call | Delegation], *, fail_fast: bool, timeout: float | None) -> list[Asked]:
+    def _fork(self, calls: Sequence[Call | Delegation], *, fail_fast: bool, timeout: float | None) -> list[CallRequest]:
         whole = check_timeout(timeout)
         return [
             replace(each, fails_fast=bool(fail_fast), timeout_seconds=_shorter(each.timeout_seconds, whole))
             for each in self._tools(calls)
         ]
 
-    def _tools(self, calls: Sequence[Call | Delegation]) -> list[Asked]:
+    def _tools(self, calls: Sequence[Call | Delegation]) -> list[CallRequest]:
         self._check_may_wait("call")
         step_id = self._journal.new_step()
         return [self._delegation(c, step_id) if isinstance(c, Delegation) else self._call(c, step_id) for c in calls]
 
-    def _call(self, call: Call, step_id: str) -> Asked:
+    def _call(self, call: Call, step_id: str) -> CallRequest:
         if not isinstance(call, Call):
-            raise InvalidInput(f"calls takes a list of Call and Delegation, not {shown(call)}", code="wrong_type")
+            raise InvalidInput(f"calls takes a list of Call and Delegation, not {safe_repr(call)}", code="wrong_type")
         tool = check_name(call.tool, "the name of a tool")
         check_one_of(call.after, "after", AFTERS)
         check_one_of(call.effect, "the effect of a call", CALL_EFFECTS)
         given = {} if call.arguments is None else call.arguments
         if not isinstance(given, Mapping):
-            raise InvalidInput(f"the arguments of tool {tool} are an object, not {shown(given)}", code="wrong_type",
+            raise InvalidInput(f"the arguments of tool {tool} are an object, not {safe_repr(given)}", code="wrong_type",
                                path="/arguments")  # fmt: skip
-        return Asked(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(given), "/arguments"),
+        return CallRequest(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(given), "/arguments"),
                      check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
                      bool(call.needs_token), is_trusted=bool(call.trusted),
-                     misfits=misfits_of(tool, call.result_schema, "/result_schema"))  # fmt: skip
+                     output_problems=output_validator(tool, call.result_schema, "/result_schema"))  # fmt: skip
 
-    def _delegation(self, child: Delegation, step_id: str) -> Asked:
+    def _delegation(self, child: Delegation, step_id: str) -> CallRequest:
         target = target_of(child.agent, self._workflow, self._run_id)
         call_id = self._journal.new_call(child.call_id)
         box = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
@@ -226,7 +228,7 @@ class Calls(People):
         own_budget = check_budget(child.budget)
         task, context = to_json(child.payload, "/payload"), _context_of(child)
         check_payload(task if context is None else {"task": task, "context": context}, "/payload")
-        return Asked(call_id, step_id, target.agent, "child", task, check_timeout(child.timeout), "idempotent",
+        return CallRequest(call_id, step_id, target.agent, "child", task, check_timeout(child.timeout), "idempotent",
                      instance=self._instance(child, target, call_id), context_box_id=box, context=context,
                      priority=None if child.priority is None else PRIORITIES.index(child.priority),
                      budget=None if own_budget is None else amounts_of(own_budget),
@@ -240,29 +242,33 @@ class Calls(People):
         return f"{self._turn_id}-{call_id}"[-_INSTANCE_MAX:]
 
     def _check_may_wait(self, what: str) -> None:
-        why = "inside a step nothing can wait: a step is done in one go" if is_inside_step() else self._journal.why_not
+        why = (
+            "inside a step nothing can wait: a step is done in one go"
+            if is_inside_step()
+            else self._journal.wait_forbidden
+        )
         if why is not None:
             raise AgentFailed(f"agent {self._agent} cannot {what}: {why}")
 
     async def _settled(self) -> None:
         """Return when no step is under way. For the worker: an agent's function knows its own."""
-        await self._asking.steps.settled()
+        await self._replay.steps.settled()
 
-    async def _pause(self, asked: Asked) -> None:
-        wait = self._asking.find(asked)
-        if wait is None and asked.timeout_seconds is not None and asked.timeout_seconds > self._ttl_seconds:
-            raise InvalidInput(f"a pause of {asked.timeout_seconds:g} s is longer than this turn has left to live, "
+    async def _pause(self, request: CallRequest) -> None:
+        wait = self._replay.find(request)
+        if wait is None and request.timeout_seconds is not None and request.timeout_seconds > self._ttl_seconds:
+            raise InvalidInput(f"a pause of {request.timeout_seconds:g} s is longer than this turn has left to live, "
                                f"{self._ttl_seconds:g} s; give agent {self._agent} a larger ttl_seconds",
                                code="out_of_range")  # fmt: skip
         if wait is None or wait.state != "resolved":
-            await self._asking.suspend([asked])
+            await self._replay.suspend([request])
 
 
 def _context_of(child: Delegation) -> JsonObject | None:
     if child.context is None:
         return None
     if not isinstance(child.context, Mapping):
-        raise InvalidInput(f"the context of a delegation is an object, not {shown(child.context)}", code="wrong_type",
+        raise InvalidInput(f"the context of a delegation is an object, not {safe_repr(child.context)}", code="wrong_type",
                            path="/context")  # fmt: skip
     given = to_json(dict(child.context), "/context")
     assert isinstance(given, dict)

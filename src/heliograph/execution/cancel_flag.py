@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Halt:
+class CancelFlag:
     """Whether somebody wants a turn to end, and why."""
 
     def __init__(self) -> None:

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from heliograph.errors import InvalidInput, TurnTimedOut, shown
-from heliograph.execution.owned_turn import Held
-from heliograph.execution.ownership import gate_of, owned
+from heliograph.errors import InvalidInput, TurnTimedOut, safe_repr
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.ownership import owner_fields, require_owned
 from heliograph.execution.step_outcome import invoke
-from heliograph.execution.steps import reached
+from heliograph.execution.steps import store_call
 from heliograph.world.seam import World
 
-log = logging.getLogger("heliograph.worker")
+log = logging.getLogger("heliograph.execution")
 
 CLEANUP_SECONDS = 10.0  # for all functions of one turn; the default grace of a stop
 
@@ -30,11 +30,11 @@ class Cleanups:
         """Register a function. Raises InvalidInput (`wrong_type`)."""
         if not callable(function):
             raise InvalidInput(
-                f"on_cleanup takes a function and its arguments, not {shown(function)}", code="wrong_type"
+                f"on_cleanup takes a function and its arguments, not {safe_repr(function)}", code="wrong_type"
             )
         self._functions.append((function, args))
 
-    async def run(self, held: Held, phase: str) -> None:
+    async def run(self, owned: OwnedTurn, phase: str) -> None:
         """Run each function once, the last registered first, while this worker owns the turn.
 
         A gated commit comes first, because a forced halt may not have reached this worker yet. Raises TurnLost.
@@ -42,8 +42,12 @@ class Cleanups:
         functions, self._functions = self._functions[::-1], []
         if not functions:
             return
-        claimed, world = held.claimed, held.kit.world
-        owned(await reached(held.kit.ledger.append({**gate_of(claimed), "phase": phase, "said": 0, "signals": []})))
+        claimed, world = owned.claimed, owned.services.world
+        require_owned(
+            await store_call(
+                owned.services.ledger.append({**owner_fields(claimed), "phase": phase, "said": 0, "signals": []})
+            )
+        )
         try:
             await world.within(CLEANUP_SECONDS, _run_all(world, claimed.turn_id, functions))
         except TurnTimedOut:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import Any
 
-from heliograph.errors import InvalidInput, repr_of, shown
+from heliograph.errors import InvalidInput, repr_of, safe_repr
 from heliograph.execution.calls import Calls
 from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.memory import LedgerMemory, check_memory, check_search
-from heliograph.execution.owned_turn import Held
+from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ids import idempotency_key
-from heliograph.ports import Memory, Remembered
+from heliograph.ports import Memory, MemoryHit
 from heliograph.records import Card, Cause
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_payload, copied
 from heliograph.signals.values import to_json
-from heliograph.turn.calls import DELEGATION, Asked, Journal
+from heliograph.turn.calls import DELEGATION, CallRequest, Journal
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
 
@@ -40,27 +40,27 @@ class Context(Calls):
     context_box_id: the box that it was given to read; None for none. See `context`.
     """
 
-    def __init__(self, held: Held, journal: Journal):
-        super().__init__(held, journal)
-        claimed, document = held.claimed, held.claimed.run.state
-        self._spec = held.spec
-        self._voice = held.voice
-        self._world = held.kit.world
+    def __init__(self, owned: OwnedTurn, journal: Journal):
+        super().__init__(owned, journal)
+        claimed, document = owned.claimed, owned.claimed.run.state
+        self._spec = owned.spec
+        self._signals = owned.signals
+        self._world = owned.services.world
         self.activation_id = claimed.activation_id
-        self._taint = held.taint
+        self._taint = owned.taint
         self._document: JsonObject = copied(document)
-        self._state: Any = held.workflow.shape.load(document)
+        self._state: Any = owned.workflow.shape.load(document)
         self._cause = claimed.cause
         self.agent: str = claimed.agent
         self.run_id: str = claimed.run_id
         self.turn_id: str = claimed.turn_id
-        self.idempotency_key = idempotency_key(held.kit.project, claimed.target, claimed.turn_id)
+        self.idempotency_key = idempotency_key(owned.services.project, claimed.target, claimed.turn_id)
         self.attempt: int = claimed.attempts + 1
         self.deferrals: int = claimed.defers
         self.context_box_id: str | None = claimed.context_box_id
-        self._ledger = held.kit.ledger
-        self._memory: Memory = held.workflow.memory or LedgerMemory(self._ledger)
-        self._cards = list(held.resources.cards)
+        self._ledger = owned.services.ledger
+        self._memory: Memory = owned.workflow.memory or LedgerMemory(self._ledger)
+        self._cards = list(owned.resources.cards)
         self.emitted: list[tuple[str, Json]] = []
         self._cleanups = Cleanups()
 
@@ -122,12 +122,12 @@ class Context(Calls):
         assert isinstance(given, dict)
         if self._taint.marks:
             given["trust"] = UNTRUSTED
-        asked = self._inline("remember", "idempotent")
-        memory_id = f"{self.turn_id}-{asked.call_id}"[-_MEMORY_ID_MAX:]
+        request = self._inline("remember", "idempotent")
+        memory_id = f"{self.turn_id}-{request.call_id}"[-_MEMORY_ID_MAX:]
         project = self._ledger.project
-        return self._asking.step(asked, self._memory.store, (project, memory_id, self.agent, text, given))
+        return self._replay.step(request, self._memory.store, (project, memory_id, self.agent, text, given))
 
-    def recall(self, query: str, limit: int = 5, *, everywhere: bool = False) -> Coroutine[Any, Any, list[Remembered]]:
+    def recall(self, query: str, limit: int = 5, *, everywhere: bool = False) -> Coroutine[Any, Any, list[MemoryHit]]:
         """The memories of this agent and of the project that fit best; `everywhere`: of all agents of the project.
 
         What was found is recorded, and is found again when the turn runs again. One untrusted memory among them makes what
@@ -137,12 +137,12 @@ class Context(Calls):
         check_search(query, limit)
         return self._recall(self._inline("recall", "pure"), None if everywhere else self.agent, query, limit)
 
-    async def _recall(self, asked: Asked, agent: str | None, query: str, limit: int) -> list[Remembered]:
+    async def _recall(self, request: CallRequest, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         async def search() -> list[JsonObject]:
             found = await self._memory.search(self._ledger.project, agent, query, limit)
             return [asdict(each) for each in found]
 
-        hits = [Remembered(**each) for each in await self._asking.step(asked, search, ())]
+        hits = [MemoryHit(**each) for each in await self._replay.step(request, search, ())]
         if any(hit.trust == UNTRUSTED for hit in hits):
             self._taint.read("memory")
         return hits
@@ -170,11 +170,15 @@ class Context(Calls):
     def progress(self, fraction: float, message: str = "") -> None:
         """Tell whoever watches how far the work is: `fraction` from 0 to 1. Sent soon, in batches."""
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
-            raise InvalidInput(f"progress is a number from 0 to 1, not {shown(repr_of(fraction))}", code="out_of_range")
+            raise InvalidInput(
+                f"progress is a number from 0 to 1, not {safe_repr(repr_of(fraction))}", code="out_of_range"
+            )
         payload: Json = {"agent": self.agent, "fraction": float(fraction), "message": str(message)}
         check_payload(payload)
         if not self.is_replaying:
-            self._voice.say_now(Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now()))
+            self._signals.add_urgent(
+                Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now())
+            )
 
     async def sleep(self, seconds: float) -> None:
         """Wait in this worker, which holds the turn meanwhile; under the simulator, in its time. See `pause`."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 from heliograph.reactive.workflow import Workflow
 
 
@@ -24,15 +24,15 @@ def target_of(given: Any, workflow: Workflow, run_id: str) -> Target:
     Raises InvalidInput: `wrong_type`, `unknown_agent`.
     """
     if not isinstance(given, str):
-        raise InvalidInput(f"the agent of a delegation is a name or an id, not {shown(given)}", code="wrong_type",
+        raise InvalidInput(f"the agent of a delegation is a name or an id, not {safe_repr(given)}", code="wrong_type",
                            path="/agent")  # fmt: skip
     run, slash, rest = given.partition("/")
     if slash and run != run_id:
-        raise InvalidInput(f"agent {shown(given)} belongs to another run; this is run {run_id}", code="unknown_agent",
+        raise InvalidInput(f"agent {safe_repr(given)} belongs to another run; this is run {run_id}", code="unknown_agent",
                            path="/agent")  # fmt: skip
     name, _, instance = rest.partition("/") if slash else (given, "", "")
     if name not in workflow.agents:
-        raise InvalidInput(f"application {workflow.name} has no agent {shown(name)}; {_hint(name, workflow.agents)}",
+        raise InvalidInput(f"application {workflow.name} has no agent {safe_repr(name)}; {_hint(name, workflow.agents)}",
                            code="unknown_agent")  # fmt: skip
     return Target(name, instance or None, bool(slash))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed
-from heliograph.execution.ownership import gate_of, owned
-from heliograph.execution.project_services import Kit
+from heliograph.execution.ownership import owner_fields, require_owned
+from heliograph.execution.project_services import ProjectServices
 from heliograph.reactive.reaction import Ending, react_to_ending
 from heliograph.records import Claimed, RunView
 from heliograph.turn.drafts import draft_item
@@ -16,28 +16,30 @@ def card_id(claimed: Claimed) -> str:
     return f"card:{claimed.turn_id}:end"
 
 
-async def deliver(claimed: Claimed, ending: Ending, content: object, kit: Kit) -> None:
+async def deliver(claimed: Claimed, ending: Ending, content: object, services: ProjectServices) -> None:
     """One gated commit (K1). Raises TurnLost when another epoch owns the turn, AgentFailed when the output does not
     fit the state that it meets, or what the turn says is refused."""
-    async with kit.gates.enter(claimed.run_id) as gate:
-        gate.view = await _commit(claimed, ending, content, kit, gate.newest(claimed.run))
-    kit.ring(f"log:{claimed.run_id}")
+    async with services.run_serializers.enter(claimed.run_id) as serializer:
+        serializer.view = await _commit(claimed, ending, content, services, serializer.newest(claimed.run))
+    services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
-        kit.ring(f"report:{claimed.target}")  # somebody waits for this turn
+        services.ring(f"report:{claimed.target}")  # somebody waits for this turn
 
 
-async def _commit(claimed: Claimed, ending: Ending, content: object, kit: Kit, view: RunView) -> RunView:
+async def _commit(
+    claimed: Claimed, ending: Ending, content: object, services: ProjectServices, view: RunView
+) -> RunView:
     """The run after the commit, as far as this worker can tell."""
-    world, workflow = kit.world, kit.workflows[claimed.target]
+    world, workflow = services.world, services.workflows[claimed.target]
     while True:
         reaction = react_to_ending(workflow, view, ending, world.now(), world.new_id)
-        await world.point("before_finish")
-        written = owned(await kit.ledger.finish({
-            **gate_of(claimed), "outcome": ending.outcome, "content": content,
+        await world.failpoint("before_finish")
+        result = require_owned(await services.ledger.finish({
+            **owner_fields(claimed), "outcome": ending.outcome, "content": content,
             "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
         }))  # fmt: skip
-        if written.outcome == "refused":
-            raise AgentFailed(f"the end of this turn was refused: {written.message}", code=RESOURCE_EXHAUSTED)
-        if written.run is None:
+        if result.outcome == "refused":
+            raise AgentFailed(f"the end of this turn was refused: {result.message}", code=RESOURCE_EXHAUSTED)
+        if result.run is None:
             return reaction.applied_to(view, closed=1)
-        view = written.run  # conflict: nothing was written, and this is what the run looks like now
+        view = result.run  # conflict: nothing was written, and this is what the run looks like now

@@ -9,22 +9,30 @@ import pydantic
 
 from heliograph.codes import TOOL_TIMEOUT
 from heliograph.definitions.forms import validator_of
-from heliograph.errors import InvalidInput, ToolFailed, ToolTimedOut, shown
-from heliograph.execution.call_replay import Asking, value_of
+from heliograph.errors import InvalidInput, ToolFailed, ToolTimedOut, safe_repr
+from heliograph.execution.call_replay import CallReplay, value_of
 from heliograph.signals.values import to_json
-from heliograph.turn.calls import Asked, CallResult, Journal, check_timeout
-from heliograph.turn.human_tasks import REASON_MAX, Grant, Question, answer_of, check_question, granted, unanswered
+from heliograph.turn.calls import CallRequest, CallResult, Journal, check_timeout
+from heliograph.turn.human_tasks import (
+    REASON_MAX,
+    Grant,
+    Question,
+    answer_of,
+    check_question,
+    grant_from,
+    timeout_message,
+)
 from heliograph.types import Json, JsonObject
 
 APPROVE, ASK = "approve", "ask"  # what these calls are named among a turn's calls
 _OPTIONS_MAX = 100
 
 
-class People:
+class ContextApprovals:
     """Mixed into `Calls`."""
 
     _journal: Journal
-    _asking: Asking
+    _replay: CallReplay
 
     def _check_may_wait(self, what: str) -> None:
         raise NotImplementedError
@@ -41,13 +49,15 @@ class People:
         """
         self._check_may_wait("approve")
         if arguments is not None and not isinstance(arguments, Mapping):
-            raise InvalidInput(f"arguments is an object, not {shown(arguments)}", code="wrong_type", path="/arguments")
+            raise InvalidInput(
+                f"arguments is an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments"
+            )
         given = to_json(dict(arguments or {}), "/arguments")
         assert isinstance(given, dict)
         if may_edit and not given:
             raise InvalidInput("may_edit is for an approval with arguments", code="required_field", path="/arguments")
         asked = Question("decision", check_question(question), given, bool(may_edit))
-        return self._approved(asked, self._asked(APPROVE, asked, timeout, call_id))
+        return self._approved(asked, self._call_request(APPROVE, asked, timeout, call_id))
 
     def ask(
         self, question: str, *, form: Any = None, options: Sequence[str] = (), timeout: float | None = None,
@@ -62,37 +72,37 @@ class People:
         self._check_may_wait("ask")
         schema, read = _form(form)
         if isinstance(options, str) or len(options) > _OPTIONS_MAX or not all(isinstance(o, str) for o in options):
-            raise InvalidInput(f"options is a list of at most {_OPTIONS_MAX} texts, not {shown(options)}", code="wrong_type",
+            raise InvalidInput(f"options is a list of at most {_OPTIONS_MAX} texts, not {safe_repr(options)}", code="wrong_type",
                                path="/options")  # fmt: skip
         if options and form is not None:
             raise InvalidInput("a question has options or a form, not both", code="wrong_type", path="/options")
         asked = Question("answer", check_question(question), options=tuple(options), form=schema)
-        return self._answered(asked, self._asked(ASK, asked, timeout, call_id), read)
+        return self._answered(asked, self._call_request(ASK, asked, timeout, call_id), read)
 
-    def _asked(self, tool: str, question: Question, timeout: float | None, call_id: str | None) -> Asked:
-        return Asked(self._journal.new_call(call_id), self._journal.new_step(), tool, "human", question.record(),
+    def _call_request(self, tool: str, question: Question, timeout: float | None, call_id: str | None) -> CallRequest:
+        return CallRequest(self._journal.new_call(call_id), self._journal.new_step(), tool, "human", question.record(),
                      check_timeout(timeout), needs_token=False)  # fmt: skip
 
-    async def _approved(self, question: Question, asked: Asked) -> Grant:
-        return granted(question, _named(question, asked), await self._decided(asked))
+    async def _approved(self, question: Question, request: CallRequest) -> Grant:
+        return grant_from(question, _named(question, request), await self._decided(request))
 
-    async def _answered(self, question: Question, asked: Asked, read: Callable[[Json], Any]) -> Any:
-        return read(answer_of(question, _named(question, asked), await self._decided(asked)))
+    async def _answered(self, question: Question, request: CallRequest, read: Callable[[Json], Any]) -> Any:
+        return read(answer_of(question, _named(question, request), await self._decided(request)))
 
-    async def _decided(self, asked: Asked) -> CallResult:
+    async def _decided(self, request: CallRequest) -> CallResult:
         """What a person, or whoever reported, has said. Raises ToolTimedOut, and what else ends a call."""
-        [result] = await self._asking.all([asked])
+        [result] = await self._replay.all([request])
         if result.status == "timeout":
-            raise ToolTimedOut(f"{asked.tool} (call {asked.call_id}): {unanswered(result, 'timeout')}",
-                               code=str((result.error or {}).get("code") or TOOL_TIMEOUT), tool=asked.tool,
-                               call_id=asked.call_id, error=result.error or {})  # fmt: skip
+            raise ToolTimedOut(f"{request.tool} (call {request.call_id}): {timeout_message(result, 'timeout')}",
+                               code=str((result.error or {}).get("code") or TOOL_TIMEOUT), tool=request.tool,
+                               call_id=request.call_id, error=result.error or {})  # fmt: skip
         if result.status not in ("success", "failed"):
-            value_of(asked, result)
+            value_of(request, result)
         return result
 
 
-def _named(question: Question, asked: Asked) -> str:
-    return f"call {asked.call_id} ({shown(question.question)})"
+def _named(question: Question, request: CallRequest) -> str:
+    return f"call {request.call_id} ({safe_repr(question.question)})"
 
 
 def _form(form: Any) -> tuple[JsonObject | None, Callable[[Json], Any]]:
@@ -108,14 +118,14 @@ def _form(form: Any) -> tuple[JsonObject | None, Callable[[Json], Any]]:
         adapter = pydantic.TypeAdapter(form)
         made = adapter.json_schema()
     except pydantic.errors.PydanticUserError as error:
-        raise InvalidInput(f"a form is a pydantic model, another type or a JSON Schema, not {shown(form)}: "
-                           f"{shown(str(error))}", code="wrong_type", path="/form") from None  # fmt: skip
+        raise InvalidInput(f"a form is a pydantic model, another type or a JSON Schema, not {safe_repr(form)}: "
+                           f"{safe_repr(str(error))}", code="wrong_type", path="/form") from None  # fmt: skip
 
     def read(value: Json) -> Any:
         try:
             return adapter.validate_python(value)
         except pydantic.ValidationError as error:  # a rule that no JSON Schema says
-            raise ToolFailed(shown(f"the answer does not fit: {error}", REASON_MAX)) from None
+            raise ToolFailed(safe_repr(f"the answer does not fit: {error}", REASON_MAX)) from None
 
     return made, read
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from heliograph.execution.context import Context
-from heliograph.execution.owned_turn import Held
+from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.turn.calls import Journal
 from heliograph.types import Json, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AgentOutput:
     """What came of it. is_partial: a limit was met before the model was done. limit: which one, as an error says it."""
 
     output: Json
@@ -20,5 +20,5 @@ class Answer:
     limit: JsonObject | None = None
 
 
-# Runs an agent that has a prompt: `heliograph.agent_loop.loop.converse`. Raises what its harness raises, AgentFailed, Suspended.
-AgentLoop = Callable[[Held, Context, Journal], Awaitable[Answer]]
+# Runs an agent that has a prompt: `heliograph.agent_loop.loop.run_agent_loop`. Raises what its harness raises, AgentFailed, Suspended.
+AgentLoop = Callable[[OwnedTurn, Context, Journal], Awaitable[AgentOutput]]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.tool import Tool
-from heliograph.execution.cancel_flag import Halt
-from heliograph.execution.project_services import Kit
-from heliograph.execution.signal_buffer import Voice
+from heliograph.execution.cancel_flag import CancelFlag
+from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Card, Claimed, Wait
 from heliograph.turn.taint import Taint
@@ -33,7 +33,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OwnedTurn:
     """A claimed turn, the agent that it runs and the application of that, its voice, what the worker works with,
     whether the turn is to end, and the untrusted content that it has read.
 
@@ -45,12 +45,12 @@ class Held:
     claimed: Claimed
     spec: AgentSpec
     workflow: Workflow
-    voice: Voice
-    kit: Kit
-    halt: Halt
+    signals: SignalBuffer
+    services: ProjectServices
+    cancel_flag: CancelFlag
     taint: Taint
     not_made: list[Wait] = field(default_factory=list)
-    carried: set[int] = field(default_factory=set)
+    executed_steps: set[int] = field(default_factory=set)
     resources: Resources = field(default_factory=Resources)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.records import Claimed, Written
+from heliograph.records import Claimed, WriteResult
 from heliograph.turn.interruptions import Interruption
 
 
@@ -13,21 +13,21 @@ class TurnLost(Interruption):
     only (L0-110). An interruption, because an agent that handles the errors of its steps must not handle this one."""
 
 
-class GivenUp(TurnLost):
+class TurnAbandoned(TurnLost):
     """The store could not be asked for so long that this worker goes on no more with a turn that may be its own still."""
 
 
-def owned(written: Written) -> Written:
+def require_owned(result: WriteResult) -> WriteResult:
     """`written`, unless the kernel called the caller stale. Raises TurnLost."""
-    if written.outcome == "stale":
-        raise lost(written.turn_id)
-    return written
+    if result.outcome == "stale":
+        raise turn_lost(result.turn_id)
+    return result
 
 
-def lost(turn_id: str) -> TurnLost:
+def turn_lost(turn_id: str) -> TurnLost:
     return TurnLost(f"{turn_id} is no longer this worker's; another worker owns it or it has ended")
 
 
-def gate_of(claimed: Claimed) -> dict[str, Any]:
+def owner_fields(claimed: Claimed) -> dict[str, Any]:
     """The part of a kernel call's item that the owner gate looks at."""
     return {"agent_id": claimed.agent_id, "turn_id": claimed.turn_id, "epoch": claimed.epoch}

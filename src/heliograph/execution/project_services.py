@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.egress.messenger import Messenger
-from heliograph.execution.run_serializer import RunGates
+from heliograph.execution.run_serializer import RunSerializers
 from heliograph.execution.state_events import StateEvents
 from heliograph.ledger.client import Ledger
 from heliograph.ports import Harness
@@ -19,7 +19,7 @@ NATS = "nats"  # the wire, as projects know it
 
 
 @dataclass(frozen=True, slots=True)
-class Kit:
+class ProjectServices:
     """The world, one project's ledger, the applications served by name, and the way to a model.
 
     run_id: the only run whose turns are claimed; None for all runs of the applications.
@@ -37,7 +37,7 @@ class Kit:
     sends_commands: bool = False
     prune_after_seconds: float | None = None
     callbacks: Messenger | None = None
-    gates: RunGates = field(default_factory=RunGates)
+    run_serializers: RunSerializers = field(default_factory=RunSerializers)
     toolbox: Toolbox = field(default_factory=Toolbox)
     state_events: StateEvents = field(default_factory=StateEvents)
 

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from heliograph.records import RunView
 
 
-class Gate:
+class RunSerializer:
     """The way to one run's version. `view` is the newest that anybody here has seen; only a hint, the kernel decides."""
 
     def __init__(self) -> None:
@@ -27,20 +27,20 @@ class Gate:
         return self.view if self.view is not None and self.view.version > view.version else view
 
 
-class RunGates:
+class RunSerializers:
     """The gates in use; a gate is forgotten with its last user."""
 
     def __init__(self) -> None:
-        self._gates: dict[str, Gate] = {}
+        self._serializers: dict[str, RunSerializer] = {}
 
     @asynccontextmanager
-    async def enter(self, run_id: str) -> AsyncIterator[Gate]:
-        gate = self._gates.setdefault(run_id, Gate())
-        gate.users += 1
+    async def enter(self, run_id: str) -> AsyncIterator[RunSerializer]:
+        serializer = self._serializers.setdefault(run_id, RunSerializer())
+        serializer.users += 1
         try:
-            async with gate.lock:
-                yield gate
+            async with serializer.lock:
+                yield serializer
         finally:
-            gate.users -= 1
-            if gate.users == 0:
-                del self._gates[run_id]
+            serializer.users -= 1
+            if serializer.users == 0:
+                del self._serializers[run_id]

@@ -12,33 +12,33 @@ import msgspec
 
 from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED, RESULT_MISSING, UNDECODABLE
 from heliograph.definitions.fields import problems_of
-from heliograph.errors import AgentFailed, InvalidInput, KernelRefused, shown
+from heliograph.errors import AgentFailed, InvalidInput, KernelRejected, safe_repr
 from heliograph.execution.agent_run import act
-from heliograph.execution.cancel_flag import Halt
+from heliograph.execution.cancel_flag import CancelFlag
 from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.context import Context
 from heliograph.execution.deliver import card_id, deliver
 from heliograph.execution.hydrate import hydrate, reads_nothing, wanted_fields
 from heliograph.execution.model_agent import AgentLoop
-from heliograph.execution.owned_turn import Held
-from heliograph.execution.project_services import Kit
-from heliograph.execution.signal_buffer import Voice
-from heliograph.execution.step_events import tell_step
-from heliograph.execution.suspend import postpone, refuse_calls, suspend
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.signal_buffer import SignalBuffer
+from heliograph.execution.step_events import emit_step_event
+from heliograph.execution.suspend import defer, reject_calls, suspend
 from heliograph.execution.task_names import Branches
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.reaction import Ending
-from heliograph.records import Claimed, Written
+from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.turn.calls import DELEGATION, RESPONSE, Journal, awaits_closing, closing_answer
 from heliograph.turn.events import (
     Act,
+    Deferred,
+    DeferTurn,
     Deliver,
     Emit,
     Event,
     Hydrated,
-    Postpone,
-    PutOff,
     Raised,
     Resolved,
     Stopped,
@@ -51,7 +51,7 @@ from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
 from heliograph.world.seam import Task
 
-log = logging.getLogger("heliograph.worker")
+log = logging.getLogger("heliograph.execution")
 
 T = TypeVar("T")
 
@@ -59,15 +59,15 @@ T = TypeVar("T")
 class Drive:
     """One turn in this worker's hands."""
 
-    def __init__(self, claimed: Claimed, kit: Kit, agent_loop: AgentLoop):
-        self.kit = kit
+    def __init__(self, claimed: Claimed, services: ProjectServices, agent_loop: AgentLoop):
+        self.services = services
         self._agent_loop = agent_loop
-        self.workflow = kit.workflows[claimed.target]
+        self.workflow = services.workflows[claimed.target]
         self.spec = self.workflow.agents[claimed.agent]
         taint = Taint(claimed, self.spec)
         taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
-        self.voice = Voice(claimed, self.workflow, kit, taint)
-        self.held = Held(claimed, self.spec, self.workflow, self.voice, kit, Halt(), taint)
+        self.signals = SignalBuffer(claimed, self.workflow, services, taint)
+        self.owned = OwnedTurn(claimed, self.spec, self.workflow, self.signals, services, CancelFlag(), taint)
         self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)
@@ -80,7 +80,7 @@ class Drive:
 
     @property
     def claimed(self) -> Claimed:
-        return self.held.claimed
+        return self.owned.claimed
 
     @property
     def phase(self) -> str:
@@ -93,18 +93,18 @@ class Drive:
 
     def stop(self, reason: str) -> None:
         """End the turn as canceled: its work is cancelled, and what is under way with the store is finished first."""
-        if self.held.halt.reason is None:
-            self.held.halt.reason = reason
-            self._leave_act()
+        if self.owned.cancel_flag.reason is None:
+            self.owned.cancel_flag.reason = reason
+            self._cancel_act()
 
-    def lose(self) -> None:
+    def abandon(self) -> None:
         """End the work of a turn that is no longer ours. A commit that is under way is told so by the kernel; and it may
         be what ended the turn, a moment ago: then its bells are still to be rung."""
-        self._leave_act()
+        self._cancel_act()
         if self._is_cleaning_up and self.task is not None:
             self.task.cancel()
 
-    def _leave_act(self) -> None:
+    def _cancel_act(self) -> None:
         if self._is_acting and self.task is not None:
             self.task.cancel()
 
@@ -112,23 +112,23 @@ class Drive:
         """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
         event: Event | None = await self._hydrated(self._first_event())
         while event is not None:
-            if isinstance(event, Hydrated | Waiting | PutOff | Resolved):
+            if isinstance(event, Hydrated | Waiting | Deferred | Resolved):
                 event = self._stopped() or event  # what has an outcome already is delivered all the same
-            before, mark = self.turn, self.voice.mark()
+            before, mark = self.turn, self.signals.mark()
             try:
                 event = await self._advance(event)
-            except (AgentFailed, KernelRefused) as error:
+            except (AgentFailed, KernelRejected) as error:
                 if isinstance(event, Raised | Stopped):
                     raise  # the failure itself is refused: the lease runs out, and in the end the kernel delivers (K23)
                 # a reducer that took the output a moment ago refuses it against the newer state, or the store refuses
                 # what was said: trying the same again would end the same, so the turn ends as failed
                 self.turn = before
-                self.voice.rewind(mark)
-                self.held.taint.read_state()  # the message may quote it
-                event = Raised("failed", _code(error), _told(self.claimed.turn_id, error))
+                self.signals.rewind(mark)
+                self.owned.taint.read_state()  # the message may quote it
+                event = Raised("failed", _code(error), _error_message(self.claimed.turn_id, error))
 
     def _stopped(self) -> Stopped | None:
-        return None if self.held.halt.reason is None else Stopped(self.held.halt.reason)
+        return None if self.owned.cancel_flag.reason is None else Stopped(self.owned.cancel_flag.reason)
 
     def _first_event(self) -> Event:
         """The inbox says what is owed; a turn that it knows nothing of is refused, never made up (L0-42)."""
@@ -151,18 +151,18 @@ class Drive:
         """The first event of a turn, after its tools and boxes have been read where it uses them."""
         if not isinstance(event, Hydrated) or event.is_run_over or (event.recoveries and not event.may_run_again):
             return event
-        if reads_nothing(self.held):
+        if reads_nothing(self.owned):
             return event
         acts = event.answer is None and not event.awaits_closing
         try:
-            resources = await self._stoppable(hydrate(self.held, lists_tools=acts))
+            resources = await self._stoppable(hydrate(self.owned, lists_tools=acts))
         except AgentFailed as error:
             if error.code == UNDECODABLE:
-                return Raised("failed", UNDECODABLE, shown(error.message, 2000))
-            return replace(event, problem=shown(error.message, 2000))
+                return Raised("failed", UNDECODABLE, safe_repr(error.message, 2000))
+            return replace(event, problem=safe_repr(error.message, 2000))
         if isinstance(resources, Stopped):
             return resources
-        self.held = replace(self.held, resources=resources)
+        self.owned = replace(self.owned, resources=resources)
         return event
 
     async def _stoppable(self, work: Awaitable[T]) -> T | Stopped:
@@ -183,43 +183,43 @@ class Drive:
 
     async def _advance(self, event: Event) -> Event | None:
         """One step of the machine; the next event, or None when the turn has ended or was given back."""
-        self.turn, effects = advance(self.turn, event, self.kit.world.now())
-        self.voice.phase = self.phase
+        self.turn, effects = advance(self.turn, event, self.services.world.now())
+        self.signals.phase = self.phase
         for effect in effects:
             match effect:
                 case Emit(drafts):
                     for draft in drafts:
-                        self.voice.say(draft)
+                        self.signals.add(draft)
                 case Act():
                     return await self._act()
                 case Suspend():
-                    return await self._after(await suspend(self.held, effect), effect)
-                case Postpone():
-                    await postpone(self.held, effect)
+                    return await self._after_suspend(await suspend(self.owned, effect), effect)
+                case DeferTurn():
+                    await defer(self.owned, effect)
                 case Deliver():
                     await self._clean_up()
                     await self._deliver(effect)
         return None
 
     async def _act(self) -> Event:
-        journal = Journal(self.claimed.agent, self.held.waits, Branches().name)
-        self.held = replace(self.held, taint=Taint(self.claimed, self.spec))
-        self.voice.taint = self.held.taint
+        journal = Journal(self.claimed.agent, self.owned.waits, Branches().name)
+        self.owned = replace(self.owned, taint=Taint(self.claimed, self.spec))
+        self.signals.taint = self.owned.taint
         try:
-            context = Context(self.held, journal)
+            context = Context(self.owned, journal)
             self._cleanups = context._cleanups
         except InvalidInput as error:  # the state was written by another version of the application
-            self.held.taint.read_state()  # the message may quote it
-            return Raised("failed", ACTION_FAILED, shown(error.message, 2000))
-        await self.kit.world.point("before_act")
+            self.owned.taint.read_state()  # the message may quote it
+            return Raised("failed", ACTION_FAILED, safe_repr(error.message, 2000))
+        await self.services.world.failpoint("before_act")
         if (stopped := self._stopped()) is not None:  # the bell may have rung since the turn was claimed
             return stopped
-        self._say_begun()
+        self._report_in_progress()
         self.has_begun = True
-        tell_step(self.kit.world, self.claimed, None, self.phase)
-        self.kit.state_events.emit(self.kit.world, self.claimed, "thinking")
+        emit_step_event(self.services.world, self.claimed, None, self.phase)
+        self.services.state_events.emit(self.services.world, self.claimed, "thinking")
         try:
-            event = await self._stoppable(act(self.held, context, journal, self._agent_loop))
+            event = await self._stoppable(act(self.owned, context, journal, self._agent_loop))
         finally:
             self.usage = journal.tokens  # of the whole turn: what is recorded of it is counted again
         if not isinstance(event, Stopped):
@@ -229,48 +229,50 @@ class Drive:
     async def _clean_up(self) -> None:
         self._is_cleaning_up = True
         try:
-            await self._cleanups.run(self.held, self.phase)
+            await self._cleanups.run(self.owned, self.phase)
         finally:
             self._is_cleaning_up = False
 
-    def _say_begun(self) -> None:
+    def _report_in_progress(self) -> None:
         """Tell whoever waits for a delegation that it is being done, once: soon, or with all that the turn says.
 
         Whatever a turn logs comes after that, and an intent that was begun has logged nothing.
         """
-        claimed, asked = self.claimed, self.claimed.cause.payload
+        claimed, delegation = self.claimed, self.claimed.cause.payload
         has_waited = any(wait.kind != "inline" for wait in claimed.waits)
         is_first = not (self.has_begun or claimed.has_spoken or has_waited)
-        if claimed.cause.name != DELEGATION or not isinstance(asked, dict) or not is_first:
+        if claimed.cause.name != DELEGATION or not isinstance(delegation, dict) or not is_first:
             return
-        payload: JsonObject = {"id": asked["id"], "target_agent": claimed.agent, "task_id": claimed.turn_id,
+        payload: JsonObject = {"id": delegation["id"], "target_agent": claimed.agent, "task_id": claimed.turn_id,
                                "status": "in_progress"}  # fmt: skip
-        self.voice.say_now(Draft(RESPONSE, payload, claimed.agent, claimed.activation_id, self.kit.world.now()))
+        self.signals.add_urgent(
+            Draft(RESPONSE, payload, claimed.agent, claimed.activation_id, self.services.world.now())
+        )
 
-    async def _after(self, written: Written, effect: Suspend) -> Event | None:
+    async def _after_suspend(self, result: WriteResult, effect: Suspend) -> Event | None:
         """What follows from the answer to a suspension."""
-        if written.budget is not None:
+        if result.budget is not None:
             try:
-                await refuse_calls(self.held, effect, written)
+                await reject_calls(self.owned, effect, result)
             except asyncio.CancelledError:  # of a halt that came meanwhile
                 if (stopped := self._stopped()) is None:
                     raise
                 return stopped
             return Resolved()
-        if written.outcome == "refused" and written.code == "run_stopping":
-            return Raised("canceled", CANCELED, written.message)
-        if written.outcome == "refused" and written.code == "queue_full" and self.claimed.defers < self.spec.retries:
+        if result.outcome == "refused" and result.code == "run_stopping":
+            return Raised("canceled", CANCELED, result.message)
+        if result.outcome == "refused" and result.code == "queue_full" and self.claimed.defers < self.spec.retries:
             attempt = self.claimed.defers + 1  # who is asked has too much to do, which passes
             delay = backoff_seconds(attempt, jitter_of(self.claimed.turn_id, attempt))
-            return PutOff(shown(str(written.message), 500), delay, self.spec.retries)
-        if written.outcome == "refused":
-            return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {written.message}")
-        if written.outcome != "resolved":
+            return Deferred(safe_repr(str(result.message), 500), delay, self.spec.retries)
+        if result.outcome == "refused":
+            return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {result.message}")
+        if result.outcome != "resolved":
             return None
-        claimed = msgspec.structs.replace(self.claimed, waits=written.waits)
-        self.held = replace(self.held, claimed=claimed, not_made=[])
-        self.held.taint.absorb(written.waits)  # the turn may end by one of them at once
-        return Resolved(closing_answer(written.waits), awaits_closing(written.waits))
+        claimed = msgspec.structs.replace(self.claimed, waits=result.waits)
+        self.owned = replace(self.owned, claimed=claimed, not_made=[])
+        self.owned.taint.absorb(result.waits)  # the turn may end by one of them at once
+        return Resolved(closing_answer(result.waits), awaits_closing(result.waits))
 
     async def _deliver(self, effect: Deliver) -> None:
         if effect.outcome == "success":
@@ -278,26 +280,26 @@ class Drive:
         ending = Ending(
             agent=self.claimed.agent, turn_id=self.claimed.turn_id, activation_id=self.claimed.activation_id,
             outcome=effect.outcome, card_id=card_id(self.claimed), output=effect.output, error=effect.error,
-            drafts=await self.voice.take(), emitted=self.emitted, usage=self.usage, is_untrusted=self.held.taint.marks,
+            drafts=await self.signals.take(), emitted=self.emitted, usage=self.usage, is_untrusted=self.owned.taint.marks,
         )  # fmt: skip
         content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
-        await deliver(self.claimed, ending, content, self.kit)
-        tell_step(self.kit.world, self.claimed, None, self.phase)
+        await deliver(self.claimed, ending, content, self.services)
+        emit_step_event(self.services.world, self.claimed, None, self.phase)
 
     def _check_fields(self, output: Json) -> None:
         """Raises AgentFailed for an output that lacks what its task wants to be told (L0-84, L0-89)."""
-        wanted = wanted_fields(self.held)
+        wanted = wanted_fields(self.owned)
         if problems := problems_of(wanted, output):
             names = ", ".join(str(field["name"]) for field in wanted)
             raise AgentFailed(f"agent {self.claimed.agent} is to answer with the fields {names}: {'; '.join(problems)}",
                               code=RESULT_MISSING)  # fmt: skip
 
 
-def _code(error: AgentFailed | KernelRefused) -> str:
+def _code(error: AgentFailed | KernelRejected) -> str:
     return error.code if error.code.isupper() else ACTION_FAILED
 
 
-def _told(turn_id: str, error: AgentFailed | KernelRefused) -> str:
+def _error_message(turn_id: str, error: AgentFailed | KernelRejected) -> str:
     """What the turn's error says. A refusal of the store names constraints and tables: that is for the log (S20)."""
     if isinstance(error, AgentFailed) or error.code == UNDECODABLE:
         return error.message

@@ -17,39 +17,39 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from heliograph.errors import KernelRefused, StoreUnavailable
-from heliograph.execution.ownership import TurnLost, gate_of, owned
-from heliograph.execution.project_services import Kit
+from heliograph.errors import KernelRejected, StoreUnavailable
+from heliograph.execution.ownership import TurnLost, owner_fields, require_owned
+from heliograph.execution.project_services import ProjectServices
 from heliograph.ids import signal_id
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Claimed, Written
+from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.turn.drafts import draft_item
 from heliograph.turn.taint import Taint
 from heliograph.types import JsonObject
 
-log = logging.getLogger("heliograph.worker")
+log = logging.getLogger("heliograph.execution")
 
 BATCH_SECONDS = 0.04
 _DELTAS = ("text:delta", "thinking:delta")
 _DELTA_CHARACTERS_MAX = 16_000  # of joined deltas: well below the limit of a payload
-_WROTE = ("ok", "duplicate", "suspended", "resolved")
+_LOGGED = ("ok", "duplicate", "suspended", "resolved")
 
 # Makes one gated call of what is said: how much was said before, the drafts, and the place of the caller's own in them.
-Send = Callable[[int, list[dict[str, object]], int], Awaitable[Written]]
+Send = Callable[[int, list[dict[str, object]], int], Awaitable[WriteResult]]
 
 
-class Voice:
+class SignalBuffer:
     """The voice of one owned turn. Indexes count the turn's drafts from 0, sent or not."""
 
-    def __init__(self, claimed: Claimed, workflow: Workflow, kit: Kit, taint: Taint):
+    def __init__(self, claimed: Claimed, workflow: Workflow, services: ProjectServices, taint: Taint):
         self._claimed = claimed
         self.taint = taint  # of the run of the agent that speaks now
         self._wakes = workflow.wakes
-        self._kit = kit
+        self._services = services
         self._pending: list[Draft] = []
         self._first = 0  # the index of what is first in _pending
-        self._said = 0  # drafts that the kernel has of this owner
+        self._signals_emitted = 0  # drafts that the kernel has of this owner
         # (index of the first draft of a commit, how many, log position of the first)
         self._batches: list[tuple[int, int, int]] = []
         self._sending = asyncio.Lock()
@@ -60,21 +60,21 @@ class Voice:
         self._lost: TurnLost | None = None
         self.phase = "init"
 
-    def say(self, draft: Draft) -> int:
+    def add(self, draft: Draft) -> int:
         """Keep a draft for the next commit; answers its index. An integer parent is an index given before."""
         self._pending.append(self._marked(draft))
         return self._first + len(self._pending) - 1
 
-    def say_now(self, draft: Draft) -> None:
+    def add_urgent(self, draft: Draft) -> None:
         """Keep a draft and send it soon, with whatever else is pending."""
         last = self._pending[-1] if len(self._pending) > self._in_flight else None
-        if last is not None and _are_one(last, self._marked(draft)):
+        if last is not None and _can_join(last, self._marked(draft)):
             self._pending[-1] = replace_content(last, draft)
         else:
-            self.say(draft)
+            self.add(draft)
         if not self._is_due:
             self._is_due = True
-            self._kit.world.spawn(f"voice {self._claimed.turn_id}", self._send_soon())
+            self._services.world.spawn(f"voice {self._claimed.turn_id}", self._send_after_pause())
 
     def mark(self) -> int:
         return self._first + len(self._pending)
@@ -94,7 +94,7 @@ class Voice:
                 await self._send()
             if self._lost is not None:
                 raise self._lost
-            return tuple(self._placed(self._pending))
+            return tuple(self._with_parents(self._pending))
 
     async def flush(self) -> None:
         """Send what is pending now. Raises TurnLost."""
@@ -105,7 +105,7 @@ class Voice:
                 raise self._lost
             await self._send()
 
-    async def commit(self, send: Send, own: Sequence[Draft] = ()) -> Written:
+    async def commit(self, send: Send, own: Sequence[Draft] = ()) -> WriteResult:
         """One gated call that logs all that is pending, and after it the drafts `own`. Raises TurnLost.
 
         A call that was refused has logged nothing: what was pending still is, and `own` is forgotten.
@@ -118,30 +118,32 @@ class Voice:
             self._call = send, len(self._pending)
             self._pending += [self._marked(draft) for draft in own]
             self._in_flight = len(self._pending)
-            return await self._ask(*self._call)
+            return await self._call_kernel(*self._call)
 
-    async def _ask(self, send: Send, first: int) -> Written:
+    async def _call_kernel(self, send: Send, first: int) -> WriteResult:
         """The call under way, for the first time or again: as it was, since what it says belongs to it."""
         batch = self._pending[: self._in_flight]
         try:
-            written = owned(await send(self._said, [self._item(d) for d in self._placed(batch)], first))
-        except KernelRefused:
-            self._give_up(first, len(batch))
+            result = require_owned(
+                await send(self._signals_emitted, [self._item(d) for d in self._with_parents(batch)], first)
+            )
+        except KernelRejected:
+            self._discard_own(first, len(batch))
             raise
-        if written.outcome in _WROTE:
+        if result.outcome in _LOGGED:
             self._in_flight, self._call = 0, None
-            self._logged(batch, written.first_seq)
+            self._logged(batch, result.first_seq)
         else:
-            self._give_up(first, len(batch))
-        return written
+            self._discard_own(first, len(batch))
+        return result
 
-    def _give_up(self, first: int, end: int) -> None:
+    def _discard_own(self, first: int, end: int) -> None:
         """The call under way was refused: its own drafts are forgotten, the others wait for the next one."""
         self._in_flight, self._call = 0, None
         del self._pending[first:end]
 
-    async def _send_soon(self) -> None:
-        await self._kit.world.sleep(BATCH_SECONDS)
+    async def _send_after_pause(self) -> None:
+        await self._services.world.sleep(BATCH_SECONDS)
         self._is_due = False
         try:
             async with self._sending:
@@ -154,40 +156,40 @@ class Voice:
 
     async def _send(self) -> None:
         if self._call is not None:
-            await self._ask(*self._call)
+            await self._call_kernel(*self._call)
             return
         batch = self._pending[: self._in_flight or None]
         if not batch or self._lost is not None:
             return
-        drafts = [self._item(d) for d in self._placed(batch)]
+        drafts = [self._item(d) for d in self._with_parents(batch)]
         self._in_flight = len(batch)
-        await self._kit.world.point("before_append")
-        written = owned(await self._kit.ledger.append({
-            **gate_of(self._claimed), "phase": self.phase, "said": self._said, "signals": drafts,
+        await self._services.world.failpoint("before_append")
+        result = require_owned(await self._services.ledger.append({
+            **owner_fields(self._claimed), "phase": self.phase, "said": self._signals_emitted, "signals": drafts,
         }))  # fmt: skip
         self._in_flight = 0
-        if written.outcome == "refused":
-            log.error("%s: what it said was not taken: %s", self._claimed.turn_id, written.message)
+        if result.outcome == "refused":
+            log.error("%s: what it said was not taken: %s", self._claimed.turn_id, result.message)
             self._drop(len(batch))
         else:
-            self._logged(batch, written.first_seq)
+            self._logged(batch, result.first_seq)
 
     def _logged(self, batch: Sequence[Draft], first_seq: int | None) -> None:
         if not batch:
             return
         if first_seq is not None:
             self._batches.append((self._first, len(batch), first_seq))
-        self._said += len(batch)
+        self._signals_emitted += len(batch)
         self._drop(len(batch))
-        self._kit.ring(f"log:{self._claimed.run_id}")
+        self._services.ring(f"log:{self._claimed.run_id}")
         if any(self._wakes.match(draft.name) for draft in batch):
-            self._kit.ring(f"owed:{self._claimed.target}")
+            self._services.ring(f"owed:{self._claimed.target}")
 
     def _drop(self, count: int) -> None:
         del self._pending[:count]
         self._first += count
 
-    def _placed(self, drafts: list[Draft]) -> list[Draft]:
+    def _with_parents(self, drafts: list[Draft]) -> list[Draft]:
         """Parents as the kernel takes them: ids of what is logged, else indexes within this batch."""
         return [msgspec.structs.replace(d, parent=self._parent(d.parent)) for d in drafts]
 
@@ -208,7 +210,7 @@ class Voice:
         return {**draft_item(draft), "owed": bool(self._wakes.match(draft.name))}
 
 
-def _are_one(last: Draft, draft: Draft) -> bool:
+def _can_join(last: Draft, draft: Draft) -> bool:
     """Whether `draft` goes on where `last` ends, and the two are not too long together."""
     if draft.name not in _DELTAS or last.name != draft.name or last.parent != draft.parent:
         return False

@@ -28,7 +28,7 @@ class StateEvents:
         """Publish one. tool: the tool that runs, or that the turn waits for. waiting_tool_count: how many calls have no result."""
         if not self._has_room(claimed.agent_id, world.monotonic()):
             return
-        world.tell(f"evt.agent.{claimed.agent_id}.state", {
+        world.publish_event(f"evt.agent.{claimed.agent_id}.state", {
             "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch,
             "status": "suspended" if activity == "awaiting_tool_result" else "running",
             "metadata": {"activity": activity, "current_tool": tool, "waiting_tool_count": waiting_tool_count},

@@ -6,8 +6,8 @@ from heliograph.records import Claimed
 from heliograph.world.seam import World
 
 
-def tell_step(world: World, claimed: Claimed, step_id: str | None, phase: str) -> None:
+def emit_step_event(world: World, claimed: Claimed, step_id: str | None, phase: str) -> None:
     """step_id: the round of calls, or the step, that begins; None where the phase itself begins."""
-    world.tell(f"evt.agent.{claimed.agent_id}.step", {
+    world.publish_event(f"evt.agent.{claimed.agent_id}.step", {
         "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch, "step_id": step_id, "phase": phase,
     })  # fmt: skip

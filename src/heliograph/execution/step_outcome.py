@@ -8,12 +8,20 @@ from contextvars import ContextVar
 from typing import Any
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
-from heliograph.errors import HeliographError, InvalidInput, StepInDoubt, ToolFailed, TurnTimedOut, is_recoverable, told
+from heliograph.errors import (
+    HeliographError,
+    InvalidInput,
+    StepInDoubt,
+    ToolFailed,
+    TurnTimedOut,
+    format_exception,
+    is_recoverable,
+)
 from heliograph.records import CallStatus
 from heliograph.redaction import redacted, redacted_text
 from heliograph.signals.payload import cleaned, is_longer
 from heliograph.signals.values import DOCUMENT_BYTES_MAX, check_size, to_json
-from heliograph.turn.calls import Asked, CallResult
+from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.types import Json, JsonObject
 from heliograph.world.seam import World
 
@@ -28,22 +36,24 @@ def is_inside_step() -> bool:
     return _inside.get()
 
 
-async def outcome_of(world: World, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+async def outcome_of(
+    world: World, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
+) -> CallResult:
     """The effect itself, as a result. What the function raises is a result, too."""
     token = _inside.set(True)
     try:
-        made = await world.within(asked.timeout_seconds, invoke(world, function, args))
-        output = await _written(world, made, f"what step {asked.tool} returned")
+        made = await world.within(request.timeout_seconds, invoke(world, function, args))
+        output = await _to_result(world, made, f"what step {request.tool} returned")
     except TurnTimedOut as error:
         # it was given up in the middle: whether it happened is known only of what may be repeated, or is undone
-        status: CallStatus = "timeout" if asked.effect in _CERTAIN else "unknown"
-        return CallResult(asked.call_id, status, None, error_of(TOOL_TIMEOUT, error.message, is_recoverable=True))
+        status: CallStatus = "timeout" if request.effect in _CERTAIN else "unknown"
+        return CallResult(request.call_id, status, None, error_of(TOOL_TIMEOUT, error.message, is_recoverable=True))
     except StepInDoubt as error:  # the function says so itself: it was cut off from whoever does it
-        return CallResult(asked.call_id, "unknown", None, error_of(error.code, error.message, is_recoverable=False))
+        return CallResult(request.call_id, "unknown", None, error_of(error.code, error.message, is_recoverable=False))
     except HeliographError as error:
         code = error.code if error.code.isupper() or isinstance(error, ToolFailed) else TOOL_ERROR  # a tool's own
         return CallResult(
-            asked.call_id, "failed", None, error_of(code, error.message, is_recoverable=error.recoverable)
+            request.call_id, "failed", None, error_of(code, error.message, is_recoverable=error.recoverable)
         )
     except (
         Exception,
@@ -52,11 +62,14 @@ async def outcome_of(world: World, asked: Asked, function: Callable[..., Any], a
         BaseExceptionGroup,
     ) as error:  # what ends a program ends this call, and not the worker
         return CallResult(
-            asked.call_id, "failed", None, error_of(TOOL_ERROR, told(error), is_recoverable=is_recoverable(error))
+            request.call_id,
+            "failed",
+            None,
+            error_of(TOOL_ERROR, format_exception(error), is_recoverable=is_recoverable(error)),
         )
     finally:
         _inside.reset(token)
-    return CallResult(asked.call_id, "success", output)
+    return CallResult(request.call_id, "success", output)
 
 
 def error_of(code: str, message: str, *, is_recoverable: bool) -> JsonObject:
@@ -70,7 +83,7 @@ def _text(message: str) -> str:
     return cleaned(text if len(text) <= _MESSAGE_MAX else text[: _MESSAGE_MAX - 1] + "…")
 
 
-async def _written(world: World, made: Any, what: str) -> Json:
+async def _to_result(world: World, made: Any, what: str) -> Json:
     """A result as JSON. A large one in a thread: nothing else of this process would go on meanwhile."""
 
     def write() -> Json:

@@ -6,108 +6,114 @@ from typing import Any, cast
 
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import least_of
-from heliograph.execution.owned_turn import Held
-from heliograph.execution.ownership import gate_of, owned
-from heliograph.execution.project_services import Kit
-from heliograph.execution.step_events import tell_step
-from heliograph.execution.steps import Steps, lack_of
-from heliograph.records import Claimed, Written
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.ownership import owner_fields, require_owned
+from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.step_events import emit_step_event
+from heliograph.execution.steps import Steps, budget_error
+from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import carried
-from heliograph.turn.calls import DELEGATION, Asked
-from heliograph.turn.events import Postpone, Suspend
+from heliograph.signals.payload import truncated
+from heliograph.turn.calls import DELEGATION, CallRequest
+from heliograph.turn.events import DeferTurn, Suspend
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
 
 RELAY = "slot:relay"  # rung in this process alone: its own watchdog puts the commands on the wire
 
 
-async def suspend(held: Held, effect: Suspend) -> Written:
+async def suspend(owned: OwnedTurn, effect: Suspend) -> WriteResult:
     """Open the calls and give the turn back, in one commit with what was said (K3).
 
     Answers 'suspended'; 'resolved' with all waits, and the turn is still ours (K16); 'stopped' when somebody wanted that
     and the kernel has ended the turn; 'refused'. Raises TurnLost.
     """
-    claimed, kit = held.claimed, held.kit
-    items = [_call_item(held, asked) for asked in effect.calls]
-    cards = [_card(held, asked) for asked in effect.calls if asked.kind in ("tool", "human")]
+    claimed, services = owned.claimed, owned.services
+    items = [_call_item(owned, request) for request in effect.calls]
+    cards = [_card(owned, request) for request in effect.calls if request.kind in ("tool", "human")]
 
-    async def send(said: int, drafts: list[dict[str, object]], first: int) -> Written:
+    async def send(payload: int, drafts: list[dict[str, object]], first: int) -> WriteResult:
         _place(items, drafts, first)
-        return await kit.ledger.suspend({
-            **gate_of(claimed), "phase": held.voice.phase, "said": said, "signals": drafts, "cards": cards,
+        return await services.ledger.suspend({
+            **owner_fields(claimed), "phase": owned.signals.phase, "said": payload, "signals": drafts, "cards": cards,
             "join": effect.join, "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0),
         })  # fmt: skip
 
-    await kit.world.point("before_suspend")
-    written = await held.voice.commit(send, [draft for asked in effect.calls for draft in _announced(held, asked)])
-    if written.outcome == "suspended" and (tools := {asked.tool for asked in effect.calls if asked.kind == "tool"}):
-        kit.ring(*([RELAY] if kit.sends_commands else sorted(f"calls:{tool}" for tool in tools)))
-    if written.outcome == "suspended":
-        for step_id in dict.fromkeys(asked.step_id for asked in effect.calls):
-            tell_step(kit.world, claimed, step_id, held.voice.phase)
+    await services.world.failpoint("before_suspend")
+    result = await owned.signals.commit(
+        send, [draft for request in effect.calls for draft in _call_signals(owned, request)]
+    )
+    if result.outcome == "suspended" and (
+        tools := {request.tool for request in effect.calls if request.kind == "tool"}
+    ):
+        services.ring(*([RELAY] if services.sends_commands else sorted(f"calls:{tool}" for tool in tools)))
+    if result.outcome == "suspended":
+        for step_id in dict.fromkeys(request.step_id for request in effect.calls):
+            emit_step_event(services.world, claimed, step_id, owned.signals.phase)
         # by call, the newest last; a turn may suspend again for calls that it has opened before
         waiting = {w.call_id: w.tool for w in claimed.waits if w.kind != "inline" and w.state == "open"}
-        waiting |= {asked.call_id: asked.tool for asked in effect.calls}
-        kit.state_events.emit(kit.world, claimed, "awaiting_tool_result", list(waiting.values())[-1], len(waiting))
-    if written.outcome == "stopped":
-        _tell_of_end(held)
-    return written
+        waiting |= {request.call_id: request.tool for request in effect.calls}
+        services.state_events.emit(
+            services.world, claimed, "awaiting_tool_result", list(waiting.values())[-1], len(waiting)
+        )
+    if result.outcome == "stopped":
+        _ring_for_end(owned)
+    return result
 
 
-async def refuse_calls(held: Held, effect: Suspend, written: Written) -> None:
+async def reject_calls(owned: OwnedTurn, effect: Suspend, result: WriteResult) -> None:
     """Record those tools as not called for which the turn's budget has nothing left. Raises TurnLost, AgentFailed.
 
     The others may be called: its agent goes on, and asks for them again. Not so those of a step that fails fast: the first
     refusal is its failure, for which the agent finds all others of the step canceled.
     """
-    assert written.budget is not None
-    steps, error = Steps(held), lack_of(written)
+    assert result.budget is not None
+    steps, error = Steps(owned), budget_error(result)
     has_failed: set[str] = set()
-    for asked in [asked for asked in effect.calls if asked.kind == "tool"][written.budget.left :]:
-        if asked.step_id not in has_failed:
-            await steps.refuse(asked, error)
-        if asked.fails_fast:
-            has_failed.add(asked.step_id)
+    for request in [request for request in effect.calls if request.kind == "tool"][result.budget.remaining :]:
+        if request.step_id not in has_failed:
+            await steps.refuse(request, error)
+        if request.fails_fast:
+            has_failed.add(request.step_id)
 
 
-async def postpone(held: Held, effect: Postpone) -> Written:
+async def defer(owned: OwnedTurn, effect: DeferTurn) -> WriteResult:
     """Say what is still to be said, and put the turn off (L0-64).
 
     Answers 'deferred', or 'exhausted' or 'stopped': then the kernel has ended the turn. Raises TurnLost.
     """
-    claimed, kit = held.claimed, held.kit
-    await held.voice.flush()
-    await kit.world.point("before_defer")
-    trust: JsonObject = {"trust": UNTRUSTED} if held.taint.marks else {}  # the reason may quote what the turn has read
-    written = owned(await kit.ledger.defer({
-        **gate_of(claimed), "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most, **trust,
+    claimed, services = owned.claimed, owned.services
+    await owned.signals.flush()
+    await services.world.failpoint("before_defer")
+    trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.marks else {}  # the reason may quote what the turn has read
+    result = require_owned(await services.ledger.defer({
+        **owner_fields(claimed), "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most, **trust,
     }))  # fmt: skip
-    if written.outcome in ("exhausted", "stopped"):
-        _tell_of_end(held)
-    return written
+    if result.outcome in ("exhausted", "stopped"):
+        _ring_for_end(owned)
+    return result
 
 
-def _tell_of_end(held: Held) -> None:
+def _ring_for_end(owned: OwnedTurn) -> None:
     """The kernel has ended the turn: somebody follows its run, its run owes a reaction, and a parent may wait for it."""
-    claimed = held.claimed
-    held.kit.ring(f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}")
+    claimed = owned.claimed
+    owned.services.ring(f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}")
 
 
-def _announced(held: Held, asked: Asked) -> list[Draft]:
+def _call_signals(owned: OwnedTurn, request: CallRequest) -> list[Draft]:
     """What the log says of a call. A delegation is followed by the activation of its child, which answers to it."""
-    claimed, now = held.claimed, held.kit.world.now()
-    if asked.kind != "child":
-        said: JsonObject = {"id": asked.call_id, "name": asked.tool, "input": carried(asked.input)}
-        return [Draft("tool:call", said, claimed.agent, claimed.activation_id, now)]
-    task: JsonObject = {"id": asked.call_id, "target_agent": asked.tool, "task": asked.input, "status": "accepted",
-                        "priority": PRIORITIES[_priority(held, asked)]}  # fmt: skip
-    if asked.context is not None:
-        task["context"] = asked.context
-    if held.taint.marks:
+    claimed, now = owned.claimed, owned.services.world.now()
+    if request.kind != "child":
+        payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
+        return [Draft("tool:call", payload, claimed.agent, claimed.activation_id, now)]
+    task: JsonObject = {"id": request.call_id, "target_agent": request.tool, "task": request.input, "status": "accepted",
+                        "priority": PRIORITIES[_priority(owned, request)]}  # fmt: skip
+    if request.context is not None:
+        task["context"] = request.context
+    if owned.taint.marks:
         task["trust"] = UNTRUSTED
     return [Draft(DELEGATION, task, claimed.agent, claimed.activation_id, now),
-            Draft("agent:activated", {"agent": asked.tool}, asked.tool, claimed.activation_id, now)]  # fmt: skip
+            Draft("agent:activated", {"agent": request.tool}, request.tool, claimed.activation_id, now)]  # fmt: skip
 
 
 def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: int) -> None:
@@ -121,61 +127,61 @@ def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: 
             drafts[place + 1]["parent"] = place
 
 
-def _call_item(held: Held, asked: Asked) -> dict[str, Any]:
+def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
     """One call as the kernel takes it; where a child's delegation stands is filled in by `_place`."""
-    kit = held.kit
+    services = owned.services
     item: dict[str, Any] = {
-        "call_id": asked.call_id, "step_id": asked.step_id, "tool": asked.tool, "kind": asked.kind,
-        "effect": asked.effect, "timeout_seconds": asked.timeout_seconds, "token": None,
-        "after_execution": asked.after, "may_override": asked.may_override, "fails_fast": asked.fails_fast,
-        "is_trusted": asked.is_trusted, "taint": list(held.taint.sources) or None,
+        "call_id": request.call_id, "step_id": request.step_id, "tool": request.tool, "kind": request.kind,
+        "effect": request.effect, "timeout_seconds": request.timeout_seconds, "token": None,
+        "after_execution": request.after, "may_override": request.may_override, "fails_fast": request.fails_fast,
+        "is_trusted": request.is_trusted, "taint": list(owned.taint.sources) or None,
         "command": None, "child": None,
     }  # fmt: skip
-    if asked.kind == "tool":
-        item["token"] = _new_token(kit) if asked.needs_token else None
+    if request.kind == "tool":
+        item["token"] = _new_token(services) if request.needs_token else None
         item["command"] = {
             # also where this worker has no wire for it: another one may have it
-            "subject": f"cmd.tool.{asked.tool}", "body": _command(held.claimed, asked),
+            "subject": f"cmd.tool.{request.tool}", "body": _command(owned.claimed, request),
         }  # fmt: skip
-    elif asked.kind == "child":
-        limits = held.workflow.agents[asked.tool].limits
-        if (budget := least_of(limits.pop("budget", None), asked.budget)) is not None:
+    elif request.kind == "child":
+        limits = owned.workflow.agents[request.tool].limits
+        if (budget := least_of(limits.pop("budget", None), request.budget)) is not None:
             limits["budget"] = budget
         item["child"] = {
-            "agent": asked.tool, "instance": asked.instance, "turn_id": kit.world.new_id("turn"),
-            "context_box_id": asked.context_box_id, **limits, "priority": _priority(held, asked),
-            "callback_url": asked.callback_url,
+            "agent": request.tool, "instance": request.instance, "turn_id": services.world.new_id("turn"),
+            "context_box_id": request.context_box_id, **limits, "priority": _priority(owned, request),
+            "callback_url": request.callback_url,
         }  # fmt: skip
     return item
 
 
-def _priority(held: Held, asked: Asked) -> int:
-    return held.workflow.agents[asked.tool].priority if asked.priority is None else asked.priority
+def _priority(owned: OwnedTurn, request: CallRequest) -> int:
+    return owned.workflow.agents[request.tool].priority if request.priority is None else request.priority
 
 
-def _command(claimed: Claimed, asked: Asked) -> JsonObject:
+def _command(claimed: Claimed, request: CallRequest) -> JsonObject:
     """What a tool is told (L0-51); the kernel adds the token, for as long as the call is open."""
     return {
-        "tool_call_id": asked.call_id, "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch,
-        "agent_id": claimed.agent_id, "run_id": claimed.run_id, "step_id": asked.step_id, "tool_name": asked.tool,
-        "arguments": asked.input, "after_execution": asked.after,
+        "tool_call_id": request.call_id, "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch,
+        "agent_id": claimed.agent_id, "run_id": claimed.run_id, "step_id": request.step_id, "tool_name": request.tool,
+        "arguments": request.input, "after_execution": request.after,
     }  # fmt: skip
 
 
-def _card(held: Held, asked: Asked) -> JsonObject:
+def _card(owned: OwnedTurn, request: CallRequest) -> JsonObject:
     """The card of a call (L0-50), under an id that a second try derives again."""
-    claimed = held.claimed
+    claimed = owned.claimed
     content: JsonObject = {
-        "tool_call_id": asked.call_id, "step_id": asked.step_id, "tool_name": asked.tool, "arguments": asked.input,
-        "after_execution": asked.after,
+        "tool_call_id": request.call_id, "step_id": request.step_id, "tool_name": request.tool, "arguments": request.input,
+        "after_execution": request.after,
     }  # fmt: skip
-    if held.taint.marks:
+    if owned.taint.marks:
         content["trust"] = UNTRUSTED
     return {
-        "card_id": f"card_{claimed.turn_id}_{claimed.epoch}_{asked.call_id}", "kind": "tool.call", "content": content,
+        "card_id": f"card_{claimed.turn_id}_{claimed.epoch}_{request.call_id}", "kind": "tool.call", "content": content,
     }  # fmt: skip
 
 
-def _new_token(kit: Kit) -> str:
+def _new_token(services: ProjectServices) -> str:
     """Two ids hold 160 random bits between them: enough to be a secret (S14)."""
-    return kit.world.new_id("token") + kit.world.new_id("token")[-16:]
+    return services.world.new_id("token") + services.world.new_id("token")[-16:]

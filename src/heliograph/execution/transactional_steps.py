@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
-from heliograph.errors import AgentFailed, KernelRefused, SetupError, StoreUnavailable, TurnTimedOut
-from heliograph.execution.ownership import GivenUp
-from heliograph.execution.project_services import Kit
-from heliograph.execution.signal_buffer import Voice
+from heliograph.errors import AgentFailed, KernelRejected, SetupError, StoreUnavailable, TurnTimedOut
+from heliograph.execution.ownership import TurnAbandoned
+from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_outcome import error_of, outcome_of
-from heliograph.records import Written
+from heliograph.records import WriteResult
 from heliograph.signals.model import Draft
-from heliograph.turn.calls import Asked, CallResult
+from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.world.seam import Transaction
 
-_TRIES = 3
+_ATTEMPTS = 3
 _COMMITTED = "it has ended its transaction by itself, and what it had committed stays"
 _LOST = "connection_lost"
 
@@ -26,24 +26,24 @@ _LOST = "connection_lost"
 class StepRecorder(Protocol):
     """Begins steps and records their results, as `heliograph.execution.steps.Steps` does."""
 
-    kit: Kit
-    voice: Voice
+    services: ProjectServices
+    signals: SignalBuffer
     turn_id: str
     tool_reserve: dict[str, int] | None
 
-    async def begin(self, asked: Asked, reserve: Mapping[str, int] | None = None) -> CallResult | None: ...
+    async def begin(self, request: CallRequest, reserve: Mapping[str, int] | None = None) -> CallResult | None: ...
 
-    async def record(self, asked: Asked, result: CallResult, drafts: list[Draft]) -> None: ...
+    async def record(self, request: CallRequest, result: CallResult, drafts: list[Draft]) -> None: ...
 
-    def intent(self, asked: Asked, reserve: Mapping[str, int] | None) -> dict[str, Any]: ...
+    def intent(self, request: CallRequest, reserve: Mapping[str, int] | None) -> dict[str, Any]: ...
 
-    def item(self, result: CallResult, said: int, drafts: list[dict[str, object]]) -> dict[str, Any]: ...
+    def record_item(self, result: CallResult, said: int, drafts: list[dict[str, object]]) -> dict[str, Any]: ...
 
-    def resulted(self, asked: Asked, result: CallResult) -> Draft: ...
+    def resulted(self, request: CallRequest, result: CallResult) -> Draft: ...
 
 
 async def in_transaction(
-    steps: StepRecorder, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]
+    steps: StepRecorder, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> CallResult:
     """Commit the effect and its result together, or neither; the function's first argument is the connection.
 
@@ -51,27 +51,27 @@ async def in_transaction(
     told. Raises TurnLost, AgentFailed.
     """
     why = ""
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         try:
-            result, written = await _tried(steps, asked, function, args)
+            result, write_result = await _attempt(steps, request, function, args)
         except StoreUnavailable as error:
-            raise GivenUp(f"given up, the store cannot be asked: {error.message}") from error
-        if written is None:
-            return await _recorded(steps, asked, result)
-        if written.outcome == "ok":
+            raise TurnAbandoned(f"given up, the store cannot be asked: {error.message}") from error
+        if write_result is None:
+            return await _recorded(steps, request, result)
+        if write_result.outcome == "ok":
             return result
-        why = written.message
-        if (known := await steps.begin(asked, steps.tool_reserve)) is not None:
+        why = write_result.message
+        if (known := await steps.begin(request, steps.tool_reserve)) is not None:
             return known
-    message = f"it was undone {_TRIES} times, since its transaction could not be committed: {why}"
-    return await _recorded(steps, asked, _failure(asked, message))
+    message = f"it was undone {_ATTEMPTS} times, since its transaction could not be committed: {why}"
+    return await _recorded(steps, request, _failure(request, message))
 
 
-async def _tried(
-    steps: StepRecorder, asked: Asked, function: Callable[..., Any], args: tuple[Any, ...]
-) -> tuple[CallResult, Written | None]:
+async def _attempt(
+    steps: StepRecorder, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[CallResult, WriteResult | None]:
     """The result, and what the store says of it; None where it is still to be recorded. Raises StoreUnavailable."""
-    world, seconds = steps.kit.world, asked.timeout_seconds
+    world, seconds = steps.services.world, request.timeout_seconds
     until = None if seconds is None else world.monotonic() + seconds
     async with AsyncExitStack() as stack:
         try:
@@ -79,50 +79,54 @@ async def _tried(
         except TurnTimedOut:
             message = f"no connection to the database was free within {seconds:g} s; nothing was done"
             return CallResult(
-                asked.call_id, "timeout", None, error_of(TOOL_TIMEOUT, message, is_recoverable=True)
+                request.call_id, "timeout", None, error_of(TOOL_TIMEOUT, message, is_recoverable=True)
             ), None
         left = None if until is None else max(until - world.monotonic(), 0.001)
         given = (transaction.connection, *args)
-        result = await outcome_of(world, replace(asked, timeout_seconds=left), function, given)
+        result = await outcome_of(world, replace(request, timeout_seconds=left), function, given)
         if result.status != "success":
             if result.error is not None and await transaction.was_committed():
                 said = f"{result.error['message']}; {_COMMITTED}"
                 result = replace(result, error={**result.error, "message": said})
             return result, None
         try:
-            written = await _commit(steps, transaction, asked, result)
-        except (KernelRefused, SetupError) as error:  # the latter of a function that has become somebody else
+            write_result = await _commit(steps, transaction, request, result)
+        except (KernelRejected, SetupError) as error:  # the latter of a function that has become somebody else
             undone = _COMMITTED if await transaction.was_committed() else "it was undone"
-            return _failure(asked, f"{undone}: {error.message}"), None
-        if written.outcome == "refused" and await transaction.was_committed():
-            return _failure(asked, f"{_COMMITTED}: {written.message}"), None
-        return result, written
+            return _failure(request, f"{undone}: {error.message}"), None
+        if write_result.outcome == "refused" and await transaction.was_committed():
+            return _failure(request, f"{_COMMITTED}: {write_result.message}"), None
+        return result, write_result
 
 
-async def _recorded(steps: StepRecorder, asked: Asked, result: CallResult) -> CallResult:
-    await steps.record(asked, result, [steps.resulted(asked, result)])
+async def _recorded(steps: StepRecorder, request: CallRequest, result: CallResult) -> CallResult:
+    await steps.record(request, result, [steps.resulted(request, result)])
     return result
 
 
-def _failure(asked: Asked, message: str) -> CallResult:
-    return CallResult(asked.call_id, "failed", None, error_of(TOOL_ERROR, message, is_recoverable=True))
+def _failure(request: CallRequest, message: str) -> CallResult:
+    return CallResult(request.call_id, "failed", None, error_of(TOOL_ERROR, message, is_recoverable=True))
 
 
-async def _commit(steps: StepRecorder, transaction: Transaction, asked: Asked, result: CallResult) -> Written:
+async def _commit(
+    steps: StepRecorder, transaction: Transaction, request: CallRequest, result: CallResult
+) -> WriteResult:
     """'ok', 'duplicate', or 'refused': the connection broke, and nothing of it is there. Raises also what the store says."""
-    ledger = steps.kit.ledger
+    ledger = steps.services.ledger
 
-    async def send(said: int, drafts: list[dict[str, object]], _first: int) -> Written:
+    async def send(said: int, drafts: list[dict[str, object]], _first: int) -> WriteResult:
         try:
-            return await ledger.record_call_in(transaction, steps.item(result, said, drafts))
+            return await ledger.record_call_in(transaction, steps.record_item(result, said, drafts))
         except StoreUnavailable as error:
             # either both are there or neither, and only the kernel knows
-            begun = await ledger.begin_call(steps.intent(asked, steps.tool_reserve))
-            outcome = {"done": "duplicate", "stale": "stale"}.get(begun.outcome, "refused")
-            return Written(steps.turn_id, outcome, code=_LOST, message=error.message)  # type: ignore[arg-type]
+            begin_result = await ledger.begin_call(steps.intent(request, steps.tool_reserve))
+            outcome = {"done": "duplicate", "stale": "stale"}.get(begin_result.outcome, "refused")
+            return WriteResult(steps.turn_id, outcome, code=_LOST, message=error.message)  # type: ignore[arg-type]
 
-    await steps.kit.world.point("before_record")
-    written = await steps.voice.commit(send, [steps.resulted(asked, result)])
-    if written.outcome == "refused" and written.code != _LOST:
-        raise AgentFailed(f"the result of step {asked.tool} was not taken: {written.message}", code=written.code)
-    return written
+    await steps.services.world.failpoint("before_record")
+    write_result = await steps.signals.commit(send, [steps.resulted(request, result)])
+    if write_result.outcome == "refused" and write_result.code != _LOST:
+        raise AgentFailed(
+            f"the result of step {request.tool} was not taken: {write_result.message}", code=write_result.code
+        )
+    return write_result

@@ -17,7 +17,7 @@ _STRANGE = re.compile("[^a-zA-Z0-9_-]")
 _KEPT_MAX = 30
 
 
-def told_apart(messages: list[ModelMessage], provider: str | None) -> list[ModelMessage]:
+def with_unique_ids(messages: list[ModelMessage], provider: str | None) -> list[ModelMessage]:
     """`messages`, with another id for each call whose own `provider` may refuse, and for what answers it.
 
     What `provider` wrote itself stays as it is where it comes once: its model may know its ids. The same messages get the
@@ -31,15 +31,15 @@ def told_apart(messages: list[ModelMessage], provider: str | None) -> list[Model
         is_own = isinstance(message, ModelResponse) and provider is not None and message.provider_name == provider
         parts: list[Any] = []
         for part in message.parts:
-            told: Any = part
+            renamed: Any = part
             own = getattr(part, "tool_call_id", None)
             if isinstance(part, ToolCallPart):
-                told = replace(part, tool_call_id=_id_of(part.tool_call_id, taken, is_own=is_own))
-                taken.add(told.tool_call_id)
-                waiting.setdefault((part.tool_name, part.tool_call_id), []).append(told.tool_call_id)
+                renamed = replace(part, tool_call_id=_id_of(part.tool_call_id, taken, is_own=is_own))
+                taken.add(renamed.tool_call_id)
+                waiting.setdefault((part.tool_name, part.tool_call_id), []).append(renamed.tool_call_id)
             elif own is not None and (ids := waiting.get((getattr(part, "tool_name", ""), own))):
-                told = replace(part, tool_call_id=ids.pop(0))
-            parts.append(told)
+                renamed = replace(part, tool_call_id=ids.pop(0))
+            parts.append(renamed)
         found.append(replace(message, parts=parts))
     return found
 

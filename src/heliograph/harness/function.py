@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from heliograph.errors import HarnessError, InvalidInput, shown, told
+from heliograph.errors import HarnessError, InvalidInput, format_exception, safe_repr
 from heliograph.ports import Chunk, ModelReply, ModelRequest
 
 
@@ -25,7 +25,7 @@ class FunctionHarness:
     ):  # fmt: skip
         if not callable(function) or isinstance(function, type):
             raise InvalidInput(
-                f"FunctionHarness takes a function of the request, not {shown(function)}", code="wrong_type"
+                f"FunctionHarness takes a function of the request, not {safe_repr(function)}", code="wrong_type"
             )
         self._function = function
         self._model = model or str(getattr(function, "__name__", type(function).__name__))
@@ -40,10 +40,12 @@ class FunctionHarness:
         except HarnessError:
             raise
         except Exception as error:
-            raise HarnessError(f"{self.model}: {told(error)}", recoverable=isinstance(error, OSError)) from error
+            raise HarnessError(
+                f"{self.model}: {format_exception(error)}", recoverable=isinstance(error, OSError)
+            ) from error
         reply = ModelReply(answer) if isinstance(answer, str) else answer
         if not isinstance(reply, ModelReply):
-            raise HarnessError(f"{self.model} returned {shown(answer)}; it returns a text or a ModelReply")
+            raise HarnessError(f"{self.model} returned {safe_repr(answer)}; it returns a text or a ModelReply")
         yield reply
 
     async def _answer(self, request: ModelRequest) -> Any:

@@ -26,7 +26,7 @@ from pydantic_ai.tools import ToolDefinition
 from heliograph.errors import InvalidInput
 from heliograph.ports import AssistantMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
 from heliograph.signals.payload import check_json, cleaned
-from heliograph.turn.untrusted import system_of, told_text
+from heliograph.turn.untrusted import readable_text, system_of
 from heliograph.types import Json, JsonObject
 
 OUTPUT_TOOL = "final_result"
@@ -46,13 +46,13 @@ def messages_of(request: ModelRequest, *, has_system: bool = True) -> list[Model
                 parts.append(UserPromptPart(content))
             case ToolMessage(call_id, tool, _, is_error):
                 # as text: pydantic-ai reads more into lists and objects, such as links to pictures to be fetched
-                told = told_text(message)
+                told = readable_text(message)
                 parts.append(ToolReturnPart(_name(tool), told, call_id, outcome="failed" if is_error else "success"))
             case AssistantMessage():
                 if parts:
                     found.append(ModelMessageRequest(parts=parts))
                 found += _answered(message)
-                parts = _untaken(found[-1])
+                parts = _rejected_call(found[-1])
     return [*found, ModelMessageRequest(parts=parts)] if parts else found
 
 
@@ -96,7 +96,7 @@ def _arguments(part: ToolCallPart) -> Any:
     return part.args
 
 
-def _untaken(answer: ModelMessage) -> list[Any]:
+def _rejected_call(answer: ModelMessage) -> list[Any]:
     """The results of structured answers that came together with calls: the model has to give it again, after them."""
     calls = answer.parts if isinstance(answer, ModelResponse) else ()
     return [
@@ -108,11 +108,11 @@ def _untaken(answer: ModelMessage) -> list[Any]:
 def raw_of(messages: list[ModelMessage]) -> JsonObject:
     """Messages as an AssistantMessage carries them, for a harness of pydantic-ai alone."""
     every: list[Any] = list(messages)
-    held = [replace(message, parts=[_held(part) for part in message.parts]) for message in every]
+    held = [replace(message, parts=[_storable(part) for part in message.parts]) for message in every]
     return {_RAW: ModelMessagesTypeAdapter.dump_python(held, mode="json")}
 
 
-def _held(part: Any) -> Any:
+def _storable(part: Any) -> Any:
     """A part as the ledger can hold it."""
     match part:
         case TextPart(content=str(content)) | ThinkingPart(content=str(content)):

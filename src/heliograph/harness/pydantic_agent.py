@@ -11,8 +11,8 @@ from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 
-from heliograph.errors import HarnessError, InvalidInput, shown
-from heliograph.harness.call_ids import told_apart
+from heliograph.errors import HarnessError, InvalidInput, safe_repr
+from heliograph.harness.call_ids import with_unique_ids
 from heliograph.harness.messages import call_of, definitions, messages_of, raw_of, withdrawn
 from heliograph.harness.pydantic_model import (
     check_whole,
@@ -38,7 +38,7 @@ class AgentHarness:
 
     def __init__(self, agent: Agent[Any, Any], *, deps: Any = None):
         if not hasattr(agent, "run_stream_events"):
-            raise InvalidInput(f"AgentHarness takes a pydantic_ai.Agent, not {shown(agent)}", code="wrong_type")
+            raise InvalidInput(f"AgentHarness takes a pydantic_ai.Agent, not {safe_repr(agent)}", code="wrong_type")
         self._agent = agent
         self._deps = deps
 
@@ -56,7 +56,7 @@ class AgentHarness:
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
         output: Any = self._agent.output_type if request.output is None else request.output
         provider = self._agent.model.system if isinstance(self._agent.model, Model) else None
-        history = told_apart(messages_of(request, has_system=False), provider)
+        history = with_unique_ids(messages_of(request, has_system=False), provider)
         tools = [
             *definitions(request),
             *withdrawn(request),

@@ -29,8 +29,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from heliograph.errors import HarnessError, SetupError, shown
-from heliograph.harness.call_ids import told_apart
+from heliograph.errors import HarnessError, SetupError, safe_repr
+from heliograph.harness.call_ids import with_unique_ids
 from heliograph.harness.messages import OUTPUT_TOOL, call_of, definitions, messages_of, raw_of, sent, withdrawn
 from heliograph.ports import Chunk, ModelReply, ModelRequest, TextDelta, ThinkingDelta
 from heliograph.signals.payload import check_json
@@ -39,7 +39,7 @@ _EXTRAS = ("openai", "anthropic", "google")  # of ours, as providers' names begi
 _PACKAGE = re.compile(r"install the `([\w.-]+)` package")  # how pydantic-ai names a missing package
 _WRAPPED = "response"  # the one field of an answer that is no object
 _TRIES = 3
-_MISFIT_MAX = 2000
+_MISMATCH_MAX = 2000
 _PASSING = (408, 409, 425, 429)
 
 
@@ -81,37 +81,37 @@ class PydanticHarness:
             await client.close()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """A structured answer that does not fit is given back with what is wrong with it, `_TRIES` times in all.
+        """A structured answer that does not fit is given back with what is wrong with it, `_ATTEMPTS` times in all.
 
         Not so where what it may use is metered: each further question would have to be reserved.
         """
-        messages, said = messages_of(request), Said()
+        messages, streamed = messages_of(request), StreamedReply()
         for is_last in (*[False] * (_TRIES - 1), True):
             try:
                 async with direct.model_request_stream(
                     self._model,
-                    told_apart(messages, self._model.system),
+                    with_unique_ids(messages, self._model.system),
                     model_request_parameters=_parameters(request),
                     model_settings=_settings(request, self._model),
                 ) as events:
                     async for event in events:
                         chunk = chunk_of(event)
                         if chunk is not None:
-                            yield said.hear(chunk)
+                            yield streamed.add(chunk)
                     response = events.get()
             except (AgentRunError, UserError) as error:
                 raise harness_error(self.model, error) from error
-            said.take(response)
-            check_whole(self.model, response, request, said.tokens)
+            streamed.take(response)
+            check_whole(self.model, response, request, streamed.tokens)
             try:
-                reply = _reply(response, request, said)
-            except Misfit as misfit:
+                reply = _reply(response, request, streamed)
+            except OutputMismatch as misfit:
                 answered = sent(response)
-                misfit.tokens = said.tokens or None
+                misfit.tokens = streamed.tokens or None
                 is_empty = not any(isinstance(part, TextPart | ToolCallPart) for part in answered.parts)
                 if is_last or is_empty or request.is_metered:
                     raise  # a message without content, providers do not take back
-                messages += [answered, misfit.told]
+                messages += [answered, misfit.feedback]
             else:
                 yield reply
                 return
@@ -121,7 +121,7 @@ class PydanticHarness:
         return cost_at_most(self._model, input_tokens, output_tokens)
 
 
-class Said:
+class StreamedReply:
     """What was said and used in the answers to one question so far: of the last, and of those that did not fit before."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Said:
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
-    def hear(self, chunk: Chunk) -> Chunk:
+    def add(self, chunk: Chunk) -> Chunk:
         self.text += chunk.content if isinstance(chunk, TextDelta) else ""
         self.thinking += chunk.content if isinstance(chunk, ThinkingDelta) else ""
         return chunk
@@ -144,12 +144,12 @@ class Said:
             self.costs.append(cost)
 
 
-class Misfit(HarnessError):
+class OutputMismatch(HarnessError):
     """A structured answer that does not fit; `told` says so to the model."""
 
-    def __init__(self, message: str, told: Sequence[ToolReturnPart | UserPromptPart]):
+    def __init__(self, message: str, feedback: Sequence[ToolReturnPart | UserPromptPart]):
         super().__init__(message, recoverable=True)
-        self.told = ModelMessageRequest(parts=told)
+        self.feedback = ModelMessageRequest(parts=feedback)
 
 
 def is_cut(response: ModelResponse, request: ModelRequest) -> bool:
@@ -252,18 +252,22 @@ def chunk_of(event: object) -> Chunk | None:
     return None
 
 
-def _reply(response: ModelResponse, request: ModelRequest, said: Said) -> ModelReply:
+def _reply(response: ModelResponse, request: ModelRequest, streamed: StreamedReply) -> ModelReply:
     """Raises Misfit. Its text is all that was streamed of it, and what was not; of one that was cut, that is all there is."""
-    cost = sum(said.costs) if said.costs else None
+    cost = sum(streamed.costs) if streamed.costs else None
     if is_cut(response, request):
-        return ModelReply(said.text, None, said.thinking, said.input_tokens, said.output_tokens, (), cost, is_cut=True)
+        return ModelReply(
+            streamed.text, None, streamed.thinking, streamed.input_tokens, streamed.output_tokens, (), cost, is_cut=True
+        )
     calls = tuple(
         call_of(part)
         for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name != OUTPUT_TOOL
     )  # fmt: skip
     output = None if request.output is None or calls else _validated(response, request.output)
     raw = raw_of([response]) if request.tools else None  # only a conversation with tools goes on
-    return ModelReply(said.text, output, said.thinking, said.input_tokens, said.output_tokens, calls, cost, raw)
+    return ModelReply(
+        streamed.text, output, streamed.thinking, streamed.input_tokens, streamed.output_tokens, calls, cost, raw
+    )
 
 
 def cost_of(response: ModelResponse) -> float | None:
@@ -299,7 +303,7 @@ def _validated(response: ModelResponse, kind: Any) -> Any:
     given = [part for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name == OUTPUT_TOOL]
     if not given:
         ask = UserPromptPart(f"Give the answer by calling {OUTPUT_TOOL}, and not as text.")
-        raise Misfit("the model answered with text where a structured answer was asked for", [ask])
+        raise OutputMismatch("the model answered with text where a structured answer was asked for", [ask])
     adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
     try:
         value: Any = given[0].args_as_dict()
@@ -307,7 +311,7 @@ def _validated(response: ModelResponse, kind: Any) -> Any:
             value = value[_WRAPPED]
         return check_json(adapter.dump_python(adapter.validate_python(value), mode="json"))
     except Exception as error:  # whatever its validators raise
-        why = shown(str(error), _MISFIT_MAX)
+        why = safe_repr(str(error), _MISMATCH_MAX)
         told = f"It does not fit: {why}\nGive it again."
         parts = [ToolReturnPart(OUTPUT_TOOL, told, part.tool_call_id, outcome="failed") for part in given]
-        raise Misfit(f"the model's answer does not fit {name}: {why}", parts) from error
+        raise OutputMismatch(f"the model's answer does not fit {name}: {why}", parts) from error

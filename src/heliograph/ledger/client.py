@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.errors import HeliographError, KernelRefused, StoreUnavailable
+from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
 from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
 from heliograph.ledger.hints import woken_by
-from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_owed
-from heliograph.records import Begun, Callback, Card, Claimed, Event, OwedRun, Reported, Written
+from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_pending
+from heliograph.records import BeginResult, Callback, Card, Claimed, Event, PendingRun, Reported, WriteResult
 from heliograph.world.seam import Transaction, World, bell_keys
 
 log = logging.getLogger("heliograph.ledger")
@@ -75,13 +75,13 @@ class Ledger:
                 await self._fail_undecodable(row, turn)
         return claimed
 
-    async def renew(self, items: Sequence[dict[str, Any]], lease_seconds: float) -> list[Written]:
+    async def renew(self, items: Sequence[dict[str, Any]], lease_seconds: float) -> list[WriteResult]:
         rows = await self._retried("renew", list(items), lease_seconds)
-        return msgspec.convert(rows, list[Written])
+        return msgspec.convert(rows, list[WriteResult])
 
-    async def release(self, items: Sequence[dict[str, Any]]) -> list[Written]:
+    async def release(self, items: Sequence[dict[str, Any]]) -> list[WriteResult]:
         """Give turns back as they are; rings, so that another worker goes on with them."""
-        return msgspec.convert(await self._write("release", list(items)), list[Written])
+        return msgspec.convert(await self._write("release", list(items)), list[WriteResult])
 
     async def fail_turn(self, turn: dict[str, Any], code: str, message: str) -> None:
         """Have the kernel end a turn of this worker as failed. turn: {agent_id, turn_id, epoch, run_id, target}."""
@@ -98,31 +98,31 @@ class Ledger:
         self._ring_end(answer)
         return answer
 
-    async def append(self, item: dict[str, Any]) -> Written:
+    async def append(self, item: dict[str, Any]) -> WriteResult:
         return await self._appends.call(item)
 
-    async def begin_call(self, item: dict[str, Any]) -> Begun:
+    async def begin_call(self, item: dict[str, Any]) -> BeginResult:
         """The intent of an effect, before it (K13)."""
         return await self._beginnings.call(item)
 
-    async def record_call(self, item: dict[str, Any]) -> Written:
+    async def record_call(self, item: dict[str, Any]) -> WriteResult:
         """What came of an effect that begin_call announced."""
         return await self._records.call(item)
 
-    async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> Written:
+    async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:
         """The same, as the end of a transaction that holds the effect itself: both are committed, or neither."""
         [row] = await transaction.commit("record_call", self.project, [item])
         self._ring(row.get("targets", ()))
-        return msgspec.convert(row, Written)
+        return msgspec.convert(row, WriteResult)
 
-    async def suspend(self, item: dict[str, Any]) -> Written:
+    async def suspend(self, item: dict[str, Any]) -> WriteResult:
         return await self._suspensions.call(item)
 
-    async def defer(self, item: dict[str, Any]) -> Written:
+    async def defer(self, item: dict[str, Any]) -> WriteResult:
         [row] = await self._write("defer", [item], _PATIENT_RETRIES)
-        return msgspec.convert(row, Written)
+        return msgspec.convert(row, WriteResult)
 
-    async def finish(self, item: dict[str, Any]) -> Written:
+    async def finish(self, item: dict[str, Any]) -> WriteResult:
         return await self._endings.call(item)
 
     async def report(self, item: dict[str, Any]) -> Reported:
@@ -144,7 +144,7 @@ class Ledger:
     async def stop(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Stop turns; rings the workers that are to wind one up, or that have just lost it."""
         rows = await self._write("stop", list(items))
-        self._tell(row["owner"] for row in rows if row.get("owner"))
+        self._ring_owners(row["owner"] for row in rows if row.get("owner"))
         return rows
 
     async def stop_runs(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,14 +160,14 @@ class Ledger:
         """One of the sweeps that end or move turns, by its name without sweep_; rings what it made ready."""
         answer: dict[str, Any] = await self.world.call(f"sweep_{name}", self.project, limit, *more)
         self._ring(answer.get("targets", ()))
-        self._tell(answer.get("owners", ()))
+        self._ring_owners(answer.get("owners", ()))
         return answer
 
     async def sweep_bells(self, older_seconds: float) -> None:
         self._ring(await self.world.call("sweep_bells", self.project, older_seconds))
 
-    async def sweep_owed(self, targets: Sequence[str], limit: int = 20) -> list[OwedRun]:
-        return read_owed(await self.world.call("sweep_owed", self.project, list(targets), limit))
+    async def sweep_pending_reactions(self, targets: Sequence[str], limit: int = 20) -> list[PendingRun]:
+        return read_pending(await self.world.call("sweep_pending_reactions", self.project, list(targets), limit))
 
     async def declare_wire(self, wire: str) -> None:
         """From now on whoever has not got this wire leaves the outbox to those that have it."""
@@ -180,7 +180,7 @@ class Ledger:
     async def read_box(self, box_id: str) -> list[Card]:
         """All cards of a box, in order, those of its bases before its own; none for a box that is not there.
 
-        Raises KernelRefused (UNDECODABLE) for a card that cannot be decoded.
+        Raises KernelRejected (UNDECODABLE) for a card that cannot be decoded.
         """
         return [card async for page in self.pages_of_box(box_id) for card in page]
 
@@ -240,22 +240,22 @@ class Ledger:
             answers.setdefault(row["run_id"], []).append(row)
         return [answers[run["run_id"]].pop(0) for run in runs]
 
-    async def _append(self, items: list[dict[str, Any]]) -> list[Written | KernelRefused]:
-        return read_rows(await self._retried("append", items, retries=_PATIENT_RETRIES), Written)
+    async def _append(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
+        return read_rows(await self._retried("append", items, retries=_PATIENT_RETRIES), WriteResult)
 
-    async def _finish(self, items: list[dict[str, Any]]) -> list[Written | KernelRefused]:
-        return read_rows(await self._write("finish", items, _PATIENT_RETRIES), Written)
+    async def _finish(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
+        return read_rows(await self._write("finish", items, _PATIENT_RETRIES), WriteResult)
 
-    async def _suspend(self, items: list[dict[str, Any]]) -> list[Written | KernelRefused]:
-        return read_rows(await self._write("suspend", items, _PATIENT_RETRIES), Written)
+    async def _suspend(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
+        return read_rows(await self._write("suspend", items, _PATIENT_RETRIES), WriteResult)
 
-    async def _begin(self, items: list[dict[str, Any]]) -> list[Begun | KernelRefused]:
-        return read_rows(await self._retried("begin_call", items, retries=_PATIENT_RETRIES), Begun)
+    async def _begin(self, items: list[dict[str, Any]]) -> list[BeginResult | KernelRejected]:
+        return read_rows(await self._retried("begin_call", items, retries=_PATIENT_RETRIES), BeginResult)
 
-    async def _record(self, items: list[dict[str, Any]]) -> list[Written | KernelRefused]:
-        return read_rows(await self._write("record_call", items, _PATIENT_RETRIES), Written)
+    async def _record(self, items: list[dict[str, Any]]) -> list[WriteResult | KernelRejected]:
+        return read_rows(await self._write("record_call", items, _PATIENT_RETRIES), WriteResult)
 
-    async def _report(self, items: list[dict[str, Any]]) -> list[Reported | KernelRefused]:
+    async def _report(self, items: list[dict[str, Any]]) -> list[Reported | KernelRejected]:
         return read_rows(await self._write("report", items), Reported)
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
@@ -271,7 +271,7 @@ class Ledger:
                 await self.world.sleep(min(_FIRST_DELAY_SECONDS * 2**attempt, _DELAY_SECONDS_MAX))
         return await self.world.call(function, self.project, *args)
 
-    async def _fail_undecodable(self, row: dict[str, Any], error: KernelRefused) -> None:
+    async def _fail_undecodable(self, row: dict[str, Any], error: KernelRejected) -> None:
         log.error("%s is ended as failed: %s", row["turn_id"], error.message)
         try:
             await self.fail_turn(row, error.code, error.message)
@@ -304,7 +304,7 @@ class Ledger:
             bell_keys(self.project, [f"log:{turn['run_id']}", f"owed:{turn['target']}", f"report:{turn['target']}"])
         )
 
-    def _tell(self, owners: Iterable[str]) -> None:
+    def _ring_owners(self, owners: Iterable[str]) -> None:
         """Ring the workers that are to wind a turn up, or have just lost one."""
         if names := sorted({f"stop:{owner}" for owner in owners}):
             self.world.ring(bell_keys(self.project, names))

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.world.seam import World
 
 Item = TypeVar("Item")
@@ -40,7 +40,7 @@ class Coalescer(Generic[Item, Answer]):
     """
 
     def __init__(
-        self, world: World, name: str, send: Callable[[list[Item]], Awaitable[Sequence[Answer | KernelRefused]]]
+        self, world: World, name: str, send: Callable[[list[Item]], Awaitable[Sequence[Answer | KernelRejected]]]
     ):
         self._world = world
         self._name = name
@@ -79,7 +79,7 @@ class Coalescer(Generic[Item, Answer]):
         except asyncio.CancelledError:  # the runtime closes; no `finally`: a coroutine that is dropped must do nothing
             self._close(batch)
             raise
-        self._leave()
+        self._depart_last()
 
     def _close(self, batch: list[_Waiter[Item, Answer]]) -> None:
         """Tell all who wait. Not as a cancellation: who asks from a task of his own was not cancelled."""
@@ -91,7 +91,7 @@ class Coalescer(Generic[Item, Answer]):
                 )
         self._waiting.clear()
 
-    def _leave(self) -> None:
+    def _depart_last(self) -> None:
         self._free += 1
         self._depart()
 

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from heliograph.codes import UNDECODABLE
-from heliograph.errors import KernelRefused, shown
+from heliograph.errors import KernelRejected, safe_repr
 
 MARK = "undecodable"  # the key of a placeholder, and the field of a row that holds one
 DEPTH_MAX = 200  # of an answer: what _check_json accepts, and what the kernel wraps around it
 _DIGITS_MAX = 4300
 _WHERE_MAX = 300  # characters
-_KEYS_SHOWN = 8
+_KEYS_MAX = 8
 _NAMES = ("key", "callback_id", "card_id", "call_id", "turn_id", "run_id")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]|[^\s,:\[\]{}"]+')
@@ -43,7 +43,7 @@ def decode(raw: bytes | str) -> Any:
     return _Reader(raw).read()
 
 
-def read_rows(rows: list[Any], kind: type[R]) -> list[R | KernelRefused]:
+def read_rows(rows: list[Any], kind: type[R]) -> list[R | KernelRejected]:
     """Each row as a `kind`, or as an error with the code UNDECODABLE where it cannot be converted."""
     if not any(MARK in row for row in rows if isinstance(row, dict)):
         try:
@@ -67,8 +67,8 @@ def holds_placeholder(value: Any) -> bool:
     return False
 
 
-def undecodable(what: str, why: str) -> KernelRefused:
-    return KernelRefused(f"{what} cannot be decoded: {why}", code=UNDECODABLE)
+def undecodable(what: str, why: str) -> KernelRejected:
+    return KernelRejected(f"{what} cannot be decoded: {why}", code=UNDECODABLE)
 
 
 def problem_of(row: object) -> str | None:
@@ -93,7 +93,7 @@ def _is_shallow(raw: bytes) -> bool:
     return passes + len(brackets) <= DEPTH_MAX
 
 
-def _read_row(row: Any, kind: type[R]) -> R | KernelRefused:
+def _read_row(row: Any, kind: type[R]) -> R | KernelRejected:
     if (why := problem_of(row)) is None:
         try:
             return msgspec.convert(row, kind)
@@ -105,7 +105,7 @@ def _read_row(row: Any, kind: type[R]) -> R | KernelRefused:
 def _name_of(row: Any) -> str:
     """The ids that tell a row from all others."""
     named = {**row.get("run", {}), **row} if isinstance(row, dict) and isinstance(row.get("run", {}), dict) else {}
-    return ", ".join(shown(named[key]) for key in _NAMES if isinstance(named.get(key), str)) or "a row"
+    return ", ".join(safe_repr(named[key]) for key in _NAMES if isinstance(named.get(key), str)) or "a row"
 
 
 class _TooDeepError(Exception):
@@ -127,7 +127,7 @@ class _Reader:
             row: Any = rows[keys[0]] if isinstance(answer, list) and keys else answer
             inner = keys[1:] if isinstance(answer, list) else keys
             if isinstance(row, dict) and inner:  # else the row itself is the placeholder
-                row.setdefault(MARK, f"{_written(inner)} is {why}")
+                row.setdefault(MARK, f"{_rendered_keys(inner)} is {why}")
         return answer
 
     def _value(self, token: bytes, place: _Place | None, depth: int) -> Any:
@@ -138,7 +138,7 @@ class _Reader:
         try:
             return self._object(place, depth + 1) if token == b"{" else self._array(place, depth + 1)
         except _TooDeepError:
-            if depth != _KEYS_SHOWN:
+            if depth != _KEYS_MAX:
                 raise
             self._skip(DEPTH_MAX + 1 - depth)  # to the end of the container that began here
             return self._placeholder(f"over {DEPTH_MAX} containers inside each other", place)
@@ -172,7 +172,7 @@ class _Reader:
         try:
             return msgspec.json.decode(token)
         except (msgspec.DecodeError, ValueError) as error:
-            return self._placeholder(shown(str(error)), place)
+            return self._placeholder(safe_repr(str(error)), place)
 
     def _placeholder(self, why: str, place: _Place | None) -> dict[str, str]:
         self._problems.append((place, why))
@@ -183,9 +183,9 @@ def _is_number(token: bytes) -> bool:
     return len(token) <= _DIGITS_MAX + 2 and math.isfinite(float(token))
 
 
-def _written(keys: list[Any]) -> str:
-    shortened = [*keys[:_KEYS_SHOWN], "…"] if len(keys) > _KEYS_SHOWN else keys
-    return shown("/".join(map(str, shortened)), _WHERE_MAX)
+def _rendered_keys(keys: list[Any]) -> str:
+    shortened = [*keys[:_KEYS_MAX], "…"] if len(keys) > _KEYS_MAX else keys
+    return safe_repr("/".join(map(str, shortened)), _WHERE_MAX)
 
 
 def _keys_of(place: _Place | None) -> list[Any]:

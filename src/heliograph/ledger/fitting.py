@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.ledger.sqlstates import TOO_LONG
 
 CARDS_PER_PAGE = 100  # of which each may be as large as a blob
@@ -14,11 +14,11 @@ CARDS_PER_PAGE = 100  # of which each may be as large as a blob
 async def fitting(read: Callable[[int], Awaitable[Any]], limit: int) -> Any:
     """The answer to `read(limit)`; to `read(1)` where so many rows exceed the size of one answer.
 
-    Raises KernelRefused: for a single row that is too large, and for any other reason.
+    Raises KernelRejected: for a single row that is too large, and for any other reason.
     """
     try:
         return await read(limit)
-    except KernelRefused as error:
+    except KernelRejected as error:
         if limit == 1 or error.code != TOO_LONG:
             raise
         return await read(1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from heliograph.errors import Refused
+from heliograph.errors import Rejected
 
 OWNER = "heliograph_owner"
 _LOCK = 0x68656C696F  # 'helio'
@@ -149,7 +149,7 @@ async def read_owner(connection: Any) -> str | None:
 async def install(connection: Any) -> list[str]:
     """Bring the database to this program's version; answers what was done, in words. A second call does nothing.
 
-    Raises Refused (`schema_version`) when the database is newer than the program, or an applied migration was edited.
+    Raises Rejected (`schema_version`) when the database is newer than the program, or an applied migration was edited.
     """
     done: list[str] = []
     async with connection.transaction():
@@ -194,10 +194,10 @@ async def _add_roles(connection: Any) -> list[str]:
 def check(state: SchemaState) -> None:
     """Refuse a database that this program cannot work with, naming both versions and the next command."""
     if state.installed == 0:
-        raise Refused("the database has no Heliograph schema: run helio db install", code="schema_missing")
+        raise Rejected("the database has no Heliograph schema: run helio db install", code="schema_missing")
     _refuse_newer(state)
     if not state.is_current:
-        raise Refused(
+        raise Rejected(
             f"database {state.installed}, program {state.needed}"
             f"{'' if state.installed < state.needed else ', but other functions'}: run helio db install",
             code="schema_version",
@@ -206,7 +206,7 @@ def check(state: SchemaState) -> None:
 
 def _refuse_newer(state: SchemaState) -> None:
     if state.installed > state.needed:
-        raise Refused(
+        raise Rejected(
             f"database {state.installed}, program {state.needed}: the database is newer; upgrade heliograph here",
             code="schema_version",
         )
@@ -214,7 +214,7 @@ def _refuse_newer(state: SchemaState) -> None:
 
 def _refuse_edited(migration: Migration, checksum: str) -> None:
     if checksum != migration.checksum:
-        raise Refused(
+        raise Rejected(
             f"migration {migration.version:04d} {migration.name} was applied with other contents than this program has; "
             "a released migration is never edited: install the version of heliograph that applied it",
             code="schema_version",

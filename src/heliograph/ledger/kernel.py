@@ -52,7 +52,7 @@ _FUNCTIONS = (
     KernelFunction("sweep_stuck", ("text", "integer", "text")),
     KernelFunction("sweep_queued", ("text", "integer")),
     KernelFunction("sweep_bells", ("text", "float8")),
-    KernelFunction("sweep_owed", ("text", "jsonb", "integer"), takes_now=False),
+    KernelFunction("sweep_pending_reactions", ("text", "jsonb", "integer"), takes_now=False),
     KernelFunction("bell_key", ("text",), takes_now=False),
     KernelFunction("declare_wire", ("text", "text")),
     KernelFunction("read_outbox", ("text", "integer")),

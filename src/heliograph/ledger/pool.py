@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import msgspec
 
-from heliograph.errors import HeliographError, InvalidInput, KernelRefused, NotFound, SetupError, StoreUnavailable
+from heliograph.errors import HeliographError, InvalidInput, KernelRejected, NotFound, SetupError, StoreUnavailable
 from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.sqlstates import REFUSALS
@@ -153,17 +153,17 @@ def explain(error: Exception, what: str) -> Exception:
             return SetupError(f"{what} is not allowed to this login ({_first_line(error)}); an operator grants it: "
                               "helio db grant LOGIN --role worker --role api", code="no_right")  # fmt: skip
         if state == "54001":  # raised by the parser, before any function is called
-            return KernelRefused(f"{what} refused: its JSON is nested too deep ({state})", code="json_too_deep")
+            return KernelRejected(f"{what} refused: its JSON is nested too deep ({state})", code="json_too_deep")
         code, _, rejected = _first_line(error).partition(": ")
         if state == "22023" and code in _JSON_CODES:
-            return KernelRefused(f"{what} refused: {rejected}", code=code)
-        code, _ = REFUSALS.get(state, (KernelRefused.default_code, ""))
-        return KernelRefused(f"{what} refused: {_first_line(error)} ({state})", code=code)
+            return KernelRejected(f"{what} refused: {rejected}", code=code)
+        code, _ = REFUSALS.get(state, (KernelRejected.default_code, ""))
+        return KernelRejected(f"{what} refused: {_first_line(error)} ({state})", code=code)
     # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
         return StoreUnavailable(f"{what} was not done: the connection to PostgreSQL is gone ({_first_line(error)})")
     if isinstance(error, UnicodeEncodeError | OverflowError):
-        return KernelRefused(f"{what} was not asked: what it was to be given is no JSON ({_first_line(error)})")
+        return KernelRejected(f"{what} was not asked: what it was to be given is no JSON ({_first_line(error)})")
     return error
 
 

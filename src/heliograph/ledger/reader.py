@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.errors import NotFound, shown
+from heliograph.errors import NotFound, safe_repr
 from heliograph.ids import split_signal_id
 from heliograph.ledger.decoding import MARK, decode
 from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
@@ -183,7 +183,7 @@ class Reader:
         """Raises NotFound."""
         rows = await self._rows(RunRow, "run_overview", "run_id = $2", run_id)
         if not rows:
-            raise NotFound(f"no run {shown(run_id)} in project {self._project}; helio runs shows the newest",
+            raise NotFound(f"no run {safe_repr(run_id)} in project {self._project}; helio runs shows the newest",
                            code="unknown_run")  # fmt: skip
         return rows[0]
 
@@ -207,7 +207,7 @@ class Reader:
         """Raises NotFound."""
         rows = await self._rows(TurnRow, "turn_overview", "turn_id = $2", turn_id)
         if not rows:
-            raise NotFound(f"no turn {shown(turn_id)} in project {self._project}; helio turn list shows the newest",
+            raise NotFound(f"no turn {safe_repr(turn_id)} in project {self._project}; helio turn list shows the newest",
                            code="unknown_turn")  # fmt: skip
         return rows[0]
 
@@ -231,7 +231,7 @@ class Reader:
         turn_id = box_id.removeprefix(OWN_BOX)
         turns = await self._rows(TurnRow, "turn_overview", "turn_id = $2", turn_id) if turn_id != box_id else []
         if not turns:
-            raise NotFound(f"no box {shown(box_id)} in project {self._project}; helio turn show TURN names those of a turn",
+            raise NotFound(f"no box {safe_repr(box_id)} in project {self._project}; helio turn show TURN names those of a turn",
                            code="unknown_box")  # fmt: skip
         return BoxRow(box_id, "output", None, turn_id, turns[0].created_at)
 
@@ -268,7 +268,7 @@ class Reader:
         rows = await self._rows(WaitRow, "wait_overview", "turn_id = $2 and call_id = $3", turn_id, call_id)
         if not rows:
             turn = await self.turn(turn_id)
-            raise NotFound(f"turn {turn.turn_id} has no call {shown(call_id)}; helio turn show {turn.turn_id} shows its "
+            raise NotFound(f"turn {turn.turn_id} has no call {safe_repr(call_id)}; helio turn show {turn.turn_id} shows its "
                            "calls", code="unknown_call")  # fmt: skip
         return rows[0]
 
@@ -323,7 +323,7 @@ class Reader:
             )
         ):
             return parts[0]
-        raise NotFound(f"no signal {shown(identifier)} in project {self._project}; helio signal tail shows their ids",
+        raise NotFound(f"no signal {safe_repr(identifier)} in project {self._project}; helio signal tail shows their ids",
                        code="unknown_signal")  # fmt: skip
 
     async def _page_of_box(self, box_id: str, after: int) -> list[Card]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from heliograph.errors import NotFound, Refused
+from heliograph.errors import NotFound, Rejected
 from heliograph.ledger.install import OWNER, read_owner
 
 SERVICES = ("worker", "api", "reader")
@@ -69,7 +69,7 @@ class Login:
 
 
 async def read_logins(connection: Any) -> list[Login]:
-    """Those that have anything to do with this database. Raises Refused (`no_roles`)."""
+    """Those that have anything to do with this database. Raises Rejected (`no_roles`)."""
     await _check_roles(connection)
     rows = await connection.fetch(_LOGINS, OWNER, list(SERVICES))
     logins = [
@@ -88,7 +88,7 @@ async def grant(connection: Any, login: str, services: Sequence[str], projects: 
     """Bind a login to projects, and give it services with their bounds; answers what it has now.
 
     All or nothing, and the binding first: there is no moment at which it has a service and is free.
-    Raises NotFound (`unknown_role`), Refused (`no_roles`, `operator`).
+    Raises NotFound (`unknown_role`), Rejected (`no_roles`, `operator`).
     """
     async with connection.transaction():
         await _check_bindable(connection, login)
@@ -104,7 +104,7 @@ async def grant(connection: Any, login: str, services: Sequence[str], projects: 
 async def revoke(connection: Any, login: str, projects: Sequence[str] | None) -> Login:
     """Take projects from a login, or all that it has; who loses the last project loses its services as well.
 
-    Raises NotFound (`unknown_role`, `not_granted`), Refused (`no_roles`).
+    Raises NotFound (`unknown_role`, `not_granted`), Rejected (`no_roles`).
     """
     async with connection.transaction():
         before = await _read_login(connection, login)
@@ -134,7 +134,7 @@ async def _read_login(connection: Any, name: str) -> Login:
 
 async def _check_bindable(connection: Any, login: str) -> None:
     if (await _read_login(connection, login)).is_operator:
-        raise Refused(f"{login} is an operator of this database, whom nothing binds; give the service another login",
+        raise Rejected(f"{login} is an operator of this database, whom nothing binds; give the service another login",
                       code="operator")  # fmt: skip
 
 
@@ -147,7 +147,7 @@ async def _check_known(connection: Any, login: str) -> None:
 async def _check_roles(connection: Any) -> None:
     owner = await read_owner(connection)
     if owner != OWNER:
-        raise Refused(
+        raise Rejected(
             f"the functions of this database belong to {owner}, who might not create roles when it was installed; "
             "run helio db install as a login that may", code="no_roles",
         )  # fmt: skip

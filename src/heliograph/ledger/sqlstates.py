@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 TOO_LONG = "too_long"
 
-# by SQLSTATE: the code of the KernelRefused, and what it means
+# by SQLSTATE: the code of the KernelRejected, and what it means
 REFUSALS: Mapping[str, tuple[str, str]] = {
     "22023": ("kernel_refused", "an argument breaks a rule of the kernel; the message names it"),
     "22P02": ("wrong_type", "a text stands where a number or a truth value belongs"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.ledger.decoding import decode
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.pool import Database, encoded, explain, explain_connect
@@ -77,9 +77,9 @@ class Transactions:
 class OpenTransaction:
     """See `heliograph.world.seam.Transaction`."""
 
-    def __init__(self, connection: Any, begun: Any, xid: str, database: Database):
+    def __init__(self, connection: Any, is_begun: Any, xid: str, database: Database):
         self.connection = connection
-        self._begun = begun
+        self._is_begun = is_begun
         self._xid = xid
         self._database = database
         self._is_open = True
@@ -92,10 +92,10 @@ class OpenTransaction:
         try:
             # another one may be open, which the function has begun
             if not self.connection.is_in_transaction() or await self.connection.fetchval(f"select {_XID}") != self._xid:
-                raise KernelRefused("the function has ended the transaction that it was given; the runtime commits it")
+                raise KernelRejected("the function has ended the transaction that it was given; the runtime commits it")
             answer = decode(await self.connection.fetchval(definition.statement(), *values, timeout=_SECONDS_MAX))
             if answer[0]["outcome"] == "ok":
-                await self._begun.commit()
+                await self._is_begun.commit()
                 self._is_open = False
         except Exception as error:
             explained = explain(error, f"heliograph.{function}")
@@ -118,4 +118,4 @@ class OpenTransaction:
         if self._is_open:
             self._is_open = False
             with suppress(*_GONE):
-                await self._begun.rollback()
+                await self._is_begun.rollback()

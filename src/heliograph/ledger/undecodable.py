@@ -9,17 +9,17 @@ import msgspec
 
 from heliograph.codes import UNDECODABLE
 from heliograph.ledger.decoding import MARK, holds_placeholder, problem_of, read_rows, undecodable
-from heliograph.records import Callback, Event, OwedRun
+from heliograph.records import Callback, Event, PendingRun
 
 
-def read_owed(rows: list[dict[str, Any]]) -> list[OwedRun]:
+def read_pending(rows: list[dict[str, Any]]) -> list[PendingRun]:
     """Runs with pending reactions. A run whose state or memory cannot be decoded has neither, and says why.
 
     A payload that cannot be decoded is left as a placeholder: the turns that its signal wakes fail when they are claimed.
     """
     return [
-        each if isinstance(each, OwedRun) else _spoiled_run(row, each.message)
-        for row, each in zip(rows, read_rows(rows, OwedRun), strict=True)
+        each if isinstance(each, PendingRun) else _spoiled_run(row, each.message)
+        for row, each in zip(rows, read_rows(rows, PendingRun), strict=True)
     ]
 
 
@@ -52,15 +52,15 @@ def read_callbacks(rows: list[dict[str, Any]]) -> list[Callback]:
     ]
 
 
-def _spoiled_run(row: dict[str, Any], why: str) -> OwedRun:
+def _spoiled_run(row: dict[str, Any], why: str) -> PendingRun:
     run, signals = row["run"], row["signals"] or []
     documents = (run["state"], run["memory"])
     if all(isinstance(each, dict) and not holds_placeholder(each) for each in documents):
         with suppress(msgspec.ValidationError):
-            return msgspec.convert({**row, "signals": signals}, OwedRun)
+            return msgspec.convert({**row, "signals": signals}, PendingRun)
     run = {**run, "state": {}, "memory": {}}
     failure = {"code": UNDECODABLE, "message": why}
-    return msgspec.convert({**row, "run": run, "signals": [], "failure": failure}, OwedRun)
+    return msgspec.convert({**row, "run": run, "signals": [], "failure": failure}, PendingRun)
 
 
 def read_commands(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -93,7 +93,7 @@ def failed_call(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def checked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows as they are. Raises KernelRefused (UNDECODABLE) for the first one that cannot be decoded."""
+    """The rows as they are. Raises KernelRejected (UNDECODABLE) for the first one that cannot be decoded."""
     for row in rows:
         if (why := problem_of(row)) is not None:
             raise undecodable(str(row.get("card_id", "a row")), why)

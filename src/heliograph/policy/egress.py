@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from heliograph.errors import Refused, shown
+from heliograph.errors import Rejected, safe_repr
 
 URL_CHARACTERS_MAX = 2000
 _PORTS = {"https": 443, "http": 80}
@@ -32,7 +32,7 @@ _NEVER = tuple(ipaddress.ip_network(each) for each in (
 _PUBLIC_V6 = ipaddress.ip_network("2000::/3")
 
 
-class EgressRefused(Refused):
+class EgressRejected(Rejected):
     """This process does not send anything there."""
 
     default_code = "egress_refused"
@@ -74,15 +74,15 @@ class EgressPolicy:
     variable: str = "HELIOGRAPH_EGRESS_ALLOW"
 
     def target(self, url: str) -> Target:
-        """The target of a URL. Raises EgressRefused with what is wrong and what would be right."""
+        """The target of a URL. Raises EgressRejected with what is wrong and what would be right."""
         target = parse(url)
         if target.origin in self.allowed:
             return target
         if target.scheme != "https":
-            raise EgressRefused(f"{shown(target.origin)}: only https is sent to; {self._hint}")
+            raise EgressRejected(f"{safe_repr(target.origin)}: only https is sent to; {self._hint}")
         if target.port not in self.ports:
             ports = ", ".join(map(str, sorted(self.ports)))
-            raise EgressRefused(f"{shown(target.origin)}: only port {ports} is sent to; {self._hint}")
+            raise EgressRejected(f"{safe_repr(target.origin)}: only port {ports} is sent to; {self._hint}")
         if _is_address(target.host):
             self.check(target, [target.host])
         return target
@@ -90,12 +90,12 @@ class EgressPolicy:
     def check(self, target: Target, addresses: Sequence[str]) -> list[str]:
         """The addresses to connect to, as they were given: all of them, or none where a single one is not public.
 
-        Raises EgressRefused.
+        Raises EgressRejected.
         """
         if not addresses:
-            raise EgressRefused(f"{shown(target.host)} has no address")
+            raise EgressRejected(f"{safe_repr(target.host)} has no address")
         if target.origin not in self.allowed and not all(is_public(address) for address in addresses):
-            raise EgressRefused(f"{shown(target.host)} is not on the public internet; {self._hint}")
+            raise EgressRejected(f"{safe_repr(target.host)} is not on the public internet; {self._hint}")
         return list(addresses)
 
     @property
@@ -104,13 +104,13 @@ class EgressPolicy:
 
 
 def server_policy(allow: str = "") -> EgressPolicy:
-    """Where servers of tools may be: `allow` has origins, divided by spaces or commas. Raises Refused (`egress_refused`).
+    """Where servers of tools may be: `allow` has origins, divided by spaces or commas. Raises Rejected (`egress_refused`).
 
     It is no part of what callbacks may reach, which whoever asks for a run can name.
     """
     entries = _entries(allow)
     if owned := [entry for entry in entries if "=" in entry]:
-        raise EgressRefused(f"HELIOGRAPH_MCP_ALLOW: {shown(owned[0])} is meant for one project, and a server is shared by all that a "
+        raise EgressRejected(f"HELIOGRAPH_MCP_ALLOW: {safe_repr(owned[0])} is meant for one project, and a server is shared by all that a "
                             "worker serves: write the origin alone")  # fmt: skip
     return EgressPolicy(frozenset(map(_origin, entries)), variable="HELIOGRAPH_MCP_ALLOW")
 
@@ -118,7 +118,7 @@ def server_policy(allow: str = "") -> EgressPolicy:
 def read_allowed(text: str, project: str) -> frozenset[str]:
     """Origins divided by spaces or commas; `name=origin` is meant for the project of that name alone.
 
-    Raises Refused (`egress_refused`) for what is no origin.
+    Raises Rejected (`egress_refused`) for what is no origin.
     """
     allowed = set()
     for entry in _entries(text):
@@ -136,32 +136,32 @@ def _entries(text: str) -> list[str]:
 def _origin(entry: str) -> str:
     target = parse(entry)
     if target.path != "/":
-        raise EgressRefused(f"{shown(entry)} is no origin: write it as https://host or https://host:port")
+        raise EgressRejected(f"{safe_repr(entry)} is no origin: write it as https://host or https://host:port")
     return target.origin
 
 
 def parse(url: str) -> Target:
-    """A URL in the one spelling that everybody reads alike. Raises EgressRefused."""
+    """A URL in the one spelling that everybody reads alike. Raises EgressRejected."""
     if (
         not isinstance(url, str)
         or not 0 < len(url) <= URL_CHARACTERS_MAX
         or not _PRINTABLE.fullmatch(url)
         or "\\" in url
     ):
-        raise EgressRefused(f"a URL has 1 to {URL_CHARACTERS_MAX} printable ASCII characters, no space and no backslash, "
-                            f"not {shown(url)}")  # fmt: skip
+        raise EgressRejected(f"a URL has 1 to {URL_CHARACTERS_MAX} printable ASCII characters, no space and no backslash, "
+                            f"not {safe_repr(url)}")  # fmt: skip
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise EgressRefused(f"{shown(url)} is no URL") from None
+        raise EgressRejected(f"{safe_repr(url)} is no URL") from None
     scheme = parts.scheme
     if scheme not in _PORTS:
-        raise EgressRefused(f"{shown(url)}: only https is sent to, not {shown(scheme) or 'a path'}")
+        raise EgressRejected(f"{safe_repr(url)}: only https is sent to, not {safe_repr(scheme) or 'a path'}")
     if "@" in parts.netloc:
-        raise EgressRefused("a URL names no user: what stands before an @ looks like the host and is not")
+        raise EgressRejected("a URL names no user: what stands before an @ looks like the host and is not")
     if parts.fragment or "%" in parts.netloc or port == 0:
-        raise EgressRefused(f"{shown(url)}: a URL to send to has a plain host and port, and no fragment")
+        raise EgressRejected(f"{safe_repr(url)}: a URL to send to has a plain host and port, and no fragment")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(scheme, _host(parts.hostname or "", parts.netloc), port or _PORTS[scheme], path)
 
@@ -171,17 +171,17 @@ def _host(host: str, netloc: str) -> str:
         try:
             return str(ipaddress.IPv6Address(host))
         except ValueError:
-            raise EgressRefused(f"{shown(netloc)} is no IPv6 address") from None
+            raise EgressRejected(f"{safe_repr(netloc)} is no IPv6 address") from None
     labels = host.split(".")
     if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1] or labels[-2:][0]):
         try:  # a number at its end makes it an address; 127.1, 0x7f.1 and 2130706433 are addresses to some and names to others
             return str(ipaddress.IPv4Address(host))
         except ValueError:
-            raise EgressRefused(
-                f"{shown(host)} looks like an address and is not written as one, such as 192.0.2.1"
+            raise EgressRejected(
+                f"{safe_repr(host)} looks like an address and is not written as one, such as 192.0.2.1"
             ) from None
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise EgressRefused(f"{shown(host) or 'an empty host'} is no name of a host: it has labels of a-z, 0-9 and '-', divided by "
+        raise EgressRejected(f"{safe_repr(host) or 'an empty host'} is no name of a host: it has labels of a-z, 0-9 and '-', divided by "
                             "dots, and none at its end")  # fmt: skip
     return host
 

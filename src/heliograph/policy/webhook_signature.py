@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from heliograph.errors import InvalidInput, Refused
+from heliograph.errors import InvalidInput, Rejected
 
 TOLERANCE_SECONDS = 300
 ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
@@ -34,7 +34,7 @@ def verify_webhook(headers: Mapping[str, str], body: bytes, secrets: Sequence[st
     """The id of a message that is signed with one of these secrets, and not older or newer than five minutes.
 
     headers: in any spelling of their names. body: the bytes as they came, before anybody read them as JSON. The same id
-    comes again when an answer was lost: remember it for a day, and do nothing the second time. Raises Refused
+    comes again when an answer was lost: remember it for a day, and do nothing the second time. Raises Rejected
     (`bad_signature`); InvalidInput where there is no secret to check with.
     """
     keys = _keys(secrets)
@@ -42,23 +42,23 @@ def verify_webhook(headers: Mapping[str, str], body: bytes, secrets: Sequence[st
     try:
         webhook_id, timestamp, signatures = (given[name] for name in (ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER))
     except KeyError as missing:
-        raise Refused(f"the request has no header {missing.args[0]}", code="bad_signature") from None
+        raise Rejected(f"the request has no header {missing.args[0]}", code="bad_signature") from None
     if (
         not 0 < len(webhook_id) <= _ID_CHARACTERS_MAX
         or not timestamp.isascii()
         or not timestamp.isdigit()
         or len(timestamp) > 12
     ):
-        raise Refused("the id or the timestamp of the request is none", code="bad_signature")
+        raise Rejected("the id or the timestamp of the request is none", code="bad_signature")
     if abs(now.timestamp() - int(timestamp)) > TOLERANCE_SECONDS:
-        raise Refused(
+        raise Rejected(
             f"the request was signed more than {TOLERANCE_SECONDS} s before or after now", code="bad_signature"
         )
     candidates = [each[3:].encode() for each in signatures.split(" ")[:_SIGNATURES_MAX] if each.startswith("v1,")]
     expected = [_signature(key, webhook_id, timestamp, body).encode() for key in keys]
     # all pairs, always: how long it takes tells nobody which secret or how much of it was right
     if not any([hmac.compare_digest(candidate, right) for candidate in candidates for right in expected]):  # noqa: C419
-        raise Refused("no signature of the request fits any of the secrets", code="bad_signature")
+        raise Rejected("no signature of the request fits any of the secrets", code="bad_signature")
     return webhook_id
 
 

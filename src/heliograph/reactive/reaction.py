@@ -19,7 +19,7 @@ import msgspec
 
 from heliograph.codes import MAX_ACTIVATIONS, NOTHING_RAN, RESULT_MISSING
 from heliograph.definitions.agent import AgentSpec, decided
-from heliograph.errors import AgentFailed, told
+from heliograph.errors import AgentFailed, format_exception
 from heliograph.ids import signal_id
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
@@ -32,9 +32,9 @@ from heliograph.reactive.state_taint import (
 )
 from heliograph.reactive.state_update import updated_state
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Outcome, OwedRun, RunFailure, RunStatus, RunView
+from heliograph.records import Outcome, PendingRun, RunFailure, RunStatus, RunView
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import carried, copied
+from heliograph.signals.payload import copied, truncated
 from heliograph.types import Json, JsonObject
 
 END_WHEN = "end_when"  # the reason of a run whose goal is met
@@ -108,7 +108,7 @@ def react_to_start(
     view = RunView(run_id, "running", 0, state, _new_memory(workflow, now), 0, 0, 0)
     builder = _Builder(workflow, view, now, new_id, closing=0)
     builder.reaction.state = state
-    builder.say(Draft("workflow:start", {"state": state}, at=now))
+    builder.add(Draft("workflow:start", {"state": state}, at=now))
     return builder.finished()
 
 
@@ -121,11 +121,11 @@ def react_to_ending(
     """
     builder = _Builder(workflow, view, now, new_id, closing=1)
     for draft in ending.drafts:
-        builder.say(draft)
+        builder.add(draft)
     builder.count(ending)
     if ending.outcome in ("success", "partial"):  # what a limit has cut short is still the agent's output
         agent = workflow.agents[ending.agent]
-        done = builder.say(_completed(ending, now))
+        done = builder.add(_completed(ending, now))
         is_partial = ending.outcome == "partial"
         try:
             if not is_partial or ending.output not in (None, ""):  # a limit that was met before anything was said
@@ -133,18 +133,18 @@ def react_to_ending(
         except AgentFailed:
             if not is_partial:  # what there was at the limit changes the state only where it fits
                 raise
-        for name, payload in ending.emitted or [(name, _carried(ending)) for name in agent.emits]:
-            builder.say(Draft(name, payload, ending.agent, done, now, ending.is_untrusted))
+        for name, payload in ending.emitted or [(name, _truncated_output(ending)) for name in agent.emits]:
+            builder.add(Draft(name, payload, ending.agent, done, now, ending.is_untrusted))
     else:
         failure: JsonObject = {"agent": ending.agent, "outcome": ending.outcome, "error": ending.error,
                                "deliverable_card_id": ending.card_id}  # fmt: skip
-        builder.say(Draft("agent:failed", failure, ending.agent, ending.activation_id, now, ending.is_untrusted))
+        builder.add(Draft("agent:failed", failure, ending.agent, ending.activation_id, now, ending.is_untrusted))
     return builder.finished()
 
 
-def react_to_owed(
+def react_to_pending(
     workflow: Workflow,
-    owed: OwedRun,
+    pending: PendingRun,
     now: datetime,
     new_id: Callable[[str], str],
     failure: RunFailure | None = None,
@@ -155,21 +155,21 @@ def react_to_owed(
     the store refuses again and again, or whose memory nothing can be computed from. It gets a new memory, which keeps
     nothing of the old one but the untrusted keys of the state.
     """
-    run = owed.run
+    run = pending.run
     if failure is not None:
         memory = _new_memory(workflow, now)
         mark_untrusted(memory, readable_untrusted_keys(run.memory, run.state))
         run = msgspec.structs.replace(run, memory=memory)
-    builder = _Builder(workflow, run, now, new_id, closing=0, owed=0)
+    builder = _Builder(workflow, run, now, new_id, closing=0, pending=0)
     if failure is not None:
         builder.stop_because, builder.memory["code"] = failure.message, failure.code
-    for signal in owed.signals:
+    for signal in pending.signals:
         if signal.name == "agent:failed":
             builder.memory["turns"] += 1
             is_canceled = isinstance(signal.payload, dict) and signal.payload.get("outcome") == "canceled"
             builder.memory["failed"] += not is_canceled
-        parent = signal_id(owed.run.run_id, signal.seq)
-        builder.heard.append((parent, {"seq": signal.seq}, signal.name, signal.payload, signal.agent))
+        parent = signal_id(pending.run.run_id, signal.seq)
+        builder.matched.append((parent, {"seq": signal.seq}, signal.name, signal.payload, signal.agent))
     return builder.finished()
 
 
@@ -184,26 +184,26 @@ class _Builder:
         new_id: Callable[[str], str],
         *,
         closing: int,
-        owed: int | None = None,
+        pending: int | None = None,
     ):
         self.workflow = workflow
         self.view = view
         self.now = now
         self.new_id = new_id
         self.open_turns = view.open_turns - closing
-        self.owed = view.owed if owed is None else owed
+        self.pending = view.owed if pending is None else pending
         self.state = view.state
         # what a memory of an earlier version, or one that somebody has changed, lacks is as in a new run
         self.memory: dict[str, Any] = {**_new_memory(workflow, now), **copied(view.memory)}
         self.stop_because: str | None = None
         self.reaction = Reaction(view.version)
         # signals to react to: (parent for what it causes, cause for an activation, name, payload, agent)
-        self.heard: list[tuple[int | str, Any, str, Json, str | None]] = []
+        self.matched: list[tuple[int | str, Any, str, Json, str | None]] = []
 
-    def say(self, draft: Draft) -> int:
+    def add(self, draft: Draft) -> int:
         index = len(self.reaction.drafts)
         self.reaction.drafts.append(draft)
-        self.heard.append((index, index, draft.name, draft.payload, draft.agent))
+        self.matched.append((index, index, draft.name, draft.payload, draft.agent))
         return index
 
     def count(self, ending: Ending) -> None:
@@ -228,7 +228,7 @@ class _Builder:
                 is_derived=key not in agent.updates or after[key] != folded.get(key),
             )  # fmt: skip
             untrusted = untrusted | {key} if is_marked else untrusted - {key}
-            self.say(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now, is_marked))
+            self.add(Draft(f"state:{key}:changed", {"value": after[key]}, agent.name, parent, self.now, is_marked))
             self.reaction.state = after
         if untrusted != before:
             mark_untrusted(self.memory, untrusted)
@@ -239,8 +239,8 @@ class _Builder:
         is_running = self.view.status == "running"
         reason = self.stop_because or (self._stop_reason() if is_running else None)
         index = 0
-        while index < len(self.heard) and is_running and reason is None:
-            reason = self._hear(*self.heard[index])
+        while index < len(self.matched) and is_running and reason is None:
+            reason = self._match(*self.matched[index])
             index += 1
         if reason is None and is_running:
             reason = self._limit_reason(0)  # turns that no signal activated: delegations
@@ -250,10 +250,10 @@ class _Builder:
             if self.open_turns + len(self.reaction.activations):
                 self.reaction.stops = {"turns": "people" if reason == END_WHEN else "all", "reason": reason}
                 is_untrusted = quotes_exception(reason)
-                self.say(
+                self.add(
                     Draft("workflow:terminating", {"reason": reason}, None, self._last_parent(), self.now, is_untrusted)
                 )
-        if self.open_turns + len(self.reaction.activations) == 0 and self.owed == 0:
+        if self.open_turns + len(self.reaction.activations) == 0 and self.pending == 0:
             self._end()
         self.reaction.memory = self.memory
         return self.reaction
@@ -265,9 +265,9 @@ class _Builder:
         try:
             return END_WHEN if decided(end_when(self.workflow.shape.load(self.state))) else None
         except Exception as error:
-            return f"{END_WHEN_RAISED} {told(error)}"
+            return f"{END_WHEN_RAISED} {format_exception(error)}"
 
-    def _hear(self, parent: int | str, cause: Any, name: str, payload: Json, agent: str | None) -> str | None:
+    def _match(self, parent: int | str, cause: Any, name: str, payload: Json, agent: str | None) -> str | None:
         """Wake or skip whom this signal concerns; answers why the run must stop, if it must."""
         wanted = self.workflow.wakes.match(name)
         if not wanted:
@@ -283,7 +283,7 @@ class _Builder:
                     continue  # no skip about a skip: two agents that both refuse to run would tell each other for ever
                 self.memory["skipped"] += 1
                 skip: JsonObject = {"agent": woken, "reason": reason}
-                self.say(Draft("agent:skipped", skip, woken, parent, self.now, quotes_exception(reason)))
+                self.add(Draft("agent:skipped", skip, woken, parent, self.now, quotes_exception(reason)))
             elif (limit := self._limit_reason(1)) is not None:
                 return limit
             else:
@@ -323,11 +323,11 @@ class _Builder:
             signal = Draft(name, copied(payload), source, parent, self.now)
             allowed = decided(agent.when(state) if agent.when_arity == 1 else agent.when(state, signal))
         except Exception as error:
-            return f"{GUARD_RAISED} {told(error)}"
+            return f"{GUARD_RAISED} {format_exception(error)}"
         return None if allowed else "when guard false"
 
     def _activate(self, agent: AgentSpec, parent: int | str, cause: Any) -> None:
-        activation = self.say(Draft("agent:activated", {"agent": agent.name}, agent.name, parent, self.now))
+        activation = self.add(Draft("agent:activated", {"agent": agent.name}, agent.name, parent, self.now))
         self.reaction.activations.append({
             "agent": agent.name, "turn_id": self.new_id("turn"), "cause": cause, "activation": activation,
             **agent.limits,
@@ -337,7 +337,7 @@ class _Builder:
         """The parent of the end: the newest signal, or the last one without a reaction; where neither can be decoded, the root."""
         if self.reaction.drafts:
             return len(self.reaction.drafts) - 1
-        return self.heard[-1][0] if self.heard else signal_id(self.view.run_id, 1)
+        return self.matched[-1][0] if self.matched else signal_id(self.view.run_id, 1)
 
     def _end(self) -> None:
         stopped_by, code = self.memory.get("stopped_by"), self.memory.get("code")
@@ -359,7 +359,7 @@ class _Builder:
         if code is not None:
             payload["code"] = code
         is_untrusted = bool(untrusted_keys(self.memory)) or quotes_exception(stopped_by)
-        self.say(Draft("workflow:end", payload, None, self._last_parent(), self.now, is_untrusted))
+        self.add(Draft("workflow:end", payload, None, self._last_parent(), self.now, is_untrusted))
 
     def _why_nothing_ran(self) -> str:
         skipped: list[Any] = [draft.payload for draft in self.reaction.drafts if draft.name == "agent:skipped"]
@@ -390,10 +390,10 @@ def _new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
 
 
 def _completed(ending: Ending, now: datetime) -> Draft:
-    payload: JsonObject = {"agent": ending.agent, **_carried(ending)}
+    payload: JsonObject = {"agent": ending.agent, **_truncated_output(ending)}
     return Draft("agent:completed", payload, ending.agent, ending.activation_id, now, ending.is_untrusted)
 
 
-def _carried(ending: Ending) -> JsonObject:
+def _truncated_output(ending: Ending) -> JsonObject:
     """The output as a signal carries it: itself, or, where it is too large for a log, only the card that has it."""
-    return {"output": carried(ending.output), "deliverable_card_id": ending.card_id}
+    return {"output": truncated(ending.output), "deliverable_card_id": ending.card_id}

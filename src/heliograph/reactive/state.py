@@ -11,7 +11,7 @@ import pydantic
 import pydantic_core
 
 from heliograph.definitions.typed_dicts import usable
-from heliograph.errors import InvalidInput, repr_of, shown
+from heliograph.errors import InvalidInput, repr_of, safe_repr
 from heliograph.signals.names import check_key
 from heliograph.signals.payload import copied
 from heliograph.signals.values import SECRETS, check_size, to_json
@@ -65,7 +65,7 @@ class StateShape:
             if hasattr(kind, "__required_keys__"):
                 return list(kind.__annotations__)
         raise InvalidInput(f"the type of a state is a pydantic model, a dataclass or a TypedDict, not "
-                           f"{shown(repr_of(self.kind))}; leave it out for any JSON object", code="wrong_type", path="/state")  # fmt: skip
+                           f"{safe_repr(repr_of(self.kind))}; leave it out for any JSON object", code="wrong_type", path="/state")  # fmt: skip
 
     @property
     def takes_any_key(self) -> bool:
@@ -91,7 +91,7 @@ class StateShape:
     def dump(self, state: Any) -> JsonObject:
         """The state, or a mapping that fits its type, as a JSON object with all defaults filled in."""
         if self.kind is None and not isinstance(state, Mapping):
-            raise InvalidInput(f"the state is an object, not {shown(state)}", code="invalid_state", path="/state")
+            raise InvalidInput(f"the state is an object, not {safe_repr(state)}", code="invalid_state", path="/state")
         if self.kind is None:
             document = to_json(dict(state), "/state")
         else:
@@ -99,7 +99,9 @@ class StateShape:
             # keys are the fields' own names, never their aliases: updates and reducers name them
             document = to_json(_plain(self._adapter, typed), "/state")
         if not isinstance(document, dict):
-            raise InvalidInput(f"the state is an object, not {shown(document)}", code="invalid_state", path="/state")
+            raise InvalidInput(
+                f"the state is an object, not {safe_repr(document)}", code="invalid_state", path="/state"
+            )
         for key in document:
             check_key(key)
         check_size(document, "the state", "/state")
@@ -144,7 +146,7 @@ def _plain(adapter: pydantic.TypeAdapter[Any], value: Any) -> Any:
         return adapter.dump_python(value, by_alias=False, round_trip=True)
     except (pydantic_core.PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         hint = "; give a list instead of a set of objects" if isinstance(error, TypeError) else ""
-        raise InvalidInput(f"the state cannot be written as JSON: {shown(str(error))}{hint}", code="not_json",
+        raise InvalidInput(f"the state cannot be written as JSON: {safe_repr(str(error))}{hint}", code="not_json",
                            path="/state") from None  # fmt: skip
 
 

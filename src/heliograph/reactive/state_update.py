@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.definitions.agent import AgentSpec
-from heliograph.errors import AgentFailed, HeliographError, shown, told
+from heliograph.errors import AgentFailed, HeliographError, format_exception, safe_repr
 from heliograph.reactive.workflow import Workflow
 from heliograph.signals.payload import copied
 from heliograph.types import Json, JsonObject
@@ -26,7 +26,7 @@ def updated_state(
     except HeliographError as error:
         raise AgentFailed(f"what agent {agent.name} returned does not fit: {error.message}") from error
     except Exception as error:
-        raise AgentFailed(f"the reducer for {', '.join(agent.updates)} raised {told(error)}") from error
+        raise AgentFailed(f"the reducer for {', '.join(agent.updates)} raised {format_exception(error)}") from error
 
 
 def fold_changes(reducers: Any, agent: AgentSpec, state: JsonObject, output: Json) -> JsonObject:
@@ -39,7 +39,7 @@ def fold_changes(reducers: Any, agent: AgentSpec, state: JsonObject, output: Jso
         values = {key: output[key] for key in agent.updates}
     else:
         raise AgentFailed(f"agent {agent.name} updates {', '.join(agent.updates)}, so it must return an object with "
-                          f"these keys, not {shown(output)}")  # fmt: skip
+                          f"these keys, not {safe_repr(output)}")  # fmt: skip
     after = dict(state)
     for key, value in values.items():
         reducer = reducers.get(key)

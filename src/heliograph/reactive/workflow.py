@@ -10,7 +10,7 @@ from typing import Any
 from heliograph.definitions.agent import AgentSpec
 from heliograph.definitions.functions import check_function, naming
 from heliograph.definitions.templates import SIGNAL_NAMES, check_known, placeholders
-from heliograph.errors import InvalidInput, repr_of, shown
+from heliograph.errors import InvalidInput, repr_of, safe_repr
 from heliograph.reactive.state import StateShape
 from heliograph.secrets import Resolver
 from heliograph.signals.names import check_key
@@ -53,7 +53,7 @@ class Workflow:
         return table
 
     @cached_property
-    def hears_reports(self) -> bool:
+    def wakes_on_results(self) -> bool:
         """Whether the answers to calls, which the kernel logs by itself, may wake an agent."""
         return bool(self.wakes.match("tool:result") or self.wakes.match("delegation_response"))
 
@@ -95,7 +95,7 @@ def build_workflow(workflow: Workflow) -> Workflow:
 def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
     """What an application says beside its agents and its state. Raises InvalidInput."""
     if not isinstance(reducers, Mapping):
-        raise InvalidInput(f"reducers is a mapping of state keys to functions (old, new), not {shown(reducers)}",
+        raise InvalidInput(f"reducers is a mapping of state keys to functions (old, new), not {safe_repr(reducers)}",
                            code="wrong_type", path="/reducers")  # fmt: skip
     for key, reducer in reducers.items():
         with naming("reducers", "/reducers"):
@@ -104,7 +104,7 @@ def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
     if end_when is not None:
         check_function(end_when, "end_when", "/end_when", "the state")
     if isinstance(max_activations, bool) or not isinstance(max_activations, int):
-        raise InvalidInput(f"max_activations is a whole number, not {shown(repr_of(max_activations))}", code="wrong_type",
+        raise InvalidInput(f"max_activations is a whole number, not {safe_repr(repr_of(max_activations))}", code="wrong_type",
                            path="/max_activations")  # fmt: skip
     if not 1 <= max_activations <= 1_000_000:
         raise InvalidInput(f"max_activations is between 1 and 1000000, not {max_activations}", code="out_of_range",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 if TYPE_CHECKING:
     from heliograph.types import Json, JsonObject
@@ -120,7 +120,7 @@ def _read_text(wire: JsonObject, key: str) -> str:
         raise InvalidInput(f"a signal needs '{key}', a string", code="required_field", path=f"/{key}")
     value = wire[key]
     if not isinstance(value, str):
-        raise InvalidInput(f"'{key}' is a string, not {shown(value)}", code="wrong_type", path=f"/{key}")
+        raise InvalidInput(f"'{key}' is a string, not {safe_repr(value)}", code="wrong_type", path=f"/{key}")
     return value
 
 
@@ -129,7 +129,7 @@ def _read_id(wire: JsonObject) -> str:
     body = identifier.removeprefix("sig_")
     if body == identifier or not body or len(identifier) > _ID_LENGTH_MAX or not _ID_CHARACTERS.issuperset(body):
         raise InvalidInput(
-            f"'{shown(identifier)}' is not the id of a signal: sig_ and then letters, digits, '_' or '-', "
+            f"'{safe_repr(identifier)}' is not the id of a signal: sig_ and then letters, digits, '_' or '-', "
             f"at most {_ID_LENGTH_MAX} characters",
             code="invalid_id",
             path="/id",
@@ -140,7 +140,7 @@ def _read_id(wire: JsonObject) -> str:
 def _read_seq(wire: JsonObject) -> int:
     seq = wire.get("seq")
     if type(seq) is not int or seq < 1:  # bool is an int, and no position
-        raise InvalidInput(f"'seq' is an integer from 1, not {shown(seq)}", code="wrong_type", path="/seq")
+        raise InvalidInput(f"'seq' is an integer from 1, not {safe_repr(seq)}", code="wrong_type", path="/seq")
     return seq
 
 
@@ -152,7 +152,7 @@ def _read_timestamp(wire: JsonObject) -> datetime:
         at = None
     if at is None or at.tzinfo is None:
         raise InvalidInput(
-            f"'{shown(text)}' is not an ISO 8601 time with a zone, such as 2026-01-31T09:30:00.000000Z",
+            f"'{safe_repr(text)}' is not an ISO 8601 time with a zone, such as 2026-01-31T09:30:00.000000Z",
             code="invalid_timestamp",
             path="/timestamp",
         )
@@ -163,7 +163,7 @@ def _read_source(value: Json) -> Source | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise InvalidInput(f"'source' is an object, not {shown(value)}", code="wrong_type", path="/source")
+        raise InvalidInput(f"'source' is an object, not {safe_repr(value)}", code="wrong_type", path="/source")
     _refuse_unknown(value, {"agent", "parent"}, "/source")
     return Source(agent=_read_part(value, "agent"), parent=_read_part(value, "parent"))
 
@@ -171,7 +171,9 @@ def _read_source(value: Json) -> Source | None:
 def _read_part(source: JsonObject, key: str) -> str | None:
     value = source.get(key)
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"'source.{key}' is a string, not {shown(value)}", code="wrong_type", path=f"/source/{key}")
+        raise InvalidInput(
+            f"'source.{key}' is a string, not {safe_repr(value)}", code="wrong_type", path=f"/source/{key}"
+        )
     return value
 
 
@@ -179,7 +181,7 @@ def _refuse_unknown(wire: JsonObject, known: set[str], path: str) -> None:
     for key in wire:
         if key not in known:
             raise InvalidInput(
-                f"'{shown(key)}' is no field here; there are {', '.join(sorted(known))}",
+                f"'{safe_repr(key)}' is no field here; there are {', '.join(sorted(known))}",
                 code="unknown_field",
-                path=f"{path}/{shown(key)}",
+                path=f"{path}/{safe_repr(key)}",
             )

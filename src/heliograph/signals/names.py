@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from heliograph.errors import InvalidInput, Refused, repr_of, shown
+from heliograph.errors import InvalidInput, Rejected, repr_of, safe_repr
 
 LENGTH_MAX = 200
 SEGMENTS_MAX = 16
@@ -56,18 +56,18 @@ def check_name(name: str) -> str:
 def check_emit_name(name: str) -> str:
     """`name`, when an agent or a user may emit it.
 
-    Raises what `check_name` raises, and Refused (reserved_name) for a name of the runtime's own.
+    Raises what `check_name` raises, and Rejected (reserved_name) for a name of the runtime's own.
     """
     check_name(name)
     first = name.partition(":")[0]
     if first in RESERVED_FIRST_SEGMENTS:
-        raise Refused(
-            f"'{shown(name)}' is reserved: only the runtime emits names that begin with '{first}'; "
+        raise Rejected(
+            f"'{safe_repr(name)}' is reserved: only the runtime emits names that begin with '{first}'; "
             "choose another first segment",
             code="reserved_name",
         )
     if name in RESERVED_NAMES:
-        raise Refused(
+        raise Rejected(
             f"'{name}' is reserved for the lifecycle; add a segment of your own, such as 'my:{name}'",
             code="reserved_name",
         )
@@ -82,16 +82,16 @@ def describe_character(text: str, position: int) -> str:
 def _refuse_name(name: str) -> NoReturn:
     if "*" in name:
         raise InvalidInput(
-            f"'{shown(name)}' has a *; the name of a signal is one name, patterns are for activate_on",
+            f"'{safe_repr(name)}' has a *; the name of a signal is one name, patterns are for activate_on",
             code="wildcard_in_name",
         )
     for position, character in enumerate(name):
         if not character.isascii() or not character.isprintable():
             raise InvalidInput(
-                f"'{shown(name)}' has {describe_character(name, position)}; a name is {GRAMMAR}",
+                f"'{safe_repr(name)}' has {describe_character(name, position)}; a name is {GRAMMAR}",
                 code="invalid_character",
             )
-    raise InvalidInput(f"'{shown(name)}' is not the name of a signal: {GRAMMAR}", code="invalid_signal_name")
+    raise InvalidInput(f"'{safe_repr(name)}' is not the name of a signal: {GRAMMAR}", code="invalid_signal_name")
 
 
 KEY_MAX = LENGTH_MAX - len("state::changed")
@@ -101,7 +101,7 @@ def check_key(key: str) -> str:
     """`key`, when it can be a segment of state:<key>:changed. Raises InvalidInput (`invalid_state_key`)."""
     if not isinstance(key, str) or not 0 < len(key) <= KEY_MAX or not CHARACTERS.issuperset(key):
         raise InvalidInput(
-            f"a key of the state is 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {shown(repr_of(key))}: its "
+            f"a key of the state is 1 to {KEY_MAX} letters A-Z a-z, digits, '_', '-' or '.', not {safe_repr(repr_of(key))}: its "
             "changes are told as state:<key>:changed; put other names one level deeper",
             code="invalid_state_key", path="/state",
         )  # fmt: skip

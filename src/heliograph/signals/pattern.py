@@ -18,14 +18,14 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from heliograph.errors import InvalidInput, Refused, shown
+from heliograph.errors import InvalidInput, Rejected, safe_repr
 from heliograph.signals.names import CHARACTERS, LENGTH_MAX, SEGMENTS_MAX, describe_character
 
 ONE = "*"
 MANY = "**"
 MANY_MAX = 2
 MEMO_MAX = 4096
-NAMES_SHOWN_MAX = 20
+NAMES_LISTED_MAX = 20
 
 V = TypeVar("V")
 
@@ -55,9 +55,9 @@ class Pattern:
             return False
         head, middle, tail = self.head, self.middle, self.tail
         if tail is None:
-            return len(segments) == len(head) and _fits(head, segments, 0)
+            return len(segments) == len(head) and _matches_at(head, segments, 0)
         start, stop = len(head), len(segments) - len(tail)
-        if stop - start < len(middle) or not _fits(head, segments, 0) or not _fits(tail, segments, stop):
+        if stop - start < len(middle) or not _matches_at(head, segments, 0) or not _matches_at(tail, segments, stop):
             return False
         return _is_within(middle, segments, start, stop)
 
@@ -141,7 +141,7 @@ def _compile(text: str) -> Pattern:
         _check_segment(segment, text)
     if segments.count(MANY) > MANY_MAX or len(segments) > SEGMENTS_MAX or len(text) > LENGTH_MAX:
         raise InvalidInput(
-            f"'{shown(text)}' is too complex: at most {MANY_MAX} times {MANY}, {SEGMENTS_MAX} segments "
+            f"'{safe_repr(text)}' is too complex: at most {MANY_MAX} times {MANY}, {SEGMENTS_MAX} segments "
             f"and {LENGTH_MAX} characters; use several patterns",
             code="pattern_too_complex",
         )
@@ -155,12 +155,12 @@ def _compile(text: str) -> Pattern:
 def check_agent_pattern(text: str) -> Pattern:
     """`compile_pattern` for what an agent may listen to: a `**` needs a segment of letters beside it.
 
-    An agent that hears every signal is woken by its own. Raises also Refused (pattern_too_broad).
+    An agent that hears every signal is woken by its own. Raises also Rejected (pattern_too_broad).
     """
     pattern = compile_pattern(text)
     segments = text.split(":")
     if MANY in segments and set(segments) <= {ONE, MANY}:
-        raise Refused(
+        raise Rejected(
             f"'{text}' matches too much for an agent; name a segment, such as 'agent:{MANY}'",
             code="pattern_too_broad",
         )
@@ -176,9 +176,9 @@ def warn_unmatchable(
     """
     emitted = sorted(set(emitted_names))
     names = sorted({*emitted, *runtime_names})
-    listed = ", ".join(emitted[:NAMES_SHOWN_MAX]) or "none"
-    if len(emitted) > NAMES_SHOWN_MAX:
-        listed += f" and {len(emitted) - NAMES_SHOWN_MAX} more"
+    listed = ", ".join(emitted[:NAMES_LISTED_MAX]) or "none"
+    if len(emitted) > NAMES_LISTED_MAX:
+        listed += f" and {len(emitted) - NAMES_LISTED_MAX} more"
     warnings = []
     for item in patterns:
         pattern = compile_pattern(item) if isinstance(item, str) else item
@@ -237,7 +237,7 @@ def _with_many(nodes: set[_Node[V]]) -> set[_Node[V]]:
     return nodes
 
 
-def _fits(run: tuple[str, ...], segments: Sequence[str], at: int) -> bool:
+def _matches_at(run: tuple[str, ...], segments: Sequence[str], at: int) -> bool:
     """Whether `run`, which has no `**`, matches the segments from `at` on; they are long enough."""
     for offset, part in enumerate(run):  # noqa: SIM110 - `all` over a generator doubles the price of a match
         if part != ONE and segments[at + offset] != part:
@@ -256,7 +256,7 @@ def _is_within(run: tuple[str, ...], segments: Sequence[str], start: int, stop: 
             at = segments.index(run[anchor], at + anchor, last + anchor + 1) - anchor
         except ValueError:
             return False
-        if _fits(run, segments, at):
+        if _matches_at(run, segments, at):
             return True
         at += 1
     return False
@@ -278,7 +278,7 @@ def _check_text(text: str) -> None:
     for position, character in enumerate(text):
         if character not in CHARACTERS and character not in (":", ONE):
             raise InvalidInput(
-                f"'{shown(text)}' has {describe_character(text, position)}; "
+                f"'{safe_repr(text)}' has {describe_character(text, position)}; "
                 "a pattern has letters A-Z a-z, digits, '_', '-', '.', ':' and '*'",
                 code="invalid_character",
             )
@@ -287,12 +287,12 @@ def _check_text(text: str) -> None:
 def _check_segment(segment: str, text: str) -> None:
     if not segment:
         raise InvalidInput(
-            f"'{shown(text)}' has an empty segment; write one or more characters before, between and after each ':'",
+            f"'{safe_repr(text)}' has an empty segment; write one or more characters before, between and after each ':'",
             code="invalid_pattern",
         )
     if ONE in segment and segment not in (ONE, MANY):
         raise InvalidInput(
-            f"'{shown(segment)}' in '{shown(text)}': a * must be a whole segment; "
+            f"'{safe_repr(segment)}' in '{safe_repr(text)}': a * must be a whole segment; "
             "* stands for one segment, ** for any number of them",
             code="invalid_wildcard",
         )

@@ -17,14 +17,14 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 from heliograph.types import Json
 
 DEPTH_MAX = 64  # containers inside each other: [[1]] has two
 DIGITS_MAX = 4300
 VALUES_MAX = 1_000_000
 PAYLOAD_BYTES_MAX = 64 * 1024
-CARRIED_BYTES_MAX = PAYLOAD_BYTES_MAX - 2048  # of one value in a payload that the runtime makes
+TRUNCATED_BYTES_MAX = PAYLOAD_BYTES_MAX - 2048  # of one value in a payload that the runtime makes
 
 _INTEGER_END = 10**DIGITS_MAX
 _INTEGER_MAX = int(sys.float_info.max)  # beyond it other languages read infinity
@@ -101,9 +101,9 @@ def check_payload(value: object, path: str = "") -> Json:
     return checked
 
 
-def carried(value: Json) -> Json:
+def truncated(value: Json) -> Json:
     """`value` as a signal carries it beside a few short fields: itself, or None where it is too large for a log."""
-    return None if value is not None and len(msgspec.json.encode(value)) > CARRIED_BYTES_MAX else value
+    return None if value is not None and len(msgspec.json.encode(value)) > TRUNCATED_BYTES_MAX else value
 
 
 def is_longer(value: object, limit: int) -> bool:
@@ -202,8 +202,8 @@ def _too_large(what: str) -> _Problem:
 
 def _refuse(problem: _Problem, place: _Place | None, path: str) -> NoReturn:
     code, message, hint = problem
-    pointer = shown(path + _render(place), 300)
-    where = f" (at {shown(pointer)})" if pointer else ""
+    pointer = safe_repr(path + _render(place), 300)
+    where = f" (at {safe_repr(pointer)})" if pointer else ""
     raise InvalidInput(message + where, code=code, path=pointer or None, hint=hint)
 
 
@@ -236,20 +236,20 @@ def _read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise InvalidInput(f"the key '{shown(twice)}' is there twice", code="json_duplicate_key")
+        raise InvalidInput(f"the key '{safe_repr(twice)}' is there twice", code="json_duplicate_key")
     return value
 
 
 def _read_integer(literal: str) -> int:
     if len(literal) > DIGITS_MAX + literal.startswith("-"):
-        _refuse(_too_large(f"{shown(literal, 20)}, an integer of over {DIGITS_MAX} digits,"), None, "")
+        _refuse(_too_large(f"{safe_repr(literal, 20)}, an integer of over {DIGITS_MAX} digits,"), None, "")
     return int(literal)
 
 
 def _read_float(literal: str) -> float:
     value = float(literal)
     if math.isinf(value):
-        _refuse(_too_large(shown(literal, 20)), None, "")
+        _refuse(_too_large(safe_repr(literal, 20)), None, "")
     return value
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from heliograph.codes import UNDECODABLE
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.signals.model import Signal
 from heliograph.types import JsonObject
 
@@ -36,13 +36,13 @@ class _End(msgspec.Struct):
 
 
 def read_end(run_id: str, signal: Signal | None) -> JsonObject:
-    """The payload of a run's `workflow:end`. Raises KernelRefused (UNDECODABLE) for one that describes no end."""
+    """The payload of a run's `workflow:end`. Raises KernelRejected (UNDECODABLE) for one that describes no end."""
     if signal is None or signal.name != "workflow:end":
-        raise KernelRefused(f"run {run_id} has ended, and its log has no workflow:end", code=UNDECODABLE)
+        raise KernelRejected(f"run {run_id} has ended, and its log has no workflow:end", code=UNDECODABLE)
     try:
         msgspec.convert(signal.payload, _End)
     except msgspec.ValidationError as error:
-        raise KernelRefused(f"the payload of {signal.id} (workflow:end) describes no end: {error}",
+        raise KernelRejected(f"the payload of {signal.id} (workflow:end) describes no end: {error}",
                             code=UNDECODABLE, hint=f"helio signal tail --run {run_id} shows it") from error  # fmt: skip
     assert isinstance(signal.payload, dict)
     return signal.payload

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from heliograph.codes import UNKNOWN
-from heliograph.errors import NotFound, shown
+from heliograph.errors import NotFound, safe_repr
 from heliograph.signals.model import Signal
 
 ROOT_NAME = "workflow:start"
@@ -29,7 +29,7 @@ def chain(signals: Sequence[Signal], identifier: str) -> list[Signal]:
     by_id = {signal.id: signal for signal in signals}
     if identifier not in by_id:
         raise NotFound(
-            f"no signal '{shown(identifier)}' among these {len(signals)}; `helio signal tail` shows their ids",
+            f"no signal '{safe_repr(identifier)}' among these {len(signals)}; `helio signal tail` shows their ids",
             code="unknown_signal",
         )
     steps: dict[str, Signal] = {}  # by id, in the order of the climb: a circle ends it
@@ -167,8 +167,8 @@ def _show_payload(run: Sequence[Signal], width: int) -> str:
     if width <= 0:
         return ""
     if len(run) == 1:
-        return shown(msgspec.json.encode(run[0].payload).decode(), width)
-    return shown(msgspec.json.encode("".join(_content(signal) for signal in run)).decode(), width)
+        return safe_repr(msgspec.json.encode(run[0].payload).decode(), width)
+    return safe_repr(msgspec.json.encode("".join(_content(signal) for signal in run)).decode(), width)
 
 
 def _content(delta: Signal) -> str:

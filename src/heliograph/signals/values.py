@@ -8,7 +8,7 @@ import msgspec
 import pydantic
 import pydantic_core
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 from heliograph.secrets import Secret
 from heliograph.signals.payload import check_json
 from heliograph.types import Json
@@ -33,7 +33,7 @@ def to_json(value: Any, path: str = "") -> Json:
         raise InvalidInput("a value is nested too deep to be written as JSON, or contains itself", code="json_too_deep",
                            path=path) from None  # fmt: skip
     except (pydantic_core.PydanticSerializationError, ValueError, TypeError) as error:
-        raise InvalidInput(f"{shown(value)} cannot be written as JSON: {shown(str(error))}", code="not_json",
+        raise InvalidInput(f"{safe_repr(value)} cannot be written as JSON: {safe_repr(str(error))}", code="not_json",
                            path=path) from None  # fmt: skip
     return check_json(plain, path)
 

@@ -28,7 +28,7 @@ RINGS = 1000
 OnWire = tuple[str, str, dict[str, Any]]  # subject as it stood on the wire, key, body
 
 
-class Heard:
+class RecordedRings:
     """What one process's bell called `on_ring` with, in order."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class BellGround(Protocol):
         """Every connection breaks, and none can be made."""
         ...
 
-    async def mend(self) -> None:
+    async def restore(self) -> None:
         """Connections can be made again; the broken ones stay broken."""
         ...
 
@@ -73,37 +73,37 @@ class BellGround(Protocol):
 class DoorbellConformance:
     """The promises of `heliograph.doorbell.base.Bell`. The fixture `ground` is a BellGround of the implementation."""
 
-    heard: Heard
-    here: Bell
-    there: Bell
+    rings: RecordedRings
+    local: Bell
+    remote: Bell
 
     @pytest_asyncio.fixture(autouse=True)
     async def bells(self, ground: BellGround) -> AsyncIterator[None]:
         """Two processes' bells, open: `here` rings, `there` hears."""
-        self.heard = Heard()
-        self.here, self.there = ground.make(Heard()), ground.make(self.heard)
-        await self.here.open()
-        await self.there.open()
+        self.rings = RecordedRings()
+        self.local, self.remote = ground.make(RecordedRings()), ground.make(self.rings)
+        await self.local.open()
+        await self.remote.open()
         yield
-        await self.here.close()
-        await self.there.close()
+        await self.local.close()
+        await self.remote.close()
 
     @pytest.mark.proves("L0-08")
     async def test_a_ring_reaches_the_others_and_carries_its_keys_only(self) -> None:
-        self.here.ring(["work:newsroom", "log:run_1-a_B", "owed:newsroom"])
-        await self.heard.wait_for("work:newsroom")
-        await self.heard.wait_for("log:run_1-a_B")
-        await self.heard.wait_for("owed:newsroom")
-        assert len(self.heard.keys) == 3
+        self.local.ring(["work:newsroom", "log:run_1-a_B", "owed:newsroom"])
+        await self.rings.wait_for("work:newsroom")
+        await self.rings.wait_for("log:run_1-a_B")
+        await self.rings.wait_for("owed:newsroom")
+        assert len(self.rings.keys) == 3
 
     async def test_a_ring_does_not_come_back_to_its_own_process(self, ground: BellGround) -> None:
-        mine = Heard()
+        mine = RecordedRings()
         bell = ground.make(mine)
         await bell.open()
         try:
             bell.ring(["work:mine"])
-            await self.heard.wait_for("work:mine")
-            self.here.ring(["work:other"])  # what came back would have come before this
+            await self.rings.wait_for("work:mine")
+            self.local.ring(["work:other"])  # what came back would have come before this
             await mine.wait_for("work:other")
             assert mine.keys == ["work:other"]
         finally:
@@ -111,36 +111,36 @@ class DoorbellConformance:
 
     async def test_many_rings_at_once_are_one(self) -> None:
         for _ in range(RINGS):
-            self.here.ring(["work:busy", "work:also"])
-        await self.heard.wait_for("work:also")
-        await self.heard.wait_for("work:busy")
-        self.here.ring(["work:end"])
-        await self.heard.wait_for("work:end")
-        assert sorted(self.heard.keys) == ["work:also", "work:busy", "work:end"]
+            self.local.ring(["work:busy", "work:also"])
+        await self.rings.wait_for("work:also")
+        await self.rings.wait_for("work:busy")
+        self.local.ring(["work:end"])
+        await self.rings.wait_for("work:end")
+        assert sorted(self.rings.keys) == ["work:also", "work:busy", "work:end"]
 
     @pytest.mark.proves("L0-04")
     async def test_a_lost_connection_drops_rings_in_silence_and_comes_back_by_itself(self, ground: BellGround) -> None:
         await ground.cut()
-        await eventually(lambda: not (self.here.is_up or self.there.is_up))
-        self.here.ring(["work:lost"])
-        await ground.mend()
-        await self.heard.wait_for("*")  # look everywhere, for what may have been missed
-        await eventually(lambda: self.here.is_up)
-        self.here.ring(["work:newsroom"])
-        await self.heard.wait_for("work:newsroom")
-        assert "work:lost" not in self.heard.keys
+        await eventually(lambda: not (self.local.is_up or self.remote.is_up))
+        self.local.ring(["work:lost"])
+        await ground.restore()
+        await self.rings.wait_for("*")  # look everywhere, for what may have been missed
+        await eventually(lambda: self.local.is_up)
+        self.local.ring(["work:newsroom"])
+        await self.rings.wait_for("work:newsroom")
+        assert "work:lost" not in self.rings.keys
 
     async def test_a_bell_opens_without_a_wire_and_rings_once_there_is_one(self, ground: BellGround) -> None:
         await ground.cut()
-        late = Heard()
+        late = RecordedRings()
         bell = ground.make(late)
         await bell.open()
         try:
             assert not bell.is_up
-            await ground.mend()
+            await ground.restore()
             await late.wait_for("*")
-            await eventually(lambda: self.here.is_up)
-            self.here.ring(["work:newsroom"])
+            await eventually(lambda: self.local.is_up)
+            self.local.ring(["work:newsroom"])
             await late.wait_for("work:newsroom")
         finally:
             await bell.close()
@@ -149,9 +149,9 @@ class DoorbellConformance:
     async def test_garbage_on_the_wire_is_at_most_a_key_that_nobody_has(self, ground: BellGround) -> None:
         for text in ("x", "*", "work", "work:", ":", "work:\x01", "w" * 3000, "%00%ff%zz", "work:*", "å:ß", "{}", "\\"):
             await ground.forge(text)
-        self.here.ring(["work:newsroom"])
-        await self.heard.wait_for("work:newsroom")
-        assert self.there.is_up
+        self.local.ring(["work:newsroom"])
+        await self.rings.wait_for("work:newsroom")
+        assert self.remote.is_up
 
     @pytest.mark.proves("G-61")
     async def test_an_event_is_delivered_with_subject_key_and_body(self, ground: BellGround) -> None:
@@ -162,7 +162,7 @@ class DoorbellConformance:
             "output_box_id": "box_1",
             "deliverable_card_id": "card_1",
         }
-        await self.here.publish([replace(EVENT, body=body)])
+        await self.local.publish([replace(EVENT, body=body)])
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await events.get() == ("evt.agent.run_1.task", "shop/till/evt:turn_1", body)
 
@@ -172,20 +172,20 @@ class DoorbellConformance:
     ) -> None:
         await ground.cut()
         with pytest.raises(OSError, match=r"\w"):
-            await self.here.publish([EVENT])
-        await ground.mend()
-        await eventually(lambda: self.here.is_up)
+            await self.local.publish([EVENT])
+        await ground.restore()
+        await eventually(lambda: self.local.is_up)
         events = await ground.listen()
-        await self.here.publish([EVENT])
-        await self.here.publish([EVENT])
+        await self.local.publish([EVENT])
+        await self.local.publish([EVENT])
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert await events.get() == await events.get() == ("evt.agent.run_1.task", "shop/till/evt:turn_1", {})
 
     async def test_closing_twice_or_unopened_is_harmless(self, ground: BellGround) -> None:
-        await self.here.close()
-        await self.here.close()
-        await ground.make(Heard()).close()
-        assert not self.here.is_up
+        await self.local.close()
+        await self.local.close()
+        await ground.make(RecordedRings()).close()
+        assert not self.local.is_up
 
 
 async def eventually(is_so: Callable[[], bool]) -> None:

@@ -19,7 +19,7 @@ import pydantic
 
 from heliograph.definitions.forms import problems_in, validator_of
 from heliograph.definitions.tool import Tool
-from heliograph.errors import HeliographError, InvalidInput, SetupError, shown, told
+from heliograph.errors import HeliographError, InvalidInput, SetupError, format_exception, safe_repr
 from heliograph.ports import ToolSpec
 from heliograph.secrets import names_in
 from heliograph.signals.payload import check_json
@@ -27,7 +27,7 @@ from heliograph.signals.values import to_json
 from heliograph.tools.code_tool import call_isolated, place_of
 from heliograph.tools.context import ToolContext
 from heliograph.tools.signature import context_parameter, is_async, without
-from heliograph.turn.call_results import misfits_of
+from heliograph.turn.call_results import output_validator
 from heliograph.types import Json, JsonObject
 
 _MESSAGE_MAX = 2000
@@ -50,7 +50,7 @@ class BoundTool:
         if tool.parameters is not None:
             what = f"what tool {tool.name} has as parameters"
             self._validator = validator_of(what, tool.parameters, f"/tools/{tool.name}/parameters")
-        self.misfits = misfits_of(tool.name, tool.result_schema, f"/tools/{tool.name}/result_schema")
+        self.output_problems = output_validator(tool.name, tool.result_schema, f"/tools/{tool.name}/result_schema")
         self.slots = asyncio.Semaphore(tool.concurrency) if tool.concurrency is not None else None
         if tool.function is not None:
             self._context_parameter = context_parameter(tool.name, tool.function)
@@ -79,7 +79,7 @@ class BoundTool:
     def checked(self, arguments: Json) -> dict[str, Any]:
         """The arguments in their one form. Raises BadArguments, which says what is wrong with them."""
         if not isinstance(arguments, dict):
-            raise BadArguments(f"the arguments of {self.tool.name} are a JSON object, not {shown(arguments)}")
+            raise BadArguments(f"the arguments of {self.tool.name} are a JSON object, not {safe_repr(arguments)}")
         try:
             check_json(arguments)
         except InvalidInput as error:  # of what no record can hold
@@ -91,8 +91,8 @@ class BoundTool:
             if problems := problems_in(self._validator, arguments, "arguments"):
                 raise self._bad(problems)
             return arguments if problems_in(self._validator, filled, "arguments") else filled
-        found = self._written(self._validated(arguments))
-        if self._written(self._validated_again(found)) != found:
+        found = self._to_json(self._validated(arguments))
+        if self._to_json(self._validated_again(found)) != found:
             raise self._bad(["its validators make something else of what they made; they have to take what they give"])
         return found
 
@@ -105,13 +105,13 @@ class BoundTool:
         own = copy.deepcopy(dict(arguments))  # what it does to them is not what it was called with
         given = own if self.tool.parameters is not None else self._validated_again(own)
         if self._context_parameter is not None:
-            given[self._context_parameter] = context = replace(context, given_up=threading.Event())
+            given[self._context_parameter] = context = replace(context, is_abandoned=threading.Event())
         if is_async(function):
             return await function(**given)
         try:
             result = await run_sync(lambda: _whole(function(**given)))
         except asyncio.CancelledError:
-            context.given_up.set()
+            context.is_abandoned.set()
             raise
         return await result if inspect.isawaitable(result) else result
 
@@ -145,22 +145,26 @@ class BoundTool:
                 f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors(include_url=False)
             ) from error
         except Exception as error:  # of a validator that raises what pydantic does not expect of one
-            raise self._bad([told(error)]) from error
+            raise self._bad([format_exception(error)]) from error
 
-    def _written(self, validated: Mapping[str, Any]) -> dict[str, Any]:
+    def _to_json(self, validated: Mapping[str, Any]) -> dict[str, Any]:
         """Validated arguments as JSON, as the schema describes them: of a single model its own fields."""
         only = self._schema.single_arg_name
         try:
             written = to_json(_ANYTHING.dump_python(validated if only is None else validated[only], by_alias=True,
                                                     round_trip=True))  # fmt: skip
         except Exception as error:
-            raise self._bad([error.message if isinstance(error, HeliographError) else told(error)]) from error
+            raise self._bad(
+                [error.message if isinstance(error, HeliographError) else format_exception(error)]
+            ) from error
         if not isinstance(written, dict):
-            raise self._bad([f"they are written as {shown(written)}, which is no object"])
+            raise self._bad([f"they are written as {safe_repr(written)}, which is no object"])
         return written
 
     def _bad(self, problems: Iterable[str]) -> BadArguments:
-        return BadArguments(shown(f"the arguments of {self.tool.name} do not fit: {'; '.join(problems)}", _MESSAGE_MAX))
+        return BadArguments(
+            safe_repr(f"the arguments of {self.tool.name} do not fit: {'; '.join(problems)}", _MESSAGE_MAX)
+        )
 
     @cached_property
     def _schema(self) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PREFIX = "heliograph-sandbox-"
-_LEFT_SECONDS = 60  # an older empty cgroup was left by a worker that was killed
+_ABANDONED_SECONDS = 60  # an older empty cgroup was left by a worker that was killed
 _NEEDED = {"memory", "pids"}
 _TCP_BYTES = 64 * 1024 * 1024  # buffers of TCP, which version 1 counts apart from the other memory
 
@@ -57,7 +57,7 @@ def open_cgroup(memory_bytes: int, processes: int, root: str = "/proc/self") -> 
         made = Cgroup(tuple(parent / name for parent in parents.values()))
         try:
             for controllers, parent in parents.items():
-                _remove_left(parent)
+                _remove_abandoned(parent)
                 (parent / name).mkdir()
                 _limit(parent / name, controllers, memory_bytes, processes)
         except OSError:
@@ -83,10 +83,10 @@ def _limit(folder: Path, controllers: str, memory_bytes: int, processes: int) ->
             (folder / name).write_text(str(value))
 
 
-def _remove_left(parent: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            if folder.stat().st_ctime < time.time() - _LEFT_SECONDS:
+            if folder.stat().st_ctime < time.time() - _ABANDONED_SECONDS:
                 folder.rmdir()  # fails where a process is in it
 
 

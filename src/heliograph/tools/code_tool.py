@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.definitions.tool import Tool, check_tool
-from heliograph.errors import InvalidInput, SetupError, ToolFailed, repr_of, shown
+from heliograph.errors import InvalidInput, SetupError, ToolFailed, repr_of, safe_repr
 from heliograph.tools import jail, sandboxed
 from heliograph.tools.cgroup import Cgroup, open_cgroup
 from heliograph.tools.syscall_filter import MACHINES, SANDBOXED_PID, filter_program
@@ -43,7 +43,7 @@ _OURS = str(Path(jail.__file__).resolve().parents[1])
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What code in the sandbox may use.
 
     cpu_seconds: processor time. memory_mib: memory. disk_mib, files: the size of its two folders, and how many files and
@@ -61,12 +61,12 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-                raise InvalidInput(f"{name} is a whole number from 1 to 1000000, not {shown(repr_of(value))}", code="out_of_range",
+                raise InvalidInput(f"{name} is a whole number from 1 to 1000000, not {safe_repr(repr_of(value))}", code="out_of_range",
                                    path=f"/limits/{name}")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class SandboxResult:
     """error: which limit ended it, and what to do; None when no limit did."""
 
     exit_code: int
@@ -76,7 +76,7 @@ class Ran:
 
 
 def code_tool(
-    name: str = "run_python", *, description: str = "", limits: Limits | None = None, network: bool = False,
+    name: str = "run_python", *, description: str = "", limits: SandboxLimits | None = None, network: bool = False,
     packages: bool = False, timeout_seconds: float = 30.0, **options: Any,
 ) -> Tool:  # fmt: skip
     """A tool that runs the Python that a model writes, shut in; it answers {exit_code, stdout, stderr}.
@@ -86,13 +86,13 @@ def code_tool(
     network: it may reach the network. packages: it may import what is installed, beside the standard library. options: as
     of Tool. Each call begins with nothing: no file and no variable of the call before. Raises InvalidInput.
     """
-    bounds = limits or Limits()
+    bounds = limits or SandboxLimits()
 
     async def run(code: str) -> Json:
         if len(code.encode("utf-8", "surrogatepass")) > _CODE_BYTES_MAX:
             raise ToolFailed(f"the code has more than {_CODE_BYTES_MAX} bytes", code="payload_too_large")
         found = _packages() if packages else []
-        ran = await shut_in({"code": code, "packages": found}, bounds, found, network=network)
+        ran = await run_sandboxed({"code": code, "packages": found}, bounds, found, network=network)
         answer: JsonObject = {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
         return answer if ran.error is None else {**answer, "error": ran.error}
 
@@ -110,7 +110,7 @@ def place_of(function: Any) -> dict[str, Any]:
     qualname, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     if not inspect.isfunction(function) or "<" in qualname or module is None:
         raise InvalidInput(
-            f"an isolated tool is a function of a module, which another process can find, not {shown(qualname or repr_of(function))}",
+            f"an isolated tool is a function of a module, which another process can find, not {safe_repr(qualname or repr_of(function))}",
             code="wrong_type", path="/tools",
         )  # fmt: skip
     top = sys.modules.get(module.__name__.partition(".")[0], module)
@@ -124,23 +124,23 @@ def place_of(function: Any) -> dict[str, Any]:
 
 
 async def call_isolated(
-    function: Any, arguments: Mapping[str, Any], limits: Limits | None = None, *, network: bool = False
+    function: Any, arguments: Mapping[str, Any], limits: SandboxLimits | None = None, *, network: bool = False
 ) -> Json:
     """What a function of the application returns, called in a process of its own. Raises ToolFailed with what it raises."""
     place = place_of(function)
     binds = [*place.pop("binds"), *_packages(), _OURS]
     paths = [*place.pop("path"), str(Path(_OURS).parent)]
     spec = {**place, "path": paths, "packages": _packages(), "arguments": dict(arguments)}
-    ran = await shut_in(spec, limits or Limits(), binds, network=network)
+    ran = await run_sandboxed(spec, limits or SandboxLimits(), binds, network=network)
     match _json_in(ran.stdout):
         case {"error": str(error)}:
-            raise ToolFailed(shown(error, _ERROR_MAX))
+            raise ToolFailed(safe_repr(error, _ERROR_MAX))
         case {"result": result}:
             return result
         case _ if ran.error is not None:
             raise ToolFailed(ran.error)
         case _:
-            raise ToolFailed(shown(f"it ended with {ran.exit_code} and no answer: {ran.stderr[-500:]}", _ERROR_MAX))
+            raise ToolFailed(safe_repr(f"it ended with {ran.exit_code} and no answer: {ran.stderr[-500:]}", _ERROR_MAX))
 
 
 def _json_in(text: str) -> Json:
@@ -151,7 +151,9 @@ def _json_in(text: str) -> Json:
     return None
 
 
-async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, network: bool = False) -> Ran:
+async def run_sandboxed(
+    spec: Mapping[str, Any], limits: SandboxLimits, binds: list[str], *, network: bool = False
+) -> SandboxResult:
     """Run what `spec` describes, and end with it: cancelled, its processes are killed. Raises SetupError (`no_sandbox`)."""
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise _no_sandbox(f"{sys.platform} on {platform.machine()} has no system call filter in this version")
@@ -172,7 +174,7 @@ async def shut_in(spec: Mapping[str, Any], limits: Limits, binds: list[str], *, 
     return replace(ran, error=ran.error or limit_message(ran.exit_code, float(used), limits, is_out_of_memory))
 
 
-def limit_message(exit_code: int, cpu_seconds: float, limits: Limits, is_out_of_memory: bool) -> str | None:
+def limit_message(exit_code: int, cpu_seconds: float, limits: SandboxLimits, is_out_of_memory: bool) -> str | None:
     """Which limit ended code that a signal ended, and what to do; None where none is known to have."""
     if exit_code not in (-signal.SIGKILL, -signal.SIGXCPU):
         return None
@@ -188,7 +190,7 @@ def _limit_text(name: str, amount: str) -> str:
     return f"{text}. Do less in one call; the application can raise the limit: Limits({name}=...)"
 
 
-def _resource_limits(limits: Limits) -> dict[str, int]:
+def _resource_limits(limits: SandboxLimits) -> dict[str, int]:
     return {
         "CPU": limits.cpu_seconds, "AS": limits.memory_mib * _MIB, "FSIZE": limits.disk_mib * _MIB,
         "NOFILE": limits.open_files, "NPROC": limits.threads, "SIGPENDING": 64, "CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0,
@@ -197,14 +199,14 @@ def _resource_limits(limits: Limits) -> dict[str, int]:
 
 def _no_sandbox(why: str) -> SetupError:
     return SetupError(
-        f"this machine cannot run the sandbox: {shown(why, 300)}; nothing was run. It needs Linux 5.14 or newer with user namespaces; "
+        f"this machine cannot run the sandbox: {safe_repr(why, 300)}; nothing was run. It needs Linux 5.14 or newer with user namespaces; "
         "a container's seccomp and AppArmor profiles have to allow unshare, mount and pivot_root",
         code="no_sandbox",
     )
 
 
 @contextlib.asynccontextmanager
-async def _cgroup_for(limits: Limits) -> AsyncIterator[Cgroup | None]:
+async def _cgroup_for(limits: SandboxLimits) -> AsyncIterator[Cgroup | None]:
     """A cgroup for one sandbox, or None where the worker may not make one. It holds the launcher and init, too."""
     memory = (limits.memory_mib + limits.disk_mib + _LAUNCHER_MIB) * _MIB
     cgroup = open_cgroup(
@@ -219,7 +221,7 @@ async def _cgroup_for(limits: Limits) -> AsyncIterator[Cgroup | None]:
             await asyncio.sleep(0.01)  # its last process is about to be gone
 
 
-async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tuple[Ran, bytes]:
+async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tuple[SandboxResult, bytes]:
     """What came of the process, and what it said about its jail: nothing that runs in it can say that."""
     heard, pipe = os.pipe()
     os.set_blocking(heard, False)
@@ -235,12 +237,12 @@ async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | Non
         try:
             if cgroup is not None:
                 cgroup.add(process.pid)  # it waits for its specification
-            out, err, is_cut = await _spoken(process, json.dumps({**specification, "pipe": pipe}).encode(), most)
+            out, err, is_cut = await _communicate(process, json.dumps({**specification, "pipe": pipe}).encode(), most)
             code = await process.wait()
         finally:
             await _end(process)
         error = _limit_text("output_mib", f"{most // _MIB} MiB of output") if is_cut else None
-        return Ran(code, out, err, error), _said(heard)
+        return SandboxResult(code, out, err, error), _decoded(heard)
     finally:
         os.close(heard)
 
@@ -264,21 +266,21 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _said(heard: int) -> bytes:
+def _decoded(raw: int) -> bytes:
     """What is in the pipe when the process has ended. Nothing ends it where somebody else holds the other end: another fork."""
     try:
-        return os.read(heard, _ERROR_MAX)
+        return os.read(raw, _ERROR_MAX)
     except BlockingIOError:
         return b""
 
 
-async def _spoken(process: asyncio.subprocess.Process, told: bytes, most: int) -> tuple[str, str, bool]:
+async def _communicate(process: asyncio.subprocess.Process, sent: bytes, most: int) -> tuple[str, str, bool]:
     """What it prints, each as much as it may, and whether it printed more, for which it is killed."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        process.stdin.write(told)
+        process.stdin.write(sent)
         await process.stdin.drain()
     process.stdin.close()
     read = await asyncio.gather(*map(partial(_read, process, most=most), (process.stdout, process.stderr)))

@@ -32,7 +32,7 @@ class ToolContext:
     idempotency_key: str
     deps: Any = None
     connection: Any = None
-    given_up: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    is_abandoned: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
     resolver: Resolver | None = field(default=None, repr=False)
 
     def secret(self, name: str) -> Secret:

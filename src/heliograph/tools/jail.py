@@ -86,7 +86,7 @@ def _enter_sandbox(spec: dict[str, Any]) -> None:
     proc = _enter_root(libc, spec)
     if sandboxed := os.fork():
         _wait_as_init(sandboxed, spec["pipe"])
-    _give_up_everything(libc, spec, proc)
+    _drop_all_rights(libc, spec, proc)
 
 
 def _wait_as_launcher(init: int) -> NoReturn:
@@ -230,7 +230,7 @@ def _set_attributes(libc: Any, target: str, attributes: int) -> None:
     _do(libc, "syscall", _MOUNT_SETATTR, _HERE, target.encode(), _RECURSIVE, wanted, 32, name="mount_setattr")
 
 
-def _give_up_everything(libc: Any, spec: dict[str, Any], proc: int) -> None:
+def _drop_all_rights(libc: Any, spec: dict[str, Any], proc: int) -> None:
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     _do(libc, "prctl", _DUMPABLE, 1, 0, 0, 0)  # new credentials end it, and /proc/self would be root's

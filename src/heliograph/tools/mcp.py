@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.definitions.tool import TOOL_EFFECTS, Approval, Tool, ToolEffect, check_tool
-from heliograph.errors import HeliographError, InvalidInput, shown
-from heliograph.policy.egress import EgressPolicy, EgressRefused, parse, server_policy
+from heliograph.errors import HeliographError, InvalidInput, safe_repr
+from heliograph.policy.egress import EgressPolicy, EgressRejected, parse, server_policy
 from heliograph.secrets import Resolver
 from heliograph.signals.payload import check_json
 from heliograph.tools.bound_tool import BoundTool
@@ -72,13 +72,13 @@ class MCPServer:
         if self.url is not None:
             try:
                 parse(self.url)
-            except EgressRefused as refused:
+            except EgressRejected as refused:
                 raise self._bad(f"has no url to connect to: {refused.message}", "invalid_url", "url") from None
         if isinstance(self.tools, str):
             raise self._bad("tools takes a list of names", "wrong_type", "tools")
         for tool, effect in {"effect": self.effect, **self.effects}.items():
             if effect not in _EFFECTS:
-                raise self._bad(f"the effect of {tool} is one of {', '.join(_EFFECTS)}, not {shown(effect)}",
+                raise self._bad(f"the effect of {tool} is one of {', '.join(_EFFECTS)}, not {safe_repr(effect)}",
                                 "invalid_enum", "effect")  # fmt: skip
         check_tool(self._tool(Offered("checked", "", {"type": "object"})))
 
@@ -94,7 +94,7 @@ class MCPServer:
         """The server's tools, on a connection that is opened again whenever it was lost, until this is left.
 
         The list is read again by its `refresh`. egress: where it may be; by default on the public internet alone. Raises
-        HarnessError (MCP_UNAVAILABLE, recoverable) while it cannot be reached, EgressRefused for a url that may not be,
+        HarnessError (MCP_UNAVAILABLE, recoverable) while it cannot be reached, EgressRejected for a url that may not be,
         InvalidInput for tools that are named and it has not, or that cannot be tools here.
         """
         connection = Connection(
@@ -134,7 +134,7 @@ class MCPServer:
             except InvalidInput as error:
                 if self.tools is not None:
                     raise
-                log.warning("tool %s of MCP server %s is left out: %s", shown(each.name), self.label, error.message)
+                log.warning("tool %s of MCP server %s is left out: %s", safe_repr(each.name), self.label, error.message)
         return list(found.values())
 
     def _checked(self, offered: Offered, connection: Connection) -> Tool:

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from heliograph.codes import MCP_UNAVAILABLE
 from heliograph.egress.post import Resolve, resolved
-from heliograph.errors import HarnessError, HeliographError, SetupError, StepInDoubt, ToolFailed, shown, told
+from heliograph.errors import (
+    HarnessError,
+    HeliographError,
+    SetupError,
+    StepInDoubt,
+    ToolFailed,
+    format_exception,
+    safe_repr,
+)
 from heliograph.policy.egress import EgressPolicy
 from heliograph.secrets import Resolver
 from heliograph.signals.payload import cleaned
@@ -114,7 +122,7 @@ class Connection:
                 why = f"what MCP server {self.label} answered to {tool} cannot be read: {unread}"
                 raise (ToolFailed(why, tool=tool) if may_repeat else StepInDoubt(why, step=tool)) from unread
             except _Lost as lost:
-                link.leave()
+                link.request_close()
                 if not may_repeat:
                     raise StepInDoubt(
                         f"MCP server {self.label} was lost in the middle of {tool}: {lost}", step=tool
@@ -174,15 +182,15 @@ class Connection:
                 transport = streamable_http_client(
                     url, http_client=await stack.enter_async_context(http), max_sse_event_size=ANSWER_BYTES_MAX
                 )
-            yield await stack.enter_async_context(Client(transport, cache=None, message_handler=self._hear))
+            yield await stack.enter_async_context(Client(transport, cache=None, message_handler=self._on_message))
 
     async def _checked(self, url: str) -> str:
-        """The URL, as it is looked at for every connection: here it can be said plainly. Raises EgressRefused, OSError."""
+        """The URL, as it is looked at for every connection: here it can be said plainly. Raises EgressRejected, OSError."""
         target = self._egress.target(url)
         self._egress.check(target, await self._resolve(target.host, target.port))
         return target.url
 
-    async def _hear(self, message: object) -> None:
+    async def _on_message(self, message: object) -> None:
         if getattr(message, "method", None) == _LIST_CHANGED:
             self._listed = None
 
@@ -211,18 +219,20 @@ class _Link:
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
-        self._is_left = False
+        self._is_closing = False
         self.client: Client
 
     @property
     def is_lost(self) -> bool:
         # the SDK says so nowhere else: without this a server that died while idle would cost a call to find out
         dispatcher = getattr(self.client.session, "_dispatcher", None)
-        return self._is_left or self._task is None or self._task.done() or bool(getattr(dispatcher, "_closed", False))
+        return (
+            self._is_closing or self._task is None or self._task.done() or bool(getattr(dispatcher, "_closed", False))
+        )
 
     async def open(self, seconds: float) -> None:
         """Raises what went wrong, TimeoutError."""
-        self._task = asyncio.create_task(self._hold(), name=f"MCP server {self._connection.label}")
+        self._task = asyncio.create_task(self._keep_open(), name=f"MCP server {self._connection.label}")
         try:
             async with asyncio.timeout(seconds):
                 self.client = await asyncio.shield(self._ready)
@@ -242,7 +252,7 @@ class _Link:
         except Exception as error:
             if _is_unread(error):
                 raise _Unread(
-                    shown(str(error).partition(": ")[2], 500)
+                    safe_repr(str(error).partition(": ")[2], 500)
                 ) from error  # without what the SDK puts before it
             if self._is_loss(error):
                 raise _Lost(_reason(error)) from error
@@ -250,8 +260,8 @@ class _Link:
         finally:
             asking.cancel()
 
-    def leave(self) -> None:
-        self._is_left = True
+    def request_close(self) -> None:
+        self._is_closing = True
 
     def _is_loss(self, error: BaseException) -> bool:
         """Whether the connection broke. What the server itself answered is no loss, under whatever code."""
@@ -270,7 +280,7 @@ class _Link:
             await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
             self._task.cancel()
 
-    async def _hold(self) -> None:
+    async def _keep_open(self) -> None:
         try:
             async with self._connection.client() as client:
                 self._ready.set_result(client)
@@ -322,7 +332,7 @@ def _reason(error: object) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
-    return shown(told(error, 500)) if isinstance(error, BaseException) else shown(error)
+    return safe_repr(format_exception(error, 500)) if isinstance(error, BaseException) else safe_repr(error)
 
 
 def _errors() -> contextlib.AbstractContextManager[TextIO]:

@@ -9,8 +9,8 @@ import httpx2
 from mcp.shared._httpx_utils import MCP_DEFAULT_SSE_READ_TIMEOUT, MCP_DEFAULT_TIMEOUT
 
 from heliograph.egress.post import CONNECT_SECONDS_MAX, Resolve
-from heliograph.errors import shown
-from heliograph.policy.egress import EgressPolicy, EgressRefused
+from heliograph.errors import safe_repr
+from heliograph.policy.egress import EgressPolicy, EgressRejected
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024  # four times what a result may have: servers say it twice, and escaped
 _ADDRESSES_MAX = 4
@@ -43,7 +43,7 @@ class _Checked(httpx2.AsyncBaseTransport):
         try:
             target = self._policy.target(str(request.url))
             addresses = self._policy.check(target, await self._resolve(target.host, target.port))
-        except EgressRefused as refused:
+        except EgressRejected as refused:
             raise httpx2.ConnectError(refused.message, request=request) from refused
         except OSError as error:
             raise httpx2.ConnectError(f"{request.url.host}: {error.strerror or error}", request=request) from error
@@ -96,7 +96,7 @@ def _bounded(request: httpx2.Request, response: httpx2.Response, origin: str) ->
     assert isinstance(stream, httpx2.AsyncByteStream)
     if (encoding := response.headers.get("content-encoding", "identity").strip().lower()) not in ("", "identity"):
         del response.headers["content-encoding"]  # nobody decodes what nobody reads
-        response.stream = _Body(stream, 0, error(f"{origin} answered in the encoding {shown(encoding)}, which was not asked for; "
+        response.stream = _Body(stream, 0, error(f"{origin} answered in the encoding {safe_repr(encoding)}, which was not asked for; "
                                                  "its answers have to be sent as they are"))  # fmt: skip
     elif not is_events:
         response.stream = _Body(stream, ANSWER_BYTES_MAX, error(f"{origin} answered more than {ANSWER_BYTES_MAX} bytes; an answer "

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from heliograph.errors import InvalidInput, SetupError, repr_of, shown
+from heliograph.errors import InvalidInput, SetupError, repr_of, safe_repr
 from heliograph.redaction import SECRET_PREFIX
 from heliograph.secrets import REFERENCE, Resolver, Secret
 
@@ -21,7 +21,7 @@ def secret(name: str, resolver: Resolver | None = None) -> Secret:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"the name of a secret is 1 to 64 ASCII letters, digits, '_' or '-', not {shown(repr_of(name))}",
+            f"the name of a secret is 1 to 64 ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
             code="invalid_id",
         )
     variable = SECRET_PREFIX + name.upper().replace("-", "_")

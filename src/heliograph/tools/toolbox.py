@@ -36,7 +36,7 @@ class Toolbox:
         is_new = id(given) not in self._open
         if is_new:
             opened = self._open[id(given)] = _Open(given)
-            opened.task = asyncio.create_task(self._hold(opened), name="tools of a server")
+            opened.task = asyncio.create_task(self._keep_open(opened), name="tools of a server")
         opened = self._open[id(given)]
         await opened.is_settled.wait()
         if opened.error is not None:
@@ -53,7 +53,7 @@ class Toolbox:
         if tasks := [opened.task for opened in held if opened.task is not None]:
             await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)  # longer: the process ends, and its programs see that
 
-    async def _hold(self, opened: _Open) -> None:
+    async def _keep_open(self, opened: _Open) -> None:
         try:
             given = opened.given
             async with given.open_tools(self._egress) if isinstance(given, MCPServer) else given.open_tools() as tools:

@@ -11,15 +11,15 @@ from typing import Any
 
 from heliograph.codes import RESULT_SCHEMA
 from heliograph.definitions.forms import problems_in, schema_of, validator_of
-from heliograph.errors import ToolFailed, shown
+from heliograph.errors import ToolFailed, safe_repr
 from heliograph.records import Wait
-from heliograph.turn.calls import Asked, CallResult, Misfits, result_of
+from heliograph.turn.calls import CallRequest, CallResult, OutputValidator, result_of
 from heliograph.types import Json, JsonObject
 
 _MESSAGE_MAX = 2000
 
 
-def misfits_of(tool: str, result_schema: Any, path: str) -> Misfits | None:
+def output_validator(tool: str, result_schema: Any, path: str) -> OutputValidator | None:
     """What finds out why a result of `tool` does not fit. Raises InvalidInput for what is no schema."""
     if result_schema is None:
         return None
@@ -28,21 +28,25 @@ def misfits_of(tool: str, result_schema: Any, path: str) -> Misfits | None:
     return lambda output: problems_in(validator, output, "result")
 
 
-def check_result(tool: str, misfits: Misfits | None, output: Json) -> Json:
+def check_result(tool: str, output_problems: OutputValidator | None, output: Json) -> Json:
     """`output`. Raises ToolFailed (`result_schema`)."""
-    if misfits is not None and (problems := misfits(output)):
+    if output_problems is not None and (problems := output_problems(output)):
         raise ToolFailed(_message(tool, problems), code=RESULT_SCHEMA, tool=tool)
     return output
 
 
-def heard(asked: Asked, wait: Wait) -> CallResult:
+def validated_result(request: CallRequest, wait: Wait) -> CallResult:
     """The recorded result of a call, checked by what was declared for it."""
     result = result_of(wait)
-    if result.status != "success" or asked.misfits is None or not (problems := asked.misfits(result.output)):
+    if (
+        result.status != "success"
+        or request.output_problems is None
+        or not (problems := request.output_problems(result.output))
+    ):
         return result
-    error: JsonObject = {"code": RESULT_SCHEMA, "message": _message(asked.tool, problems), "recoverable": False}
+    error: JsonObject = {"code": RESULT_SCHEMA, "message": _message(request.tool, problems), "recoverable": False}
     return CallResult(result.call_id, "failed", None, error)
 
 
 def _message(tool: str, problems: Sequence[str]) -> str:
-    return shown(f"the result of {tool} does not fit: {'; '.join(problems)}", _MESSAGE_MAX)
+    return safe_repr(f"the result of {tool} does not fit: {'; '.join(problems)}", _MESSAGE_MAX)

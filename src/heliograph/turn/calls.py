@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, CANCELED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
-from heliograph.errors import AgentFailed, InvalidInput, repr_of, shown
+from heliograph.errors import AgentFailed, InvalidInput, repr_of, safe_repr
 from heliograph.records import CallKind, CallStatus, Wait
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
@@ -23,7 +23,7 @@ from heliograph.types import Json, JsonObject
 After: TypeAlias = Literal["suspend", "terminate"]
 CallEffect: TypeAlias = Literal["pure", "idempotent", "transactional", "once"]
 Join: TypeAlias = Literal["all", "each"]
-Misfits: TypeAlias = Callable[[Json], Sequence[str]]
+OutputValidator: TypeAlias = Callable[[Json], Sequence[str]]
 ResultStatus: TypeAlias = CallStatus | Literal["partial"]
 
 CALL_EFFECTS: tuple[CallEffect, ...] = ("pure", "idempotent", "transactional", "once")
@@ -33,9 +33,9 @@ RESPONSE = "delegation_response"  # and how it gets on
 TOOL_NAME_MAX = 64
 CALL_ID_MAX = 64
 BOX_ID_MAX = 200
-ASKED_MAX = 10_000  # far beyond any limit of a project: only a loop that swallows its own suspension comes here
+CALLS_MAX = 10_000  # far beyond any limit of a project: only a loop that swallows its own suspension comes here
 
-_BADNESS: tuple[ResultStatus, ...] = ("failed", "timeout", "unknown", "canceled", "partial", "success")
+_WORST_FIRST: tuple[ResultStatus, ...] = ("failed", "timeout", "unknown", "canceled", "partial", "success")
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
@@ -90,7 +90,7 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallRequest:
     """A call as the kernel will know it. `tool` is the agent's name for a child, the step's name for an inline call.
 
     misfits: why an output is not what was declared, if it is not; the kernel knows nothing of it. is_trusted: the author
@@ -110,7 +110,7 @@ class Asked:
     instance: str | None = None
     context_box_id: str | None = None
     budget: Mapping[str, int] | None = None
-    misfits: Misfits | None = field(default=None, compare=False)
+    output_problems: OutputValidator | None = field(default=None, compare=False)
     is_trusted: bool = True
     priority: int | None = None
     fails_fast: bool = False
@@ -134,20 +134,20 @@ class Journal:
         self._agent = agent
         self._branch = branch
         self._recorded = {wait.call_id: wait for wait in waits}
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._calls: Counter[str] = Counter()
         self._steps: Counter[str] = Counter()
         self._is_streaming = False
-        self.wanted: dict[str, Asked] = {}
-        self.problem: AgentFailed | None = None
-        self.why_not: str | None = None
+        self.awaited: dict[str, CallRequest] = {}
+        self.error: AgentFailed | None = None
+        self.wait_forbidden: str | None = None
         self.deferrals_before = 0
         self.tokens = (0, 0)
 
     @property
     def is_replaying(self) -> bool:
         """Whether the function is still where it was before: something is recorded that it has not asked for yet."""
-        return not self._recorded.keys() <= self._asked
+        return not self._recorded.keys() <= self._requested
 
     def knows(self, call_id: str) -> bool:
         """Whether a call of this id is recorded, done or not."""
@@ -165,36 +165,40 @@ class Journal:
         self._calls[branch] += 1
         return f"{branch}c{self._calls[branch]}" if given is None else check_name(given, "a call id", CALL_ID_MAX)
 
-    def find(self, asked: Asked) -> Wait | None:
+    def find(self, request: CallRequest) -> Wait | None:
         """What is recorded of a call; None where it is new.
 
         Raises InvalidInput (`duplicate_call_id`), AgentFailed (NOT_DETERMINISTIC) where another call is recorded.
         """
-        if asked.call_id in self._asked:
-            raise InvalidInput(f"agent {self._agent} uses the call id {asked.call_id!r} twice; each call has its own",
+        if request.call_id in self._requested:
+            raise InvalidInput(f"agent {self._agent} uses the call id {request.call_id!r} twice; each call has its own",
                                code="duplicate_call_id")  # fmt: skip
-        if len(self._asked) >= ASKED_MAX:
-            raise self._fail(RESOURCE_EXHAUSTED, f"it has asked for {ASKED_MAX} calls in one run")
-        self._asked.add(asked.call_id)
-        wait = self._recorded.get(asked.call_id)
-        if wait is not None and (wait.kind, wait.tool) != (asked.kind, asked.tool) and not _is_not_made(wait, asked):
+        if len(self._requested) >= CALLS_MAX:
+            raise self._fail(RESOURCE_EXHAUSTED, f"it has asked for {CALLS_MAX} calls in one run")
+        self._requested.add(request.call_id)
+        wait = self._recorded.get(request.call_id)
+        if (
+            wait is not None
+            and (wait.kind, wait.tool) != (request.kind, request.tool)
+            and not _is_not_made(wait, request)
+        ):
             raise self._fail(
                 NOT_DETERMINISTIC,
-                f"call {asked.call_id} was {_told(wait.kind, wait.tool)} when it was recorded and is now "
-                f"{_told(asked.kind, asked.tool)}: between calls the function may depend on nothing but its context and "
+                f"call {request.call_id} was {_call_label(wait.kind, wait.tool)} when it was recorded and is now "
+                f"{_call_label(request.kind, request.tool)}: between calls the function may depend on nothing but its context and "
                 "the results; give calls ids of their own where their order changes",
             )  # fmt: skip
         return wait
 
-    def want(self, asked: Iterable[Asked], *, each: bool = False) -> None:
+    def wait_for(self, requests: Iterable[CallRequest], *, each: bool = False) -> None:
         """Wait for these, for all of them or, streaming, for each one."""
-        self.wanted |= {call.call_id: call for call in asked}
+        self.awaited |= {call.call_id: call for call in requests}
         self._is_streaming |= each
 
     @property
-    def new_calls(self) -> tuple[Asked, ...]:
+    def new_calls(self) -> tuple[CallRequest, ...]:
         """The wanted calls that are not recorded yet, in the order in which they were asked for."""
-        return tuple(call for call in self.wanted.values() if call.call_id not in self._recorded)
+        return tuple(call for call in self.awaited.values() if call.call_id not in self._recorded)
 
     @property
     def join(self) -> Join:
@@ -202,26 +206,26 @@ class Journal:
         open_calls = {
             wait.call_id for wait in self._recorded.values() if wait.state == "open" and wait.kind != "inline"
         }
-        return "each" if self._is_streaming or open_calls - self.wanted.keys() else "all"
+        return "each" if self._is_streaming or open_calls - self.awaited.keys() else "all"
 
-    def check_left(self) -> None:
+    def check_not_waiting(self) -> None:
         """Called when the function has returned or raised: neither may happen while it waits.
 
         Raises AgentFailed for a function that caught its own suspension, or went on after a call that was not its own.
         """
-        if self.problem is not None:
-            raise self.problem
-        if self.wanted:
+        if self.error is not None:
+            raise self.error
+        if self.awaited:
             raise self._fail(
                 ACTION_FAILED,
-                f"it caught the exception that suspends its turn for call {next(iter(self.wanted))}: an except clause "
+                f"it caught the exception that suspends its turn for call {next(iter(self.awaited))}: an except clause "
                 "around a call must not take BaseException, and a bare except: does, as gather(return_exceptions=True) does; "
                 "catch Exception, or ToolFailed",
             )
 
     def _fail(self, code: str, why: str) -> AgentFailed:
-        self.problem = self.problem or AgentFailed(f"agent {self._agent}: {why}", code=code)
-        return self.problem
+        self.error = self.error or AgentFailed(f"agent {self._agent}: {why}", code=code)
+        return self.error
 
 
 def result_of(wait: Wait) -> CallResult:
@@ -244,7 +248,7 @@ def closing_answer(waits: Sequence[Wait]) -> CallResult | None:
     A result may ask for the other way only where its tool was registered with `may_override` (L0-57, S9).
     """
     results = [result_of(wait) for wait in _closing(waits)]
-    return min(results, key=lambda result: _BADNESS.index(result.status), default=None)
+    return min(results, key=lambda result: _WORST_FIRST.index(result.status), default=None)
 
 
 def awaits_closing(waits: Sequence[Wait]) -> bool:
@@ -274,7 +278,7 @@ def _ends_turn(wait: Wait) -> bool:
 def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
     """Raises InvalidInput (`invalid_id`)."""
     if not isinstance(value, str) or not 0 < len(value) <= length_max or not _NAME_CHARACTERS.issuperset(value):
-        raise InvalidInput(f"{what} is 1 to {length_max} ASCII letters, digits, '_' or '-', not {shown(repr_of(value))}",
+        raise InvalidInput(f"{what} is 1 to {length_max} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(value))}",
                            code="invalid_id")  # fmt: skip
     return value
 
@@ -282,7 +286,7 @@ def check_name(value: Any, what: str, length_max: int = TOOL_NAME_MAX) -> str:
 def check_one_of(value: Any, what: str, known: Sequence[str]) -> None:
     """Raises InvalidInput (`invalid_enum`)."""
     if value not in known:
-        raise InvalidInput(f"{what} is one of {', '.join(known)}, not {shown(value)}", code="invalid_enum")
+        raise InvalidInput(f"{what} is one of {', '.join(known)}, not {safe_repr(value)}", code="invalid_enum")
 
 
 def check_timeout(seconds: Any) -> float | None:
@@ -296,19 +300,19 @@ def _override(result: CallResult) -> str | None:
     return after if after in AFTERS else None
 
 
-def failed_first(asked: Asked) -> JsonObject:
+def failed_first_error(request: CallRequest) -> JsonObject:
     """The error of a call that is not made, since `asked` of the same step did not succeed; as the kernel says it."""
-    return {"code": CANCELED, "recoverable": False, "failed_first": asked.call_id,
-            "message": f"call {asked.call_id} ({asked.tool}) failed first"}  # fmt: skip
+    return {"code": CANCELED, "recoverable": False, "failed_first": request.call_id,
+            "message": f"call {request.call_id} ({request.tool}) failed first"}  # fmt: skip
 
 
-def _is_not_made(wait: Wait, asked: Asked) -> bool:
+def _is_not_made(wait: Wait, request: CallRequest) -> bool:
     """Whether this is the record that a call was not made: a budget had too little left, or another failed before it."""
     error = wait.content.get("error") if isinstance(wait.content, dict) else None
     is_it = isinstance(error, dict) and (error.get("code") == BUDGET_EXCEEDED or "failed_first" in error)
-    return is_it and asked.kind in ("tool", "child") and (wait.kind, wait.tool) == ("inline", asked.tool)
+    return is_it and request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("inline", request.tool)
 
 
-def _told(kind: str, tool: str) -> str:
+def _call_label(kind: str, tool: str) -> str:
     return {"tool": f"tool {tool}", "child": f"a delegation to {tool}", "inline": f"step {tool}",
             "timer": "a pause", "human": f"an approval by {tool}"}.get(kind, kind)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heliograph.definitions.fields import check_fields
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 from heliograph.records import Card
 from heliograph.redaction import redacted
 from heliograph.turn.untrusted import TRUSTED, UNTRUSTED, framed, is_marked
@@ -18,7 +18,7 @@ _WRAPPER = "FieldsSchemaContent"
 def context_text(box_id: str, cards: Sequence[Card]) -> str:
     """All cards of a box in their order, each in a frame that says whether it is trusted."""
     count = "one card" if len(cards) == 1 else f"{len(cards)} cards"
-    return "\n\n".join([f"You were given box {shown(box_id)} to read. It holds {count}:", *map(_framed, cards)])
+    return "\n\n".join([f"You were given box {safe_repr(box_id)} to read. It holds {count}:", *map(_framed, cards)])
 
 
 def _framed(card: Card) -> str:
@@ -38,10 +38,10 @@ def result_fields_in(cards: Sequence[Card]) -> tuple[JsonObject, ...]:
     content = card.content
     is_wrapped = isinstance(content, dict) and "fields" in content and content.keys() <= {"fields", "type"}
     if not is_wrapped or content.get("type", _WRAPPER) != _WRAPPER:
-        raise InvalidInput(f"the card {shown(card.card_id)} is a {RESULT_FIELDS}, so its content is an object such as "
-                           f"{{'fields': [{{'name': 'summary'}}]}}, not {shown(content)}", code="wrong_type")  # fmt: skip
+        raise InvalidInput(f"the card {safe_repr(card.card_id)} is a {RESULT_FIELDS}, so its content is an object such as "
+                           f"{{'fields': [{{'name': 'summary'}}]}}, not {safe_repr(content)}", code="wrong_type")  # fmt: skip
     try:
         return tuple(check_fields(content["fields"], f"/{RESULT_FIELDS}/fields"))
     except InvalidInput as error:
-        raise InvalidInput(f"the card {shown(card.card_id)} is not a valid {RESULT_FIELDS}: {error.message}", code=error.code,
+        raise InvalidInput(f"the card {safe_repr(card.card_id)} is not a valid {RESULT_FIELDS}: {error.message}", code=error.code,
                            path=error.path) from error  # fmt: skip

@@ -21,7 +21,7 @@ _ANSWER = re.compile(r"m(\d+)(-try\d+)?")  # the id of an answer among the turn'
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Usage:
     """What a turn has used so far."""
 
     input_tokens: int = 0
@@ -30,8 +30,8 @@ class Spent:
     model_calls: int = 0
     tool_calls: int = 0
 
-    def plus(self, reply: ModelReply) -> Spent:
-        return Spent(
+    def plus(self, reply: ModelReply) -> Usage:
+        return Usage(
             self.input_tokens + reply.input_tokens, self.output_tokens + reply.output_tokens,
             self.cost_usd + (reply.cost_usd or 0.0), self.model_calls + 1, self.tool_calls + len(reply.tool_calls),
         )  # fmt: skip
@@ -44,22 +44,22 @@ class Conversation:
         """given: what the model reads first: the boxes, then the prompt."""
         self._journal = journal
         self.messages: list[Message] = [UserMessage(text) for text in given]
-        self.spent = Spent()
+        self.usage = Usage()
         self.last_text = ""
 
-    def hear(self, reply: ModelReply) -> None:
-        self.spent = self.spent.plus(reply)
+    def add_reply(self, reply: ModelReply) -> None:
+        self.usage = self.usage.plus(reply)
         before = self._journal.tokens  # of a turn that goes on, also what it has not come to again
-        self._journal.tokens = max(before[0], self.spent.input_tokens), max(before[1], self.spent.output_tokens)
+        self._journal.tokens = max(before[0], self.usage.input_tokens), max(before[1], self.usage.output_tokens)
         self.last_text = reply.text or self.last_text
         if not is_empty(reply):  # providers refuse a message without content
             self.messages.append(AssistantMessage(reply.text, reply.tool_calls, reply.raw))
 
-    def answer(self, calls: Sequence[ToolCall], results: Mapping[int, ToolMessage]) -> None:
+    def add_results(self, calls: Sequence[ToolCall], results: Mapping[int, ToolMessage]) -> None:
         """One message for each call, in their order; `results` by place."""
         self.messages += [results[n] for n in range(len(calls))]
 
-    def remind(self, text: str) -> None:
+    def add_reminder(self, text: str) -> None:
         self.messages.append(UserMessage(text))
 
 
@@ -83,7 +83,7 @@ def deferrals_of(record: Json) -> int:
     return int(str(record["deferrals"]))
 
 
-def answers_in(waits: Sequence[Wait]) -> list[JsonObject]:
+def replies_in(waits: Sequence[Wait]) -> list[JsonObject]:
     """The records of a turn's answers, of all that are there."""
     return [
         wait.content["output"] for wait in waits
@@ -91,7 +91,7 @@ def answers_in(waits: Sequence[Wait]) -> list[JsonObject]:
     ]  # fmt: skip
 
 
-def last_question(waits: Sequence[Wait]) -> int:
+def last_model_call(waits: Sequence[Wait]) -> int:
     """The last question that was begun, from 1; 0 where none was. All calls of the answers before it had been answered."""
     found = (_ANSWER.fullmatch(wait.call_id) for wait in waits if wait.kind == "inline")
     return max((int(match[1]) for match in found if match), default=0)
@@ -106,7 +106,7 @@ def reply_of(record: Json) -> ModelReply:
                       calls, found["cost_usd"], found["raw"], found["is_cut"])  # fmt: skip
 
 
-def told_of(call: ToolCall, result: CallResult, *, is_untrusted: bool = False) -> ToolMessage:
+def tool_message(call: ToolCall, result: CallResult, *, is_untrusted: bool = False) -> ToolMessage:
     """What a model is told of a call that was made."""
     if result.is_good:
         return ToolMessage(call.id, call.tool, result.output, is_untrusted=is_untrusted)
@@ -115,5 +115,5 @@ def told_of(call: ToolCall, result: CallResult, *, is_untrusted: bool = False) -
     return ToolMessage(call.id, call.tool, why, is_error=True, is_untrusted=is_untrusted)
 
 
-def failed(call: ToolCall, why: str) -> ToolMessage:
+def failed_message(call: ToolCall, why: str) -> ToolMessage:
     return ToolMessage(call.id, call.tool, why, is_error=True)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
-from heliograph.turn.calls import Asked, CallResult, Join
+from heliograph.turn.calls import CallRequest, CallResult, Join
 from heliograph.types import Json, JsonObject
 
 # ---- events: the world tells the turn ----
@@ -54,7 +54,7 @@ class Raised:
 class Waiting:
     """The agent waits for calls; `calls` are those that are new. `join`: for all that are open, or for each (K15)."""
 
-    calls: tuple[Asked, ...]
+    calls: tuple[CallRequest, ...]
     join: Join
 
 
@@ -70,7 +70,7 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOff:
+class Deferred:
     """The agent cannot go on now and wants to be run again later (L0-64). at_most: deferrals; None for the limit."""
 
     reason: str
@@ -85,7 +85,7 @@ class Stopped:
     reason: str
 
 
-Event: TypeAlias = Hydrated | Acted | Raised | Waiting | Resolved | PutOff | Stopped
+Event: TypeAlias = Hydrated | Acted | Raised | Waiting | Resolved | Deferred | Stopped
 
 # ---- effects: the turn wants something of the world ----
 
@@ -116,12 +116,12 @@ class Deliver:
 class Suspend:
     """Open these calls and give the turn back until there is a result; answer with Resolved if there is one already."""
 
-    calls: tuple[Asked, ...]
+    calls: tuple[CallRequest, ...]
     join: Join
 
 
 @dataclass(frozen=True, slots=True)
-class Postpone:
+class DeferTurn:
     """Give the turn back for a while."""
 
     reason: str
@@ -129,4 +129,4 @@ class Postpone:
     at_most: int | None
 
 
-Effect: TypeAlias = Emit | Act | Deliver | Suspend | Postpone
+Effect: TypeAlias = Emit | Act | Deliver | Suspend | DeferTurn

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from heliograph.definitions.forms import problems_in, validator_of
-from heliograph.errors import Denied, InvalidInput, ToolFailed, shown
+from heliograph.errors import Denied, InvalidInput, ToolFailed, safe_repr
 from heliograph.turn.calls import CallResult
 from heliograph.types import Json, JsonObject
 
@@ -62,14 +62,16 @@ class Question:
     def problems(self, value: Json) -> list[str]:
         """Why `value` is no answer, or why these arguments may not stand in for those asked for; empty when it may."""
         if self.options and value not in self.options:
-            return [f"it is one of {', '.join(self.options)}, not {shown(value)}"]
+            return [f"it is one of {', '.join(self.options)}, not {safe_repr(value)}"]
         if self.form is not None:
             return problems_in(validator_of("the form", self.form, "/form"), value, "it")
         if self.may_answer:
             return []
         is_right = isinstance(value, dict if self.wants == "decision" else str)
         return (
-            [] if is_right else [f"it is {'an object' if self.wants == 'decision' else 'a text'}, not {shown(value)}"]
+            []
+            if is_right
+            else [f"it is {'an object' if self.wants == 'decision' else 'a text'}, not {safe_repr(value)}"]
         )
 
 
@@ -81,40 +83,40 @@ class Grant:
     by: str | None = None
 
 
-def granted(question: Question, asked: str, result: CallResult) -> Grant:
+def grant_from(question: Question, call_label: str, result: CallResult) -> Grant:
     """What came of a question that wants a decision, of a result that is a success or a failure.
 
     Raises Denied for everything that is no leave, also for leave to do what nobody was asked about.
     """
-    said = result.output if isinstance(result.output, dict) else {}
-    by, wanted = _by(said), question.arguments or {}
-    if result.status != "success" or said.get("decision") != "grant":
-        raise _denial(asked, result)
-    given = said.get("arguments")
+    decision = result.output if isinstance(result.output, dict) else {}
+    by, wanted = _decided_by(decision), question.arguments or {}
+    if result.status != "success" or decision.get("decision") != "grant":
+        raise _denial(call_label, result)
+    given = decision.get("arguments")
     if given is None or given == wanted:
         return Grant(wanted, by)
     if not question.may_edit:
         raise Denied(
-            f"{asked} was granted for other arguments than were asked for, which is not allowed", error={"by": by}
+            f"{call_label} was granted for other arguments than were asked for, which is not allowed", error={"by": by}
         )
     if not isinstance(given, dict):
-        raise Denied(f"{asked} was granted for arguments that are no object", error={"by": by})
+        raise Denied(f"{call_label} was granted for arguments that are no object", error={"by": by})
     return Grant(given, by)
 
 
-def answer_of(question: Question, asked: str, result: CallResult) -> Json:
+def answer_of(question: Question, call_label: str, result: CallResult) -> Json:
     """What came of a question that wants an answer. Raises Denied, ToolFailed for what is no answer to it."""
-    said = result.output if isinstance(result.output, dict) else {}
-    if result.status != "success" or said.get("decision") == "deny":
-        raise _denial(asked, result)
-    if "answer" not in said:
-        raise ToolFailed(f"{asked} has a result without an answer: {shown(result.output)}")
-    if problems := question.problems(said["answer"]):
-        raise ToolFailed(shown(f"the answer to {asked} does not fit: {'; '.join(problems)}", REASON_MAX))
-    return said["answer"]
+    decision = result.output if isinstance(result.output, dict) else {}
+    if result.status != "success" or decision.get("decision") == "deny":
+        raise _denial(call_label, result)
+    if "answer" not in decision:
+        raise ToolFailed(f"{call_label} has a result without an answer: {safe_repr(result.output)}")
+    if problems := question.problems(decision["answer"]):
+        raise ToolFailed(safe_repr(f"the answer to {call_label} does not fit: {'; '.join(problems)}", REASON_MAX))
+    return decision["answer"]
 
 
-def unanswered(result: CallResult, setting: str) -> str:
+def timeout_message(result: CallResult, setting: str) -> str:
     """The message for a question that nobody answered in time: its text, the time, and the setting for that time."""
     why = (result.error or {}).get("message")
     return f"{why or 'nobody answered in time'}; {setting} sets how long that may take"
@@ -123,22 +125,22 @@ def unanswered(result: CallResult, setting: str) -> str:
 def check_question(text: Any) -> str:
     """Raises InvalidInput."""
     if not isinstance(text, str) or not text.strip() or len(text) > QUESTION_MAX:
-        raise InvalidInput(f"a question is a text of 1 to {QUESTION_MAX} characters, not {shown(text)}", code="wrong_type",
+        raise InvalidInput(f"a question is a text of 1 to {QUESTION_MAX} characters, not {safe_repr(text)}", code="wrong_type",
                            path="/question")  # fmt: skip
     return text
 
 
-def _denial(asked: str, result: CallResult) -> Denied:
-    said = result.output if isinstance(result.output, dict) else {}
-    by = _by(said)
-    if result.status == "success" and said.get("decision") != "deny":
-        return Denied(f"{asked} was not granted: what was reported is no decision: {shown(result.output)}")
-    reason = said.get("reason") or (result.error or {}).get("message")
-    told = shown(str(reason), REASON_MAX) if reason else None
-    return Denied(f"{asked} was denied{f' by {by}' if by else ''}{f': {told}' if told else ''}",
+def _denial(call_label: str, result: CallResult) -> Denied:
+    decision = result.output if isinstance(result.output, dict) else {}
+    by = _decided_by(decision)
+    if result.status == "success" and decision.get("decision") != "deny":
+        return Denied(f"{call_label} was not granted: what was reported is no decision: {safe_repr(result.output)}")
+    reason = decision.get("reason") or (result.error or {}).get("message")
+    told = safe_repr(str(reason), REASON_MAX) if reason else None
+    return Denied(f"{call_label} was denied{f' by {by}' if by else ''}{f': {told}' if told else ''}",
                   error={"by": by, "reason": told})  # fmt: skip
 
 
-def _by(said: Mapping[str, Json]) -> str | None:
-    by = said.get("by")
-    return shown(by, NAME_MAX) if isinstance(by, str) and by else None
+def _decided_by(decision: Mapping[str, Json]) -> str | None:
+    by = decision.get("by")
+    return safe_repr(by, NAME_MAX) if isinstance(by, str) and by else None

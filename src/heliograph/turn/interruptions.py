@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 DELAY_SECONDS_MAX = 31_622_400.0
 
@@ -31,7 +31,7 @@ class Defer(Interruption):
     def __init__(self, reason: str, seconds: float, *, at_most: int | None = None):
         """at_most: deferrals of the turn; None for the project's limit. Raises InvalidInput (`out_of_range`)."""
         super().__init__(reason)
-        self.reason = shown(str(reason), 500)
+        self.reason = safe_repr(str(reason), 500)
         self.seconds = check_seconds("a turn is put off for", seconds, least=0.0)
         self.at_most = at_most
 
@@ -39,6 +39,6 @@ class Defer(Interruption):
 def check_seconds(what: str, seconds: Any, *, least: float = 0.001) -> float:
     """Raises InvalidInput (`out_of_range`) for what is no number of seconds from `least` to a year."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not least <= seconds <= DELAY_SECONDS_MAX:
-        raise InvalidInput(f"{what} a number of seconds from {least:g} to {DELAY_SECONDS_MAX:g}, not {shown(seconds)}",
+        raise InvalidInput(f"{what} a number of seconds from {least:g} to {DELAY_SECONDS_MAX:g}, not {safe_repr(seconds)}",
                            code="out_of_range")  # fmt: skip
     return float(seconds)

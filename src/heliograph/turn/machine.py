@@ -5,7 +5,7 @@
     Raised   ── error, terminated ──▶ Deliver(failed | timeout)
     Stopped  ── terminated ──▶ Deliver(canceled); whoever stopped it has said halt
     Waiting  ──▶ Suspend, and if everything is there already: Resolved ──▶ Act
-    PutOff   ──▶ Postpone
+    Deferred   ──▶ Postpone
 
 Every turn goes through the five phases (LC-01); a phase that has nothing to do
 costs no commit: its signal rides in the next one (decision 8). A turn that may
@@ -25,19 +25,19 @@ from heliograph.lifecycle.machine import BadTransition, step
 from heliograph.lifecycle.phases import Phase
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
-from heliograph.signals.payload import carried
+from heliograph.signals.payload import truncated
 from heliograph.turn.calls import CallResult
 from heliograph.turn.deliverable import deliverable_of, deliverable_of_error
 from heliograph.turn.events import (
     Act,
     Acted,
+    Deferred,
+    DeferTurn,
     Deliver,
     Effect,
     Emit,
     Event,
     Hydrated,
-    Postpone,
-    PutOff,
     Raised,
     Resolved,
     Stopped,
@@ -71,11 +71,11 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
         case Raised():
             return _end(turn, event.outcome, event.code, event.message, now, is_recoverable=event.is_recoverable)
         case Stopped():
-            return _halt(turn, event.reason, now)
+            return _stop(turn, event.reason, now)
         case Waiting():
             return _in_act(turn, event), [Suspend(event.calls, event.join)]
-        case PutOff():
-            return _in_act(turn, event), [Postpone(event.reason, event.seconds, event.at_most)]
+        case Deferred():
+            return _in_act(turn, event), [DeferTurn(event.reason, event.seconds, event.at_most)]
         case Resolved():
             return _go_on(_in_act(turn, event), event, now)
         case _:
@@ -125,7 +125,7 @@ def _succeed(
         ("reflection_complete", decision, cue),
     ])  # fmt: skip
     told: JsonObject = {} if limit is None else {"limit": limit}
-    outputs: list[Json] = [] if output is None else [carried(output)]
+    outputs: list[Json] = [] if output is None else [truncated(output)]
     drafts.append(_draft(turn, "terminated", {"status": outcome, "outputs": outputs, **told}, now))
     return turn, [Emit(tuple(drafts)), Deliver(outcome, {**deliverable_of(output), **told}, output)]
 
@@ -148,7 +148,7 @@ def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list
                 f"call {answer.call_id} was to end the turn and was not answered: {error.get('message')}", now)  # fmt: skip
 
 
-def _halt(turn: Turn, reason: str, now: datetime) -> tuple[Turn, list[Effect]]:
+def _stop(turn: Turn, reason: str, now: datetime) -> tuple[Turn, list[Effect]]:
     turn = replace(turn, phase=step(turn.phase, "halt"))
     error: JsonObject = {"code": CANCELED, "message": reason, "recoverable": False}
     said = _draft(turn, "terminated", {"status": "canceled", "outputs": []}, now)

@@ -18,7 +18,7 @@ from heliograph.turn.calls import DELEGATION
 from heliograph.turn.untrusted import UNTRUSTED, is_marked, untrusted
 from heliograph.types import Json
 
-_SHOWN_MAX = 5
+_LISTED_MAX = 5
 _TASK = "its task"
 
 
@@ -33,8 +33,8 @@ class Taint:
     def __init__(self, claimed: Claimed, spec: AgentSpec):
         self._cause = claimed.cause
         self._state: Mapping[str, Json] = claimed.run.state
-        self._asks = spec.after_untrusted == "confirm"
-        self._vouches = spec.trusted
+        self._confirms = spec.after_untrusted == "confirm"
+        self._is_trusted_agent = spec.trusted
         self._may_read = bool(spec.agents)
         self._sources: dict[str, Json] = {}  # in the order of reading, with the values that prompts need
         self.keys = untrusted_keys(claimed.run.memory)
@@ -60,7 +60,7 @@ class Taint:
     @property
     def marks(self) -> bool:
         """Whether what the turn writes now is marked as untrusted."""
-        return self.has_read and not self._vouches
+        return self.has_read and not self._is_trusted_agent
 
     @property
     def may_have_read(self) -> bool:
@@ -71,12 +71,12 @@ class Taint:
     def source_names(self) -> str:
         """The sources as text, for the person who approves a call."""
         names = list(self._sources)
-        more = f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
-        return f"{', '.join(names[:_SHOWN_MAX])}{more}"
+        more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
+        return f"{', '.join(names[:_LISTED_MAX])}{more}"
 
-    def must_ask(self, tool: Tool) -> bool:
+    def needs_approval(self, tool: Tool) -> bool:
         """Whether a call of `tool` needs approval, whatever the tool itself says."""
-        return self._asks and self.has_read and tool.effect != "pure"
+        return self._confirms and self.has_read and tool.effect != "pure"
 
     # ── Reading ──
 

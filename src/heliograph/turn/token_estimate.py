@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from heliograph.ports import AssistantMessage, Message, ModelRequest, ToolMessage, UserMessage
-from heliograph.turn.untrusted import system_of, told_text
+from heliograph.turn.untrusted import readable_text, system_of
 from heliograph.types import Json
 
 _PER_REQUEST = 16
@@ -21,7 +21,7 @@ _PER_TOOL = 32
 _ANY_TOOLS = 600  # providers tell the model how to call tools, in words of their own
 
 
-def input_tokens_at_most(request: ModelRequest) -> int:
+def input_tokens_max(request: ModelRequest) -> int:
     """As many tokens as the conversation, the system text, the tools and the form of the answer can be."""
     found = (
         _PER_REQUEST
@@ -41,7 +41,7 @@ def _message(message: Message) -> int:
         case UserMessage(content):
             return _bytes(content)
         case ToolMessage(call_id, tool):
-            return _bytes(call_id) + _bytes(tool) + _bytes(told_text(message))
+            return _bytes(call_id) + _bytes(tool) + _bytes(readable_text(message))
         case AssistantMessage(text, calls, raw):
             said = _bytes(text) + sum(_bytes(c.id) + _bytes(c.tool) + _bytes(c.arguments) + _PER_TOOL for c in calls)
             return max(said, _bytes(raw))  # what the harness sends again may have more in it, such as its thinking

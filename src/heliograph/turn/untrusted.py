@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 
-from heliograph.errors import shown
+from heliograph.errors import safe_repr
 from heliograph.ports import ModelRequest, ToolMessage
 from heliograph.types import Json
 
@@ -36,9 +36,9 @@ def untrusted(content: Json, source: str) -> str:
 
 def framed(content: Json, source: str, trust: str) -> str:
     """`content` as text in a frame that is marked `trusted` or `untrusted`."""
-    text = content if isinstance(content, str) else _written(content)
+    text = content if isinstance(content, str) else _to_text(content)
     mark = _mark_of(text, trust)
-    where = "".join(c for c in shown(source, _SOURCE_MAX) if c not in '<>"')
+    where = "".join(c for c in safe_repr(source, _SOURCE_MAX) if c not in '<>"')
     return f'<{mark} from="{where}">\n{text}\n</{mark}>'
 
 
@@ -97,14 +97,14 @@ def framed_schema(schema: Json, source: str) -> Json:
     }  # fmt: skip
 
 
-def told_text(message: ToolMessage) -> str:
+def readable_text(message: ToolMessage) -> str:
     """A result as the text that a model reads; in its frame where it comes from outside."""
     if message.is_untrusted:
         return untrusted(message.content, message.tool)
-    return message.content if isinstance(message.content, str) else _written(message.content)
+    return message.content if isinstance(message.content, str) else _to_text(message.content)
 
 
-def _written(content: Json) -> str:
+def _to_text(content: Json) -> str:
     """The same whenever it is told: the store keeps no order of keys."""
     return json.dumps(content, ensure_ascii=False, sort_keys=True)
 

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from heliograph.egress.post import PostFailed
-from heliograph.errors import HeliographError, told
-from heliograph.execution.project_services import Kit
+from heliograph.errors import HeliographError, format_exception
+from heliograph.execution.project_services import ProjectServices
 from heliograph.policy.callbacks import again_seconds, is_final, is_taken
-from heliograph.policy.egress import EgressRefused
+from heliograph.policy.egress import EgressRejected
 from heliograph.records import Callback
 from heliograph.turn.calls import RESPONSE
 from heliograph.turn.deliverable import read_output
@@ -31,23 +31,23 @@ BODY_BYTES_MAX = 262_144
 _AT_ONCE = 16
 
 
-async def call_back(kit: Kit, rounds: int = 100) -> None:
+async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
     """Send what is due, a bounded number at a time, until nothing is."""
     for _ in range(rounds):
-        taking = asyncio.ensure_future(kit.ledger.take_callbacks(_AT_ONCE, HIDDEN_SECONDS))
+        taking = asyncio.ensure_future(services.ledger.take_callbacks(_AT_ONCE, HIDDEN_SECONDS))
         tries = list[asyncio.Future[dict[str, Any]]]()
         try:
             if not (taken := await asyncio.shield(taking)):
                 return
-            tries = [asyncio.ensure_future(_tried(kit, callback)) for callback in taken]
-            await kit.ledger.record_callbacks(await asyncio.gather(*tries))
+            tries = [asyncio.ensure_future(_attempt(services, callback)) for callback in taken]
+            await services.ledger.record_callbacks(await asyncio.gather(*tries))
         except asyncio.CancelledError:  # this worker ends: somebody else is to try what is left, and at once
-            await asyncio.shield(_give_back(kit, taking, tries))
+            await asyncio.shield(_release_untried(services, taking, tries))
             raise
 
 
-async def _give_back(
-    kit: Kit, taking: asyncio.Future[list[Callback]], tries: Sequence[asyncio.Future[dict[str, Any]]]
+async def _release_untried(
+    services: ProjectServices, taking: asyncio.Future[list[Callback]], tries: Sequence[asyncio.Future[dict[str, Any]]]
 ) -> None:
     """What was not tried to its end; also what was being taken: the kernel may have hidden it from the others already.
 
@@ -56,20 +56,22 @@ async def _give_back(
     results = {result["callback_id"]: result for result in [each.result() for each in tries if not each.cancelled()]}
     with suppress(HeliographError):  # nor may a refusal hide that this worker ends
         if taken := await taking:
-            await kit.ledger.record_callbacks([results.get(each.callback_id) or _given_back(each) for each in taken])
+            await services.ledger.record_callbacks([results.get(each.callback_id) or _released(each) for each in taken])
 
 
-def _given_back(callback: Callback) -> dict[str, Any]:
+def _released(callback: Callback) -> dict[str, Any]:
     return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "failed",
             "error": "its worker was stopped", "again_seconds": 0}  # fmt: skip
 
 
-async def _tried(kit: Kit, callback: Callback) -> dict[str, Any]:
+async def _attempt(services: ProjectServices, callback: Callback) -> dict[str, Any]:
     """One try, as `record_callbacks` wants to know of it. Whatever goes wrong is this callback's alone."""
-    assert kit.callbacks is not None
+    assert services.callbacks is not None
     asked_to_wait, is_hopeless = 0.0, False
     try:
-        posted = await kit.callbacks.send(callback.url, callback.callback_id, body_of(callback), kit.world.now())
+        posted = await services.callbacks.send(
+            callback.url, callback.callback_id, body_of(callback), services.world.now()
+        )
         if is_taken(posted.status):
             return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "delivered"}
         error, asked_to_wait, is_hopeless = (
@@ -77,11 +79,11 @@ async def _tried(kit: Kit, callback: Callback) -> dict[str, Any]:
             posted.retry_after_seconds,
             is_final(posted.status),
         )
-    except (EgressRefused, PostFailed) as failed:  # a name may lead elsewhere tomorrow, and an allow list be mended
+    except (EgressRejected, PostFailed) as failed:  # a name may lead elsewhere tomorrow, and an allow list be mended
         error = failed.message
     except Exception as unforeseen:
         log.exception("callback %s failed", callback.callback_id)
-        error = told(unforeseen, 200)
+        error = format_exception(unforeseen, 200)
     again = None if is_hopeless else again_seconds(callback.callback_id, callback.attempt, asked_to_wait)
     log.info("callback %s, try %d: %s%s", callback.callback_id, callback.attempt, error,
              "; given up" if again is None else f"; again in {again:.0f} s")  # fmt: skip

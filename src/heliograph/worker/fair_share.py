@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def shares(room: int, held: Sequence[int]) -> list[int]:
+def fair_shares(room: int, in_use: Sequence[int]) -> list[int]:
     """How many of `room` slots each project may fill: those that hold least come first, until all hold the same.
 
     held: turns that each has in hand. Among equals the one that stands first gets the odd slot.
     """
-    if len(held) <= 1:
-        return [room] * len(held)
-    given = [0] * len(held)
+    if len(in_use) <= 1:
+        return [room] * len(in_use)
+    given = [0] * len(in_use)
     for _ in range(room):
-        least = min(range(len(held)), key=lambda n: held[n] + given[n])
+        least = min(range(len(in_use)), key=lambda n: in_use[n] + given[n])
         given[least] += 1
     return given

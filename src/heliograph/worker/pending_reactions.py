@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 from heliograph.codes import INTERNAL_ERROR
-from heliograph.errors import KernelRefused, StoreUnavailable
-from heliograph.execution.project_services import Kit
-from heliograph.reactive.reaction import react_to_owed
-from heliograph.records import OwedRun, RunFailure
+from heliograph.errors import KernelRejected, StoreUnavailable
+from heliograph.execution.project_services import ProjectServices
+from heliograph.reactive.reaction import react_to_pending
+from heliograph.records import PendingRun, RunFailure
 from heliograph.turn.drafts import draft_item
 
 log = logging.getLogger("heliograph.worker")
@@ -19,56 +19,56 @@ _REFUSED = RunFailure(INTERNAL_ERROR, "its reaction cannot be committed; the wor
 _AGAIN_SECONDS = 1.0  # until what was refused is tried again: a queue that is full may have room then
 
 
-class Debts:
+class PendingReactions:
     """What the runs of some projects owe, as one worker pays it. Any number of workers may pay at once."""
 
     def __init__(self) -> None:
         # by project and run: how often it was refused, and when it is tried again
-        self._refused: dict[tuple[str, str], tuple[int, float]] = {}
+        self._rejected: dict[tuple[str, str], tuple[int, float]] = {}
 
-    async def pay(self, kit: Kit) -> bool:
+    async def react(self, services: ProjectServices) -> bool:
         """Compute and commit what is owed in this project; return whether anything was committed. Raises StoreUnavailable.
 
         A conflict means that the run moved on. Who moved it may have left what is owed to us: a turn that ends pays for
         itself only. So what is still owed is looked at again, or a run whose last turn that was would wait for the timer.
         A run that is too large to be read ends the kernel's answer: once it has ended, the runs behind it are looked at.
         """
-        monotonic, has_paid = kit.world.monotonic, False
+        monotonic, has_paid = services.world.monotonic, False
         for _ in range(_ROUNDS_MAX):
             has_moved = False
-            for owed in await kit.ledger.sweep_owed(kit.targets):
-                key = (kit.project, owed.run.run_id)
-                times, not_before = self._refused.get(key, (0, 0.0))
+            for pending in await services.ledger.sweep_pending_reactions(services.targets):
+                key = (services.project, pending.run.run_id)
+                times, not_before = self._rejected.get(key, (0, 0.0))
                 if monotonic() < not_before:
                     continue
                 try:
-                    outcome = await self._react(kit, owed)
-                    has_moved |= outcome == "conflict" or owed.failure is not None
+                    outcome = await self._react(services, pending)
+                    has_moved |= outcome == "conflict" or pending.failure is not None
                     has_paid |= outcome == "ok"
-                    self._refused.pop(key, None)
+                    self._rejected.pop(key, None)
                 except StoreUnavailable:
                     raise
                 except Exception as error:
-                    self._refused[key] = times + 1, monotonic() + _AGAIN_SECONDS
-                    log.exception("the reaction of %s cannot be committed", owed.run.run_id, exc_info=error)
+                    self._rejected[key] = times + 1, monotonic() + _AGAIN_SECONDS
+                    log.exception("the reaction of %s cannot be committed", pending.run.run_id, exc_info=error)
             if not has_moved:
                 break
         return has_paid
 
-    async def _react(self, kit: Kit, owed: OwedRun) -> str:
-        """'ok', or 'conflict' when nothing was written. Raises KernelRefused."""
-        world, run_id = kit.world, owed.run.run_id
-        if owed.failure is not None:
-            log.error("run %s is ended as failed: %s", run_id, owed.failure.message)
-        is_hopeless = self._refused.get((kit.project, run_id), (0, 0.0))[0] >= _REFUSALS_MAX
-        failure = owed.failure or (_REFUSED if is_hopeless else None)
-        reaction = react_to_owed(kit.workflows[owed.target], owed, world.now(), world.new_id, failure)
-        await world.point("before_react")
-        answer = await kit.ledger.react({
+    async def _react(self, services: ProjectServices, pending: PendingRun) -> str:
+        """'ok', or 'conflict' when nothing was written. Raises KernelRejected."""
+        world, run_id = services.world, pending.run.run_id
+        if pending.failure is not None:
+            log.error("run %s is ended as failed: %s", run_id, pending.failure.message)
+        is_hopeless = self._rejected.get((services.project, run_id), (0, 0.0))[0] >= _REFUSALS_MAX
+        failure = pending.failure or (_REFUSED if is_hopeless else None)
+        reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
+        await world.failpoint("before_react")
+        answer = await services.ledger.react({
             "run_id": run_id, "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
         })  # fmt: skip
         if answer["outcome"] == "refused":
-            raise KernelRefused(str(answer.get("message")), code=answer.get("code"))
+            raise KernelRejected(str(answer.get("message")), code=answer.get("code"))
         if answer["outcome"] == "ok":
-            kit.ring(f"log:{run_id}")
+            services.ring(f"log:{run_id}")
         return str(answer["outcome"])

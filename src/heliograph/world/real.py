@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from heliograph.errors import HeliographError, StoreUnavailable, TurnTimedOut, told
+from heliograph.errors import HeliographError, StoreUnavailable, TurnTimedOut, format_exception
 from heliograph.ids import make_id
 from heliograph.records import Event
 from heliograph.turn.interruptions import Interruption
 from heliograph.world.bell_tokens import Tokens
 from heliograph.world.seam import BellKey, Task, Transaction
-from heliograph.world.subscriptions import Ear, Ears
+from heliograph.world.subscriptions import Subscription, Subscriptions
 
 log = logging.getLogger("heliograph.world")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Doorbell(Protocol):
 
     def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None: ...
 
-    def tell(self, subject: str, body: dict[str, Any]) -> None: ...
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None: ...
 
     async def publish(self, events: Sequence[Event]) -> None: ...
 
@@ -94,7 +94,7 @@ async def within(seconds: float | None, work: Awaitable[T]) -> T:
     except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt, Interruption):
         raise
     except BaseException as error:  # a library's own, that no handler of the runtime knows
-        raise RuntimeError(f"{told(error)} left the function") from error
+        raise RuntimeError(f"{format_exception(error)} left the function") from error
 
 
 def _running() -> asyncio.Task[Any] | None:
@@ -113,7 +113,7 @@ class RealWorld:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.current_thread()
         self.tokens = Tokens()
-        self.ears = Ears(self.tokens)
+        self.subscriptions = Subscriptions(self.tokens)
         self._learning: dict[str, asyncio.Lock] = {}
         self._keeps_learning: set[str] = set()  # projects: one task for each, however many listeners it has
         self._tasks: set[asyncio.Task[None]] = set()
@@ -169,17 +169,17 @@ class RealWorld:
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         return self._transactions.open()
 
-    def hear(self, keys: Iterable[BellKey]) -> Ear:
-        ear = self.ears.hear(keys)
-        unknown = {key.project for key in ear.keys if key.project and not self.tokens.has(key.project)}
+    def subscribe(self, keys: Iterable[BellKey]) -> Subscription:
+        subscription = self.subscriptions.subscribe(keys)
+        unknown = {key.project for key in subscription.keys if key.project and not self.tokens.has(key.project)}
         for project in unknown - self._keeps_learning:
             self._keeps_learning.add(project)
             self.spawn(f"bell key of {project}", self._keep_learning(project))
-        return ear
+        return subscription
 
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         keys = list(keys)
-        self.ears.ring(keys)
+        self.subscriptions.ring(keys)
         abroad = [key for key in keys if not key.name.startswith("slot:")]
         unknown = {key.project for key in abroad if not self.tokens.has(key.project)}
         if unknown:
@@ -198,7 +198,7 @@ class RealWorld:
                         "the bells of project %s cannot be used, work is found by polling: %s", project, error.message
                     )
                     return False
-                self.ears.learned(project)
+                self.subscriptions.learned(project)
         return True
 
     async def _keep_learning(self, project: str) -> None:
@@ -220,10 +220,10 @@ class RealWorld:
     def _on_wire(self, key: BellKey, wire: Doorbell) -> str:
         return key.name if wire.carries_names and key.name.startswith("work:") else self.tokens.of(key)
 
-    def tell(self, subject: str, body: dict[str, Any]) -> None:
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         for wire in self.wires:
             if wire.is_up:
-                wire.tell(subject, body)
+                wire.publish_event(subject, body)
 
     async def publish(self, project: str, events: Sequence[Event]) -> None:
         if not await self.learn(project):
@@ -239,7 +239,7 @@ class RealWorld:
         except OSError as error:
             raise StoreUnavailable(f"{len(events)} events are not published yet: {error}") from error
 
-    async def point(self, name: str) -> None:
+    async def failpoint(self, name: str) -> None:
         """Nothing happens at a named point in the real world."""
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Pace:
+class TokenBucket:
     """The bucket: each ring that is passed on takes a token, and each interval adds one.
 
     A look that found work returns its token, since work cannot be forged. So the rings of a busy project pass without
@@ -16,23 +16,23 @@ class Pace:
         self._longest_seconds = longest_seconds
         self._burst = burst
         self._interval_seconds = interval_seconds
-        self._left = float(burst)
+        self._tokens = float(burst)
         self._at = 0.0
 
     def take(self, now: float) -> float:
         """Take a token for a ring; return the seconds after which the ring may be passed on."""
-        left = min(self._burst, self._left + max(0.0, now - self._at) / self._interval_seconds)
+        left = min(self._burst, self._tokens + max(0.0, now - self._at) / self._interval_seconds)
         if left == self._burst:
             self._interval_seconds = self._first_seconds
         if left >= 1:
-            self._left, self._at = left - 1, now
+            self._tokens, self._at = left - 1, now
             return 0.0
         seconds = (1 - left) * self._interval_seconds
-        self._left, self._at = 0.0, now + seconds
+        self._tokens, self._at = 0.0, now + seconds
         self._interval_seconds = min(self._longest_seconds, 2 * self._interval_seconds)
         return seconds
 
-    def give_back(self) -> None:
+    def refund(self) -> None:
         """Return the token of a ring that led to work, and end the doubling."""
-        self._left = min(self._burst, self._left + 1)
+        self._tokens = min(self._burst, self._tokens + 1)
         self._interval_seconds = self._first_seconds

@@ -36,7 +36,7 @@ def bell_keys(project: str, names: Iterable[str]) -> list[BellKey]:
     return [BellKey(project, name) for name in names]
 
 
-class Ear(Protocol):
+class Subscription(Protocol):
     """Hears the rings of some keys. A ring between `clear` and `wait` is kept, so: clear, look, wait."""
 
     def clear(self) -> None: ...
@@ -66,7 +66,7 @@ class Transaction(Protocol):
     async def commit(self, function: str, *args: object) -> Any:
         """One kernel function for one item, as the last of it, and then the commit. Undone unless the answer is 'ok'.
 
-        Raises StoreUnavailable when it is not known whether it was committed, KernelRefused for one that has ended before.
+        Raises StoreUnavailable when it is not known whether it was committed, KernelRejected for one that has ended before.
         """
         ...
 
@@ -111,7 +111,7 @@ class World(Protocol):
         """A transaction of one's own; left without its commit, it is undone. Raises StoreUnavailable."""
         ...
 
-    def hear(self, keys: Iterable[BellKey]) -> Ear: ...
+    def subscribe(self, keys: Iterable[BellKey]) -> Subscription: ...
 
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         """Ring, here and in other processes. Never before the commit it tells of; may be lost (decision 7).
@@ -121,7 +121,7 @@ class World(Protocol):
         """
         ...
 
-    def tell(self, subject: str, body: dict[str, Any]) -> None:
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         """Tell whoever watches the wire, soon and without a promise; where there is no such wire, nobody."""
         ...
 
@@ -129,6 +129,6 @@ class World(Protocol):
         """Put a project's events on the wires, in their order; an event's `key` is its message id. Some may have been published when it raises."""
         ...
 
-    async def point(self, name: str) -> None:
+    async def failpoint(self, name: str) -> None:
         """A named place where the simulator may crash, stall or cut (kernel.md section 7, rule 12)."""
         ...

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from heliograph.world.bell_tokens import Tokens
-from heliograph.world.ring_limit import Pace
+from heliograph.world.ring_limit import TokenBucket
 from heliograph.world.seam import BellKey
 
 INTERVAL_SECONDS = 0.05
@@ -19,22 +19,22 @@ LONGEST_SECONDS = 0.5
 BURST = 10
 
 
-class Ear:
-    """See `heliograph.world.seam.Ear`."""
+class Subscription:
+    """See `heliograph.world.seam.Subscription`."""
 
-    def __init__(self, keys: tuple[BellKey, ...], ears: Ears):
+    def __init__(self, keys: tuple[BellKey, ...], subscriptions: Subscriptions):
         self.keys = keys
-        self._ears = ears
+        self._subscriptions = subscriptions
         self._loop = asyncio.get_running_loop()
         self._bell = asyncio.Event()
-        self._pace = Pace(INTERVAL_SECONDS, LONGEST_SECONDS, BURST)
+        self._pace = TokenBucket(INTERVAL_SECONDS, LONGEST_SECONDS, BURST)
         self._later: asyncio.TimerHandle | None = None
 
     def clear(self) -> None:
         self._bell.clear()
 
     def found(self) -> None:
-        self._pace.give_back()
+        self._pace.refund()
         if self._later is not None:
             self._later.cancel()
             self._ring_late()
@@ -66,30 +66,30 @@ class Ear:
     def close(self) -> None:
         if self._later is not None:
             self._later.cancel()
-        self._ears.forget(self)
+        self._subscriptions.forget(self)
 
 
-class Ears:
+class Subscriptions:
     """All listeners of a process."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._of_key: dict[BellKey, set[Ear]] = {}
+        self._of_key: dict[BellKey, set[Subscription]] = {}
         self._keys_on_wire: dict[str, set[BellKey]] = {}
 
-    def hear(self, keys: Iterable[BellKey]) -> Ear:
-        ear = Ear(tuple(keys), self)
-        for key in ear.keys:
+    def subscribe(self, keys: Iterable[BellKey]) -> Subscription:
+        subscription = Subscription(tuple(keys), self)
+        for key in subscription.keys:
             if key not in self._of_key:
                 self._of_key[key] = set()
                 for text in self._on_wire(key):
                     self._keys_on_wire.setdefault(text, set()).add(key)
-            self._of_key[key].add(ear)
-        return ear
+            self._of_key[key].add(subscription)
+        return subscription
 
-    def forget(self, ear: Ear) -> None:
-        for key in ear.keys:
-            self._of_key[key].discard(ear)
+    def forget(self, subscription: Subscription) -> None:
+        for key in subscription.keys:
+            self._of_key[key].discard(subscription)
             if not self._of_key[key]:
                 del self._of_key[key]
                 for text in self._on_wire(key):
@@ -107,8 +107,8 @@ class Ears:
 
     def ring(self, keys: Iterable[BellKey]) -> None:
         for key in keys:
-            for ear in self._of_key.get(key, ()):
-                ear.ring()
+            for subscription in self._of_key.get(key, ()):
+                subscription.ring()
 
     def ring_from_wire(self, texts: Sequence[str], *, carries_names: bool = False) -> None:
         """Pass on rings from a bell. The bell itself sends '*' when it may have missed rings: that rings every listener.
@@ -121,8 +121,8 @@ class Ears:
             if text.startswith("work:") and not carries_names:
                 continue
             for key in self._keys_on_wire.get(text, ()):
-                for ear in self._of_key[key]:
-                    ear.ring_from_wire()
+                for subscription in self._of_key[key]:
+                    subscription.ring_from_wire()
         return None
 
     def _on_wire(self, key: BellKey) -> list[str]:

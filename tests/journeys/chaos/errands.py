@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heliograph import Client
-from heliograph.errors import Refused, StoreUnavailable
+from heliograph.errors import Rejected, StoreUnavailable
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime
 from tests.journeys.chaos import ageing, doomed, trials, workload
@@ -62,7 +62,7 @@ async def _greet(runtime: Runtime, run_id: str, folder: Path) -> None:
     for _ in range(2):
         try:
             await _until_answered(lambda: client.enqueue(run_id, "guest", {"text": GREETING}, turn_id=turn_id))
-        except Refused as refused:
+        except Rejected as refused:
             if refused.code != "run_ended":
                 raise
             return

@@ -21,7 +21,7 @@ import asyncpg
 from nats.aio.client import Client as NatsClient
 from nats.errors import Error as NatsError
 
-from heliograph import Client, HeliographError, Refused, StoreUnavailable
+from heliograph import Client, HeliographError, Rejected, StoreUnavailable
 from tests.journeys.chaos.away import AWAY
 from tests.journeys.chaos.marks import append_line, append_mark, chance_of, read_lines
 from tests.journeys.chaos.skewed import skew_clock
@@ -139,7 +139,7 @@ def _by_client(client: Client, turn_id: str, call_id: str) -> Send:
     async def send(token: str, result: int) -> str:
         try:
             return await client.report(turn_id, call_id, token=token, result=result)
-        except Refused as refused:
+        except Rejected as refused:
             return refused.code
 
     return send

@@ -37,7 +37,7 @@ TABLES = {  # and the order of their rows in a dump: by primary key
 
 
 class Backend(Protocol):
-    """A kernel that is called synchronously: `Twin`, or `PostgresBackend`."""
+    """A kernel that is called synchronously: `InMemoryKernel`, or `PostgresBackend`."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +47,7 @@ class Backend(Protocol):
         ...
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
-        """One kernel function of `heliograph.ledger.kernel`. Raises KernelRefused."""
+        """One kernel function of `heliograph.ledger.kernel`. Raises KernelRejected."""
         ...
 
     def heads(self, project: str) -> list[Row]:

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.endings import get_raw
 from heliograph.testing.kernel.head import owns
 from heliograph.testing.kernel.ids import check, wrong_id
 from heliograph.testing.kernel.jsonb import Refusal, get, get_text
-from heliograph.testing.kernel.limits import content_of, limits, put_card, refuse_content, refused
+from heliograph.testing.kernel.limits import content_of, limits, put_card, refuse_content, rejection
 from heliograph.testing.kernel.tables import DELIVERABLE, Row, Transaction, timestamp
 
 
@@ -45,7 +45,7 @@ def _put_box(tx: Transaction, item: Any, limited: Row) -> Row:
         return {"outcome": "duplicate" if box["hash"] == content_hash else "conflict"}
     taken = sorted(str(card_id) for card in cards if (card_id := get_text(card, "card_id")) in tx.tables.cards)
     if taken:
-        return refused("card_exists", f"there is a card {taken[0]} already")
+        return rejection("card_exists", f"there is a card {taken[0]} already")
     _insert_box(tx, box_id, "context", content_hash=content_hash)
     for n, card in enumerate(cards, 1):
         card_id = get_text(card, "card_id")
@@ -131,9 +131,9 @@ def replace_boxes(tx: Transaction, items: Any) -> list[Row]:
 def _refuse_boxes(tx: Transaction, item: Any) -> Row | None:
     output = get_text(item, "output_box_id")
     if output is not None and not is_there(tx, output):
-        return refused("unknown_box", f"there is no box {output}")
+        return rejection("unknown_box", f"there is no box {output}")
     if output is not None and writer_of(tx, output) != get_text(item, "turn_id"):
-        return refused("box_not_writable", f"box {output} is not this turn's: fork it with writer_turn_id")
+        return rejection("box_not_writable", f"box {output} is not this turn's: fork it with writer_turn_id")
     return refuse_context(tx, item)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import refused
+from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Project, Row, Transaction
 
 _KINDS = ("micros", "model_calls", "tokens", "tool_calls")
@@ -75,7 +75,7 @@ def _reserve_call(tx: Transaction, call: Any, asked: Row, *, is_again: bool) -> 
     if is_counted := wait["reserved"] is not None:
         settle(tx, call, {})
         asked = {kind: amount for kind, amount in asked.items() if kind != "tool_calls"}
-    if (refusal := _lacking(tx, turn["budgets"], asked)) is not None:
+    if (refusal := _shortfall(tx, turn["budgets"], asked)) is not None:
         if is_counted:
             tx.set(wait, reserved={})
         return refusal
@@ -91,7 +91,7 @@ def _rows(tx: Transaction, owners: list[str]) -> list[Row]:
             for row in sorted(tx.tables.budgets.of(owner), key=lambda row: str(row["kind"]))]  # fmt: skip
 
 
-def _lacking(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
+def _shortfall(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
     """Bug: reserve_ignored."""
     for row in _rows(tx, owners):
         held = row["reserved"] if "reserve_ignored" in tx.bugs else 0
@@ -99,7 +99,7 @@ def _lacking(tx: Transaction, owners: list[str], asked: Row) -> Row | None:
             message = (f"the budget of turn {row['turn_id']} has {max(_left_of(row), 0)} of {row['most']} {row['kind']} left; "
                        f"this call asks for {asked[row['kind']]}")  # fmt: skip
             told = {key: row[key] for key in ("turn_id", "kind", "most", "used", "reserved", "over")}
-            return {**refused("BUDGET_EXCEEDED", message), "budget": told}
+            return {**rejection("BUDGET_EXCEEDED", message), "budget": told}
     return None
 
 
@@ -107,7 +107,7 @@ def _left_of(row: Row) -> int:
     return int(row["most"] - row["used"] - row["reserved"] - row["over"])
 
 
-def left(tx: Transaction, owners: list[str]) -> Row:
+def remaining(tx: Transaction, owners: list[str]) -> Row:
     found: Row = {}
     for row in _rows(tx, owners):
         found[row["kind"]] = min(max(_left_of(row), 0), found.get(row["kind"], _MOST))
@@ -116,7 +116,7 @@ def left(tx: Transaction, owners: list[str]) -> Row:
 
 def refuse_commands(tx: Transaction, item: Any) -> Row | None:
     owners, count = tx.tables.turns[str(get_text(item, "turn_id"))]["budgets"], _new_commands(tx, item)
-    return _lacking(tx, owners, {"tool_calls": count}) if owners is not None and count else None
+    return _shortfall(tx, owners, {"tool_calls": count}) if owners is not None and count else None
 
 
 def spend_commands(tx: Transaction, items: list[Any]) -> None:

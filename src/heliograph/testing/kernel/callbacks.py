@@ -26,13 +26,13 @@ def wrong_url(item: Any) -> str | None:
     return "callback_url begins with https:// and has at most 2000 printable ASCII characters"
 
 
-def call_back_turns(tx: Transaction, turns: Iterable[Row]) -> None:
+def create_turn_callbacks(tx: Transaction, turns: Iterable[Row]) -> None:
     for turn in turns:
         if turn["callback_url"] is not None:
             _call_back(tx, f"turn:{turn['agent_turn_id']}", turn, turn["agent_turn_id"])
 
 
-def call_back_runs(tx: Transaction, runs: Iterable[Row]) -> None:
+def create_run_callbacks(tx: Transaction, runs: Iterable[Row]) -> None:
     for run in runs:
         if run["callback_url"] is not None and run["status"] == "ended":
             _call_back(tx, f"run:{run['run_id']}", run, None)
@@ -60,7 +60,7 @@ def take_callbacks(tx: Transaction, limit: int, hidden_seconds: float) -> list[R
     answer = []
     for row in due_callbacks(tx, limit, tx.now):
         tx.set(row, attempts=row["attempts"] + 1, due_at=tx.now + interval(hidden_seconds))
-        answer.append(_told(tx, row))
+        answer.append(_callback_row(tx, row))
     return answer
 
 
@@ -69,7 +69,7 @@ def due_callbacks(tx: Transaction, limit: int | None, at: int) -> list[Row]:
     return sorted(due, key=lambda row: (row["due_at"], row["callback_id"]))[:limit]
 
 
-def _told(tx: Transaction, row: Row) -> Row:
+def _callback_row(tx: Transaction, row: Row) -> Row:
     turn, run = tx.tables.turns.get(row["turn_id"]), tx.tables.runs.get(row["run_id"])
     ended: Row = (turn if row["turn_id"] is not None else run) or {}
     card = tx.tables.cards.get(ended.get("deliverable_card_id"))

@@ -6,14 +6,14 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import check_amounts, reserve, settle, used_of
-from heliograph.testing.kernel.endings import disown, end_by_kernel, end_if_stopping, get_raw
+from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw, release_head
 from heliograph.testing.kernel.head import is_owner, owns
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import Refusal, get_text
-from heliograph.testing.kernel.limits import content_of, limits, refused
+from heliograph.testing.kernel.limits import content_of, limits, rejection
 from heliograph.testing.kernel.reports import refuse_result, resolve
 from heliograph.testing.kernel.tables import REPORTED, Row, Transaction, interval, timestamp
-from heliograph.testing.kernel.turns import refuse_said, say
+from heliograph.testing.kernel.turns import append_drafts, refuse_cards_and_signals
 
 _EFFECTS = ("pure", "idempotent", "transactional", "once")
 _YEAR_SECONDS = 31_622_400
@@ -75,13 +75,13 @@ def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Ro
     if wait is None:
         known = len(tx.tables.waits.of(turn_id))
         if place + known > limited["waits_max"]:
-            return refused("too_many_waits", f"the turn would have {place + known} calls; at most {limited['waits_max']} "
+            return rejection("too_many_waits", f"the turn would have {place + known} calls; at most {limited['waits_max']} "
                            "are allowed (waits_max)")  # fmt: skip
         return {"outcome": "fresh"}
     if wait["state"] == "resolved":
         return {"outcome": "done"}
     if wait["kind"] != "inline":
-        return refused("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
+        return rejection("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
     if wait["epoch"] == j.get_whole(item, "epoch"):
         return {"outcome": "fresh"}
     may_repeat = wait["effect"] != "once" or "blind_retry" in tx.bugs
@@ -191,7 +191,7 @@ def record_call(tx: Transaction, items: Any) -> list[Row]:
                 _open_not_made(tx, item)
             elif (taint := _taint(item)) is not None:
                 tx.set(tx.tables.waits[call], taint=taint)
-            verdict["first_seq"] = say(tx, item, limited)
+            verdict["first_seq"] = append_drafts(tx, item, limited)
             results.append({**item, "output": get_raw(item, "result")})
         seen.add(call)
         answers.append({"turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), **verdict})
@@ -224,17 +224,17 @@ def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
     wait = tx.tables.waits.get((get_text(item, "turn_id"), call_id))
     if wait is None:
         if get_raw(item, "not_made") is None:
-            return refused("not_begun", f"call {call_id or ''} was not begun: begin_call comes first")
+            return rejection("not_begun", f"call {call_id or ''} was not begun: begin_call comes first")
         count, most = len(tx.tables.waits.of(get_text(item, "turn_id"))) + 1, limited["waits_max"]
         if count > most:
-            return refused(
+            return rejection(
                 "too_many_waits", f"the turn would have {count} calls; at most {most} are allowed (waits_max)"
             )
     elif wait["kind"] != "inline":
-        return refused("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
+        return rejection("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
     elif wait["state"] != "open":
         return {"outcome": "duplicate"}
-    return refuse_result(item, limited) or refuse_said(tx, item, limited) or {"outcome": "ok"}
+    return refuse_result(item, limited) or refuse_cards_and_signals(tx, item, limited) or {"outcome": "ok"}
 
 
 # ---- defer ----
@@ -276,5 +276,5 @@ def _defer(tx: Transaction, item: Any, defers_max: int) -> Row:
             tx.set(
                 row, status="deferred", retry_count=row["retry_count"] + 1, next_retry_at=due_at, defer_reason=reason
             )
-    disown(tx, agent_id, due_at)
+    release_head(tx, agent_id, due_at)
     return {"outcome": "deferred", "due_at": timestamp(due_at)}

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.contexts import refuse_context
 from heliograph.testing.kernel.head import run_of
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
-from heliograph.testing.kernel.limits import refused
+from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.runs import enqueue_turns
 from heliograph.testing.kernel.tables import Row, Transaction
 
@@ -63,24 +63,24 @@ def refuse_children(tx: Transaction, item: Any, limited: Row) -> Row | None:
     if not asked:
         return None
     if len(asked) > limited["fan_out_max"]:
-        return refused("fan_out", f"{len(asked)} children at once; at most {limited['fan_out_max']} are allowed")
+        return rejection("fan_out", f"{len(asked)} children at once; at most {limited['fan_out_max']} are allowed")
     children = [get(call, "child") for call in asked if (turn_id, get_text(call, "call_id")) not in tx.tables.waits]
     ids = [get_text(child, "turn_id") for child in children]
     for n, turn_id_asked in enumerate(ids):
         if turn_id_asked in tx.tables.turns:
-            return refused("id_conflict", f"turn {turn_id_asked} exists")
+            return rejection("id_conflict", f"turn {turn_id_asked} exists")
         if turn_id_asked in ids[:n]:
-            return refused("id_conflict", f"two children have the turn id {turn_id_asked}")
+            return rejection("id_conflict", f"two children have the turn id {turn_id_asked}")
     agents = [_agent_of(run_id, child) for child in children]
     for child in children:
         if f"{run_id}/{get_text(child, 'agent')}" not in tx.tables.heads:
-            return refused("unknown_agent", f"the run has no agent {run_id}/{get_text(child, 'agent')}")
+            return rejection("unknown_agent", f"the run has no agent {run_id}/{get_text(child, 'agent')}")
     return _refuse_agents(tx, turn_id, str(run_id), agents, limited) or next(
         (refusal for child in children if (refusal := refuse_context(tx, child)) is not None), None
     )
 
 
-def refuse_twins(tx: Transaction, items: list[Any], n: int) -> Row | None:
+def refuse_duplicates(tx: Transaction, items: list[Any], n: int) -> Row | None:
     """A child of the n-th item may not have the turn id of one of an item before it."""
     before = {
         get_text(get(call, "child"), "turn_id") for item in items[:n] for call in j.elements(get(item, "calls"))
@@ -92,7 +92,7 @@ def refuse_twins(tx: Transaction, items: list[Any], n: int) -> Row | None:
             and get_text(call, "kind") == "child"
             and (taken := get_text(get(call, "child"), "turn_id")) in before
         ):
-            return refused("id_conflict", f"two children have the turn id {taken}")
+            return rejection("id_conflict", f"two children have the turn id {taken}")
     return None
 
 
@@ -100,20 +100,20 @@ def _refuse_agents(tx: Transaction, turn_id: str, run_id: str, agents: list[str]
     ancestors = _ancestors(tx, turn_id)
     for agent_id in agents:
         if agent_id in ancestors and "cycles_allowed" not in tx.bugs:
-            return refused("delegation_cycle", f"agent {agent_id} waits for this turn itself; a turn that it would have to do "
+            return rejection("delegation_cycle", f"agent {agent_id} waits for this turn itself; a turn that it would have to do "
                            "first could never begin: give the child an instance of its own")  # fmt: skip
     for agent_id in agents:
         queued, more = len(tx.tables.queued(agent_id)), agents.count(agent_id)
         if queued + more > limited["queue_max"]:
-            return refused("queue_full",
+            return rejection("queue_full",
                            f"agent {agent_id} has {queued} turns waiting; at most {limited['queue_max']} are allowed")  # fmt: skip
     depth = tx.tables.turns[turn_id]["depth"] + 1
     if agents and depth > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
-        return refused(
+        return rejection(
             "recursion_depth_exceeded", f"delegated {depth} deep; at most {limited['depth_max']} are allowed"
         )
     if agents and tx.tables.runs[run_id]["status"] != "running" and "stopped_run_wakes" not in tx.bugs:
-        return refused("run_stopping", f"run {run_id} is being stopped and wakes nobody")
+        return rejection("run_stopping", f"run {run_id} is being stopped and wakes nobody")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Which box a turn may be given to read: `_hold_box`, `_writer_of`, `_refuse_context` and `_check_contexts` of 82_boxes.sql."""
+"""Which box a turn may be given to read: `_lock_box`, `_writer_of`, `_refuse_context` and `_check_contexts` of 82_boxes.sql."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from heliograph.testing.kernel.jsonb import Refusal, get_text
-from heliograph.testing.kernel.limits import refused
+from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row, Transaction
 
 
 def is_there(tx: Transaction, box_id: str) -> bool:
-    """`_hold_box`."""
+    """`_lock_box`."""
     writer = writer_of(tx, box_id)
     if writer is None:
         return box_id in tx.tables.boxes
@@ -32,10 +32,10 @@ def refuse_context(tx: Transaction, item: Any) -> Row | None:
     if box_id is None:
         return None
     if not is_there(tx, box_id):
-        return refused("unknown_box", f"there is no box {box_id}")
+        return rejection("unknown_box", f"there is no box {box_id}")
     writer = tx.tables.turns.get(writer_of(tx, box_id))
     if writer is not None and writer["state"] != "done":
-        return refused("box_in_use", f"box {box_id} is still being written: read a fork of it")
+        return rejection("box_in_use", f"box {box_id} is still being written: read a fork of it")
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.head import is_owed, run_of
+from heliograph.testing.kernel.head import is_pending, run_of
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.tables import Project, Row
 
@@ -31,7 +31,7 @@ def signals_of(row: Row) -> list[Row]:
         found.append({
             "run_id": row["run_id"], "seq": row["seq"] + n, "name": get_text(entry, "name"),
             "payload": {} if payload is ABSENT else payload, "at": get_text(entry, "at") or row["at"],
-            "agent": get_text(entry, "agent"), "agent_turn_id": row["agent_turn_id"], "owed": row["owed"] and is_owed(entry),
+            "agent": get_text(entry, "agent"), "agent_turn_id": row["agent_turn_id"], "owed": row["owed"] and is_pending(entry),
             "is_untrusted": get_text(entry, "trust") == "untrusted",
             "parent_id": signal_id(row["run_id"], row["seq"] + (j.whole(parent) or 0)) if is_index else j.text(parent),
         })  # fmt: skip

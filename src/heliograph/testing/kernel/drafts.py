@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel.jsonb import ABSENT, get
-from heliograph.testing.kernel.limits import refused
+from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.tables import Row
 
 _PLACE = re.compile(r"_([0-9]{1,18})\Z")
@@ -18,7 +18,7 @@ def refuse_drafts(run: Row, drafts: Any) -> Row | None:
     """`run` as the drafts find it: {run_id, signal_seq}. A caller that gives no list of drafts is refused elsewhere."""
     for place, draft in enumerate(drafts if isinstance(drafts, list) else []):
         if wrong := _wrong_draft(run["run_id"], run["signal_seq"], place, draft):
-            return refused("invalid_signal", wrong)
+            return rejection("invalid_signal", wrong)
     return None
 
 

@@ -7,11 +7,11 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import settle_ended
-from heliograph.testing.kernel.callbacks import call_back_turns
+from heliograph.testing.kernel.callbacks import create_turn_callbacks
 from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import dispatch_next, distinct, is_owner, log, owns, rounds, run_of
-from heliograph.testing.kernel.human_tasks import people_time
+from heliograph.testing.kernel.human_tasks import human_wait_time
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.limits import (
     content_as_recorded,
@@ -20,7 +20,7 @@ from heliograph.testing.kernel.limits import (
     refuse_activations,
     refuse_content,
     refuse_signals,
-    refused,
+    rejection,
 )
 from heliograph.testing.kernel.outbox import acknowledge, order_stop, outbox_row
 from heliograph.testing.kernel.runs import activated, commit_reactions, run_view
@@ -41,7 +41,7 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
                  DELIVERABLE, content=content_as_recorded(item, "content"), limit=limited["card_bytes_max"])  # fmt: skip
     children = [child for item, turn in ending for child in _close(tx, item, turn)]
     settle_ended(tx, [str(turn["agent_turn_id"]) for _, turn in ending if turn["budgets"] is not None])
-    call_back_turns(tx, [turn for _, turn in ending])
+    create_turn_callbacks(tx, [turn for _, turn in ending])
     for item, turn in ending:
         bug = "kernel_end_without_event" if get(item, "epoch") is ABSENT else "finish_splits_event"
         tx.next("outbox_id")
@@ -61,7 +61,7 @@ def _close(tx: Transaction, item: Row, turn: Row) -> list[str]:
     tables, turn_id = tx.tables, turn["agent_turn_id"]
     head = tables.heads[turn["agent_id"]]
     if head["active_agent_turn_id"] == turn_id and head["status"] == "suspended" and turn["people_since"] is None:
-        waited = people_time(tx, turn_id, head["moved_at"], with_open=True)
+        waited = human_wait_time(tx, turn_id, head["moved_at"], with_open=True)
         tx.set(turn, people_since=tx.now - waited if waited else None)
     tx.update(tables.turns, turn, state="done", outcome=get_text(item, "outcome"), deliverable_card_id=end_of(turn_id),
               finished_at=tx.now)  # fmt: skip
@@ -91,7 +91,7 @@ def end_by_kernel(
 ) -> list[str]:  # fmt: skip
     """Bug: open_turns_miscounted."""
     turn = tx.tables.turns[turn_id]
-    tx = tx.at(after_cards(tx, turn_id))
+    tx = tx.at(not_before_cards(tx, turn_id))
     run, head = tx.tables.runs[turn["run_id"]], tx.tables.heads[turn["agent_id"]]
     error: Row = {"code": code, "message": message, "recoverable": False, **({"details": details} if details else {})}
     trust = {"trust": "untrusted"} if is_untrusted else {}
@@ -105,7 +105,7 @@ def end_by_kernel(
     return dispatch_next(tx, [turn["agent_id"]])
 
 
-def after_cards(tx: Transaction, turn_id: str) -> int:
+def not_before_cards(tx: Transaction, turn_id: str) -> int:
     forks = [box_id for box_id, box in tx.tables.boxes.items() if box["writer_turn_id"] == turn_id]
     newest: list[int] = [max(cards, key=lambda card: int(card["position"]))["created_at"]
               for box_id in (f"box_{turn_id}", *forks) if (cards := list(tx.tables.cards.of(box_id)))]  # fmt: skip
@@ -174,7 +174,7 @@ def _refuse_deliverable(item: Any) -> Row | None:
     if get_text(item, "content") is None:
         raise Refusal("22023", "a deliverable has content")
     if not isinstance(get(content, "text"), str) and not isinstance(get(content, "fields"), list):
-        return refused("invalid_content", "the content of a deliverable has text, a string, or fields, a list")
+        return rejection("invalid_content", "the content of a deliverable has text, a string, or fields, a list")
     if get_text(item, "outcome") not in OUTCOMES:
         raise Refusal("22023", "outcome is success, partial, failed, timeout or canceled")
     return None
@@ -183,7 +183,7 @@ def _refuse_deliverable(item: Any) -> Row | None:
 def _refuse_taken(tx: Transaction, woken: Any) -> Row | None:
     ids = [turn_id for item in j.elements(woken) if (turn_id := get_text(item, "turn_id")) is not None]
     taken = sorted(turn_id for turn_id in ids if turn_id in tx.tables.turns or ids.count(turn_id) > 1)
-    return refused("id_conflict", f"turn {taken[0]} exists") if taken else None
+    return rejection("id_conflict", f"turn {taken[0]} exists") if taken else None
 
 
 def _refuse_ending(item: Any, limited: Row) -> Row | None:
@@ -202,7 +202,7 @@ def _refuse_fields(item: Any, fields: Any) -> Row | None:
         for n, field in enumerate(j.elements(fields), 1)
         if j.parse_boolean(get_text(field, "required")) is not False and get_raw(field, "name") not in names
     ]
-    return refused("result_fields", "the deliverable lacks " + ", ".join(lacking)) if lacking else None
+    return rejection("result_fields", "the deliverable lacks " + ", ".join(lacking)) if lacking else None
 
 
 # ---- what takes a turn from its owner ----
@@ -224,7 +224,7 @@ def release(tx: Transaction, items: Any) -> list[Row]:
                 code, message = (str(get_text(item["failure"], key)) for key in ("code", "message"))
                 outcome, targets = "ok", end_by_kernel(tx, str(get_text(item, "turn_id")), "failed", code, message)
             else:
-                outcome, targets = "ok", [disown(tx, agent_id, None)]
+                outcome, targets = "ok", [release_head(tx, agent_id, None)]
         answer.append({"turn_id": get_text(item, "turn_id"), "outcome": outcome, "targets": targets})
     return answer
 
@@ -235,11 +235,11 @@ def _check_failure(failure: Any) -> None:
         raise Refusal("22023", "a failure has a code of 1 to 200 bytes, and a message of 1 to 4000")
 
 
-def disown(tx: Transaction, agent_id: str, due_at: int | None) -> str:
+def release_head(tx: Transaction, agent_id: str, due_at: int | None) -> str:
     """Bugs: no_bump, recovery_loses_place."""
     head = tx.tables.heads[agent_id]
     turn_id = head["active_agent_turn_id"]
-    at = max(after_cards(tx, turn_id), head["moved_at"])
+    at = max(not_before_cards(tx, turn_id), head["moved_at"])
     lease, epoch = tx.tables.leases.get((agent_id, head["turn_epoch"])), head["turn_epoch"] + 1
     if lease is not None:
         tx.set(lease, ended_at=at)

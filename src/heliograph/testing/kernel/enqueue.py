@@ -11,7 +11,7 @@ from heliograph.testing.kernel.contexts import refuse_context
 from heliograph.testing.kernel.head import payload_of, signal_at
 from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_name
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
-from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_large_signals, refused
+from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_large_signals, rejection
 from heliograph.testing.kernel.runs import agent_of, commit_reactions
 from heliograph.testing.kernel.tables import Row, Transaction
 
@@ -63,13 +63,13 @@ def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
     name, parent, cause = (get_text(message, key) for key in ("name", "parent_turn_id", "cause"))
     check(wrong_id("a turn id", turn_id) or wrong_name(name))
     if is_reserved(str(name)):
-        return refused("reserved_name", f"only the runtime emits {name}: choose another first segment")
+        return rejection("reserved_name", f"only the runtime emits {name}: choose another first segment")
     if parent is not None and parent not in tx.tables.turns:
-        return refused("unknown_turn", f"there is no turn {parent[:200]}")
+        return rejection("unknown_turn", f"there is no turn {parent[:200]}")
     if cause is not None and not _is_signal_of(run, cause):
-        return refused("unknown_cause", f"run {run_id} has no signal {cause[:200]}")
+        return rejection("unknown_cause", f"run {run_id} has no signal {cause[:200]}")
     if message["depth"] > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
-        return refused("recursion_depth_exceeded",
+        return rejection("recursion_depth_exceeded",
                        f"delegated {message['depth']} deep; at most {limited['depth_max']} are allowed")  # fmt: skip
     return refuse_large_signals(message, limited, [message]) or refuse_activations(tx, run_id, [message], limited)
 

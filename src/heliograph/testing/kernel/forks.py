@@ -15,29 +15,29 @@ def goes_on_without(result: Any) -> bool:
     return get_text(result, "message_type") == "timeout" or get(result, "is_given_up") is True
 
 
-def with_given_up(tx: Transaction, results: list[Any]) -> list[Any]:
+def with_canceled_siblings(tx: Transaction, results: list[Any]) -> list[Any]:
     """Bug: no_fail_fast."""
     told = {(get_text(result, "turn_id"), get_text(result, "call_id")) for result in results}
     first: dict[tuple[str, str], Row] = {}
     for result in results:
         wait = tx.tables.waits.get((get_text(result, "turn_id"), get_text(result, "call_id")))
-        if wait is not None and get_text(result, "status") != "success" and _may_be_given_up(wait):
+        if wait is not None and get_text(result, "status") != "success" and _is_cancelable(wait):
             first.setdefault((wait["agent_turn_id"], wait["step_id"]), wait)
     given_up = [
         (wait, failed)
         for (turn_id, step_id), failed in (first.items() if "no_fail_fast" not in tx.bugs else ())
         for wait in tx.tables.waits.of(turn_id)
-        if _may_be_given_up(wait) and wait["step_id"] == step_id and (turn_id, wait["tool_call_id"]) not in told
+        if _is_cancelable(wait) and wait["step_id"] == step_id and (turn_id, wait["tool_call_id"]) not in told
     ]
     given_up.sort(key=lambda pair: (pair[0]["agent_turn_id"], pair[0]["position"]))
-    return results + [_given_up(wait, failed) for wait, failed in given_up]
+    return results + [_canceled(wait, failed) for wait, failed in given_up]
 
 
-def _may_be_given_up(wait: Row) -> bool:
+def _is_cancelable(wait: Row) -> bool:
     return bool(wait["state"] == "open" and wait["fails_fast"] and wait["step_id"] is not None)
 
 
-def _given_up(wait: Row, failed: Row) -> Row:
+def _canceled(wait: Row, failed: Row) -> Row:
     call_id = failed["tool_call_id"]
     error = {"code": "CANCELED", "recoverable": False, "failed_first": call_id,
              "message": f"call {call_id} ({failed['tool']}) failed first"}  # fmt: skip

@@ -21,7 +21,7 @@ def run_of(agent_id: str | None) -> str | None:
 
 def log(tx: Transaction, run_id: str, turn_id: str | None, entries: list[Any]) -> int:
     """Bug: no_owed."""
-    owed = 0 if "no_owed" in tx.bugs else sum(is_owed(entry) for entry in entries)
+    owed = 0 if "no_owed" in tx.bugs else sum(is_pending(entry) for entry in entries)
     run = tx.tables.runs[run_id]
     first = int(run["signal_seq"]) + 1
     tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + len(entries), owed=run["owed"] + owed,
@@ -39,7 +39,7 @@ def insert_signals(
     })  # fmt: skip
 
 
-def is_owed(entry: Any) -> bool:
+def is_pending(entry: Any) -> bool:
     return bool(j.parse_boolean(get_text(entry, "owed")))
 
 

@@ -12,18 +12,18 @@ _QUESTION_WIDTH = 200
 _CALLS_NAMED = 3
 
 
-def is_people(waits: list[Row]) -> bool:
+def is_human_wait(waits: list[Row]) -> bool:
     """Whether these open calls wait for people and for nothing else."""
     return bool(waits) and all(wait["kind"] == "human" for wait in waits)
 
 
-def begin_people_time(tx: Transaction, turn: Row, waits: list[Row], at: int) -> None:
-    """What `_park` does: a turn of a running run that is suspended on people only has people_since."""
-    if is_people(waits) and tx.tables.runs[turn["run_id"]]["status"] == "running":
+def begin_human_wait(tx: Transaction, turn: Row, waits: list[Row], at: int) -> None:
+    """What `_suspend_heads` does: a turn of a running run that is suspended on people only has people_since."""
+    if is_human_wait(waits) and tx.tables.runs[turn["run_id"]]["status"] == "running":
         tx.set(turn, people_since=at)
 
 
-def people_time(tx: Transaction, turn_id: str, since: int, *, with_open: bool) -> int:
+def human_wait_time(tx: Transaction, turn_id: str, since: int, *, with_open: bool) -> int:
     total = 0
     for wait in tx.tables.waits.of(turn_id):
         has_ended = wait["resolved_at"] is not None and wait["resolved_at"] >= since
@@ -38,16 +38,16 @@ def people_time(tx: Transaction, turn_id: str, since: int, *, with_open: bool) -
             until = tx.now if turn["finished_at"] is None else turn["finished_at"]
             total += max(0, until - turn["people_since"])
         elif head["status"] == "suspended" and head["active_agent_turn_id"] == turn["agent_turn_id"]:
-            total += people_time(tx, turn["agent_turn_id"], head["moved_at"], with_open=True)
+            total += human_wait_time(tx, turn["agent_turn_id"], head["moved_at"], with_open=True)
     return min(max(0, tx.now - since), total)
 
 
-def credit_people_time(tx: Transaction, turn: Row, since: int, *, resumes: bool) -> None:
+def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: bool) -> None:
     """Bug: people_time_counts."""
     if turn["people_since"] is not None:
         waited = max(0, tx.now - turn["people_since"])
     else:
-        waited = people_time(tx, turn["agent_turn_id"], since, with_open=False)
+        waited = human_wait_time(tx, turn["agent_turn_id"], since, with_open=False)
     if resumes:
         credit = 0 if "people_time_counts" in tx.bugs else waited
         tx.set(
@@ -57,10 +57,10 @@ def credit_people_time(tx: Transaction, turn: Row, since: int, *, resumes: bool)
         tx.set(turn, people_since=tx.now - waited)
 
 
-def end_people_time(tx: Transaction, turn: Row) -> None:
+def end_human_wait(tx: Transaction, turn: Row) -> None:
     """What `_sweep_stuck` does."""
     if turn["people_since"] is not None:
-        credit_people_time(tx, turn, tx.now, resumes=True)
+        credit_human_wait_time(tx, turn, tx.now, resumes=True)
 
 
 def defer_expiry(tx: Transaction, turn: Row) -> bool:
@@ -72,7 +72,7 @@ def defer_expiry(tx: Transaction, turn: Row) -> bool:
         return False
     if any(w["state"] == "open" and w["kind"] in ("tool", "timer") for w in tx.tables.waits.of(turn_id)):
         return False
-    waited = people_time(tx, turn_id, head["moved_at"], with_open=True)
+    waited = human_wait_time(tx, turn_id, head["moved_at"], with_open=True)
     if turn["expires_at"] + waited <= tx.now:
         return False
     tx.set(turn, people_since=tx.now - waited)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
 from heliograph.testing.kernel import (
     boxes,
@@ -48,7 +48,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 _BEGINNING = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
-class Twin:
+class InMemoryKernel:
     """A kernel with nothing in it. See `backend.Backend` for the protocol that it follows."""
 
     name = "twin"
@@ -65,7 +65,7 @@ class Twin:
         """Nothing to close."""
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
-        """One kernel function: all of it, or KernelRefused and nothing. `args` as `Database.call` takes them."""
+        """One kernel function: all of it, or KernelRejected and nothing. `args` as `Database.call` takes them."""
         definition = KERNEL[function]
         values = [_read(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         tables = self._tables(values[0])
@@ -75,7 +75,7 @@ class Twin:
             return decode(encode(_FUNCTIONS[function](tx, *values[1:])))
         except Refusal as refusal:
             tx.rollback()
-            raise KernelRefused(f"heliograph.{function} refused: {refusal.message} ({refusal.state})") from None
+            raise KernelRejected(f"heliograph.{function} refused: {refusal.message} ({refusal.state})") from None
 
     def heads(self, project: str) -> list[Row]:
         return sorted(self._tables(project).heads.values(), key=lambda h: str(h["agent_id"]))
@@ -95,5 +95,5 @@ class Twin:
 def _read(value: object) -> Any:
     raw = encode(value)
     if rb"\u0000" in raw.replace(rb"\\", b""):
-        raise KernelRefused("unsupported Unicode escape sequence: \\u0000 cannot be converted to text (22P05)")
+        raise KernelRejected("unsupported Unicode escape sequence: \\u0000 cannot be converted to text (22P05)")
     return check_json(raw, decode(raw))

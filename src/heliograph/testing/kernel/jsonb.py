@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from heliograph.errors import KernelRefused
+from heliograph.errors import KernelRejected
 
 
 class Refusal(Exception):
@@ -63,14 +63,14 @@ def decode(raw: bytes | str) -> Any:
 def check_json(raw: bytes, value: Any) -> Any:
     """_check_json of 06_json.sql, for `raw` and the value that it writes. Most calls are too small to break a rule.
 
-    Raises KernelRefused, as no function of the kernel has begun yet.
+    Raises KernelRejected, as no function of the kernel has begun yet.
     """
     if len(raw) > BYTES_MAX:
-        raise KernelRefused(f"over {BYTES_MAX} bytes of JSON", code="json_too_large")
+        raise KernelRejected(f"over {BYTES_MAX} bytes of JSON", code="json_too_large")
     if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deep(value):
-        raise KernelRefused(f"over {DEPTH_MAX} containers inside each other", code="json_too_deep")
+        raise KernelRejected(f"over {DEPTH_MAX} containers inside each other", code="json_too_deep")
     if _DIGITS.search(raw) and _has_large_number(value):
-        raise KernelRefused("a number outside the range of a double", code="number_too_large")
+        raise KernelRejected("a number outside the range of a double", code="number_too_large")
     return value
 
 

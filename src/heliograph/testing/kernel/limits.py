@@ -24,7 +24,7 @@ def limits(tx: Transaction) -> Row:
     return {name: default if own.get(name) is None else own[name] for name, default in _DEFAULTS.items()}
 
 
-def refused(code: str, message: str) -> Row:
+def rejection(code: str, message: str) -> Row:
     return {"outcome": "refused", "code": code, "message": message}
 
 
@@ -38,7 +38,7 @@ def refuse_signals(signals: Any, limits: Row) -> Row | None:
         payload, name = get_text(signal, "payload"), get_text(signal, "name") or ""
         most = _payload_max(name, limits)
         if payload is not None and len(payload.encode()) > most:
-            return refused("payload_too_large",
+            return rejection("payload_too_large",
                            f"the payload of {name} has {len(payload.encode())} bytes; at most {most} are allowed")  # fmt: skip
     return None
 
@@ -53,13 +53,13 @@ def _payload_max(name: str, limits: Row) -> int:
 def refuse_content(content: Any, limits: Row) -> Row | None:
     if content is ABSENT or j.octets(content) <= limits["blob_bytes_max"]:
         return None
-    return refused("payload_too_large", f"a card has {j.octets(content)} bytes; at most {limits['blob_bytes_max']} are "
+    return rejection("payload_too_large", f"a card has {j.octets(content)} bytes; at most {limits['blob_bytes_max']} are "
                    "allowed: upload and reference it")  # fmt: skip
 
 
 def refuse_fan_out(count: int, limits: Row) -> Row | None:
     most = limits["fan_out_max"]
-    return refused("fan_out", f"{count} turns at once; at most {most} are allowed") if count > most else None
+    return rejection("fan_out", f"{count} turns at once; at most {most} are allowed") if count > most else None
 
 
 def refuse_activations(tx: Transaction, run_id: str | None, activations: Any, limits: Row) -> Row | None:
@@ -73,12 +73,12 @@ def refuse_activations(tx: Transaction, run_id: str | None, activations: Any, li
     for agent, count in sorted(more.items(), key=lambda pair: (pair[0] is None, pair[0])):
         queued = 0 if run_id is None or agent is None else len(tx.tables.queued(f"{run_id}/{agent}"))
         if queued + count > limits["queue_max"] and "queue_unbounded" not in tx.bugs:
-            return refused("queue_full", f"agent {agent or ''} has {queued} turns waiting; at most {limits['queue_max']} "
+            return rejection("queue_full", f"agent {agent or ''} has {queued} turns waiting; at most {limits['queue_max']} "
                            "are allowed")  # fmt: skip
     return None
 
 
-def stored(tx: Transaction, content: Any, limit: int) -> Any:
+def store_content(tx: Transaction, content: Any, limit: int) -> Any:
     """Raises 23502 where there is no content: every caller puts it where there has to be some."""
     if content is ABSENT:
         raise Refusal("23502", "null value in column content")
@@ -121,7 +121,7 @@ def put_card(
 ) -> bool:  # fmt: skip
     """One row of cards, unless its id is taken: whether it is new. Raises 23502 and 23514."""
     return tx.offer(tx.tables.cards, card_id, {
-        "content": stored(tx, content, limit), "card_id": card_id, "box_id": box_id, "position": tx.next("position"),
+        "content": store_content(tx, content, limit), "card_id": card_id, "box_id": box_id, "position": tx.next("position"),
         "agent_turn_id": turn_id, "turn_epoch": epoch, "kind": kind, "created_at": tx.now,
     })  # fmt: skip
 

@@ -60,7 +60,7 @@ def _orders(tables: Project, grace: int, patience: int) -> Late:
             yield "L9 an event is not published: the relay", key, row["due_at"]
     for run_id, run in tables.runs.items():
         if run["owed"] > 0 and run["updated_at"] < patience:
-            yield "L10 a reaction is owed: sweep_owed", run_id, run["updated_at"]
+            yield "L10 a reaction is owed: sweep_pending_reactions", run_id, run["updated_at"]
     for callback_id, row in tables.callbacks.items():
         if row["due_at"] is not None and row["due_at"] < patience:
             yield "L11 nobody sends a callback: a worker with HELIOGRAPH_WEBHOOK_SECRETS", callback_id, row["due_at"]

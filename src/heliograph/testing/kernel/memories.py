@@ -8,7 +8,7 @@ from typing import Any
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import limits, refused
+from heliograph.testing.kernel.limits import limits, rejection
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
 
 _WORD = re.compile(r"\w+")
@@ -76,13 +76,13 @@ def _refuse(tx: Transaction, item: Any, limited: Row) -> Row | None:
     agent, metadata = get_text(item, "agent"), get_text(item, "metadata") or ""
     size, most = len(str(get_text(item, "text")).encode()) + len(metadata.encode()), limited["memory_bytes_max"]
     if size > most:
-        return refused(
+        return rejection(
             "memory_too_large", f"the memory has {size} bytes; at most {most} are allowed: keep what matters of it"
         )
     count, most = sum(row["agent"] == agent for row in tx.tables.memories.values()), limited["memories_max"]
     if count >= most:
         whose = "the project" if agent is None else f"agent {agent}"
-        return refused("too_many_memories", f"{count} memories of {whose} are kept; at most {most} are allowed: forget some, "
+        return rejection("too_many_memories", f"{count} memories of {whose} are kept; at most {most} are allowed: forget some, "
                        "or give them a time to live")  # fmt: skip
     return None
 

@@ -33,13 +33,13 @@ def order_stop(tx: Transaction, turn_id: str, body: Row) -> None:
         tx.set(row, body=body, due_at=tx.now, deliveries=0, published_at=None)
 
 
-def order_stops(tx: Transaction, run_id: str, body: Row, *, only_people: bool = False) -> None:
+def order_stops(tx: Transaction, run_id: str, body: Row, *, only_human: bool = False) -> None:
     """`_order_stops`, of 30_runs.sql."""
     turns = [t for t in tx.tables.turns.values() if t["run_id"] == run_id and t["state"] != "done"]
     for turn in sorted(turns, key=lambda t: str(t["agent_turn_id"])):
         waits = tx.tables.waits.of(turn["agent_turn_id"])
         is_joining = any(wait["state"] == "open" and wait["kind"] == "child" for wait in waits)
-        if only_people and (turn["people_since"] is None or is_joining):
+        if only_human and (turn["people_since"] is None or is_joining):
             continue
         key = f"stop:{turn['agent_turn_id']}"
         tx.next("outbox_id")
@@ -61,7 +61,7 @@ def stop_open_turns(tx: Transaction, run_id: str, stops: Any) -> None:
         "reason": None if reason is None else reason[:200],
         "actor": None,
     }
-    order_stops(tx, run_id, body, only_people=j.get_text(stops, "turns") == "people")
+    order_stops(tx, run_id, body, only_human=j.get_text(stops, "turns") == "people")
 
 
 def acknowledge(tx: Transaction, key: str) -> None:
@@ -83,10 +83,12 @@ def read_outbox(tx: Transaction, limit: int) -> list[Row]:
     commands = [
         o for o in waiting if o["kind"] == "cmd" and o["due_at"] <= tx.now and o["subject"] is not None and known
     ][:limit]
-    return [{**_told(tx, row), "wires": known} for row in sorted(events + commands, key=lambda o: int(o["outbox_id"]))]
+    return [
+        {**_event_row(tx, row), "wires": known} for row in sorted(events + commands, key=lambda o: int(o["outbox_id"]))
+    ]
 
 
-def _told(tx: Transaction, row: Row) -> Row:
+def _event_row(tx: Transaction, row: Row) -> Row:
     turn = tx.tables.turns.get(row["agent_turn_id"])
     subject, body = row["subject"], row["body"]
     if subject is None and turn is not None:
@@ -108,11 +110,11 @@ def mark_published(tx: Transaction, keys: Any) -> int:
             continue
         marked += 1
         if row["kind"] == "cmd" and "commands_die" not in tx.bugs:
-            tx.set(row, due_at=due_again(tx, row["deliveries"]), deliveries=row["deliveries"] + 1)
+            tx.set(row, due_at=redelivery_at(tx, row["deliveries"]), deliveries=row["deliveries"] + 1)
         else:
             tx.set(row, published_at=tx.now, deliveries=row["deliveries"] + 1)
     return marked
 
 
-def due_again(tx: Transaction, deliveries: int) -> int:
+def redelivery_at(tx: Transaction, deliveries: int) -> int:
     return tx.now + interval(min(60.0, 2.0 ** min(deliveries, 6)))

@@ -8,13 +8,13 @@ from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.column_size import column_size
 from heliograph.testing.kernel.endings import get_raw
-from heliograph.testing.kernel.head import is_owed, payload_of
+from heliograph.testing.kernel.head import is_pending, payload_of
 from heliograph.testing.kernel.runs import run_view
 from heliograph.testing.kernel.sweep_batches import check_sweep, first
 from heliograph.testing.kernel.tables import Row, Transaction
 
 
-def sweep_owed(tx: Transaction, targets: Any, limit: int | None) -> list[Row]:
+def sweep_pending_reactions(tx: Transaction, targets: Any, limit: int | None) -> list[Row]:
     check_sweep(limit)
     return owed_runs(tx, targets, limit, j.BYTES_MAX)
 
@@ -36,7 +36,7 @@ def owed_runs(tx: Transaction, targets: Any, limit: int | None, bytes_max: int) 
 
 
 def _readable_run(tx: Transaction, run: Row, bytes_max: int) -> tuple[Row, int]:
-    """One item of sweep_owed's answer, and the size of its contents. No value in memory is too large to be built."""
+    """One item of sweep_pending_reactions's answer, and the size of its contents. No value in memory is too large to be built."""
     entries = [row["entries"] for row in tx.tables.signals.of(run["run_id"]) if row["owed"]]
     size = sum(j.octets(value) for value in (run["state"], run["memory"], *entries))
     if size <= bytes_max:
@@ -56,7 +56,7 @@ def _owed_run(tx: Transaction, run: Row) -> Row:
         {"seq": row["seq"] + n, "name": get_raw(entry, "name"), "payload": payload_of(entry), "agent": get_raw(entry, "agent"),
          "turn_id": row["agent_turn_id"]}
         for row in tx.tables.signals.of(run["run_id"]) if row["owed"]
-        for n, entry in enumerate(row["entries"]) if is_owed(entry)
+        for n, entry in enumerate(row["entries"]) if is_pending(entry)
     ]  # fmt: skip
     view = run_view(tx, run)
     return {"target": run["target"], "run": view, "refusals": run["refusals"], "signals": signals or None}

@@ -10,12 +10,12 @@ from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.endings import get_raw
-from heliograph.testing.kernel.forks import goes_on_without, response_of, with_given_up
+from heliograph.testing.kernel.forks import goes_on_without, response_of, with_canceled_siblings
 from heliograph.testing.kernel.head import insert_signals
-from heliograph.testing.kernel.human_tasks import credit_people_time, is_people
+from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_human_wait
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import limits, put_card, refused
+from heliograph.testing.kernel.limits import limits, put_card, rejection
 from heliograph.testing.kernel.outbox import acknowledge, order_stop
 from heliograph.testing.kernel.runs import inbox_row
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
@@ -115,7 +115,7 @@ def refuse_result(item: Any, limited: Row) -> Row | None:
     sizes = [j.octets(value) for key in ("result", "error") if (value := get(item, key)) is not ABSENT]
     if not is_larger(item, most // 6) or max(sizes, default=0) <= most:
         return None
-    return refused("payload_too_large", f"the result of call {get_text(item, 'call_id') or ''} has {max(sizes)} bytes; at "
+    return rejection("payload_too_large", f"the result of call {get_text(item, 'call_id') or ''} has {max(sizes)} bytes; at "
                    f"most {most} are allowed: upload and reference it")  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def _keep_early(tx: Transaction, item: Any, limited: Row) -> Row:
     if any(row["correlation_id"] == call_id and row["payload"]["token_hash"] == payload["token_hash"] for row in kept):
         return {"outcome": "duplicate"}
     if len(kept) >= limited["waits_max"]:
-        return refused("too_many_early", f"{len(kept)} reports of calls that the turn has not opened are kept for it; "
+        return rejection("too_many_early", f"{len(kept)} reports of calls that the turn has not opened are kept for it; "
                        f"report again once call {call_id} is open")  # fmt: skip
     inbox_id = tx.next("inbox_id")
     tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
@@ -161,7 +161,7 @@ def resolve(
 ) -> tuple[list[str], list[str]]:  # fmt: skip
     """The turns resumed, and the targets to ring."""
     items: list[Row] = []
-    for n, result in enumerate(with_given_up(tx, j.records(list(results)))):
+    for n, result in enumerate(with_canceled_siblings(tx, j.records(list(results)))):
         turn_id, call_id = get_text(result, "turn_id"), get_text(result, "call_id")
         wait, turn = tx.tables.waits.get((turn_id, call_id)), tx.tables.turns.get(turn_id)
         if wait is None or turn is None or not _may_resolve(tx, wait):
@@ -302,16 +302,16 @@ def _together(keys: list[str]) -> list[list[int]]:
 def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
     content, wait = item["content"], item["wait"]
     if wait["child_turn_id"] is not None:
-        return _told(item, "delegation_response", response_of(tx, item, limited))
+        return _draft(item, "delegation_response", response_of(tx, item, limited))
     payload = {"id": wait["tool_call_id"], "call_id": wait["tool_call_id"], "name": wait["tool"], "status": item["status"],
                "card_id": item["card_id"]}  # fmt: skip
     if not is_larger(content, limited["payload_bytes_max"] // 2):  # what is too large for a log is left to the card
         key = "output" if item["status"] == "success" else "error"
         payload[key] = get_raw(item["result"], key)
-    return _told(item, "tool:result", payload)
+    return _draft(item, "tool:result", payload)
 
 
-def _told(item: Row, name: str, payload: Row) -> Row:
+def _draft(item: Row, name: str, payload: Row) -> Row:
     head = item["head"]
     return {"name": name, "agent": head["agent_name"], "parent": head["parent_step_id"], "payload": payload,
             "owed": item["run"]["hears_reports"], **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
@@ -331,11 +331,11 @@ def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:
             resumed.append(turn_id)
             targets.add(head["target"])
             if {(turn_id, "human"), (turn_id, "child")} & kinds:
-                credit_people_time(tx, turn, since, resumes=True)
+                credit_human_wait_time(tx, turn, since, resumes=True)
         else:
             tx.update(tx.tables.heads, head, waiting_tool_count=len(left), resume_deadline=nearest(left))
-            if is_people(left):
-                credit_people_time(tx, turn, since, resumes=False)
+            if is_human_wait(left):
+                credit_human_wait_time(tx, turn, since, resumes=False)
     return resumed, sorted(targets)
 
 

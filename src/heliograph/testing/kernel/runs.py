@@ -8,7 +8,7 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import open_budgets, wrong_amounts
-from heliograph.testing.kernel.callbacks import call_back_runs, wrong_url
+from heliograph.testing.kernel.callbacks import create_run_callbacks, wrong_url
 from heliograph.testing.kernel.contexts import check_contexts
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import (
@@ -20,7 +20,7 @@ from heliograph.testing.kernel.head import (
 )
 from heliograph.testing.kernel.ids import check, is_short, wrong_fields, wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_fan_out, refuse_large_signals, refused
+from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_fan_out, refuse_large_signals, rejection
 from heliograph.testing.kernel.outbox import stop_open_turns
 from heliograph.testing.kernel.tables import Row, Transaction, interval
 
@@ -230,7 +230,7 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
         )  # fmt: skip
         if count:
             activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
-    call_back_runs(tx, [run for run, _ in reacting])
+    create_run_callbacks(tx, [run for run, _ in reacting])
     if len(reacting) < len(listed):
         raise Refusal("23514", "the run has ended, and ends only once")
     activations.sort(key=lambda a: str(get(a, "run_id")))
@@ -282,7 +282,7 @@ def _pay(tx: Transaction, run: Row, item: Any) -> tuple[Row, list[str]]:
         return {"outcome": "ok"}, commit_reactions(tx, [item], 0)
     except Refusal as refusal:
         tx.rollback(savepoint)
-        return refused(refusal.state, refusal.message), []
+        return rejection(refusal.state, refusal.message), []
 
 
 # ---- start ----
@@ -297,8 +297,8 @@ def start_runs(tx: Transaction, runs: Any) -> list[Row]:
     targets: list[str] = []
     for places in rounds(ids):
         begun = [n for n in sorted(places, key=lambda n: str(ids[n])) if _begin(tx, items[n], answers[n], limited)]
-        targets += _populate(tx, [items[n] for n in begun])
-        call_back_runs(tx, [tx.tables.runs[ids[n]] for n in begun])
+        targets += _log_and_activate(tx, [items[n] for n in begun])
+        create_run_callbacks(tx, [tx.tables.runs[ids[n]] for n in begun])
     for item, row in zip(items, answers, strict=True):
         if row.get("outcome") is None:
             known = tx.tables.runs[row["run_id"]]["request_hash"]
@@ -349,7 +349,7 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
     return is_new
 
 
-def _populate(tx: Transaction, runs: list[Any]) -> list[str]:
+def _log_and_activate(tx: Transaction, runs: list[Any]) -> list[str]:
     activations = []
     for item in runs:
         run_id, agents = str(get_text(item, "run_id")), get(item, "agents")

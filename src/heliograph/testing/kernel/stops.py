@@ -9,7 +9,7 @@ from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw
 from heliograph.testing.kernel.head import distinct, log
 from heliograph.testing.kernel.jsonb import Refusal, get_text
-from heliograph.testing.kernel.outbox import due_again, order_stops
+from heliograph.testing.kernel.outbox import order_stops, redelivery_at
 from heliograph.testing.kernel.runs import inbox_row
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
@@ -139,7 +139,7 @@ def sweep_stops(tx: Transaction, limit: int | None) -> Row:
     for failed in answer["failed"]:
         row = tables.outbox.get(f"stop:{failed['turn_id']}")
         if row is not None and row["published_at"] is None:
-            tx.set(row, due_at=due_again(tx, row["deliveries"]), deliveries=row["deliveries"] + 1)
+            tx.set(row, due_at=redelivery_at(tx, row["deliveries"]), deliveries=row["deliveries"] + 1)
     return answer
 
 

@@ -11,20 +11,26 @@ from heliograph.testing.kernel.children import (
     enqueue_children,
     has_children,
     refuse_children,
-    refuse_twins,
+    refuse_duplicates,
     wrong_child,
 )
 from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.endings import end_if_stopping
-from heliograph.testing.kernel.head import distinct, insert_signals, is_owed, is_owner, rounds, run_of
-from heliograph.testing.kernel.human_tasks import begin_people_time
+from heliograph.testing.kernel.head import distinct, insert_signals, is_owner, is_pending, rounds, run_of
+from heliograph.testing.kernel.human_tasks import begin_human_wait
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import limits, refused
+from heliograph.testing.kernel.limits import limits, rejection
 from heliograph.testing.kernel.outbox import outbox_row
 from heliograph.testing.kernel.reports import hash_of, nearest, open_waits, resolve
 from heliograph.testing.kernel.tables import Row, Transaction, interval
-from heliograph.testing.kernel.turns import put_cards, refuse_names, refuse_own_drafts, refuse_said, waits_of
+from heliograph.testing.kernel.turns import (
+    put_cards,
+    refuse_cards_and_signals,
+    refuse_names,
+    refuse_own_drafts,
+    waits_of,
+)
 
 
 def suspend(tx: Transaction, items: Any) -> list[Row]:
@@ -65,13 +71,13 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
     if refusal is not None:
         return refusal
     if turn["card_count"] + cards > limited["cards_max"] or is_larger(item, limited["payload_bytes_max"] // 2):
-        refusal = refuse_said(tx, item, limited)
+        refusal = refuse_cards_and_signals(tx, item, limited)
     refusal = refusal or refuse_own_drafts(tx, item)
     is_much = len(known) + calls > limited["waits_max"] or is_larger(item, limited["result_bytes_max"] // 6)
     if refusal is None and is_much:
         refusal = _refuse_calls(item, known, limited)
     if refusal is None and with_children:
-        refusal = refuse_children(tx, item, limited) or refuse_twins(tx, listed, n)
+        refusal = refuse_children(tx, item, limited) or refuse_duplicates(tx, listed, n)
     return refusal or refuse_commands(tx, item) or {"outcome": "suspended"}
 
 
@@ -79,7 +85,7 @@ def _refuse_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
     calls = j.elements(get(item, "calls"))
     ids = {get_text(call, "call_id") for call in calls} | {w["tool_call_id"] for w in known}
     if len(ids) > limited["waits_max"]:
-        return refused(
+        return rejection(
             "too_many_waits",
             f"the turn would have {len(ids)} calls; at most {limited['waits_max']} are allowed (waits_max)",
         )
@@ -87,7 +93,7 @@ def _refuse_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
     for call in calls:
         command = get(call, "command")
         if command is not ABSENT and j.octets(command) > most:
-            return refused("payload_too_large", f"the command of call {get_text(call, 'call_id')} has {j.octets(command)} "
+            return rejection("payload_too_large", f"the command of call {get_text(call, 'call_id')} has {j.octets(command)} "
                            f"bytes; at most {most} are allowed: upload and reference it")  # fmt: skip
     return None
 
@@ -97,13 +103,13 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
     firsts = _open_calls(tx, items, limited)
     targets = enqueue_children(tx, items, firsts)
     _apply_early(tx, items, limited)
-    asleep = {str(get_text(item, "turn_id")) for item in items if _park(tx, item)}
+    asleep = {str(get_text(item, "turn_id")) for item in items if _suspend_heads(tx, item)}
     answers = []
     for item in items:
         turn_id = str(get_text(item, "turn_id"))
         row: Row = {"first_seq": firsts.get(turn_id)}
         if turn_id not in asleep:
-            _stay(tx, item, firsts.get(turn_id))
+            _keep_running(tx, item, firsts.get(turn_id))
             row |= {"outcome": "resolved", "waits": waits_of(tx, turn_id) or []}
         answers.append(row)
     return answers, targets
@@ -168,7 +174,7 @@ def _log_once(tx: Transaction, item: Any, firsts: dict[str, int]) -> None:
         return
     first = firsts[turn_id] = int(run["signal_seq"]) + 1
     is_owing = any(isinstance(draft, dict) and draft.get("owed") is True for draft in drafts)
-    owed = sum(is_owed(draft) for draft in drafts) if is_owing else 0
+    owed = sum(is_pending(draft) for draft in drafts) if is_owing else 0
     insert_signals(tx, run["run_id"], first, turn_id, drafts, owed=is_owing)
     tx.update(tx.tables.runs, run, signal_seq=run["signal_seq"] + count, updated_at=tx.now, owed=run["owed"] + owed,
               version=run["version"] + (1 if owed else 0))  # fmt: skip
@@ -203,7 +209,7 @@ def _apply_early(tx: Transaction, items: list[Any], limited: Row) -> None:
 # ---- whether it sleeps ----
 
 
-def _park(tx: Transaction, item: Any) -> bool:
+def _suspend_heads(tx: Transaction, item: Any) -> bool:
     """Bug: no_recheck (K16)."""
     agent_id, turn_id = str(get_text(item, "agent_id")), str(get_text(item, "turn_id"))
     head, waits, phase = tx.tables.heads[agent_id], open_waits(tx, turn_id), get_text(item, "phase")
@@ -217,7 +223,7 @@ def _park(tx: Transaction, item: Any) -> bool:
     lease = tx.tables.leases.get((agent_id, j.get_whole(item, "epoch")))
     if lease is not None:
         tx.set(lease, ended_at=max(tx.now, head["moved_at"]))
-    begin_people_time(tx, tx.tables.turns[turn_id], waits, max(tx.now, head["moved_at"]))
+    begin_human_wait(tx, tx.tables.turns[turn_id], waits, max(tx.now, head["moved_at"]))
     for row in tx.tables.inbox.of(turn_id):
         if row["status"] == "processing" and row["payload"] is None:
             tx.set(row, status="consumed", consumed_at=tx.now)
@@ -235,7 +241,7 @@ def _has_news(tx: Transaction, turn_id: str, seen: int | None) -> bool:
     return any((w["resolved_position"] or 0) > seen for w in tx.tables.waits.of(turn_id))
 
 
-def _stay(tx: Transaction, item: Any, first: int | None) -> None:
+def _keep_running(tx: Transaction, item: Any, first: int | None) -> None:
     agent_id, turn_id, epoch = (
         str(get_text(item, "agent_id")),
         str(get_text(item, "turn_id")),

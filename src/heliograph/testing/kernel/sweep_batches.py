@@ -1,4 +1,4 @@
-"""What all sweeps of the twin have in common: `_sweep_each`, `_try_sweep`, `_give_up` and `_check_sweep` of 70_sweeps.sql."""
+"""What all sweeps of the twin have in common: `_sweep_each`, `_try_sweep`, `_end_as_failed` and `_check_sweep` of 70_sweeps.sql."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sweep_each(
             head = tx.tables.heads[agent_id]
             tx.set(head, refusals=head["refusals"] + 1)
             told = {"failed": {"turn_id": turn_id, "code": refusal.state, "message": refusal.message}}
-            ended = None if head["refusals"] < REFUSALS_MAX else _give_up(tx, turn, head, refusal.state)
+            ended = None if head["refusals"] < REFUSALS_MAX else _end_as_failed(tx, turn, head, refusal.state)
             if ended is not None:
                 told["failed"]["ended"] = True
                 targets.update(ended)
@@ -38,7 +38,7 @@ def sweep_each(
     return {**answer, "targets": sorted(targets)}
 
 
-def _give_up(tx: Transaction, turn: Row, head: Row, state: str) -> list[str] | None:
+def _end_as_failed(tx: Transaction, turn: Row, head: Row, state: str) -> list[str] | None:
     """Ends the turn as failed. Answers the targets to ring; None when not even this can be done."""
     if turn["state"] == "done":
         return None

@@ -6,12 +6,12 @@ from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.callbacks import due_callbacks
-from heliograph.testing.kernel.endings import disown, end_by_kernel, end_if_stopping, get_raw
+from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw, release_head
 from heliograph.testing.kernel.head import dispatch_next, trust_of
-from heliograph.testing.kernel.human_tasks import asked_of, defer_expiry, end_people_time, expiry_message, rounded
+from heliograph.testing.kernel.human_tasks import asked_of, defer_expiry, end_human_wait, expiry_message, rounded
 from heliograph.testing.kernel.jsonb import Refusal, get
 from heliograph.testing.kernel.limits import content_of, limits
-from heliograph.testing.kernel.outbox import due_again
+from heliograph.testing.kernel.outbox import redelivery_at
 from heliograph.testing.kernel.reports import open_waits, resolve
 from heliograph.testing.kernel.runs import inbox_row
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
@@ -38,7 +38,7 @@ def _sweep_lease(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         attempts = turn["attempts"] + 1
         if attempts < turn["max_attempts"] or "attempts_unbounded" in tx.bugs:
             tx.set(turn, attempts=attempts)
-            return {"recovered": turn_id, "targets": [disown(tx, agent_id, None)]}
+            return {"recovered": turn_id, "targets": [release_head(tx, agent_id, None)]}
         targets = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", f"lost its worker {attempts} times")
     return {"ended": turn_id, "targets": targets}
 
@@ -135,7 +135,7 @@ def _sweep_wait(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     due = sorted(
         (w for w in tx.tables.waits.of(turn_id) if _is_overdue(tx, w)), key=lambda w: (w["deadline"], w["position"])
     )
-    return _swept(tx, turn_id, [_overdue(tx, wait) for wait in due])
+    return _resolve_swept(tx, turn_id, [_overdue(tx, wait) for wait in due])
 
 
 def _overdue(tx: Transaction, wait: Row) -> Row:
@@ -150,7 +150,7 @@ def _overdue(tx: Transaction, wait: Row) -> Row:
     return {**row, "status": "timeout", "error": {"code": code, "recoverable": True, "message": message}}
 
 
-def _swept(tx: Transaction, turn_id: str, results: list[Row]) -> Row:
+def _resolve_swept(tx: Transaction, turn_id: str, results: list[Row]) -> Row:
     if not results:
         return {}
     resumed, targets = resolve(tx, results, limits(tx), logs=True)
@@ -174,7 +174,7 @@ def sweep_reports(tx: Transaction, limit: int | None) -> Row:
         if row["published_at"] is None:
             has_failed = row["agent_turn_id"] in failed
             tx.set(row, deliveries=row["deliveries"] + 1, published_at=None if has_failed else tx.now,
-                   due_at=due_again(tx, row["deliveries"]) if has_failed else row["due_at"])  # fmt: skip
+                   due_at=redelivery_at(tx, row["deliveries"]) if has_failed else row["due_at"])  # fmt: skip
     return answer
 
 
@@ -195,7 +195,7 @@ def _sweep_report(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         is_open = wait is not None and (wait["state"] == "open" or "child_reported_twice" in tx.bugs)
         if child is not None and card is not None and is_open:
             results.append(_ended(turn_id, row["call_id"], child, content_of(tx, card["content"])))
-    return _swept(tx, turn_id, results)
+    return _resolve_swept(tx, turn_id, results)
 
 
 def _ended(turn_id: str, call_id: str, child: Row, content: Any) -> Row:
@@ -233,7 +233,7 @@ def _sweep_stuck(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         return {}
     tx.update(tx.tables.heads, head, status="dispatched", waiting_tool_count=0, resume_deadline=None, resumes_on=None,
               moved_at=max(tx.now, head["moved_at"]))  # fmt: skip
-    end_people_time(tx, tx.tables.turns[turn_id])
+    end_human_wait(tx, tx.tables.turns[turn_id])
     inbox_id = tx.next("inbox_id")
     tx.insert(tx.tables.inbox, (turn_id, inbox_id),
               inbox_row(tx, tx.tables.turns[turn_id], inbox_id, "timeout", "pending", turn_id))  # fmt: skip

@@ -6,13 +6,20 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.budgets import left
+from heliograph.testing.kernel.budgets import remaining
 from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import log, owns, run_of, signal_at
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import content_of, limits, put_card, refuse_content, refuse_large_signals, refused
+from heliograph.testing.kernel.limits import (
+    content_of,
+    limits,
+    put_card,
+    refuse_content,
+    refuse_large_signals,
+    rejection,
+)
 from heliograph.testing.kernel.runs import run_view
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
 
@@ -105,7 +112,7 @@ def _claimed(tx: Transaction, head: Row, inbox: list[Row]) -> Row:
         row["has_spoken"] = any(lease["said"] > 0 for lease in tx.tables.leases.of(head["agent_id"])
                                 if lease["agent_turn_id"] == turn["agent_turn_id"])  # fmt: skip
     if turn["budgets"] is not None:
-        row["budget"] = left(tx, turn["budgets"])
+        row["budget"] = remaining(tx, turn["budgets"])
     return row
 
 
@@ -160,15 +167,15 @@ def append(tx: Transaction, items: Any) -> list[Row]:
     for item in j.elements(items):
         row: Row = {"turn_id": get_text(item, "turn_id"), "outcome": "stale"}
         if owns(tx, item) or "ungated_append" in tx.bugs:
-            refusal = refuse_said(tx, item, limited)
+            refusal = refuse_cards_and_signals(tx, item, limited)
             if refusal is None and j.length(get(item, "cards")):
                 refusal = _put_cards(tx, item, limited)
-            row |= {"outcome": "ok", "first_seq": say(tx, item, limited)} if refusal is None else refusal
+            row |= {"outcome": "ok", "first_seq": append_drafts(tx, item, limited)} if refusal is None else refusal
         answer.append(row)
     return answer
 
 
-def refuse_said(tx: Transaction, item: Any, limited: Row) -> Row | None:
+def refuse_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | None:
     """Bug: cards_unbounded."""
     if refusal := refuse_names(item):
         return refusal
@@ -186,7 +193,7 @@ def refuse_said(tx: Transaction, item: Any, limited: Row) -> Row | None:
         and turn["card_count"] + count > limited["cards_max"]
         and "cards_unbounded" not in tx.bugs
     ):
-        return refused("too_many_cards", f"the turn would have {turn['card_count'] + count} cards; at most "
+        return rejection("too_many_cards", f"the turn would have {turn['card_count'] + count} cards; at most "
                        f"{limited['cards_max']} are allowed")  # fmt: skip
     return refuse_own_drafts(tx, item)
 
@@ -205,11 +212,11 @@ def refuse_names(item: Any) -> Row | None:
         for s in (one if isinstance(one, list) else [one])
     ]
     if any(isinstance(name := get(s, "name"), str) and name.startswith(("workflow:", "kernel:")) for s in listed):
-        return refused("reserved_name", "no turn emits signals whose names begin with workflow: or kernel:")
+        return rejection("reserved_name", "no turn emits signals whose names begin with workflow: or kernel:")
     return None
 
 
-def say(tx: Transaction, item: Any, limited: Row) -> int | None:
+def append_drafts(tx: Transaction, item: Any, limited: Row) -> int | None:
     """Bug: append_repeats."""
     agent_id, turn_id, epoch = get_text(item, "agent_id"), get_text(item, "turn_id"), j.get_whole(item, "epoch")
     check_phase(item)
@@ -237,7 +244,7 @@ def _put_cards(tx: Transaction, item: Any, limited: Row) -> Row | None:
     for card_id in set(tx.tables.cards) - before:  # a blob that was put is left to prune
         tx.delete(tx.tables.cards, card_id)
     tx.set(turn, card_count=count)
-    return refused("card_exists", f"there is another card {other} already")
+    return rejection("card_exists", f"there is another card {other} already")
 
 
 def put_cards(tx: Transaction, item: Any, cards: list[Any], limited: Row) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from heliograph.ledger.install import kernel_sql
 from heliograph.testing.kernel.backend import Backend
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.mutants.sql_replacements import REPLACED
 from heliograph.testing.simulator.simulate import Case, Result, simulate
 
@@ -31,8 +31,8 @@ class Mutant:
     def has_sql(self) -> bool:
         return self.name in REPLACED
 
-    def twin(self) -> Twin:
-        return Twin(() if self.repeats_once else self.bugs or (self.name,))
+    def in_memory(self) -> InMemoryKernel:
+        return InMemoryKernel(() if self.repeats_once else self.bugs or (self.name,))
 
     def kernel(self) -> str:
         """The kernel with this rule taken out. Raises ValueError when the SQL no longer reads as it did here."""

@@ -70,8 +70,8 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
                               "then r.memory - 'untrusted_keys' || jsonb_build_object('activations_before', r.activations)"),),
     "no_chain": (("where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h", "where false offset 0) h"),),
     "no_owed": (
-        ("v_owed integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);",
-         "v_owed integer := 0;"),
+        ("v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);",
+         "v_pending integer := 0;"),
     ),
     "no_wait_cas": (
         ("when w.state = 'open' then '{\"outcome\": \"applied\"}'", "when true then '{\"outcome\": \"applied\"}'"),
@@ -116,7 +116,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "resume_at_once": (("o.waits = 0 or s.resumes_on = 'each' as resumes", "true as resumes"),),
     "commands_die": (
         ("set published_at = case when o.kind = 'cmd' then null else p_now end, deliveries = o.deliveries + 1,\n"
-         "due_at = case when o.kind = 'cmd' then heliograph._due_again(o.deliveries, p_now) else o.due_at end",
+         "due_at = case when o.kind = 'cmd' then heliograph._redelivery_at(o.deliveries, p_now) else o.due_at end",
          "set published_at = p_now, deliveries = o.deliveries + 1"),
     ),
     "blind_retry": (("when w.effect in ('pure', 'idempotent', 'transactional') then '{\"outcome\": \"again\"}'", "when true then '{\"outcome\": \"again\"}'"),),

@@ -36,7 +36,7 @@ class WaitBook:
     state: str = "open"
     status: str | None = None
     position: int = 0  # in the order in which results came
-    told: bool = False
+    is_delivered: bool = False
     resolved_at: int = 0
 
     @property
@@ -69,12 +69,12 @@ class TurnBook:
     force_at: int | None = None  # a graceful stop, forced from then on
     order: tuple[str, float | None, int] | None = None  # a stop on its way: mode, grace, since when
     cards: set[str] = field(default_factory=set)  # that it has written
-    is_told: bool = True  # its end has reached its parent
+    is_delivered: bool = True  # its end has reached its parent
     calls_most: int | None = None  # of tools that it may call, with all that it delegates
     calls: int = 0  # and has called
     suspended_at: int = 0
-    people_since: int | None = None  # since when it has waited for people only
-    people_time: int = 0  # how long it has waited for people before, which its time to live was extended by
+    human_wait_since: int | None = None  # since when it has waited for people only
+    human_wait: int = 0  # how long it has waited for people before, which its time to live was extended by
 
     @property
     def name(self) -> str:
@@ -142,7 +142,7 @@ class Books:
         """Whatever ends it: calls are closed, children are to stop, the parent is to be told."""
         turn.ended_by, turn.outcome, turn.ended_at = f"card:{turn.turn_id}:end", outcome, now
         turn.join = turn.force_at = turn.order = None
-        turn.is_told = turn.parent is None
+        turn.is_delivered = turn.parent is None
         if self.owner_of(turn) is not None:
             del self.tokens[turn.agent_id]
         for wait in turn.waits.values():

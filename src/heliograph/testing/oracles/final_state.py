@@ -38,7 +38,7 @@ def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *
     _check_state(oracles, run, log, workflow)
     check_state_taint(oracles.blame, run, log, workflow)
     oracles.count("run with untrusted state" if untrusted_keys(run["memory"]) else "run with trusted state")
-    _check_said(oracles, log)
+    _check_emitted(oracles, log)
     if is_quiet:
         _check_turns(oracles, log, workflow)
         check_turn_taint(oracles.blame, oracles.books, log)
@@ -67,7 +67,7 @@ def _check_state(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
         )
 
 
-def _check_said(oracles: Oracles, log: list[Row]) -> None:
+def _check_emitted(oracles: Oracles, log: list[Row]) -> None:
     """Nothing sent ahead is logged twice, and deltas are the text that was completed."""
     ahead = [s for s in log if s["name"] in _SENT_AHEAD]
     for said, count in Counter(

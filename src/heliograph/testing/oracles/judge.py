@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.tables import interval
 from heliograph.testing.oracles.books import Books, Violation
@@ -68,7 +68,7 @@ class Oracles(WaitOracle):
         else:
             self.blame("task_died", f"{name}: {type(error).__name__}: {error}")
 
-    def refused(self, who: str, function: str, error: KernelRefused) -> None:
+    def refused(self, who: str, function: str, error: KernelRejected) -> None:
         """The constraints are the last line of defence (K21): nothing that the runtime does may reach it."""
         self.blame("kernel_refused", f"{who} {function}: {error.message}")
 
@@ -90,12 +90,12 @@ class Oracles(WaitOracle):
         late = now - interval(OVERDUE_SECONDS)
         for turn in self.books.turns.values():
             if turn.ended_by is not None:
-                if not turn.is_told and turn.ended_at < late and self._waits_for(turn.parent):
+                if not turn.is_delivered and turn.ended_at < late and self._waits_for(turn.parent):
                     self.blame(
                         "overdue_report", f"{turn.turn_id} ended at {turn.ended_at}, and {turn.parent} is not told"
                     )
                 continue
-            if turn.people_since is None and turn.expires_at < late:
+            if turn.human_wait_since is None and turn.expires_at < late:
                 self.blame("overdue_turn", f"{turn.turn_id} expired at {turn.expires_at} and is open at {now}")
             if (turn.force_at or now) < late or (turn.order is not None and turn.order[2] < late):
                 self.blame(

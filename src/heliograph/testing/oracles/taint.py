@@ -58,7 +58,7 @@ def check_turn_taint(blame: Blame, books: Books, log: list[Row]) -> None:
             results[turn_id][signal["payload"]["id"]] = signal["is_untrusted"]
         elif signal["name"] == "agent:completed":
             read, waits = results[turn_id], books.turns[turn_id].waits.values()
-            told = [read[wait.call_id] for wait in waits if wait.told and wait.kind in ("tool", "child")]
+            told = [read[wait.call_id] for wait in waits if wait.is_delivered and wait.kind in ("tool", "child")]
             may = any(read.values()) or has_marked_keys or is_marked[signal["parent_id"]]
             must = bool(told) and all(told)
             if not must <= signal["is_untrusted"] <= may:

@@ -9,7 +9,7 @@ from typing import Any
 from heliograph.testing.kernel.tables import end_of, interval
 from heliograph.testing.oracles.books import Books, Token, TurnBook
 from heliograph.testing.oracles.heads import HeadOracle
-from heliograph.testing.oracles.human_tasks import is_kept, record_ended, waits_for_people
+from heliograph.testing.oracles.human_tasks import is_kept, record_ended, waits_for_humans
 
 # What the owner of a turn may be answered; everybody else is stale.
 _OWNERS = frozenset({
@@ -101,7 +101,7 @@ class TurnOracle:
         if stops := reaction.get("stops"):
             self.count(f"run stops {stops['turns']} of its turns")
             for turn in self.books.open_turns():
-                is_asking = turn.people_since is not None and waits_for_people(turn)
+                is_asking = turn.human_wait_since is not None and waits_for_humans(turn)
                 if turn.run_id == run_id and (stops["turns"] == "all" or is_asking):
                     self.books.order_stop(turn.turn_id, "graceful", None, now)
 
@@ -136,16 +136,16 @@ class TurnOracle:
                            f"{agent_id in books.tokens}")  # fmt: skip
             books.given[agent_id] = epoch
             books.tokens[agent_id] = Token(row["turn_id"], epoch, now + interval(args[4]))
-            self.tell(self.turn(row["turn_id"]), row.get("waits", []))
+            self.deliver_results(self.turn(row["turn_id"]), row.get("waits", []))
 
-    def tell(self, turn: TurnBook, waits: list[Any]) -> None:
+    def deliver_results(self, turn: TurnBook, waits: list[Any]) -> None:
         """The owner is told of its calls: of each, as it stands."""
         told = {w["call_id"]: (w["state"], w["status"]) for w in waits}
         known = {w.call_id: (w.state, w.status) for w in turn.waits.values()}
         if told != known:
             self.blame("waits_told", f"{turn.turn_id} has {known}, and was told {told}")
         for wait in turn.waits.values():
-            wait.told = wait.told or wait.state == "resolved"
+            wait.is_delivered = wait.is_delivered or wait.state == "resolved"
 
     def renew(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for item, row in zip(args[1], answer, strict=True):
@@ -237,7 +237,7 @@ class TurnOracle:
             self.blame("left_by_sweep", f"{sweep} left {found}")
 
     def sweep_expired(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
-        due = [turn for turn in self.books.open_turns() if turn.expires_at <= now and turn.people_since is None]
+        due = [turn for turn in self.books.open_turns() if turn.expires_at <= now and turn.human_wait_since is None]
         expired = self.heads.find_unclaimed(now)
         self.count("turn that no worker claimed", len(expired & set(answer["ended"])))
         for turn_id in expired & set(answer["ended"]):

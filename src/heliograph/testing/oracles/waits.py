@@ -11,7 +11,7 @@ from heliograph.testing.oracles.human_tasks import record_resolved, record_suspe
 from heliograph.testing.oracles.turns import TurnOracle
 
 _MAY_REPEAT = ("pure", "idempotent", "transactional")
-_TOLD_ONCE = ("applied", "early", "duplicate", "late", "turn_done", "unknown_turn", "unknown_call", "bad_token")
+_DELIVERED_ONCE = ("applied", "early", "duplicate", "late", "turn_done", "unknown_turn", "unknown_call", "bad_token")
 
 
 class WaitOracle(TurnOracle):
@@ -31,7 +31,7 @@ class WaitOracle(TurnOracle):
         if wait.child is not None and status == "timeout":
             self.books.order_stop(wait.child, "force", None, now)
 
-    def give_up(self, turn: TurnBook, now: int) -> None:
+    def abandon(self, turn: TurnBook, now: int) -> None:
         """What fails fast takes what is still open of its step with it."""
         failed = {wait.step for wait in turn.waits.values() if wait.state == "resolved" and wait.status != "success"}
         for wait in turn.awaited():
@@ -44,7 +44,7 @@ class WaitOracle(TurnOracle):
     def check_resumed(self, function: str, answered: Iterable[str], resumed: Iterable[str], now: int) -> None:
         """Of the turns that something was answered to, exactly those that are due go on (K15)."""
         for turn_id in answered:
-            self.give_up(self.turn(turn_id), now)
+            self.abandon(self.turn(turn_id), now)
         asleep = [self.turn(turn_id) for turn_id in dict.fromkeys(answered) if self.turn(turn_id).join is not None]
         due = {turn.turn_id for turn in asleep if turn.is_due()}
         if due != set(resumed):
@@ -73,7 +73,7 @@ class WaitOracle(TurnOracle):
                 self.spend(turn, (item.get("reserve") or {}).get("tool_calls", 0))
             if row["outcome"] == "in_doubt":
                 self.resolve(turn, wait, "unknown", now)
-            wait.told = wait.state == "resolved"
+            wait.is_delivered = wait.state == "resolved"
             wait.epoch = epoch
 
     def record_call(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
@@ -85,7 +85,7 @@ class WaitOracle(TurnOracle):
                     wait = turn.waits[item["call_id"]] = WaitBook(item["call_id"], "inline", "pure", item["epoch"])
                     self.count(f"call not made {item['status']}")
                 self.resolve(turn, wait, item["status"], now)
-                wait.told = True
+                wait.is_delivered = True
 
     def suspend(self, args: tuple[Any, ...], answer: Any, now: int) -> None:
         for item, row in zip(args[1], answer, strict=True):
@@ -103,7 +103,7 @@ class WaitOracle(TurnOracle):
             self.expect_cards(item)
             self.expect_within("waits_max", len(turn.waits), turn.turn_id)
             self._apply_early(turn, now)
-            self._check_asleep(turn, item, row, now)
+            self._check_suspended(turn, item, row, now)
             self.resolved.clear()
 
     def _open(self, turn: TurnBook, call: Any, epoch: int, now: int) -> None:
@@ -142,9 +142,9 @@ class WaitOracle(TurnOracle):
                 self.resolve(turn, wait, status, now)
                 self.count("report applied by suspend")
         turn.early = [early for early in turn.early if early[0] not in turn.waits]
-        self.give_up(turn, now)
+        self.abandon(turn, now)
 
-    def _check_asleep(self, turn: TurnBook, item: Any, row: Any, now: int) -> None:
+    def _check_suspended(self, turn: TurnBook, item: Any, row: Any, now: int) -> None:
         """It sleeps if, and only if, there is something to wait for, and no result that its owner does not know (K16)."""
         join = item["join"]
         has_news = any(wait.position > item["seen"] for wait in turn.waits.values())
@@ -155,7 +155,7 @@ class WaitOracle(TurnOracle):
                 f"{turn.turn_id} is {row['outcome']} with {turn.awaited()} open, news: {has_news}, join {join}",
             )
         if row["outcome"] == "resolved":
-            self.tell(turn, row["waits"])
+            self.deliver_results(turn, row["waits"])
         else:
             turn.join = join
             record_suspended(self.books, turn, now)
@@ -167,7 +167,7 @@ class WaitOracle(TurnOracle):
         answered = []
         for item, row in zip(args[1], answer, strict=True):
             expected = self._judge(item)
-            if row["outcome"] in _TOLD_ONCE and row["outcome"] != expected:
+            if row["outcome"] in _DELIVERED_ONCE and row["outcome"] != expected:
                 self.blame("report", f"{item} was answered {row['outcome']}, expected {expected}")
             turn = self.books.turns.get(item["turn_id"])
             if turn is not None and row["outcome"] == "applied":
@@ -286,11 +286,11 @@ class WaitOracle(TurnOracle):
         for turn_id in answer["resolved"]:
             turn = self.turn(turn_id)
             ended = [(wait, child) for wait in turn.waits.values() if (child := self.books.turns.get(wait.child or ""))
-                     is not None and not child.is_told]  # fmt: skip
+                     is not None and not child.is_delivered]  # fmt: skip
             if not ended:
                 self.blame("child_reported_twice", f"{turn_id} was told of an end, and had been told of all")
             for wait, child in ended:
-                child.is_told = True
+                child.is_delivered = True
                 if wait.is_awaited:  # it may have timed out, or been closed with its turn
                     outcome = str(child.outcome)
                     self.resolve(turn, wait, "success" if outcome == "partial" else outcome, now)

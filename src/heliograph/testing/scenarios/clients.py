@@ -16,7 +16,17 @@ from heliograph.testing.scenarios.workload import FIRST_STATE
 from heliograph.testing.simulator.world import SimWorld
 from heliograph.turn.drafts import draft_item
 
-_ASKED = ("send", "rush", "left", "write", "watch", "rest", "gather", "hand", "judge")  # agents that messages go to
+_ASKED_SHARE = (
+    "send",
+    "rush",
+    "left",
+    "write",
+    "watch",
+    "rest",
+    "gather",
+    "hand",
+    "judge",
+)  # agents that messages go to
 _VISIBLE_SECONDS = 3.0
 
 
@@ -58,7 +68,7 @@ def _start(world: SimWorld, workflow: Workflow, run_id: str, state: Any) -> dict
     reaction = react_to_start(workflow, run_id, state, world.now(), world.new_id)
     return {
         "run_id": run_id, "target": workflow.name, "request_hash": "first", "agents": sorted(workflow.agents),
-        "hears_reports": workflow.hears_reports, "signals": [draft_item(d) for d in reaction.drafts],
+        "hears_reports": workflow.wakes_on_results, "signals": [draft_item(d) for d in reaction.drafts],
         "reaction": reaction.to_item(),
     }  # fmt: skip
 
@@ -66,7 +76,7 @@ def _start(world: SimWorld, workflow: Workflow, run_id: str, state: Any) -> dict
 def _message(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[str, Any]:
     plan = world.stage.plan
     site = f"message/{workflow.name}"
-    agents = [a for a in sorted(workflow.agents) if a in _ASKED]
+    agents = [a for a in sorted(workflow.agents) if a in _ASKED_SHARE]
     agent = agents[plan.index(site, len(agents))] if plan.draw(f"{site}/lost") > 0.05 and agents else "nobody"
     message: dict[str, Any] = {
         "run_id": run_id, "agent": agent, "turn_id": world.new_id("turn"), "name": "user:message",

@@ -85,12 +85,12 @@ def _recorded(turn: TurnBook) -> list[WaitBook]:
     return [wait for wait in _resolved(turn) if wait.kind == "inline"]
 
 
-async def _give_back(act: Act, owner: Owner, _turn: TurnBook) -> None:
+async def _release(act: Act, owner: Owner, _turn: TurnBook) -> None:
     """A turn that is to stop, which ends it."""
     await act("release", owner)
 
 
-async def _put_off(act: Act, owner: Owner, _turn: TurnBook) -> None:
+async def _defer(act: Act, owner: Owner, _turn: TurnBook) -> None:
     """A turn that is to stop, which ends it, too."""
     await act("defer", {**owner, "reason": "later", "delay_seconds": 1.0})
 
@@ -176,7 +176,7 @@ def _is_at(limit: str, reached: int, books: Books) -> bool:
 
 
 _WAYS: tuple[Way, ...] = (
-    _record_unbegun, _begin_awaited, _begin_resolved, _begin_more, _record_awaited, _record_again, _give_back, _put_off, _crowd,
+    _record_unbegun, _begin_awaited, _begin_resolved, _begin_more, _record_awaited, _record_again, _release, _defer, _crowd,
     _overflow, _adopt, _hire_nobody, _hire_late, _hire_crowd, _read_shelf, _read_own, _write_shelf, _come_late, _finish_short,
 )  # fmt: skip
 _WANTS: Mapping[Way, Callable[[TurnBook, Books], bool]] = {
@@ -185,8 +185,8 @@ _WANTS: Mapping[Way, Callable[[TurnBook, Books], bool]] = {
     _begin_more: lambda turn, books: _is_at("waits_max", len(turn.waits), books),
     _record_awaited: lambda turn, _: bool(turn.awaited()),
     _record_again: lambda turn, _: bool(_recorded(turn)),
-    _give_back: lambda turn, _: turn.force_at is not None,
-    _put_off: lambda turn, _: turn.force_at is not None,
+    _release: lambda turn, _: turn.force_at is not None,
+    _defer: lambda turn, _: turn.force_at is not None,
     _overflow: lambda turn, books: _is_at("cards_max", len(turn.cards) + 3, books),
     _hire_late: lambda turn, books: books.runs[turn.run_id] == "terminating",
     _hire_crowd: lambda _, books: _is_at("queue_max", 1, books),

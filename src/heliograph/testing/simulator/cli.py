@@ -14,12 +14,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from heliograph.errors import InvalidInput, shown
+from heliograph.errors import InvalidInput, safe_repr
 
 if TYPE_CHECKING:
     from heliograph.testing.simulator.simulate import Case, Result
 
-_SHOWN_MAX = 20
+_LISTED_MAX = 20
 _REACH_SEEDS = 300  # fewer need not have seen everything
 
 
@@ -50,8 +50,8 @@ def run(seeds: int, backend: str = "twin", start: int = 0, jobs: int | None = No
         calls, turns, virtual = calls + summary.calls, turns + summary.turns, virtual + summary.virtual_seconds
         if summary.line is not None:
             failed += 1
-            if failed <= _SHOWN_MAX:
-                _say(f"{summary.line}  {shown(summary.detail, 160)}")
+            if failed <= _LISTED_MAX:
+                _say(f"{summary.line}  {safe_repr(summary.detail, 160)}")
     faults = sum(count for name, count in counters.items() if name.startswith("fault "))
     _say(f"{seeds} seeds on {backend}: {failed} failed; {turns} turns, {calls} kernel calls, {faults} faults, "
          f"{virtual / 3600:.1f} virtual hours in {time.monotonic() - started:.0f} s")  # fmt: skip
@@ -81,13 +81,13 @@ def shrink(seed: int, mutant: str | None = None) -> int:
     """The smallest case found that fails as this seed does, as JSON for `replay --case`."""
     import msgspec
 
-    from heliograph.testing.kernel.in_memory import Twin
+    from heliograph.testing.kernel.in_memory import InMemoryKernel
     from heliograph.testing.mutants.catalog import MUTANTS
     from heliograph.testing.simulator.shrink import Shrinker
     from heliograph.testing.simulator.simulate import Case, simulate
 
     rule = MUTANTS[mutant] if mutant else None
-    twin = rule.twin() if rule else Twin()
+    twin = rule.in_memory() if rule else InMemoryKernel()
     shrinker = Shrinker(lambda case: simulate(case, twin))
     try:
         result = shrinker.shrink(rule.case(seed) if rule else Case(seed))
@@ -202,7 +202,9 @@ def _seed(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InvalidInput(f"seed must be an integer, not {shown(text)}", code="invalid_seed", path="seed") from None
+        raise InvalidInput(
+            f"seed must be an integer, not {safe_repr(text)}", code="invalid_seed", path="seed"
+        ) from None
 
 
 def _mutant(text: str) -> str:
@@ -211,14 +213,14 @@ def _mutant(text: str) -> str:
     if text not in MUTANTS:
         nearest = get_close_matches(text, MUTANTS, n=1)
         meant = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise InvalidInput(f"--mutant is one of {', '.join(sorted(MUTANTS))}, not '{shown(text)}'{meant}",
+        raise InvalidInput(f"--mutant is one of {', '.join(sorted(MUTANTS))}, not '{safe_repr(text)}'{meant}",
                            code="invalid_enum", path="--mutant")  # fmt: skip
     return text
 
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10_000_000:
-        raise InvalidInput(f"a count is a whole number from 1 to 10000000, not {shown(text)}", code="out_of_range")
+        raise InvalidInput(f"a count is a whole number from 1 to 10000000, not {safe_repr(text)}", code="out_of_range")
     return int(text)
 
 
@@ -245,8 +247,8 @@ def read_case(text: str) -> Case:
 
 
 def _say_result(result: Result) -> None:
-    for violation in result.violations[:_SHOWN_MAX]:
-        _say(f"{violation.kind}: {shown(violation.detail, 400)}")
+    for violation in result.violations[:_LISTED_MAX]:
+        _say(f"{violation.kind}: {safe_repr(violation.detail, 400)}")
     if result.violations:
         _say(result.line())
     else:

@@ -41,7 +41,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "sweep_stops": ("stopped", "stopping", "owners", "forced", "delivered"),
     "sweep_reports": ("resolved", "resumed"),
     "sweep_bells": ("some", "none"),
-    "sweep_owed": ("some", "none"),
+    "sweep_pending_reactions": ("some", "none"),
     "read_outbox": ("some", "none"),
     "command": ("published",),
     "put_boxes": ("put", "duplicate", "conflict", "refused payload_too_large", "refused card_exists"),

@@ -29,7 +29,7 @@ class Process:
         self.ended = ended
         self.is_dead = False
         self.is_frozen = False
-        self.held: list[asyncio.Handle] = []  # what became ready while it was frozen
+        self.frozen_callbacks: list[asyncio.Handle] = []  # what became ready while it was frozen
 
 
 class SimLoop(base_events.BaseEventLoop):
@@ -83,8 +83,8 @@ class SimLoop(base_events.BaseEventLoop):
 
     def _thaw(self, process: Process) -> None:
         process.is_frozen = False
-        self._ready.extend(process.held)
-        process.held.clear()
+        self._ready.extend(process.frozen_callbacks)
+        process.frozen_callbacks.clear()
 
     def _run_once(self) -> None:
         ready = self._ready
@@ -102,7 +102,7 @@ class SimLoop(base_events.BaseEventLoop):
         if process is not None and process.is_dead:
             return
         if process is not None and process.is_frozen:
-            process.held.append(handle)
+            process.frozen_callbacks.append(handle)
             return
         handle._run()
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from heliograph.testing.database import TestServer
 from heliograph.testing.kernel.backend import Backend, PostgresBackend
-from heliograph.testing.kernel.in_memory import Twin
+from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.mutants.catalog import Mutant
 from heliograph.testing.simulator.simulate import Case, simulate
 
@@ -48,15 +48,15 @@ def run_seeds(seeds: range, backend: str, jobs: int) -> Iterator[Summary]:
         urls = context.Queue()
         for url in stack.enter_context(databases(jobs)) if backend == "postgres" else [""] * jobs:
             urls.put(url)
-        pool = stack.enter_context(ProcessPoolExecutor(jobs, context, _open_here, (urls,)))
-        yield from pool.map(_summarize_here, seeds, chunksize=5)
+        pool = stack.enter_context(ProcessPoolExecutor(jobs, context, _open_in_process, (urls,)))
+        yield from pool.map(_summarize_in_process, seeds, chunksize=5)
 
 
 @contextmanager
 def open_backend(name: str, mutant: Mutant | None = None) -> Iterator[Backend]:
     """`twin`, or `postgres` with a server of its own that is gone afterwards."""
     if name == "twin":
-        yield mutant.twin() if mutant else Twin()
+        yield mutant.in_memory() if mutant else InMemoryKernel()
         return
     with databases(1) as [url]:
         backend = PostgresBackend(url, mutant.kernel() if mutant else None)
@@ -92,12 +92,12 @@ def _summarize(case: Case, backend: Backend) -> Summary:
 _backend: Backend | None = None  # of this process
 
 
-def _open_here(urls: Any) -> None:
+def _open_in_process(urls: Any) -> None:
     global _backend  # noqa: PLW0603  an initializer has nowhere else to leave what it opened
     url = urls.get()
-    _backend = PostgresBackend(url) if url else Twin()
+    _backend = PostgresBackend(url) if url else InMemoryKernel()
 
 
-def _summarize_here(seed: int) -> Summary:
+def _summarize_in_process(seed: int) -> Summary:
     assert _backend is not None
     return _summarize(Case(seed), _backend)

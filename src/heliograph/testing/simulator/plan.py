@@ -35,7 +35,7 @@ class Plan:
         self.horizon_seconds = horizon_seconds
         self._faults = None if faults is None else frozenset(faults)
         self._deviations = None if deviations is None else frozenset(deviations)
-        self._asked: dict[str, int] = {}
+        self._draws: dict[str, int] = {}
         self._scheduling = random.Random(f"{seed}/scheduling")  # noqa: S311  the point is that it can be repeated
         self._position = 0
 
@@ -56,7 +56,7 @@ class Plan:
 
     def name(self, kind: str) -> str:
         """An id whose order says nothing about when it was made."""
-        return f"{kind}_{int(self.draw(f'id/{kind}') * 36**8):08x}{self._asked[f'id/{kind}']}"
+        return f"{kind}_{int(self.draw(f'id/{kind}') * 36**8):08x}{self._draws[f'id/{kind}']}"
 
     def fault(self, site: str, kinds: Iterable[str], now: float) -> str | None:
         """Which of `kinds`, if any, happens at `site` this time."""
@@ -83,8 +83,8 @@ class Plan:
         return chosen
 
     def _draw(self, site: str) -> tuple[int, float]:
-        ordinal = self._asked.get(site, 0)
-        self._asked[site] = ordinal + 1
+        ordinal = self._draws.get(site, 0)
+        self._draws[site] = ordinal + 1
         return ordinal, self._number(site, ordinal)
 
     def _number(self, site: str, ordinal: int | str) -> float:

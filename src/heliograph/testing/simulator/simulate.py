@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from heliograph.agent_loop.loop import converse
-from heliograph.execution.project_services import Kit
+from heliograph.agent_loop.loop import run_agent_loop
+from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.backend import Backend
@@ -148,7 +148,7 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
             return False
         if all(v.done() for v in visits) and _is_quiet(stage, oracles):
             return True
-    oracles.blame("stuck", _whats_left(oracles))
+    oracles.blame("stuck", _unfinished(oracles))
     return False
 
 
@@ -181,7 +181,7 @@ def _is_quiet(stage: Stage, oracles: Oracles) -> bool:
     return not any(row["check"].startswith("I8") for row in stage.backend.call("doctor", (PROJECT, True)))
 
 
-def _whats_left(oracles: Oracles) -> str:
+def _unfinished(oracles: Oracles) -> str:
     turns = [t.turn_id for t in oracles.books.turns.values() if t.ended_by is None]
     runs = [run_id for run_id, status in oracles.books.runs.items() if status != "ended"]
     return f"open turns {turns}, open runs {runs}"
@@ -193,8 +193,10 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
     while True:
         process = stage.loop.open_process(f"{slot}.{generation}")
         world = SimWorld(stage, process, slot, is_mortal=True)
-        kit = Kit(world, Ledger(world, PROJECT), workflows, make_harness(world), sends_commands=stage.sends_commands)
-        worker = Worker([kit], process.name, converse, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
+        services = ProjectServices(
+            world, Ledger(world, PROJECT), workflows, make_harness(world), sends_commands=stage.sends_commands
+        )
+        worker = Worker([services], process.name, run_agent_loop, concurrency=1 + plan.index(f"{slot}/concurrency", 6) * (4 if stage.distance > 1.0 else 1),
                         lease_seconds=stage.lease_seconds)  # fmt: skip
         worker.watchdog.interval_seconds = SWEEP_SECONDS
         world.spawn(process.name, worker.run())
@@ -212,5 +214,5 @@ async def _retire(stage: Stage, world: SimWorld, worker: Worker) -> None:
         return
     worker.stop()
     await asyncio.sleep(stage.plan.between(site, 0.0, 1.0))
-    await worker.hand_back()
+    await worker.release_turns()
     await world.crash()

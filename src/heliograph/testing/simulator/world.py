@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Protocol, TypeVar
 
-from heliograph.errors import KernelRefused, StoreUnavailable
+from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.records import Event
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.jsonb import encode
@@ -48,7 +48,7 @@ class Judge(Protocol):
 
     def called(self, who: str, function: str, args: tuple[Any, ...], answer: Any, now: int) -> None: ...
 
-    def refused(self, who: str, function: str, error: KernelRefused) -> None: ...
+    def refused(self, who: str, function: str, error: KernelRejected) -> None: ...
 
     def published(self, subject: str, key: str, body: dict[str, Any]) -> None: ...
 
@@ -74,7 +74,7 @@ class Stage:
         self.log: list[str] = []
         self._keeps_trace = keeps_trace
         self._hash = blake2b(digest_size=16)
-        self.ears: dict[BellKey, list[SimEar]] = {}
+        self.ears: dict[BellKey, list[SimSubscription]] = {}
         self.commands: list[dict[str, Any]] = []  # on the wire, for tools that listen there
 
     @property
@@ -117,18 +117,18 @@ class Stage:
         self.calls += 1
         try:
             answer = self.backend.call(function, args, self.now())
-        except KernelRefused as error:
+        except KernelRejected as error:
             state = error.message[-7:]  # the SQLSTATE; the words are each kernel's own, and may end up in a log
             self.record(who, f"{function} {encode(args).decode()} refused {state}")
             self.judge.refused(who, function, error)
-            raise KernelRefused(f"{function} refused {state}") from error
+            raise KernelRejected(f"{function} refused {state}") from error
         self.record(who, f"{function} {encode(args).decode()} -> {encode(answer).decode()}")
         self.judge.called(who, function, args, answer, self.micros_of_date)
         return answer
 
 
-class SimEar:
-    """See `heliograph.world.seam.Ear`."""
+class SimSubscription:
+    """See `heliograph.world.seam.Subscription`."""
 
     def __init__(self, world: SimWorld, keys: tuple[BellKey, ...]):
         self.world = world
@@ -263,10 +263,10 @@ class SimWorld:
                               "status": "success", "result": 1}  # fmt: skip
                     self.stage.execute("early", "report", (project, [report]))
 
-    def hear(self, keys: Iterable[BellKey]) -> SimEar:
-        return SimEar(self, tuple(keys))
+    def subscribe(self, keys: Iterable[BellKey]) -> SimSubscription:
+        return SimSubscription(self, tuple(keys))
 
-    def tell(self, subject: str, body: dict[str, Any]) -> None:
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None:
         """Nobody watches the wire."""
 
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
@@ -290,7 +290,7 @@ class SimWorld:
             if event.subject.startswith("cmd."):
                 self.stage.commands.append(event.body)
 
-    async def point(self, name: str) -> None:
+    async def failpoint(self, name: str) -> None:
         if self.is_mortal:
             await self._suffer(name, AT_POINT)
 

@@ -24,16 +24,16 @@ create function heliograph._log(p_project text, p_run_id text, p_turn_id text, p
     returns bigint language plpgsql as $$
 declare
     v_count integer := jsonb_array_length(p_entries);
-    v_owed integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);
+    v_pending integer := (select count(*) from jsonb_array_elements(p_entries) e where (e ->> 'owed')::boolean);
     v_first bigint;
 begin
     update heliograph.runs
-       set signal_seq = signal_seq + v_count, owed = owed + v_owed, version = version + sign(v_owed)::integer,
+       set signal_seq = signal_seq + v_count, owed = owed + v_pending, version = version + sign(v_pending)::integer,
            updated_at = p_now
      where project_id = p_project and run_id = p_run_id
     returning signal_seq - v_count + 1 into v_first;
     insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at, owed)
-    values (p_project, p_run_id, v_first, v_count, p_entries, p_turn_id, p_now, v_owed > 0);
+    values (p_project, p_run_id, v_first, v_count, p_entries, p_turn_id, p_now, v_pending > 0);
     return v_first;
 end $$;
 

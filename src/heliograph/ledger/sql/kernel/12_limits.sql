@@ -17,10 +17,10 @@ begin
                v_own.dispatch_seconds_max);
 end $$;
 
--- _refused: a refusal as an answer carries it.
+-- _rejection: a refusal as an answer carries it.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._refused(p_code text, p_message text) returns jsonb
+create function heliograph._rejection(p_code text, p_message text) returns jsonb
     language sql immutable as $$
     select jsonb_build_object('outcome', 'refused', 'code', p_code, 'message', p_message)
 $$;
@@ -42,7 +42,7 @@ $$;
 --   locks:  nothing
 create function heliograph._refuse_signals(p_signals jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
-    select heliograph._refused('payload_too_large', format('the payload of %s has %s bytes; at most %s are allowed',
+    select heliograph._rejection('payload_too_large', format('the payload of %s has %s bytes; at most %s are allowed',
                                s ->> 'name', octet_length(s ->> 'payload'), heliograph._payload_max(s ->> 'name', p_limits)))
       from jsonb_array_elements(p_signals) with ordinality e (s, n)
      where octet_length(s ->> 'payload') > heliograph._payload_max(s ->> 'name', p_limits) order by n limit 1
@@ -54,7 +54,7 @@ $$;
 --   locks:  nothing
 create function heliograph._refuse_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns table (refusal jsonb)
     language sql stable as $$
-    select heliograph._refused('invalid_signal', w.wrong)
+    select heliograph._rejection('invalid_signal', w.wrong)
       from jsonb_array_elements(case when jsonb_typeof(p_drafts) = 'array' then p_drafts end) with ordinality d (draft, n)
      cross join lateral (select heliograph._wrong_draft(p_run_id, p_base, d.n - 1, d.draft) as wrong) w
      where w.wrong is not null order by d.n limit 1
@@ -65,7 +65,7 @@ $$;
 --   locks:  nothing
 create function heliograph._refuse_content(p_content jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
-    select heliograph._refused('payload_too_large', format('a card has %s bytes; at most %s are allowed: upload and reference it',
+    select heliograph._rejection('payload_too_large', format('a card has %s bytes; at most %s are allowed: upload and reference it',
                                octet_length(p_content::text), p_limits.blob_bytes_max))
      where octet_length(p_content::text) > p_limits.blob_bytes_max
 $$;
@@ -75,7 +75,7 @@ $$;
 --   locks:  nothing
 create function heliograph._refuse_fan_out(p_count integer, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
-    select case when p_count > p_limits.fan_out_max then heliograph._refused('fan_out', format(
+    select case when p_count > p_limits.fan_out_max then heliograph._rejection('fan_out', format(
                 '%s turns at once; at most %s are allowed', p_count, p_limits.fan_out_max)) end
 $$;
 
@@ -86,7 +86,7 @@ create function heliograph._refuse_activations(
     p_project text, p_run_id text, p_activations jsonb, p_limits heliograph.project_limits
 ) returns jsonb language sql stable as $$
     select coalesce(heliograph._refuse_fan_out(jsonb_array_length(p_activations), p_limits), (
-    select heliograph._refused('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
+    select heliograph._rejection('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
                                w.agent, w.queued, p_limits.queue_max))
       from (select m.agent, m.more, (select count(*) from heliograph.agent_turns t
                      where t.project_id = p_project and t.state = 'queued' and t.agent_id = p_run_id || '/' || m.agent) as queued
@@ -95,11 +95,11 @@ create function heliograph._refuse_activations(
      where w.queued + w.more > p_limits.queue_max order by w.agent limit 1))
 $$;
 
--- _stored: content as a card keeps it: itself, or a pointer to the blob that has it, which is put there now. Content that
+-- _store_content: content as a card keeps it: itself, or a pointer to the blob that has it, which is put there now. Content that
 --   looks like a pointer is kept in a blob whatever its size: what a card says is never taken for where it is kept.
 --   raises: nothing
 --   locks:  a blob that is there, against prune; nobody waits for one that is being put
-create function heliograph._stored(p_project text, p_content jsonb, p_limit integer, p_now timestamptz) returns jsonb
+create function heliograph._store_content(p_project text, p_content jsonb, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql as $$
 declare
     v_text text;

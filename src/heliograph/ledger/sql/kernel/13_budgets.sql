@@ -109,7 +109,7 @@ begin
         perform heliograph._settle(p_project, p_turn_id, p_call_id, null);
         v_asked := p_asked - 'tool_calls';
     end if;
-    v_lacking := heliograph._lacking(p_project, v_owners, v_asked);
+    v_lacking := heliograph._shortfall(p_project, v_owners, v_asked);
     if v_lacking is not null then
         update heliograph.turn_waiting_tools set reserved = '{}' where v_reserved is not null
            and project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id;
@@ -122,12 +122,12 @@ begin
     return null;
 end $$;
 
--- _lacking: null, or the refusal of what is asked for: the first budget of these owners that has less left.
+-- _shortfall: null, or the refusal of what is asked for: the first budget of these owners that has less left.
 --   raises: nothing
 --   locks:  nothing; the caller holds the run
-create function heliograph._lacking(p_project text, p_owners text[], p_asked jsonb) returns jsonb
+create function heliograph._shortfall(p_project text, p_owners text[], p_asked jsonb) returns jsonb
     language sql stable as $$
-    select heliograph._refused('BUDGET_EXCEEDED', format('the budget of turn %s has %s of %s %s left; this call asks for %s',
+    select heliograph._rejection('BUDGET_EXCEEDED', format('the budget of turn %s has %s of %s %s left; this call asks for %s',
                                b.turn_id, greatest(b.most - b.used - b.reserved - b.over, 0), b.most, b.kind, p_asked ->> b.kind))
            || jsonb_build_object('budget', jsonb_build_object('turn_id', b.turn_id, 'kind', b.kind, 'most', b.most, 'used', b.used,
                                                               'reserved', b.reserved, 'over', b.over))
@@ -137,10 +137,10 @@ create function heliograph._lacking(p_project text, p_owners text[], p_asked jso
      order by b.turn_id, b.kind limit 1
 $$;
 
--- _left: what is left by kind in the budgets of these owners, in each kind of the one that has least.
+-- _remaining: what is left by kind in the budgets of these owners, in each kind of the one that has least.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._left(p_project text, p_owners text[]) returns jsonb
+create function heliograph._remaining(p_project text, p_owners text[]) returns jsonb
     language sql stable as $$
     select jsonb_object_agg(l.kind, l.amount)
       from (select b.kind, min(greatest(b.most - b.used - b.reserved - b.over, 0)) as amount from heliograph.budgets b
@@ -163,7 +163,7 @@ $$;
 --   locks:  nothing; the caller holds the run
 create function heliograph._refuse_commands(p_project text, p_item jsonb, p_owners text[]) returns jsonb
     language sql stable as $$
-    select heliograph._lacking(p_project, p_owners, jsonb_build_object('tool_calls', n))
+    select heliograph._shortfall(p_project, p_owners, jsonb_build_object('tool_calls', n))
       from heliograph._new_commands(p_project, p_item) n where n > 0
 $$;
 

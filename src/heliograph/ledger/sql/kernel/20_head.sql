@@ -97,10 +97,10 @@ create function heliograph._rounds(p_keys text[]) returns table (places integer[
      group by round order by round
 $$;
 
--- _picked: the items at these places of a batch; the batch itself where that is all of it.
+-- _items_at: the items at these places of a batch; the batch itself where that is all of it.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._picked(p_items jsonb, p_places integer[]) returns jsonb
+create function heliograph._items_at(p_items jsonb, p_places integer[]) returns jsonb
     language sql immutable as $$
     select case when cardinality(p_places) = jsonb_array_length(p_items) then p_items
                 else (select jsonb_agg(p_items -> (n - 1) order by n) from unnest(p_places) n) end

@@ -194,7 +194,7 @@ begin
         raise exception using errcode = '23514', message = 'the run has ended, and ends only once';
     end if;
     if v_called_back is not null then
-        perform heliograph._call_back_runs(p_project, v_called_back, p_now);
+        perform heliograph._create_run_callbacks(p_project, v_called_back, p_now);
     end if;
     if v_activations is not null then
         v_targets := heliograph._enqueue(p_project, v_activations, p_now);
@@ -218,19 +218,19 @@ begin
 end $$;
 
 -- _order_stops: put a stop of each open turn of a run into the outbox, so that each ends in its own transaction;
---   p_only_people: only those that wait for people themselves, since a turn that waits for delegated turns may still get a
+--   p_only_human: only those that wait for people themselves, since a turn that waits for delegated turns may still get a
 --   result. p_body: the stop, {mode, grace_seconds, reason, actor}.
 --   raises: nothing
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._order_stops(
-    p_project text, p_run_id text, p_only_people boolean, p_body jsonb, p_now timestamptz
+    p_project text, p_run_id text, p_only_human boolean, p_body jsonb, p_now timestamptz
 ) returns void language plpgsql as $$
 begin
     insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
     select p_project, 'stop:' || t.agent_turn_id, 'stop', t.agent_turn_id, p_body, p_now, p_now
       from (select x.agent_turn_id, x.state, x.people_since from heliograph.agent_turns x  -- those of the run: not all that are open
              where x.project_id = p_project and x.run_id = p_run_id order by x.queue_seq offset 0) t
-     where t.state <> 'done' and (not p_only_people or t.people_since is not null and not exists (
+     where t.state <> 'done' and (not p_only_human or t.people_since is not null and not exists (
            select from heliograph.turn_waiting_tools w
             where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id and w.state = 'open' and w.kind = 'child'))
      order by t.agent_turn_id

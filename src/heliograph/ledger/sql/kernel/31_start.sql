@@ -66,9 +66,9 @@ begin
           into v_part, v_new
           from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;
         if v_new is not null then
-            v_targets := v_targets || heliograph._populate(p_project, heliograph._picked(p_runs, v_new), p_now);
+            v_targets := v_targets || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new), p_now);
             if jsonb_path_exists(p_runs, '$[*].callback_url ? (@ != null)') then
-                perform heliograph._call_back_runs(p_project, e.runs, p_now)  -- of those that end as they begin
+                perform heliograph._create_run_callbacks(p_project, e.runs, p_now)  -- of those that end as they begin
                    from (select array_agg(v_runs[n] order by n) as runs from unnest(v_new) n
                           where p_runs -> (n - 1) #>> '{reaction,status}' = 'ended' and p_runs -> (n - 1) ->> 'callback_url' is not null) e
                   where e.runs is not null;
@@ -86,10 +86,10 @@ begin
           from jsonb_array_elements(v_answers) a), '[]');
 end $$;
 
--- _populate: the log, the heads and the first turns of runs that were just begun. Answers the targets to ring.
+-- _log_and_activate: the log, the heads and the first turns of runs that were just begun. Answers the targets to ring.
 --   raises: see start_runs
 --   locks:  nothing; the caller has made the runs
-create function heliograph._populate(p_project text, p_runs jsonb, p_now timestamptz) returns text[]
+create function heliograph._log_and_activate(p_project text, p_runs jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
     v_activations jsonb;

@@ -113,17 +113,17 @@ begin
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     elsif heliograph._is_reserved(p_message ->> 'name') then
-        return heliograph._refused('reserved_name', format('only the runtime emits %s: choose another first segment', p_message ->> 'name'));
+        return heliograph._rejection('reserved_name', format('only the runtime emits %s: choose another first segment', p_message ->> 'name'));
     elsif p_message ->> 'parent_turn_id' is not null and not exists (
             select from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_message ->> 'parent_turn_id') then
-        return heliograph._refused('unknown_turn', format('there is no turn %s', left(p_message ->> 'parent_turn_id', 200)));
+        return heliograph._rejection('unknown_turn', format('there is no turn %s', left(p_message ->> 'parent_turn_id', 200)));
     elsif p_message ->> 'cause' is not null and not coalesce(
             -- the tail of the id of a signal is its place in the log of its run
             (p_message ->> 'cause') = heliograph._signal_id(v_run.run_id, substring(p_message ->> 'cause' from '_([0-9]{1,18})$')::bigint)
             and substring(p_message ->> 'cause' from '_([0-9]{1,18})$')::bigint between 1 and v_run.signal_seq, false) then
-        return heliograph._refused('unknown_cause', format('run %s has no signal %s', v_run.run_id, left(p_message ->> 'cause', 200)));
+        return heliograph._rejection('unknown_cause', format('run %s has no signal %s', v_run.run_id, left(p_message ->> 'cause', 200)));
     elsif (p_message ->> 'depth')::integer > p_limits.depth_max then
-        return heliograph._refused('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
+        return heliograph._rejection('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
                                    p_message ->> 'depth', p_limits.depth_max));
     end if;
     return coalesce(case when pg_column_size(p_message) > p_limits.payload_bytes_max / 2

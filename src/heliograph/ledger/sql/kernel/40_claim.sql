@@ -77,7 +77,7 @@ begin
                || case when t.parent_turn_id is null then '{}'
                        else jsonb_build_object('has_spoken', heliograph._has_spoken(p_project, m.agent_id, t.agent_turn_id)) end
                || case when t.budgets is null then '{}'
-                       else jsonb_build_object('budget', heliograph._left(p_project, t.budgets)) end
+                       else jsonb_build_object('budget', heliograph._remaining(p_project, t.budgets)) end
                order by m.priority desc, m.ready_at, m.agent_id)
       into v_answer
       from moved m

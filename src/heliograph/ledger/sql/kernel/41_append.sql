@@ -24,13 +24,13 @@ begin
             v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', 'stale');
             continue;
         end if;
-        v_refusal := heliograph._refuse_said(p_project, v_item, v_limits);
+        v_refusal := heliograph._refuse_cards_and_signals(p_project, v_item, v_limits);
         if v_refusal is null and jsonb_array_length(v_item -> 'cards') > 0 then
             v_refusal := heliograph._put_cards(p_project, v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint, v_item -> 'cards',
                                                v_limits, p_now);
         end if;
         if v_refusal is null then
-            v_refusal := jsonb_build_object('outcome', 'ok', 'first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
+            v_refusal := jsonb_build_object('outcome', 'ok', 'first_seq', heliograph._append_drafts(p_project, v_item, v_limits, p_now));
         end if;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_item ->> 'turn_id') || v_refusal);
     end loop;
@@ -55,7 +55,7 @@ end $$;
 create function heliograph._refuse_names(p_item jsonb) returns jsonb
     language sql immutable as $$
     select case when jsonb_path_exists(p_item, '$.signals[*].name ? (@ starts with "workflow:" || @ starts with "kernel:")')
-                then heliograph._refused('reserved_name', 'no turn emits signals whose names begin with workflow: or kernel:') end
+                then heliograph._rejection('reserved_name', 'no turn emits signals whose names begin with workflow: or kernel:') end
 $$;
 
 -- _refuse_own_drafts: see _refuse_drafts, for the drafts that a turn's own item appends to the log of its run.
@@ -68,10 +68,10 @@ create function heliograph._refuse_own_drafts(p_project text, p_item jsonb) retu
      where p_item #> '{signals,0}' is not null and r.project_id = p_project and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
 $$;
 
--- _refuse_said: null, or why the cards and signals of an item are not taken.
+-- _refuse_cards_and_signals: null, or why the cards and signals of an item are not taken.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+create function heliograph._refuse_cards_and_signals(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select coalesce(
         heliograph._refuse_names(p_item),
@@ -82,7 +82,7 @@ create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits h
               from jsonb_array_elements(p_item -> 'cards') with ordinality a (c, n)
              where octet_length((c -> 'content')::text) > p_limits.blob_bytes_max order by n limit 1) end,
         case when jsonb_array_length(p_item -> 'cards') > 0 then (
-            select heliograph._refused('too_many_cards', format('the turn would have %s cards; at most %s are allowed',
+            select heliograph._rejection('too_many_cards', format('the turn would have %s cards; at most %s are allowed',
                                        t.card_count + jsonb_array_length(p_item -> 'cards'), p_limits.cards_max))
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
@@ -90,10 +90,10 @@ create function heliograph._refuse_said(p_project text, p_item jsonb, p_limits h
         (select d.refusal from heliograph._refuse_own_drafts(p_project, p_item) d))
 $$;
 
--- _say: write, once, the drafts of one gated item, and its phase. Answers the log position of the first draft.
+-- _append_drafts: write, once, the drafts of one gated item, and its phase. Answers the log position of the first draft.
 --   raises: see append
 --   locks:  nothing; the caller holds the head and the run, and has passed the gate
-create function heliograph._say(p_project text, p_item jsonb, p_limits heliograph.project_limits, p_now timestamptz)
+create function heliograph._append_drafts(p_project text, p_item jsonb, p_limits heliograph.project_limits, p_now timestamptz)
     returns bigint language plpgsql as $$
 declare
     v_drafts jsonb := coalesce(p_item -> 'signals', '[]');
@@ -140,7 +140,7 @@ begin
     with put as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, c.item ->> 'card_id', v_box_id, p_turn_id, p_epoch, c.item ->> 'kind',
-               heliograph._stored(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
+               heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
           from jsonb_array_elements(p_cards) with ordinality c (item, n)
          order by c.n
         on conflict do nothing
@@ -152,7 +152,7 @@ begin
     end if;
     if v_wrong is not null then
         delete from heliograph.cards where project_id = p_project and card_id = any (v_new);
-        return heliograph._refused('card_exists', format('there is another card %s already', v_wrong));
+        return heliograph._rejection('card_exists', format('there is another card %s already', v_wrong));
     elsif v_new is not null then
         update heliograph.agent_turns set card_count = card_count + cardinality(v_new)
          where project_id = p_project and agent_turn_id = p_turn_id;

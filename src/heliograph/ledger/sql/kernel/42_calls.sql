@@ -40,12 +40,12 @@ begin
                row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id order by i.n) = 1 as is_first,
                case when h.agent_id is null then '{"outcome": "stale"}'
                     when w.at is null and row_number() over (partition by h.agent_id order by i.n) + o.known > v_limits.waits_max
-                    then heliograph._refused('too_many_waits', format(
+                    then heliograph._rejection('too_many_waits', format(
                              'the turn would have %s calls; at most %s are allowed (waits_max)',
                              row_number() over (partition by h.agent_id order by i.n) + o.known, v_limits.waits_max))
                     when w.at is null then '{"outcome": "fresh"}'
                     when w.state = 'resolved' then '{"outcome": "done"}'
-                    when w.kind <> 'inline' then heliograph._refused('not_inline', format('call %s is waited for as a %s',
+                    when w.kind <> 'inline' then heliograph._rejection('not_inline', format('call %s is waited for as a %s',
                                              i.item ->> 'call_id', w.kind))
                     when w.epoch = (i.item ->> 'epoch')::bigint then '{"outcome": "fresh"}'
                     when w.effect in ('pure', 'idempotent', 'transactional') then '{"outcome": "again"}'
@@ -186,7 +186,7 @@ begin
                 update heliograph.turn_waiting_tools set taint = heliograph._taint(v_item)
                  where project_id = p_project and agent_turn_id = v_item ->> 'turn_id' and tool_call_id = v_item ->> 'call_id';
             end if;
-            v_answer := v_answer - '{owes,opens}'::text[] || jsonb_build_object('first_seq', heliograph._say(p_project, v_item, v_limits, p_now));
+            v_answer := v_answer - '{owes,opens}'::text[] || jsonb_build_object('first_seq', heliograph._append_drafts(p_project, v_item, v_limits, p_now));
             v_results := coalesce(v_results, '[]') || jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id',
                 v_item -> 'call_id', 'status', v_item -> 'status', 'output', v_item -> 'result', 'error', v_item -> 'error');
         end if;
@@ -243,18 +243,18 @@ begin
         select count(*) into v_known from heliograph.turn_waiting_tools
          where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
         if v_known >= p_limits.waits_max then
-            return heliograph._refused('too_many_waits', format(
+            return heliograph._rejection('too_many_waits', format(
                 'the turn would have %s calls; at most %s are allowed (waits_max)', v_known + 1, p_limits.waits_max));
         end if;
         v_opens := true;
     elsif not found then
-        return heliograph._refused('not_begun', format('call %s was not begun: begin_call comes first', p_item ->> 'call_id'));
+        return heliograph._rejection('not_begun', format('call %s was not begun: begin_call comes first', p_item ->> 'call_id'));
     elsif v_wait.kind <> 'inline' then
-        return heliograph._refused('not_inline', format('call %s is waited for as a %s', p_item ->> 'call_id', v_wait.kind));
+        return heliograph._rejection('not_inline', format('call %s is waited for as a %s', p_item ->> 'call_id', v_wait.kind));
     elsif v_wait.state <> 'open' then
         return '{"outcome": "duplicate"}';
     end if;
-    return coalesce(heliograph._refuse_result(p_item, p_limits), heliograph._refuse_said(p_project, p_item, p_limits),
+    return coalesce(heliograph._refuse_result(p_item, p_limits), heliograph._refuse_cards_and_signals(p_project, p_item, p_limits),
                     jsonb '{"outcome": "ok"}'
                     || case when v_wait.reserved is not null or p_item ->> 'used' is not null then jsonb '{"owes": true}' else '{}' end
                     || case when v_opens then jsonb '{"opens": true}' else '{}' end);

@@ -47,7 +47,7 @@ begin
     perform heliograph._lock_heads(p_project, v_agents || v_children);
     perform heliograph._lock_runs(p_project, v_runs);
     if cardinality(v_children) > 0 then
-        perform heliograph._hold_new_heads(p_project, v_children);
+        perform heliograph._lock_new_heads(p_project, v_children);
     end if;
     for v_places in select places from heliograph._rounds(v_runs) order by places loop
         with judged as materialized (
@@ -58,13 +58,13 @@ begin
                        -- a check of every item costs more than all else: asked first whether it may find anything
                        case when i.item -> 'signals' is not null then heliograph._refuse_names(i.item) end,
                        case when t.card_count + i.cards > v_limits.cards_max or i.bytes > v_limits.payload_bytes_max / 2
-                            then heliograph._refuse_said(p_project, i.item, v_limits) end,
+                            then heliograph._refuse_cards_and_signals(p_project, i.item, v_limits) end,
                        (select d.refusal from heliograph._refuse_own_drafts(p_project, i.item) d),
                        case when o.known + i.calls > v_limits.waits_max or i.bytes > v_limits.result_bytes_max / 6
                             then heliograph._refuse_calls(p_project, i.item, v_limits) end,
                        case when cardinality(v_children) > 0
                             then coalesce(heliograph._refuse_children(p_project, v_runs[n], i.item, v_limits),
-                                          heliograph._refuse_twins(p_project, p_items, n)) end,
+                                          heliograph._refuse_duplicates(p_project, p_items, n)) end,
                        case when t.budgets is not null then heliograph._refuse_commands(p_project, i.item, t.budgets) end,
                        '{"outcome": "suspended"}') end as verdict, t.budgets is not null as spends
               from unnest(v_places) n
@@ -100,9 +100,9 @@ begin
         end loop;
         if v_ok is not null then
             if v_spends then
-                perform heliograph._spend_commands(p_project, heliograph._picked(p_items, v_ok));
+                perform heliograph._spend_commands(p_project, heliograph._items_at(p_items, v_ok));
             end if;
-            v_part := heliograph._suspend(p_project, heliograph._picked(p_items, v_ok), v_ok, cardinality(v_children) > 0, v_is_early,
+            v_part := heliograph._suspend(p_project, heliograph._items_at(p_items, v_ok), v_ok, cardinality(v_children) > 0, v_is_early,
                                           v_limits, p_now);
             v_answers := v_answers || (v_part -> 'answers');
             v_targets := v_targets || array(select t from jsonb_array_elements_text(v_part -> 'targets') t);
@@ -125,7 +125,7 @@ create function heliograph._suspend(
 declare
     v_firsts jsonb := coalesce(heliograph._open_calls(p_project, p_items, p_limits, p_now), '{}');
     v_targets text[] := '{}';
-    v_asleep text[];
+    v_suspended text[];
     v_is_all boolean;
 begin
     if p_is_family then
@@ -134,26 +134,26 @@ begin
     if p_is_early then
         perform heliograph._apply_early(p_project, p_items, p_limits, p_now);
     end if;
-    v_asleep := heliograph._park(p_project, p_items, p_now);
-    v_is_all := cardinality(v_asleep) = jsonb_array_length(p_items);
+    v_suspended := heliograph._suspend_heads(p_project, p_items, p_now);
+    v_is_all := cardinality(v_suspended) = jsonb_array_length(p_items);
     if not v_is_all then
-        perform heliograph._stay(p_project, p_items, v_asleep, v_firsts, p_now);
+        perform heliograph._keep_running(p_project, p_items, v_suspended, v_firsts, p_now);
     end if;
     return jsonb_build_object('targets', to_jsonb(v_targets), 'answers', (
         select jsonb_agg(jsonb_build_object('n', p_places[i.n], 'turn_id', i.item -> 'turn_id',
                                             'first_seq', v_firsts -> (i.item ->> 'turn_id'))
-                         || case when v_is_all or i.item ->> 'turn_id' = any (v_asleep) then '{"outcome": "suspended"}'
+                         || case when v_is_all or i.item ->> 'turn_id' = any (v_suspended) then '{"outcome": "suspended"}'
                                  else jsonb_build_object('outcome', 'resolved', 'waits', coalesce(w.waits, '[]')) end order by i.n)
           from jsonb_array_elements(p_items) with ordinality i (item, n)
           left join lateral (
                select x.waits from heliograph._waits(p_project, i.item ->> 'turn_id') x
-                where not v_is_all and i.item ->> 'turn_id' <> all (v_asleep) offset 0) w on true));
+                where not v_is_all and i.item ->> 'turn_id' <> all (v_suspended) offset 0) w on true));
 end $$;
 
--- _open_calls: what the items of a round say, and their calls: cards, drafts (once, see _say), waits, edges, commands.
+-- _open_calls: what the items of a round say, and their calls: cards, drafts (once, see _append_drafts), waits, edges, commands.
 --   Answers {turn_id: log position of its first draft}.
 --   raises: see suspend
---   locks:  a card id or a command that somebody else is just writing, and blobs, see _stored; the caller holds the heads and
+--   locks:  a card id or a command that somebody else is just writing, and blobs, see _store_content; the caller holds the heads and
 --           the runs
 create function heliograph._open_calls(
     p_project text, p_items jsonb, p_limits heliograph.project_limits, p_now timestamptz
@@ -219,7 +219,7 @@ begin
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, c.item ->> 'card_id', i.output_box_id, i.turn_id, i.epoch, c.item ->> 'kind',
                case when pg_column_size(c.item) <= p_limits.card_bytes_max and not c.item -> 'content' ? '$blob' then c.item -> 'content'
-                    else heliograph._stored(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now) end, p_now
+                    else heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now) end, p_now
           from item i cross join lateral jsonb_array_elements(i.cards) with ordinality c (item, n)
          order by i.turn_id, c.n
         on conflict do nothing
@@ -293,14 +293,14 @@ begin
      where m.ctid = e.at;
 end $$;
 
--- _park: suspend the turns of a round that have something to wait for: running -> suspended, the lease closed, their
+-- _suspend_heads: suspend the turns of a round that have something to wait for: running -> suspended, the lease closed, their
 --   messages consumed. Open waits are counted here, after all that was written (K16). Answers the turns suspended.
 --   raises: nothing
 --   locks:  nothing; the caller holds the heads
-create function heliograph._park(p_project text, p_items jsonb, p_now timestamptz) returns text[]
+create function heliograph._suspend_heads(p_project text, p_items jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
-    v_asleep text[];
+    v_suspended text[];
 begin
     with item as materialized (
         select i.turn_id, i.epoch, i.phase, coalesce(i."join", 'all') as resumes_on, o.waits, o.deadline, o.is_people, h.at,
@@ -350,15 +350,15 @@ begin
           from item i where h.ctid = i.at
         returning h.active_agent_turn_id
     )
-    select array_agg(active_agent_turn_id order by active_agent_turn_id) into v_asleep from head;
-    return coalesce(v_asleep, '{}');
+    select array_agg(active_agent_turn_id order by active_agent_turn_id) into v_suspended from head;
+    return coalesce(v_suspended, '{}');
 end $$;
 
--- _stay: the turns of a round that are not suspended run on, and their owners are told: the messages of results are theirs
+-- _keep_running: the turns of a round that are not suspended run on, and their owners are told: the messages of results are theirs
 --   now, their drafts are counted as said.
 --   raises: nothing
 --   locks:  nothing; the caller holds the heads
-create function heliograph._stay(p_project text, p_items jsonb, p_asleep text[], p_firsts jsonb, p_now timestamptz) returns void
+create function heliograph._keep_running(p_project text, p_items jsonb, p_suspended text[], p_firsts jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 begin
     with item as materialized (
@@ -366,7 +366,7 @@ begin
                (p_firsts ->> i.turn_id)::bigint as first_seq
           from jsonb_to_recordset(p_items) as i
                (agent_id text, turn_id text, epoch bigint, phase text, said integer, signals jsonb)
-         where i.turn_id <> all (p_asleep)
+         where i.turn_id <> all (p_suspended)
     ), lease as (
         update heliograph.leases l set said = l.said + f.count, said_seq = f.first_seq
           from (select x.at, i.count, i.first_seq from item i cross join lateral (

@@ -63,6 +63,6 @@ begin
     update heliograph.agent_inbox
        set status = 'deferred', retry_count = retry_count + 1, next_retry_at = v_due_at, defer_reason = v_reason
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id' and status = 'processing';
-    perform heliograph._disown(p_project, p_item ->> 'agent_id', v_due_at, p_now);
+    perform heliograph._release_head(p_project, p_item ->> 'agent_id', v_due_at, p_now);
     return jsonb_build_object('outcome', 'deferred', 'due_at', v_due_at);
 end $$;

@@ -12,11 +12,11 @@ create function heliograph._child_agents(p_items jsonb) returns text[]
      where c ->> 'kind' = 'child'
 $$;
 
--- _hold_new_heads: hold also the heads that came to be while the runs were waited for. Whoever made them has committed; if
+-- _lock_new_heads: hold also the heads that came to be while the runs were waited for. Whoever made them has committed; if
 --   somebody else has one by now, waiting for it could be a deadlock, since the runs are held.
 --   raises: 40001: try again
 --   locks:  heads that are free
-create function heliograph._hold_new_heads(p_project text, p_agent_ids text[]) returns void
+create function heliograph._lock_new_heads(p_project text, p_agent_ids text[]) returns void
     language plpgsql as $$
 declare
     v_held bigint;
@@ -47,7 +47,7 @@ begin
     if v_children = 0 then
         return null;
     elsif v_children > p_limits.fan_out_max then
-        return heliograph._refused('fan_out', format('%s children at once; at most %s are allowed', v_children, p_limits.fan_out_max));
+        return heliograph._rejection('fan_out', format('%s children at once; at most %s are allowed', v_children, p_limits.fan_out_max));
     end if;
     select depth + 1 into v_depth from heliograph.agent_turns
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
@@ -75,29 +75,29 @@ begin
           from child c group by c.agent_id
     )
     select r.refusal into v_refusal
-      from (select 1 as rank, c.n, heliograph._refused('id_conflict', format('turn %s exists', c.turn_id)) as refusal
+      from (select 1 as rank, c.n, heliograph._rejection('id_conflict', format('turn %s exists', c.turn_id)) as refusal
               from child c where exists (select from heliograph.agent_turns t
                                           where t.project_id = p_project and t.agent_turn_id = c.turn_id)
             union all
-            select 1, c.n, heliograph._refused('id_conflict', format('two children have the turn id %s', c.turn_id))
+            select 1, c.n, heliograph._rejection('id_conflict', format('two children have the turn id %s', c.turn_id))
               from child c where exists (select from child o where o.turn_id = c.turn_id and o.n < c.n)
             union all
-            select 2, q.n, heliograph._refused('unknown_agent', format('the run has no agent %s/%s', p_run_id, q.agent))
+            select 2, q.n, heliograph._rejection('unknown_agent', format('the run has no agent %s/%s', p_run_id, q.agent))
               from queue q where not q.has_head
             union all
-            select 3, q.n, heliograph._refused('delegation_cycle', format('agent %s waits for this turn itself; a turn that '
+            select 3, q.n, heliograph._rejection('delegation_cycle', format('agent %s waits for this turn itself; a turn that '
                                'it would have to do first could never begin: give the child an instance of its own', q.agent_id))
               from queue q where q.agent_id in (select a.agent_id from ancestor a)
             union all
-            select 4, q.n, heliograph._refused('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
+            select 4, q.n, heliograph._rejection('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
                                q.agent_id, q.queued, p_limits.queue_max))
               from queue q where q.queued + q.more > p_limits.queue_max
             union all
-            select 5, q.n, heliograph._refused('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
+            select 5, q.n, heliograph._rejection('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
                                v_depth, p_limits.depth_max))
               from queue q where v_depth > p_limits.depth_max
             union all
-            select 6, q.n, heliograph._refused('run_stopping', format('run %s is being stopped and wakes nobody', p_run_id))
+            select 6, q.n, heliograph._rejection('run_stopping', format('run %s is being stopped and wakes nobody', p_run_id))
               from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id where x.status <> 'running') r
      order by r.rank, r.n limit 1;
     if v_refusal is null and jsonb_path_exists(p_item, '$.calls[*].child.context_box_id ? (@ != null)') then
@@ -114,12 +114,12 @@ begin
     return v_refusal;
 end $$;
 
--- _refuse_twins: null, or that a child of the n-th of these items has the turn id of one of an item before it.
+-- _refuse_duplicates: null, or that a child of the n-th of these items has the turn id of one of an item before it.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._refuse_twins(p_project text, p_items jsonb, p_place integer) returns jsonb
+create function heliograph._refuse_duplicates(p_project text, p_items jsonb, p_place integer) returns jsonb
     language sql stable as $$
-    select heliograph._refused('id_conflict', format('two children have the turn id %s', c.item #>> '{child,turn_id}'))
+    select heliograph._rejection('id_conflict', format('two children have the turn id %s', c.item #>> '{child,turn_id}'))
       from jsonb_array_elements(p_items -> (p_place - 1) -> 'calls') with ordinality c (item, n)
      where c.item ->> 'kind' = 'child'
        and exists (select from jsonb_array_elements(p_items) with ordinality i (item, n)

@@ -126,14 +126,14 @@ $$;
 create function heliograph._refuse_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select coalesce(
-        (select heliograph._refused('too_many_waits', format('the turn would have %s calls; at most %s are allowed (waits_max)',
+        (select heliograph._rejection('too_many_waits', format('the turn would have %s calls; at most %s are allowed (waits_max)',
                                                              count(*), p_limits.waits_max))
            from (select tool_call_id from heliograph.turn_waiting_tools
                   where project_id = p_project and agent_turn_id = p_item ->> 'turn_id'
                  union
                  select c ->> 'call_id' from jsonb_array_elements(p_item -> 'calls') c) w
          having count(*) > p_limits.waits_max),
-        (select heliograph._refused('payload_too_large', format('the command of call %s has %s bytes; at most %s are allowed: '
+        (select heliograph._rejection('payload_too_large', format('the command of call %s has %s bytes; at most %s are allowed: '
                                     'upload and reference it', c.item ->> 'call_id', octet_length((c.item -> 'command')::text),
                                     p_limits.result_bytes_max))
            from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
@@ -146,7 +146,7 @@ $$;
 create function heliograph._refuse_result(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql immutable as $$
     -- measured as text, which is what everybody gets: a number of ten bytes may have a hundred thousand digits
-    select heliograph._refused('payload_too_large', format('the result of call %s has %s bytes; at most %s are allowed: upload '
+    select heliograph._rejection('payload_too_large', format('the result of call %s has %s bytes; at most %s are allowed: upload '
                                'and reference it', p_item ->> 'call_id', r.bytes, p_limits.result_bytes_max))
       from (select greatest(octet_length((p_item -> 'result')::text), octet_length((p_item -> 'error')::text)) as bytes) r
      where r.bytes > p_limits.result_bytes_max

@@ -13,11 +13,11 @@ create function heliograph._span(p_from timestamptz, p_to timestamptz) returns i
     select make_interval(secs => greatest(0, extract(epoch from p_to - p_from))::float8)
 $$;
 
--- _people_time: how long the delegated turns of a suspended turn have waited for people, at most the time since p_since, when it
+-- _human_wait_time: how long the delegated turns of a suspended turn have waited for people, at most the time since p_since, when it
 --   was suspended. p_with_open: count delegated turns that have not ended, too.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._people_time(
+create function heliograph._human_wait_time(
     p_project text, p_turn_id text, p_since timestamptz, p_with_open boolean, p_now timestamptz
 ) returns interval language plpgsql stable as $$
 begin
@@ -26,7 +26,7 @@ begin
                    when c.people_since is not null
                    then heliograph._span(c.people_since, coalesce(c.finished_at, p_now))
                    when h.status = 'suspended' and h.active_agent_turn_id = c.agent_turn_id
-                   then heliograph._people_time(p_project, c.agent_turn_id, h.moved_at, true, p_now)
+                   then heliograph._human_wait_time(p_project, c.agent_turn_id, h.moved_at, true, p_now)
                    else '0' end), '0'))
           from heliograph.turn_waiting_tools w
          cross join lateral (
@@ -40,12 +40,12 @@ begin
            and (w.resolved_at >= p_since or (p_with_open and w.state = 'open')));
 end $$;
 
--- _credit_people_time: called after a result for a suspended turn. p_turns: [{turn_id, since, resumes}], since: when it was suspended.
+-- _credit_human_wait_time: called after a result for a suspended turn. p_turns: [{turn_id, since, resumes}], since: when it was suspended.
 --   A turn that resumes gets back the time that it has waited for people; one that stays suspended and now waits for people
 --   only begins to wait for them. In a run that is ending the time counts, so that the run ends.
 --   raises: nothing
 --   locks:  nothing; the caller holds the heads and the runs
-create function heliograph._credit_people_time(p_project text, p_turns jsonb, p_now timestamptz) returns void
+create function heliograph._credit_human_wait_time(p_project text, p_turns jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 begin
     update heliograph.agent_turns t
@@ -53,7 +53,7 @@ begin
            people_time = t.people_time + case when f.resumes then f.waited else '0' end,
            expires_at = t.expires_at + case when f.resumes then f.waited else '0' end
       from (select x.at, i.resumes, case when x.people_since is not null then heliograph._span(x.people_since, p_now)
-                        else heliograph._people_time(p_project, i.turn_id, i.since, false, p_now) end as waited
+                        else heliograph._human_wait_time(p_project, i.turn_id, i.since, false, p_now) end as waited
               from jsonb_to_recordset(p_turns) as i (turn_id text, since timestamptz, resumes boolean)
              cross join lateral (
                    select y.ctid as at, y.people_since, y.run_id from heliograph.agent_turns y
@@ -75,7 +75,7 @@ create function heliograph._defer_expiry(p_project text, p_turn heliograph.agent
 declare
     v_waited interval;
 begin
-    select heliograph._people_time(p_project, p_turn.agent_turn_id, h.moved_at, true, p_now) into v_waited
+    select heliograph._human_wait_time(p_project, p_turn.agent_turn_id, h.moved_at, true, p_now) into v_waited
       from heliograph.agent_state_head h
      where h.project_id = p_project and h.agent_id = p_turn.agent_id and h.status = 'suspended'
        and h.active_agent_turn_id = p_turn.agent_turn_id

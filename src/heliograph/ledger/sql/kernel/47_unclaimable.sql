@@ -23,7 +23,7 @@ begin
     if v_head.agent_id is null then
         return '{}';
     end if;
-    v_why := heliograph._why_unclaimable(p_project, p_targets, p_now);  -- of the same head: its lock is held
+    v_why := heliograph._unclaimable_reason(p_project, p_targets, p_now);  -- of the same head: its lock is held
     if v_why is null then
         return '{}';
     end if;
@@ -35,10 +35,10 @@ begin
                               'message', v_message, 'targets', to_jsonb(v_targets));
 end $$;
 
--- _why_unclaimable: the SQLSTATE and the message that a claim of one turn raises; null where it raises none. Nothing is claimed.
+-- _unclaimable_reason: the SQLSTATE and the message that a claim of one turn raises; null where it raises none. Nothing is claimed.
 --   raises: what says that the store is out of something or about to stop
 --   locks:  nothing that it keeps
-create function heliograph._why_unclaimable(p_project text, p_targets jsonb, p_now timestamptz) returns text
+create function heliograph._unclaimable_reason(p_project text, p_targets jsonb, p_now timestamptz) returns text
     language plpgsql as $$
 begin
     perform heliograph.claim(p_project, p_targets, 'fail_unclaimable', 1, 1, p_now);

@@ -8,10 +8,10 @@
 --   open waits are closed, their commands acknowledged, their children told to stop; the task event goes to the outbox
 --   (L0-81, L0-107), and for a turn that another one waits for, a report; an active turn's head becomes idle under
 --   the next epoch, its lease is closed (L0-72, K7); what its calls have reserved is settled (_settle_ended), and who wanted
---   to be told by a POST is going to be (_call_back_turns).
+--   to be told by a POST is going to be (_create_turn_callbacks).
 --   raises: 23505 if a turn had a deliverable already
 --   locks:  the commands that are acknowledged, ascending by key, and stops of children that are there already; blobs, see
---           _stored. The caller holds the heads and the runs
+--           _store_content. The caller holds the heads and the runs
 create function heliograph._terminal(p_project text, p_endings jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 declare
@@ -38,13 +38,13 @@ begin
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, heliograph._deliverable_id(turn_id), output_box_id, turn_id, writer_epoch, 'task.deliverable',
                case when pg_column_size(content) <= v_card_bytes and not content ? '$blob' then content
-                    else heliograph._stored(p_project, content, v_card_bytes, p_now) end, p_now
+                    else heliograph._store_content(p_project, content, v_card_bytes, p_now) end, p_now
           from ending
     ), turn as (
         update heliograph.agent_turns t
            set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id), finished_at = p_now,
                people_since = case when e.is_suspended and t.people_since is null  -- its parent reads it, see 47_people.sql
-                                   then p_now - nullif(heliograph._people_time(p_project, e.turn_id, e.moved_at, true, p_now), '0')
+                                   then p_now - nullif(heliograph._human_wait_time(p_project, e.turn_id, e.moved_at, true, p_now), '0')
                                    else t.people_since end
           from ending e where t.ctid = e.turn_at
     ), message as (
@@ -104,7 +104,7 @@ begin
     select array_agg(turn_id order by turn_id) filter (where budgets is not null),
            array_agg(turn_id order by turn_id) filter (where callback_url is not null) into v_budgeted, v_called_back from ending;
     if v_called_back is not null then
-        perform heliograph._call_back_turns(p_project, v_called_back, p_now);
+        perform heliograph._create_turn_callbacks(p_project, v_called_back, p_now);
     end if;
     if v_budgeted is not null then
         perform heliograph._settle_ended(p_project, v_budgeted);
@@ -121,7 +121,7 @@ create function heliograph._end_by_kernel(
     p_is_untrusted boolean default false
 ) returns text[] language plpgsql as $$
 declare
-    v_now timestamptz := heliograph._after_cards(p_project, p_turn_id, p_now);
+    v_now timestamptz := heliograph._not_before_cards(p_project, p_turn_id, p_now);
     v_turn heliograph.agent_turns;
     v_error jsonb := jsonb_build_object('code', p_code, 'message', p_message, 'recoverable', false)
                      || case when p_details is null then '{}' else jsonb_build_object('details', p_details) end;
@@ -143,11 +143,11 @@ begin
     return heliograph._dispatch_next(p_project, array[v_turn.agent_id], v_now);
 end $$;
 
--- _after_cards: p_now, or the time of the turn's newest card where that is later. A sweep reads its clock before it has
+-- _not_before_cards: p_now, or the time of the turn's newest card where that is later. A sweep reads its clock before it has
 --   the head, and the owner may write in between: the end of a turn is not told to be before what it said.
 --   raises: nothing
 --   locks:  nothing; the caller holds the head
-create function heliograph._after_cards(p_project text, p_turn_id text, p_now timestamptz) returns timestamptz
+create function heliograph._not_before_cards(p_project text, p_turn_id text, p_now timestamptz) returns timestamptz
     language sql stable as $$
     select greatest(p_now, (
         select max(n.created_at)

@@ -72,7 +72,7 @@ begin
           from judged;
         v_answers := v_answers || v_part;
         if v_ended is not null then
-            v_ending := heliograph._picked(p_items, v_ended);
+            v_ending := heliograph._items_at(p_items, v_ended);
             perform heliograph._terminal(p_project, v_ending, p_now);
             v_targets := v_targets || heliograph._dispatch_next(p_project, v_agents_ended, p_now)
                                    || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
@@ -91,7 +91,7 @@ create function heliograph._refuse_deliverable(p_item jsonb) returns jsonb
                      case when not coalesce(p_item ->> 'outcome' in ('success', 'partial', 'failed', 'timeout', 'canceled'), false)
                           then heliograph._invalid('outcome is success, partial, failed, timeout or canceled') end
                 when p_item ->> 'content' is null then heliograph._invalid('a deliverable has content')
-                else heliograph._refused('invalid_content', 'the content of a deliverable has text, a string, or fields, a list') end
+                else heliograph._rejection('invalid_content', 'the content of a deliverable has text, a string, or fields, a list') end
 $$;
 
 -- _refuse_taken: null, or that an ending wakes a turn under an id that is taken, or gives one twice. One that somebody takes
@@ -100,7 +100,7 @@ $$;
 --   locks:  nothing
 create function heliograph._refuse_taken(p_item jsonb, p_taken text[]) returns jsonb
     language sql immutable as $$
-    select heliograph._refused('id_conflict', format('turn %s exists', w.turn_id))
+    select heliograph._rejection('id_conflict', format('turn %s exists', w.turn_id))
       from (select a ->> 'turn_id' as turn_id, count(*) as more from jsonb_array_elements(p_item #> '{reaction,activations}') a group by 1) w
      where w.turn_id is not null and (w.more > 1 or w.turn_id = any (p_taken)) order by w.turn_id limit 1
 $$;
@@ -120,7 +120,7 @@ $$;
 create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns jsonb
     language sql immutable as $$
     select case when p_fields is not null and p_item ->> 'outcome' = 'success' then (
-        select heliograph._refused('result_fields', 'the deliverable lacks ' || string_agg(
+        select heliograph._rejection('result_fields', 'the deliverable lacks ' || string_agg(
                    coalesce(f ->> 'name', format('field %s of result_fields, which has no name', n)), ', ' order by n))
           from jsonb_array_elements(p_fields) with ordinality w (f, n)
          where coalesce(heliograph._as_boolean(f -> 'required'), true)
@@ -157,7 +157,7 @@ begin
                                                        v_item #>> '{failure,message}', p_now);
                 v_outcome := 'ok';
             elsif v_targets is null then
-                v_targets := array[heliograph._disown(p_project, v_item ->> 'agent_id', null, p_now)];
+                v_targets := array[heliograph._release_head(p_project, v_item ->> 'agent_id', null, p_now)];
                 v_outcome := 'ok';
             end if;
         end if;
@@ -180,18 +180,18 @@ begin
     end if;
 end $$;
 
--- _disown: take a running turn from its owner: running -> dispatched, epoch + 1, lease closed, its messages pending again,
+-- _release_head: take a running turn from its owner: running -> dispatched, epoch + 1, lease closed, its messages pending again,
 --   due at p_due_at or at once. It keeps its place in the claim order (K22). Answers the target to ring.
 --   raises: nothing
 --   locks:  nothing; the caller holds the head
-create function heliograph._disown(p_project text, p_agent_id text, p_due_at timestamptz, p_now timestamptz) returns text
+create function heliograph._release_head(p_project text, p_agent_id text, p_due_at timestamptz, p_now timestamptz) returns text
     language plpgsql as $$
 declare
     v_head heliograph.agent_state_head;
     v_now timestamptz;
 begin
     select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_agent_id;
-    v_now := greatest(heliograph._after_cards(p_project, v_head.active_agent_turn_id, p_now), v_head.moved_at);
+    v_now := greatest(heliograph._not_before_cards(p_project, v_head.active_agent_turn_id, p_now), v_head.moved_at);
     update heliograph.leases set ended_at = v_now
      where project_id = p_project and agent_id = p_agent_id and turn_epoch = v_head.turn_epoch;
     update heliograph.agent_state_head

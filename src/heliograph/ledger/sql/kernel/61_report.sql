@@ -160,7 +160,7 @@ begin
     if v_is_known then
         return '{"outcome": "duplicate"}';
     elsif v_kept >= p_limits.waits_max then
-        return heliograph._refused('too_many_early', format('%s reports of calls that the turn has not opened are kept for it; '
+        return heliograph._rejection('too_many_early', format('%s reports of calls that the turn has not opened are kept for it; '
                                    'report again once call %s is open', v_kept, p_item ->> 'call_id'));
     end if;
     insert into heliograph.agent_inbox
@@ -178,12 +178,12 @@ end $$;
 --   that an early report has already. more: what else the card says. session: the login that has answered for a person,
 --   which the card says beside whom it names (S18). p_logs: whether tool:result, of a child delegation_response, is to be
 --   logged here. What does not succeed of a step that is to fail fast takes the other calls of the step with it, see
---   _with_given_up.
+--   _with_canceled_siblings.
 --   Per wait: the card tool.result in the output box, the wait with its place in the order of arrival, inbox row, edge
 --   report/response (join/response of a child), signal, its command acknowledged (K18), and a child that runs on without
 --   its parent told to stop. A turn that sleeps on it: the open waits are counted again, suspended -> dispatched when
 --   there are none, or at once when it resumes on each (L0-62, L0-63). It keeps its place in the claim order (K22). Time for
---   which it has waited for people does not count toward its ttl_seconds, see _credit_people_time.
+--   which it has waited for people does not count toward its ttl_seconds, see _credit_human_wait_time.
 --   Answers {resumed: [turn_id], targets}.
 --   raises: nothing
 --   locks:  the commands, ascending by key; the caller holds the heads and the runs
@@ -192,10 +192,10 @@ create function heliograph._resolve(
 ) returns jsonb language plpgsql as $$
 declare
     v_answer jsonb;
-    v_people jsonb;
+    v_human jsonb;
 begin
     if jsonb_path_exists(p_results, '$[*].status ? (@ != "success")') then
-        p_results := heliograph._with_given_up(p_project, p_results);
+        p_results := heliograph._with_canceled_siblings(p_project, p_results);
     end if;
     -- rows are found by key and changed where they were found, see _terminal; but commands, which a relay may move meanwhile
     with item as materialized (
@@ -248,7 +248,7 @@ begin
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, card_id, output_box_id, turn_id, turn_epoch, 'tool.result',
                case when pg_column_size(content) <= p_limits.card_bytes_max then content
-                    else heliograph._stored(p_project, content, p_limits.card_bytes_max, p_now) end, p_now
+                    else heliograph._store_content(p_project, content, p_limits.card_bytes_max, p_now) end, p_now
           from item order by seq
     ), wait as (
         update heliograph.turn_waiting_tools w
@@ -340,19 +340,19 @@ begin
                'targets', coalesce(jsonb_agg(distinct target order by target) filter (where resumes), '[]')),
            jsonb_agg(jsonb_build_object('turn_id', active_agent_turn_id, 'since', suspended_at, 'resumes', resumes)
                      order by active_agent_turn_id) filter (where has_people)
-      into v_answer, v_people from head;
-    if v_people is not null then
-        perform heliograph._credit_people_time(p_project, v_people, p_now);
+      into v_answer, v_human from head;
+    if v_human is not null then
+        perform heliograph._credit_human_wait_time(p_project, v_human, p_now);
     end if;
     return v_answer;
 end $$;
 
--- _with_given_up: results, and after them what follows from those that did not succeed, of calls that were made to fail fast: the
+-- _with_canceled_siblings: results, and after them what follows from those that did not succeed, of calls that were made to fail fast: the
 --   other such calls of their step that are open are canceled, and say which was the first to fail. Each child among them is told
 --   to stop, since its parent goes on without it.
 --   raises: nothing
 --   locks:  nothing; the caller holds the heads
-create function heliograph._with_given_up(p_project text, p_results jsonb) returns jsonb
+create function heliograph._with_canceled_siblings(p_project text, p_results jsonb) returns jsonb
     language sql stable as $$
     with failed as (
         select distinct on (w.agent_turn_id, w.step_id) w.agent_turn_id, w.step_id, w.tool_call_id, w.tool

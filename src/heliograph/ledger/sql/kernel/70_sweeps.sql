@@ -185,18 +185,18 @@ exception when others then
     update heliograph.agent_state_head set refusals = refusals + 1
      where project_id = p_project and agent_id = p_agent_id returning refusals into v_refusals;
     if v_refusals >= 5 and sqlstate <> '55P03' then  -- that one is another transaction's failure: it held its lock for too long
-        v_targets := heliograph._give_up(p_project, p_agent_id, p_turn_id, format(
+        v_targets := heliograph._end_as_failed(p_project, p_agent_id, p_turn_id, format(
             'the kernel failed on this turn %s times, the last time with %s', v_refusals, sqlstate), p_now);
     end if;
     return case when v_targets is null then jsonb_build_object('failed', v_failed)
                 else jsonb_build_object('failed', v_failed || '{"ended": true}', 'targets', to_jsonb(v_targets)) end;
 end $$;
 
--- _give_up: end a turn that nothing can be done with any more, as failed (K23), in a savepoint. Answers the targets to ring; null
+-- _end_as_failed: end a turn that nothing can be done with any more, as failed (K23), in a savepoint. Answers the targets to ring; null
 --   when it has ended already, or when not even this can be done.
 --   raises: see _try_sweep
 --   locks:  the run; the caller holds the head
-create function heliograph._give_up(p_project text, p_agent_id text, p_turn_id text, p_message text, p_now timestamptz)
+create function heliograph._end_as_failed(p_project text, p_agent_id text, p_turn_id text, p_message text, p_now timestamptz)
     returns text[] language plpgsql as $$
 declare
     v_targets text[];
@@ -232,7 +232,7 @@ begin
         if v_attempts < v_max then
             update heliograph.agent_turns set attempts = v_attempts where project_id = p_project and agent_turn_id = p_turn_id;
             return jsonb_build_object('recovered', p_turn_id, 'targets',
-                                      jsonb_build_array(heliograph._disown(p_project, p_agent_id, null, p_now)));
+                                      jsonb_build_array(heliograph._release_head(p_project, p_agent_id, null, p_now)));
         end if;
         v_targets := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'RESOURCE_EXHAUSTED',
                                                format('lost its worker %s times', v_attempts), p_now);

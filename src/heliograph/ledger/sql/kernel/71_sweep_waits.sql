@@ -56,13 +56,13 @@ begin
                      order by w.deadline, w.position) into v_results
       from heliograph.turn_waiting_tools w
      where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now;
-    return heliograph._swept(p_project, p_turn_id, v_results, p_now);
+    return heliograph._resolve_swept(p_project, p_turn_id, v_results, p_now);
 end $$;
 
--- _swept: resolve what a sweep found for one turn; the answer as _try_sweep wants it.
+-- _resolve_swept: resolve what a sweep found for one turn; the answer as _try_sweep wants it.
 --   raises: see _resolve
 --   locks:  see _resolve; the caller holds the head and the run
-create function heliograph._swept(p_project text, p_turn_id text, p_results jsonb, p_now timestamptz) returns jsonb
+create function heliograph._resolve_swept(p_project text, p_turn_id text, p_results jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
 declare
     v_done jsonb;
@@ -113,7 +113,7 @@ begin
          order by x.key for update skip locked)
     update heliograph.outbox o
        set deliveries = o.deliveries + 1, published_at = case when not r.has_failed then p_now end,
-           due_at = case when r.has_failed then heliograph._due_again(o.deliveries, p_now) else o.due_at end
+           due_at = case when r.has_failed then heliograph._redelivery_at(o.deliveries, p_now) else o.due_at end
       from row r where o.project_id = p_project and o.key = r.key;
     return v_answer;
 end $$;
@@ -156,7 +156,7 @@ begin
             where x.project_id = p_project and x.card_id = t.deliverable_card_id offset 0) c
      where exists (select from heliograph.turn_waiting_tools w
                     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = d.call_id and w.state = 'open');
-    return heliograph._swept(p_project, p_turn_id, v_results, p_now);
+    return heliograph._resolve_swept(p_project, p_turn_id, v_results, p_now);
 end $$;
 
 -- sweep_stuck: turns that are suspended although no call of theirs is open. No function leaves one behind; this is for whatever

@@ -1,14 +1,14 @@
 -- Pending reactions: the runs that a worker has to react for. One answer has at most 128 MiB, the size of the largest JSON that a
 -- call may send: an answer that no client could read would stop the reactions of the whole project.
 
--- sweep_owed: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to. Those whose
+-- sweep_pending_reactions: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to. Those whose
 --   reaction was refused come after all others, so that they hold up nobody. At most p_limit runs, and no more than fit into one
 --   answer: further runs come with the next call.
 --   Answers [{target, run, refusals, signals: [{seq, name, payload, agent, turn_id}]}]. A run that does not fit into an answer
 --   alone comes without its signals, state and memory, and with failure: {code, message}: its worker ends it as failed.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  nothing: react compares the version
-create function heliograph.sweep_owed(p_project text, p_targets jsonb, p_limit integer) returns jsonb
+create function heliograph.sweep_pending_reactions(p_project text, p_targets jsonb, p_limit integer) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter(p_project);
@@ -18,7 +18,7 @@ begin
     return heliograph._owed_runs(p_project, p_targets, p_limit, 134217728);
 end $$;
 
--- _owed_runs: the answer of sweep_owed, of at most p_bytes_max bytes, as text and as jsonb.
+-- _owed_runs: the answer of sweep_pending_reactions, of at most p_bytes_max bytes, as text and as jsonb.
 --   raises: nothing
 --   locks:  nothing
 create function heliograph._owed_runs(p_project text, p_targets jsonb, p_limit integer, p_bytes_max integer) returns jsonb
@@ -47,7 +47,7 @@ begin
     return to_jsonb(v_items);
 end $$;
 
--- _readable_run: one item of sweep_owed's answer, and how many bytes its contents have: as text, which is sent, or as jsonb,
+-- _readable_run: one item of sweep_pending_reactions's answer, and how many bytes its contents have: as text, which is sent, or as jsonb,
 --   whichever is more. A run that cannot be read, or not within p_bytes_max, has a failure instead of its contents.
 --   raises: what says that the store is out of something or about to stop
 --   locks:  nothing

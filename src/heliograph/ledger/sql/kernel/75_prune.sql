@@ -23,7 +23,7 @@ begin
     elsif not coalesce(p_before < p_now, false) then
         raise exception using errcode = '22023', message = format('prune before a time that is past, not %s', p_before);
     end if;
-    v_turns := heliograph._hold_old_turns(p_project, p_before, p_limit);
+    v_turns := heliograph._lock_old_turns(p_project, p_before, p_limit);
     v_runs := array(select distinct t.run_id from heliograph.agent_turns t
                      where t.project_id = p_project and t.agent_turn_id = any (v_turns));
     v_done := heliograph._prune_turns(p_project, v_turns, p_now)
@@ -35,11 +35,11 @@ begin
         select from jsonb_each_text(v_done - 'cards') d where d.value::integer >= p_limit));
 end $$;
 
--- _hold_old_turns: finished turns that may go, the oldest runs first, and of each run those that came first. Two looks: the
+-- _lock_old_turns: finished turns that may go, the oldest runs first, and of each run those that came first. Two looks: the
 --   second one, under the locks, sees whoever has forked a box of theirs meanwhile.
 --   raises: nothing
 --   locks:  their heads and the turns, skipping what others hold
-create function heliograph._hold_old_turns(p_project text, p_before timestamptz, p_limit integer) returns text[]
+create function heliograph._lock_old_turns(p_project text, p_before timestamptz, p_limit integer) returns text[]
     language plpgsql as $$
 declare
     v_turns text[];

@@ -57,7 +57,7 @@ begin
          order by key for update skip locked)
     update heliograph.outbox o
        set published_at = case when o.kind = 'cmd' then null else p_now end, deliveries = o.deliveries + 1,
-           due_at = case when o.kind = 'cmd' then heliograph._due_again(o.deliveries, p_now) else o.due_at end
+           due_at = case when o.kind = 'cmd' then heliograph._redelivery_at(o.deliveries, p_now) else o.due_at end
       from unmarked u
      where o.project_id = p_project and o.key = u.key;
     get diagnostics v_marked = row_count;
@@ -73,10 +73,10 @@ create function heliograph._is_unpublished(p_published_at timestamptz) returns b
     select coalesce(p_published_at, 'infinity') = 'infinity'
 $$;
 
--- _due_again: when a command that was delivered p_deliveries times before is due again.
+-- _redelivery_at: when a command that was delivered p_deliveries times before is due again.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._due_again(p_deliveries integer, p_now timestamptz) returns timestamptz
+create function heliograph._redelivery_at(p_deliveries integer, p_now timestamptz) returns timestamptz
     language sql immutable as $$
     select p_now + least(60, power(2, least(p_deliveries, 6))) * interval '1 second'
 $$;

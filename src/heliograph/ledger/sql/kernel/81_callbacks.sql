@@ -1,10 +1,10 @@
 -- Callbacks: who asked for a turn or a run from elsewhere is told of its end by a POST (CTL-23, G-23). A callback is written in
 -- the commit of that end, and stays until somebody has taken it: tries, delays and the last error are rows, no worker's memory.
 
--- _call_back_turns: write the callbacks of turns that end in this transaction.
+-- _create_turn_callbacks: write the callbacks of turns that end in this transaction.
 --   raises: nothing
 --   locks:  nothing; the caller holds the heads
-create function heliograph._call_back_turns(p_project text, p_turn_ids text[], p_now timestamptz) returns void
+create function heliograph._create_turn_callbacks(p_project text, p_turn_ids text[], p_now timestamptz) returns void
     language sql as $$
     insert into heliograph.callbacks (project_id, callback_id, run_id, turn_id, url, state, created_at, due_at)
     select p_project, heliograph._callback_id(p_project, 'turn:' || t.agent_turn_id), t.run_id, t.agent_turn_id, t.callback_url, 'due',
@@ -13,10 +13,10 @@ create function heliograph._call_back_turns(p_project text, p_turn_ids text[], p
      where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids) order by t.agent_turn_id
 $$;
 
--- _call_back_runs: write the callbacks of runs that end in this transaction.
+-- _create_run_callbacks: write the callbacks of runs that end in this transaction.
 --   raises: nothing
 --   locks:  nothing; the caller holds the runs
-create function heliograph._call_back_runs(p_project text, p_run_ids text[], p_now timestamptz) returns void
+create function heliograph._create_run_callbacks(p_project text, p_run_ids text[], p_now timestamptz) returns void
     language sql as $$
     insert into heliograph.callbacks (project_id, callback_id, run_id, turn_id, url, state, created_at, due_at)
     select p_project, heliograph._callback_id(p_project, 'run:' || r.run_id), r.run_id, null, r.callback_url, 'due', p_now, p_now
@@ -42,7 +42,7 @@ begin
     elsif not coalesce(p_hidden_seconds between 0 and 86400, false) then
         raise exception using errcode = '22023', message = format('hidden_seconds must be between 0 and 86400, not %s', p_hidden_seconds);
     end if;
-    v_due := heliograph._hold_due_callbacks(p_project, p_limit, p_now);
+    v_due := heliograph._lock_due_callbacks(p_project, p_limit, p_now);
     with taken as (
         update heliograph.callbacks c
            set attempts = c.attempts + 1, due_at = p_now + make_interval(secs => p_hidden_seconds)
@@ -87,7 +87,7 @@ begin
                    or not coalesce((i ->> 'again_seconds')::float8 between 0 and 31622400, true)) then
         raise exception using errcode = '22023', message = 'a try was delivered, or failed with again_seconds from 0 to 366 days, or null';
     end if;
-    perform heliograph._hold_callbacks(p_project, array(select i ->> 'callback_id' from jsonb_array_elements(p_items) i));
+    perform heliograph._lock_callbacks(p_project, array(select i ->> 'callback_id' from jsonb_array_elements(p_items) i));
     with item as materialized (
         select i.*, row_number() over (partition by i.callback_id order by i.n) = 1 as is_first
           from rows from (jsonb_to_recordset(p_items) as
@@ -130,7 +130,7 @@ begin
     if exists (select from heliograph.callbacks c where c.project_id = p_project and c.state = 'due' and c.due_at > p_now) then
         return '{"given_up": []}';
     end if;
-    v_late := heliograph._hold_due_callbacks(p_project, p_limit, p_now - make_interval(secs => p_older_seconds));
+    v_late := heliograph._lock_due_callbacks(p_project, p_limit, p_now - make_interval(secs => p_older_seconds));
     update heliograph.callbacks c
        set state = 'dead', due_at = null, finished_at = p_now, last_error = coalesce(c.last_error || '; ', '') || case when c.attempts > 0 then
                'not tried again in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS' else
@@ -148,7 +148,7 @@ create function heliograph.redeliver_callbacks(p_project text, p_keys jsonb, p_n
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_keys text[] := array(select jsonb_array_elements_text(p_keys));
-    v_found constant text[] := heliograph._hold_callbacks(p_project, v_keys);
+    v_found constant text[] := heliograph._lock_callbacks(p_project, v_keys);
 begin
     perform heliograph._check_json(p_keys);
     update heliograph.callbacks c set state = 'due', attempts = 0, due_at = p_now, last_error = null, finished_at = null
@@ -159,10 +159,10 @@ begin
           from unnest(v_keys) with ordinality k (key, n)), '[]');
 end $$;
 
--- _hold_due_callbacks: the callbacks that were due at a time, the longest first; null: all of them.
+-- _lock_due_callbacks: the callbacks that were due at a time, the longest first; null: all of them.
 --   raises: nothing
 --   locks:  them, skipping those that somebody holds
-create function heliograph._hold_due_callbacks(p_project text, p_limit integer, p_at timestamptz) returns text[]
+create function heliograph._lock_due_callbacks(p_project text, p_limit integer, p_at timestamptz) returns text[]
     language plpgsql as $$
 begin
     return array(
@@ -171,10 +171,10 @@ begin
          order by c.due_at, c.callback_id limit p_limit for update skip locked);
 end $$;
 
--- _hold_callbacks: those of these callbacks that there are.
+-- _lock_callbacks: those of these callbacks that there are.
 --   raises: nothing
 --   locks:  them, ascending
-create function heliograph._hold_callbacks(p_project text, p_ids text[]) returns text[]
+create function heliograph._lock_callbacks(p_project text, p_ids text[]) returns text[]
     language plpgsql as $$
 begin
     return array(

@@ -23,7 +23,7 @@ begin
     for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.item ->> 'box_id', i.n loop
         v_answers := v_answers || jsonb_build_object(v_item.n::text, heliograph._put_box(p_project, v_item.item, v_limits, p_now));
     end loop;
-    return heliograph._box_answers(p_items, v_answers);
+    return heliograph._box_results(p_items, v_answers);
 end $$;
 
 -- fork_boxes: make forks. p_items: [{box_id, base_box_id, writer_turn_id}]. The fork of a box, of a fork, or of what a turn
@@ -46,7 +46,7 @@ begin
         v_answers := v_answers || jsonb_build_object(v_item.n::text, heliograph._fork_box(
             p_project, v_item.item ->> 'box_id', v_item.item ->> 'base_box_id', v_item.item ->> 'writer_turn_id', p_now));
     end loop;
-    return heliograph._box_answers(p_items, v_answers);
+    return heliograph._box_results(p_items, v_answers);
 end $$;
 
 -- replace_boxes: swap the boxes of turns that are held (L0-97): to compact what a turn reads, or to go on in a fork.
@@ -104,7 +104,7 @@ begin
     end if;
     if not exists (select from heliograph.boxes where project_id = p_project and box_id = v_box_id) then
         v_refusal := (
-            select heliograph._refused('card_exists', format('there is a card %s already', x.card_id))
+            select heliograph._rejection('card_exists', format('there is a card %s already', x.card_id))
               from jsonb_array_elements(v_cards) c
              cross join lateral (select y.card_id from heliograph.cards y
                                   where y.project_id = p_project and y.card_id = c ->> 'card_id' offset 0) x
@@ -117,7 +117,7 @@ begin
         if found then
             insert into heliograph.cards (project_id, card_id, box_id, kind, content, created_at)
             select p_project, coalesce(c.item ->> 'card_id', 'card:' || v_box_id || ':' || c.n), v_box_id, c.item ->> 'kind',
-                   heliograph._stored(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
+                   heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
               from jsonb_array_elements(v_cards) with ordinality c (item, n)
              order by c.n;
             return '{"outcome": "put"}';
@@ -134,7 +134,7 @@ create function heliograph._fork_box(
     p_project text, p_box_id text, p_base_box_id text, p_writer_turn_id text, p_now timestamptz
 ) returns jsonb language plpgsql as $$
 begin
-    if not heliograph._hold_box(p_project, p_base_box_id) then
+    if not heliograph._lock_box(p_project, p_base_box_id) then
         return '{"outcome": "unknown_box"}';
     elsif p_writer_turn_id is not null and not exists (
             select from heliograph.agent_turns
@@ -158,10 +158,10 @@ begin
               from heliograph.boxes where project_id = p_project and box_id = p_box_id);
 end $$;
 
--- _hold_box: true when there is such a box, which prune leaves alone until this transaction is over.
+-- _lock_box: true when there is such a box, which prune leaves alone until this transaction is over.
 --   raises: nothing
 --   locks:  its row, or that of the turn which may write to it, for key share: nobody but prune minds, and prune skips it
-create function heliograph._hold_box(p_project text, p_box_id text) returns boolean
+create function heliograph._lock_box(p_project text, p_box_id text) returns boolean
     language plpgsql as $$
 declare
     v_writer text := heliograph._writer_of(p_project, p_box_id);
@@ -184,11 +184,11 @@ end $$;
 create function heliograph._refuse_context(p_project text, p_box_id text) returns jsonb
     language plpgsql as $$
 begin
-    if not heliograph._hold_box(p_project, p_box_id) then
-        return heliograph._refused('unknown_box', format('there is no box %s', p_box_id));
+    if not heliograph._lock_box(p_project, p_box_id) then
+        return heliograph._rejection('unknown_box', format('there is no box %s', p_box_id));
     elsif exists (select from heliograph.agent_turns
                    where project_id = p_project and agent_turn_id = heliograph._writer_of(p_project, p_box_id) and state <> 'done') then
-        return heliograph._refused('box_in_use', format('box %s is still being written: read a fork of it', p_box_id));
+        return heliograph._rejection('box_in_use', format('box %s is still being written: read a fork of it', p_box_id));
     end if;
     return null;
 end $$;
@@ -220,10 +220,10 @@ declare
     v_output text := p_item ->> 'output_box_id';
     v_context text := p_item ->> 'context_box_id';
 begin
-    if v_output is not null and not heliograph._hold_box(p_project, v_output) then
-        return heliograph._refused('unknown_box', format('there is no box %s', v_output));
+    if v_output is not null and not heliograph._lock_box(p_project, v_output) then
+        return heliograph._rejection('unknown_box', format('there is no box %s', v_output));
     elsif heliograph._writer_of(p_project, v_output) is distinct from p_item ->> 'turn_id' and v_output is not null then
-        return heliograph._refused('box_not_writable', format('box %s is not this turn''s: fork it with writer_turn_id', v_output));
+        return heliograph._rejection('box_not_writable', format('box %s is not this turn''s: fork it with writer_turn_id', v_output));
     end if;
     return case when v_context is not null then heliograph._refuse_context(p_project, v_context) end;
 end $$;
@@ -238,10 +238,10 @@ create function heliograph._writer_of(p_project text, p_box_id text) returns tex
                 when p_box_id like 'box\_%' then substr(p_box_id, 5) end
 $$;
 
--- _box_answers: [{box_id, ..}] in the order of p_items, from answers by their place.
+-- _box_results: [{box_id, ..}] in the order of p_items, from answers by their place.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._box_answers(p_items jsonb, p_answers jsonb) returns jsonb
+create function heliograph._box_results(p_items jsonb, p_answers jsonb) returns jsonb
     language sql immutable as $$
     select coalesce(jsonb_agg(jsonb_build_object('box_id', i.item -> 'box_id') || (p_answers -> i.n::text) order by i.n), '[]')
       from jsonb_array_elements(p_items) with ordinality i (item, n)

@@ -74,10 +74,10 @@ $$;
 create function heliograph._refuse_memory(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select case when s.bytes > p_limits.memory_bytes_max
-                then heliograph._refused('memory_too_large', format('the memory has %s bytes; at most %s are allowed: keep what '
+                then heliograph._rejection('memory_too_large', format('the memory has %s bytes; at most %s are allowed: keep what '
                                          'matters of it', s.bytes, p_limits.memory_bytes_max))
                 when c.memories >= p_limits.memories_max
-                then heliograph._refused('too_many_memories', format('%s memories of %s are kept; at most %s are allowed: forget '
+                then heliograph._rejection('too_many_memories', format('%s memories of %s are kept; at most %s are allowed: forget '
                                          'some, or give them a time to live', c.memories,
                                          coalesce('agent ' || (p_item ->> 'agent'), 'the project'), p_limits.memories_max)) end
       from (select octet_length(p_item ->> 'text') + coalesce(octet_length(p_item ->> 'metadata'), 0) as bytes) s

@@ -58,7 +58,7 @@ begin
                   where project_id = p_project and kind = 'task_event' and published_at is null and due_at < v_patience
                   order by due_at, key limit 100)
                 union all
-                (select 'L10 a reaction is owed: sweep_owed', run_id, updated_at
+                (select 'L10 a reaction is owed: sweep_pending_reactions', run_id, updated_at
                    from heliograph.runs
                   where project_id = p_project and owed > 0 and updated_at < v_patience order by updated_at, run_id limit 100)
                 union all
