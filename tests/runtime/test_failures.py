@@ -89,7 +89,7 @@ async def test_whatever_an_exception_says_fits_into_the_ledger(
     rig: Rig, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # the log has the exception as it was, and half of a pair cannot travel from one test process to another
-    caplog.set_level(logging.CRITICAL, "heliograph.worker")
+    caplog.set_level(logging.CRITICAL, "heliograph")
 
     def fails(_ctx: Context) -> None:
         raise ValueError(text)

@@ -147,7 +147,7 @@ async def test_a_worker_tells_of_each_turn_that_it_takes(rig: Rig, caplog: pytes
     async def a(ctx: Context) -> None:
         await ctx.call("x")
 
-    caplog.set_level(logging.INFO, "heliograph.worker")
+    caplog.set_level(logging.INFO, "heliograph")
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("x")

@@ -191,7 +191,7 @@ class TurnCalls(Talk):
     def sweep_bells(self) -> tuple[Any, ...]:
         return (self.dice.choice([0.0, 1.5, -1.0]),)
 
-    def sweep_owed(self) -> tuple[Any, ...]:
+    def sweep_pending_reactions(self) -> tuple[Any, ...]:
         return self.dice.choice([["a"], ["a", "b"]]), self.dice.choice([1, 20])
 
     def declare_wire(self) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from heliograph.cli.db import mask_password
 from heliograph.ledger.reader import TurnRow, WaitRow
 
 UNCLAIMED_SECONDS = 3.0
-_CHILDREN_SHOWN = 3
+_CHILDREN_LISTED = 3
 
 
 class UnclaimedWatch:
@@ -63,7 +63,7 @@ def worker_command(options: Namespace) -> str:
 def child_lines(waits: Iterable[WaitRow]) -> list[str]:
     """The children that a turn waits for, each with the command that shows it."""
     children = [wait for wait in waits if wait.kind == "child" and wait.state == "open"]
-    lines = [f"{wait.tool}: helio turn show {wait.child_turn_id}" for wait in children[:_CHILDREN_SHOWN]]
-    if len(children) > _CHILDREN_SHOWN:
-        lines.append(f"{len(children) - _CHILDREN_SHOWN} more: helio turn children {children[0].turn_id}")
+    lines = [f"{wait.tool}: helio turn show {wait.child_turn_id}" for wait in children[:_CHILDREN_LISTED]]
+    if len(children) > _CHILDREN_LISTED:
+        lines.append(f"{len(children) - _CHILDREN_LISTED} more: helio turn children {children[0].turn_id}")
     return lines

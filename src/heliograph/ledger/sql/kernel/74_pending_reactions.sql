@@ -15,13 +15,13 @@ declare
 begin
     perform heliograph._check_json(p_targets);
     perform heliograph._check_sweep(p_limit);
-    return heliograph._owed_runs(p_project, p_targets, p_limit, 134217728);
+    return heliograph._runs_with_pending(p_project, p_targets, p_limit, 134217728);
 end $$;
 
--- _owed_runs: the answer of sweep_pending_reactions, of at most p_bytes_max bytes, as text and as jsonb.
+-- _runs_with_pending: the answer of sweep_pending_reactions, of at most p_bytes_max bytes, as text and as jsonb.
 --   raises: nothing
 --   locks:  nothing
-create function heliograph._owed_runs(p_project text, p_targets jsonb, p_limit integer, p_bytes_max integer) returns jsonb
+create function heliograph._runs_with_pending(p_project text, p_targets jsonb, p_limit integer, p_bytes_max integer) returns jsonb
     language plpgsql stable as $$
 declare
     v_run heliograph.runs;
@@ -58,9 +58,9 @@ declare
     v_failure jsonb;
 begin
     begin  -- a savepoint: what exceeds one value of JSON cannot even be measured, or built
-        bytes := heliograph._bytes_of_owed(p_project, p_run);  -- before it is built, which takes much longer
+        bytes := heliograph._bytes_of_pending(p_project, p_run);  -- before it is built, which takes much longer
         if bytes <= p_bytes_max then
-            owed := heliograph._owed_run(p_project, p_run);
+            owed := heliograph._run_with_pending(p_project, p_run);
             bytes := greatest(bytes, pg_column_size(owed));
         end if;
         if bytes <= p_bytes_max then
@@ -83,20 +83,20 @@ begin
                                'signals', '[]'::jsonb, 'failure', v_failure);
 end $$;
 
--- _bytes_of_owed: how many bytes a run's state and memory, and the log entries with signals that it has not reacted to, have as text.
+-- _bytes_of_pending: how many bytes a run's state and memory, and the log entries with signals that it has not reacted to, have as text.
 --   raises: 54000 for a value whose text exceeds 1 GB
 --   locks:  nothing
-create function heliograph._bytes_of_owed(p_project text, p_run heliograph.runs) returns bigint
+create function heliograph._bytes_of_pending(p_project text, p_run heliograph.runs) returns bigint
     language sql stable as $$
     select octet_length(p_run.state::text) + octet_length(p_run.memory::text) + coalesce(sum(octet_length(s.entries::text)), 0)::bigint
       from heliograph.signals s
      where s.project_id = p_project and s.run_id = p_run.run_id and s.owed
 $$;
 
--- _owed_run: a run with the signals that it has not reacted to.
+-- _run_with_pending: a run with the signals that it has not reacted to.
 --   raises: 54000 where they exceed one JSON value
 --   locks:  nothing
-create function heliograph._owed_run(p_project text, p_run heliograph.runs) returns jsonb
+create function heliograph._run_with_pending(p_project text, p_run heliograph.runs) returns jsonb
     language sql stable as $$
     select jsonb_build_object(
                'target', p_run.target, 'run', heliograph._run_view(p_run), 'refusals', p_run.refusals, 'signals', (
