@@ -231,7 +231,7 @@ async def test_one_call_pays_for_many_runs_and_answers_in_their_order(kernel: Ke
 
 async def owed_within(kernel: Kernel, bytes_max: int, limit: int = 100) -> list[Item]:
     """The answer of sweep_pending_reactions, with another bound than its own."""
-    query = "select heliograph._owed_runs($1, $2, $3, $4)"
+    query = "select heliograph._runs_with_pending($1, $2, $3, $4)"
     answer: list[Item] = await kernel.connection.fetchval(query, kernel.project, [TARGET], limit, bytes_max)
     return answer
 

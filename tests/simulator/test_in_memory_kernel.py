@@ -12,7 +12,7 @@ from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.column_size import column_size, is_larger
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.kernel.jsonb import decode, encode
-from heliograph.testing.kernel.pending_reactions import owed_runs
+from heliograph.testing.kernel.pending_reactions import runs_with_pending
 from heliograph.testing.kernel.tables import Transaction
 from tests.kernel.kit import TARGET, run_item
 from tests.simulator.caller import CALLED, Caller
@@ -84,5 +84,5 @@ def test_answers_with_pending_reactions_are_bounded_alike(twin: InMemoryKernel, 
         backend.call("sweep_expired", ("p", None), now + timedelta(seconds=2))
     tx = Transaction(twin._tables("p"), 0, frozenset(), {}, "p")
     for bytes_max in range(0, 4000, 61):
-        [row] = real.fetch("select heliograph._owed_runs('p', $1, 10, $2)", encode([TARGET]), bytes_max)
-        assert decode(encode(owed_runs(tx, [TARGET], 10, bytes_max))) == decode(row[0])
+        [row] = real.fetch("select heliograph._runs_with_pending('p', $1, 10, $2)", encode([TARGET]), bytes_max)
+        assert decode(encode(runs_with_pending(tx, [TARGET], 10, bytes_max))) == decode(row[0])

@@ -16,10 +16,10 @@ from heliograph.testing.kernel.tables import Row, Transaction
 
 def sweep_pending_reactions(tx: Transaction, targets: Any, limit: int | None) -> list[Row]:
     check_sweep(limit)
-    return owed_runs(tx, targets, limit, j.BYTES_MAX)
+    return runs_with_pending(tx, targets, limit, j.BYTES_MAX)
 
 
-def owed_runs(tx: Transaction, targets: Any, limit: int | None, bytes_max: int) -> list[Row]:
+def runs_with_pending(tx: Transaction, targets: Any, limit: int | None, bytes_max: int) -> list[Row]:
     wanted = set(j.texts(targets))
     owing = [r for r in tx.tables.runs.values() if r["owed"] > 0 and r["target"] in wanted]
     answer: list[Row] = []
@@ -40,7 +40,7 @@ def _readable_run(tx: Transaction, run: Row, bytes_max: int) -> tuple[Row, int]:
     entries = [row["entries"] for row in tx.tables.signals.of(run["run_id"]) if row["owed"]]
     size = sum(j.octets(value) for value in (run["state"], run["memory"], *entries))
     if size <= bytes_max:
-        item = _owed_run(tx, run)
+        item = _run_with_pending(tx, run)
         size = max(size, column_size(item))
         if size <= bytes_max:
             return item, size
@@ -51,7 +51,7 @@ def _readable_run(tx: Transaction, run: Row, bytes_max: int) -> tuple[Row, int]:
     return item, size
 
 
-def _owed_run(tx: Transaction, run: Row) -> Row:
+def _run_with_pending(tx: Transaction, run: Row) -> Row:
     signals = [
         {"seq": row["seq"] + n, "name": get_raw(entry, "name"), "payload": payload_of(entry), "agent": get_raw(entry, "agent"),
          "turn_id": row["agent_turn_id"]}
