@@ -1,7 +1,7 @@
-"""Names say what the field says: none has a word that the list below replaces.
+"""Names use the standard terms of the field: no name contains a word of the list below.
 
-Checked are modules, classes, functions, parameters and attributes of the product, functions, tables, columns and parameters
-in SQL, and options of the command line.
+The tests check modules, classes, functions, parameters and attributes of the product; functions, tables, columns and
+parameters in SQL; options of the command line; and names of tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from heliograph.cli.commands import command_parser
 ROOT = Path(__file__).parent.parent
 PRODUCT = ROOT / "src/heliograph"
 
-# A word, or words joined by `_`; what to write instead; the folders of the product where it counts, all of them where none is named.
+# A word, or words joined by `_`; its replacement; the folders of the product that it is banned in (none: everywhere).
 BANNED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("put_off", "defer", ()),
     ("postpone", "defer", ()),
@@ -66,7 +66,7 @@ BANNED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("asking", "replay", ("worker", "execution", "agent_loop", "turn")),
 )
 
-# Names that keep such a word, each with its reason.
+# Names that keep a banned word, each with its reason.
 ALLOWED: dict[str, str] = {
     "ask_human": "the tool's name in the specification",
     "ASK_HUMAN": "the tool's name in the specification",
@@ -74,14 +74,14 @@ ALLOWED: dict[str, str] = {
     "errand": "an application of the simulated workload, known by this name in kept seeds",
     "hear": "an agent of the simulated workload, known by this name in kept seeds",
 }
-# Columns, and the fields that read them: they change by a migration only.
+# Columns, and the fields that read them: only a migration changes them.
 STORED = frozenset(
     {"owed", "hears_reports", "said", "said_seq", "people_since", "people_time", "runs_owed", "signals_owed"}
 )
 
 
 def words_of(name: str) -> set[str]:
-    """The words of a name, alone and in pairs."""
+    """Return the words of a name, alone and in pairs."""
     split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower().strip("_").split("_")
     return {*split, *("_".join(pair) for pair in pairwise(split))}
 
@@ -95,7 +95,7 @@ def banned_in(name: str, folder: str = "") -> list[str]:
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The names that a module defines for its readers: not its local variables."""
+    """Yield the line and the text of every name that a module defines, except local variables."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, node.name
@@ -156,3 +156,15 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 def test_names_on_the_command_line_have_no_banned_word() -> None:
     found = {problem for name in options_of(command_parser()) for problem in banned_in(name.replace("-", "_"))}
     assert not found, "\n".join(sorted(found))
+
+
+def test_names_of_tests_have_no_banned_word() -> None:
+    found = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        place = path.relative_to(ROOT)
+        found += [f"{place}: {problem}" for problem in banned_in(path.stem)]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                found += [f"{place}:{node.lineno}: {problem}" for problem in banned_in(node.name)]
+    assert not found, "\n".join(found)

@@ -96,7 +96,7 @@ def tasks(shell: Shell) -> dict[str, dict[str, Any]]:
     return {task["question"]: task for task in shell.rows("approval", "list")}
 
 
-def test_what_waits_for_people_is_listed_with_what_answers_it(shell: Shell, started: list[Running]) -> None:
+def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "app", "trip", 4)
     shown = normalised(shell.helio("approval", "list", "--run", "trip").stdout).splitlines()
     assert [row.strip() for row in shown] == [
@@ -212,9 +212,7 @@ def test_a_denial_reaches_the_model_with_its_reason(shell: Shell, started: list[
     assert not (shell.folder / "paid").exists()
 
 
-def test_a_call_in_doubt_is_listed_with_all_that_may_be_said_of_it_and_its_result_can_be_told(
-    shell: Shell, started: list[Running]
-) -> None:
+def test_call_in_doubt_is_listed_with_its_decisions_and_accepts_a_result(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "bank", "sends", 1)
     shown = normalised(shell.helio("approval", "list").stdout).splitlines()
     assert shown[0].startswith(
@@ -239,7 +237,7 @@ def test_a_call_in_doubt_is_listed_with_all_that_may_be_said_of_it_and_its_resul
     assert "{'id': 7}" in running.text
 
 
-def test_what_cannot_be_said_is_refused_and_changes_nothing(shell: Shell, started: list[Running]) -> None:
+def test_invalid_decision_is_refused_and_changes_nothing(shell: Shell, started: list[Running]) -> None:
     run(shell, started, "app", "trip", 4)
     before = tasks(shell)
     turn = before["May I book?"]["turn_id"]
@@ -275,7 +273,7 @@ def test_what_cannot_be_said_is_refused_and_changes_nothing(shell: Shell, starte
     assert tasks(shell) == before
 
 
-def test_who_comes_too_late_is_told_so(shell: Shell, started: list[Running]) -> None:
+def test_late_decision_is_refused_with_a_reason(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "desk.py:app", "--run-id", "late", "--state", '{"late": true}')
     started.append(running)
     assert running.end() == 1

@@ -87,7 +87,7 @@ def test_a_list_of_callbacks_is_of_one_state_where_it_is_asked_for_the_newest_fi
     assert shell.rows("callback", "list", "--project", "other") == []
 
 
-async def test_what_was_given_up_is_sent_again_one_or_all(shell: Shell, database: Database) -> None:
+async def test_abandoned_callbacks_are_redelivered_one_or_all(shell: Shell, database: Database) -> None:
     first, second, third = await asyncio.to_thread(told, shell, "ink", "paper", "pen")
     await die(database, first, second, third)
     again = await asyncio.to_thread(shell.helio, "callback", "redeliver", first)
@@ -173,7 +173,7 @@ def test_a_turn_that_delegated_nothing_has_no_children(shell: Shell) -> None:
         (("callback", "list", "--limit", "0"), 2, "out_of_range", "--limit is a whole number from 1 to 1000"),
     ],
 )  # fmt: skip
-def test_what_is_not_there_or_cannot_be_meant_is_said_as_text_and_as_json(
+def test_unknown_or_invalid_callback_is_reported_as_text_and_as_json(
     shell: Shell, arguments: tuple[str, ...], exit_code: int, code: str, says: str
 ) -> None:
     done = shell.helio(*arguments, "--json")

@@ -165,7 +165,7 @@ def test_what_the_store_does_not_have_is_named(folder: Path, database_url: str, 
     check(Shell(folder, database_url), case)
 
 
-def test_people_get_the_error_and_the_hint_and_nothing_on_stdout(folder: Path) -> None:
+def test_error_and_hint_go_to_stderr_and_stdout_remains_empty(folder: Path) -> None:
     done = Shell(folder, None).helio("run", "press.py:ap")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "error: press.py has no 'ap'; its applications: app\nhint: did you mean press.py:app?\n"

@@ -74,7 +74,7 @@ def test_an_age_that_is_none_is_refused(shell: Shell, age: str) -> None:
     assert (done.returncode, "--older-than is an age such as 30d" in done.stderr) == (2, True)
 
 
-async def test_workers_forget_by_themselves_only_where_they_are_told_to(database_url: str) -> None:
+async def test_workers_prune_only_with_a_configured_age(database_url: str) -> None:
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.run(APP.workflow, {}, run_id="old")
         await age(runtime, 31)
@@ -87,7 +87,7 @@ async def test_workers_forget_by_themselves_only_where_they_are_told_to(database
 
 
 @pytest.mark.proves("S11", "S12")
-def test_limits_are_shown_changed_and_taken_back_for_one_project(shell: Shell) -> None:
+def test_limits_are_listed_changed_and_reset_for_one_project(shell: Shell) -> None:
     [before] = shell.rows("db", "limits")
     assert (before["queue_max"], before["running_max"]) == (1000, None)
     [changed] = shell.rows("db", "limits", "queue_max=5", "running_max=2")

@@ -97,7 +97,7 @@ def printed(shell: Shell, *arguments: str) -> str:
     return normalised(done.stdout)
 
 
-def test_runs_and_turns_are_listed_and_one_turn_is_shown(shell: Shell) -> None:
+def test_runs_turns_and_one_turn_are_printed(shell: Shell) -> None:
     assert printed(shell, "runs") == RUNS
     assert printed(shell, "turn", "list") == TURNS
     assert printed(shell, "turn", "list", "--run", run_of(shell), "--status", "done") == TURNS
@@ -129,7 +129,7 @@ def test_a_trace_draws_what_caused_what_and_why_follows_it_to_the_root(shell: Sh
     assert "parent" not in chain[-1].get("source", {})
 
 
-def test_a_run_in_place_of_a_signal_is_told_what_it_is(shell: Shell) -> None:
+def test_run_id_in_place_of_a_signal_id_is_refused_with_the_command_for_runs(shell: Shell) -> None:
     run_id = run_of(shell)
     done = shell.helio("signal", "why", run_id)
     assert (done.returncode, done.stdout) == (3, "")

@@ -110,7 +110,7 @@ async def conversation(runtime: Runtime, messages: Sequence[str]) -> tuple[list[
     return replies, signals[-1].payload
 
 
-async def test_chat_remembers_what_was_said_in_the_turns_before(runtime: Runtime) -> None:
+async def test_chat_remembers_the_messages_of_earlier_turns(runtime: Runtime) -> None:
     replies, end = await conversation(runtime, ["hello", "how are you", "what did I say first"])
     assert replies == ["Message 1: hello", "Message 2: how are you", "First you said: hello"]
     assert len(end["state"]["talk"]) == 6

@@ -73,7 +73,7 @@ def test_a_long_sentence_is_reported_at_its_line() -> None:
         ("She is interested in it.", False), ("This is a need.", False), ("They are being held.", True),
     ],
 )  # fmt: skip
-def test_passive_voice_is_a_form_of_be_before_a_participle(sentence: str, expected: bool) -> None:
+def test_passive_is_a_form_of_be_before_a_participle(sentence: str, expected: bool) -> None:
     assert readability.is_passive(sentence) is expected
 
 
@@ -281,7 +281,7 @@ def lines_run(act: Callable[[], object]) -> int:
     return counted
 
 
-def test_a_megabyte_is_reviewed_and_the_findings_stay_small() -> None:
+def test_megabyte_is_reviewed_with_bounded_findings() -> None:
     paragraph = (
         "TODO: [x](#gone).\n\n" + "It never fails, and 40% of the users see the the same thing for all of it. " * 3
     )

@@ -154,7 +154,7 @@ def test_a_fence_inside_a_list_item_ends_with_the_item() -> None:
     assert not document.parts[1].is_closed
 
 
-def test_words_leave_out_code_addresses_and_numbers_and_keep_marks_of_other_scripts() -> None:
+def test_words_exclude_code_addresses_and_numbers_and_keep_marks_of_other_scripts() -> None:
     text = "It's state-of-the-art: `rm x`, 42 files, a@b.org, https://x.y हिन्दी"
     assert words(text) == ["It's", "state-of-the-art", "files", "हिन्दी"]
 

@@ -30,7 +30,7 @@ KILLED = 3  # questions that are under way when their worker is killed
     ("children", "tokens"),
     [(60, 4_000), pytest.param(1000, 50_000, marks=[pytest.mark.long, pytest.mark.timeout(600)])],
 )
-async def test_a_budget_that_children_on_several_workers_share_is_never_exceeded_whoever_dies(
+async def test_budget_shared_by_children_on_several_workers_is_never_exceeded_when_workers_die(
     database_url: str, children: int, tokens: int
 ) -> None:
     gate, cost = threading.Event(), sum(USAGE)

@@ -29,7 +29,7 @@ async def fetch(url: str, statement: str) -> list[Any]:
 
 
 @pytest.mark.proves("L0-38", "L0-63", "L0-111", "K4", "K15")
-async def test_a_hundred_children_end_and_the_parent_goes_on_exactly_once_whoever_is_killed(
+async def test_hundred_children_end_and_the_parent_resumes_exactly_once_despite_kills(
     database_url: str, tmp_path: Path
 ) -> None:
     effects = tmp_path / "effects"

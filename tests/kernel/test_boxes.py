@@ -219,7 +219,7 @@ async def test_an_empty_box_has_empty_forks(kernel: Kernel) -> None:
     assert (await read(kernel, "fork_1"), await read(kernel, "nowhere")) == ([], [])
 
 
-async def test_a_card_id_that_is_taken_is_said(kernel: Kernel) -> None:
+async def test_taken_card_id_is_refused(kernel: Kernel) -> None:
     items = [
         {"box_id": box, "cards": [{"card_id": "card_1", "kind": "note", "content": 1}]}
         for box in ("context_1", "context_2")
@@ -351,7 +351,7 @@ async def test_an_output_box_is_read_by_its_owner_and_grows_and_nothing_in_it_ch
 
 
 @pytest.mark.proves("L0-97", "L0-91")
-async def test_every_card_of_a_turn_is_shown_after_its_output_box_was_replaced(kernel: Kernel) -> None:
+async def test_card_overview_has_every_card_of_a_turn_with_a_replaced_output_box(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await write(kernel, claimed, "before")
     await put(kernel, "compact", "in short")

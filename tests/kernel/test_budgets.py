@@ -95,7 +95,7 @@ async def test_a_lost_reply_reserves_once(kernel: Kernel) -> None:
     assert await budget(kernel) == {"tokens": (0, 60, 0)}
 
 
-async def test_what_goes_beyond_its_reserve_takes_what_is_left_and_the_rest_is_told(kernel: Kernel) -> None:
+async def test_usage_beyond_its_reserve_takes_the_remainder_and_records_the_excess(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
     await outcome(kernel, claimed, "c1", 50)
     await outcome(kernel, claimed, "c2", 40)
@@ -111,7 +111,7 @@ async def test_what_goes_beyond_its_reserve_takes_what_is_left_and_the_rest_is_t
     ("success", None, 60), ("failed", None, 60), ("timeout", None, 60), ("unknown", None, 60),
     ("canceled", None, 0), ("canceled", {"tokens": 5}, 5), ("failed", {"tokens": 7}, 7),
 ], ids=str)  # fmt: skip
-async def test_what_is_not_said_counts_as_reserved_unless_it_did_not_happen(
+async def test_unreported_usage_counts_as_reserved_unless_the_call_did_not_happen(
     kernel: Kernel, status: str, used: Item | None, counted: int
 ) -> None:
     claimed = await kernel.running(budget=TOKENS)
@@ -207,7 +207,7 @@ async def test_a_call_that_may_not_begin_again_is_refused_until_there_is_somethi
 
 
 @pytest.mark.proves("S12")
-async def test_children_share_the_budget_of_whoever_asked_and_have_their_own(kernel: Kernel) -> None:
+async def test_children_share_the_budget_of_their_parent_and_have_their_own(kernel: Kernel) -> None:
     first, second = await family(kernel, budget={"tokens": 70, "tool_calls": 2})
     assert await outcome(kernel, first, "m1", 71) == "BUDGET_EXCEEDED"
     assert await outcome(kernel, first, "m1", 70) == "fresh"
@@ -255,7 +255,7 @@ async def test_a_call_that_a_turn_has_made_already_is_not_counted_again(kernel: 
         assert await budget(kernel) == {"tool_calls": (1, 0, 0)}
 
 
-async def test_who_claims_is_told_what_is_left_in_the_budget_that_has_least(kernel: Kernel) -> None:
+async def test_claim_returns_the_smallest_remaining_budget(kernel: Kernel) -> None:
     first, second = await family(kernel, budget={"tokens": 70, "tool_calls": 2})
     assert first["budget"] == second["budget"] == {"tokens": 70, "tool_calls": 2}
     await outcome(kernel, first, "m1", 60)

@@ -56,7 +56,7 @@ async def test_the_callback_of_a_turn_is_there_with_its_end_and_not_before(kerne
 
 
 @pytest.mark.proves("CTL-23")
-async def test_an_end_by_the_kernel_is_told_like_any_other(kernel: Kernel) -> None:
+async def test_end_by_the_kernel_is_sent_to_its_callback(kernel: Kernel) -> None:
     await asked(kernel)
     await kernel.stop("turn_a")
     (taken,) = await due(kernel)
@@ -82,7 +82,7 @@ async def test_a_child_and_a_run_have_callbacks_of_their_own(kernel: Kernel) -> 
     assert (told["url"], told["turn_id"], told["outcome"], told["content"]) == (URL, None, "success", {"n": 1})
 
 
-async def test_a_run_that_ends_as_it_begins_is_told_too(kernel: Kernel) -> None:
+async def test_run_that_ends_at_its_start_is_sent_to_its_callback(kernel: Kernel) -> None:
     item = run_item("run_a", ["writer"], {})
     item["reaction"] |= {"status": "ended", "outcome": "success"}
     item["signals"].append(draft("workflow:end", 0))
@@ -127,7 +127,7 @@ async def test_a_try_whose_worker_died_is_made_again_by_another(kernel: Kernel) 
 
 
 @pytest.mark.proves("S11")
-async def test_what_is_to_be_told_is_not_pruned_before_it_was(kernel: Kernel) -> None:
+async def test_turn_with_an_open_callback_is_not_pruned(kernel: Kernel) -> None:
     claimed = await asked(kernel)
     version = (await kernel.run("run_a"))["version"]
     await kernel.finish(claimed, version=version, ends="success")
@@ -160,7 +160,7 @@ async def test_what_nobody_tried_for_too_long_is_dead_and_its_turn_can_be_pruned
     assert (await kernel.call("prune", before, 100))["turns"] == 1
 
 
-async def test_what_waits_for_its_next_try_is_not_given_up_and_what_is_sent_again_has_all_its_time(
+async def test_callback_before_its_next_attempt_is_not_abandoned_and_redelivery_restarts_its_time(
     kernel: Kernel,
 ) -> None:
     await asked(kernel)

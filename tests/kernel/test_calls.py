@@ -152,7 +152,7 @@ async def test_a_recorded_result_is_never_had_again(kernel: Kernel, effect: str)
     assert answers(owner) == answers(await suspend(kernel, owner)) == {"i1": "success"}
 
 
-async def test_a_result_is_recorded_and_told_once(kernel: Kernel) -> None:
+async def test_result_is_recorded_and_emitted_once(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     said = draft("tool:result", claimed["activation_id"])

@@ -101,7 +101,7 @@ async def test_the_deliverable_of_a_child_is_the_result_of_the_call(kernel: Kern
         ("timeout", "timeout"),
     ],
 )
-async def test_however_a_child_ends_its_parent_is_told(kernel: Kernel, outcome: str, status_of_call: str) -> None:
+async def test_parent_receives_every_outcome_of_its_child(kernel: Kernel, outcome: str, status_of_call: str) -> None:
     await delegated(kernel, "critic")
     await ended(kernel, "turn_1", outcome=outcome)
     await kernel.sweep("reports")
@@ -113,7 +113,7 @@ async def test_however_a_child_ends_its_parent_is_told(kernel: Kernel, outcome: 
 
 @pytest.mark.proves("K12", "K19", "L0-87", "L0-38")
 @pytest.mark.parametrize("ends", ["stop", "expiry", "attempts"])
-async def test_the_kernels_ending_of_a_child_is_told_too(kernel: Kernel, ends: str) -> None:
+async def test_parent_receives_an_ending_by_the_kernel(kernel: Kernel, ends: str) -> None:
     await delegated(kernel, "critic", ttl_seconds=30, max_attempts=1)
     if ends == "stop":
         await kernel.stop("turn_1")
@@ -310,7 +310,7 @@ async def test_a_run_with_a_child_at_work_does_not_end(kernel: Kernel) -> None:
     assert (await kernel.run("run_a"))["open_turns"] == 1
 
 
-async def test_who_claims_a_child_is_told_whether_an_owner_before_has_said_anything(kernel: Kernel) -> None:
+async def test_claim_of_a_child_returns_whether_an_earlier_owner_emitted_signals(kernel: Kernel) -> None:
     calls = [child(f"c{n}", "critic", f"turn_{n}", n, instance="desk") for n in range(2)]
     await suspended(kernel, *calls, signals=activated("critic", "critic"))
     first = await kernel.claim_one()

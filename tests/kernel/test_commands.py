@@ -48,7 +48,7 @@ async def test_a_command_is_hidden_for_a_while_and_comes_again_until_it_is_answe
 
 @pytest.mark.proves("K18", "K12")
 @pytest.mark.parametrize("ends", ["timeout", "stop"])
-async def test_nobody_is_told_to_do_what_nobody_waits_for(kernel: Kernel, ends: str) -> None:
+async def test_resolved_call_is_not_commanded(kernel: Kernel, ends: str) -> None:
     await suspended(kernel, command("c1", 5))
     if ends == "stop":
         await kernel.stop("turn_a")

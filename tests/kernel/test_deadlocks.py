@@ -156,7 +156,7 @@ class Client:
 
 
 @pytest.mark.proves("K17", "L0-01", "L0-14", "K6", "K7", "K12", "K24", "K25", "K27")
-async def test_random_batches_over_many_connections_never_deadlock_and_leave_a_sound_ledger(
+async def test_random_batches_over_many_connections_never_deadlock_and_keep_the_ledger_sound(
     kernel: Kernel, beside: Connect
 ) -> None:
     clock = itertools.count()

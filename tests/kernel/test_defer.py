@@ -12,7 +12,7 @@ from tests.kernel.waits import answers, defer, inbox, report, status, suspend, s
 
 
 @pytest.mark.proves("L0-64", "G-71", "L0-05")
-async def test_a_deferred_turn_is_due_again_at_its_time_and_not_before(kernel: Kernel) -> None:
+async def test_deferred_turn_is_claimable_at_its_time_and_not_before(kernel: Kernel) -> None:
     claimed = await kernel.running()
     answer = await defer(kernel, claimed, 10)
     assert answer == {

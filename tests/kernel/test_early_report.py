@@ -59,9 +59,7 @@ async def test_with_one_answer_early_the_turn_sleeps_on_the_other(kernel: Kernel
 
 @pytest.mark.proves("K15", "K16", "L0-60")
 @pytest.mark.parametrize("is_recovered", [False, True], ids=["claimed", "recovered"])
-async def test_a_stream_is_told_of_a_report_that_came_before_its_turn_was_claimed(
-    kernel: Kernel, is_recovered: bool
-) -> None:
+async def test_stream_receives_a_report_that_arrived_before_the_claim(kernel: Kernel, is_recovered: bool) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     if is_recovered:
         await kernel.claim_one()

@@ -100,7 +100,7 @@ async def test_a_duplicate_is_known_long_after_its_turn_is_done(kernel: Kernel) 
 
 
 @pytest.mark.parametrize(("run_id", "agent"), [("run_a", "nobody"), ("run_x", "writer"), ("", ""), ("run_a", "")])
-async def test_an_agent_that_does_not_exist_is_said_to_be_unknown(kernel: Kernel, run_id: str, agent: str) -> None:
+async def test_unknown_agent_is_refused(kernel: Kernel, run_id: str, agent: str) -> None:
     await kernel.running()
     before = await kernel.everything()
     assert (await kernel.enqueue(run_id, agent, "turn_1"))["outcome"] == "unknown_agent"

@@ -28,7 +28,7 @@ async def delegated(kernel: Kernel, *agents: str) -> Item:
 
 
 @pytest.mark.proves("L0-38", "L0-63", "G-64")
-async def test_the_first_failure_cancels_the_others_and_the_parent_is_told_which_it_was(kernel: Kernel) -> None:
+async def test_first_failure_cancels_the_other_children_and_the_parent_receives_which_it_was(kernel: Kernel) -> None:
     await suspended(kernel, fast(tool("c1")), fast(tool("c2")), fast(tool("c3")), tool("c4", step_id="s1"))
     assert (await report(kernel, "turn_a", "c3"))["resumed"] is False
     (answer,) = await kernel.call("report", [failure("turn_a", "c2")])
@@ -44,7 +44,7 @@ async def test_the_first_failure_cancels_the_others_and_the_parent_is_told_which
 
 
 @pytest.mark.proves("L0-38", "K15")
-async def test_the_children_that_are_given_up_are_told_to_stop_and_the_parent_resumes_once(kernel: Kernel) -> None:
+async def test_abandoned_children_are_stopped_and_the_parent_resumes_once(kernel: Kernel) -> None:
     await delegated(kernel, "critic", "critic")
     claimed = {each["turn_id"]: each for each in await kernel.claim()}
     version = (await kernel.run("run_a"))["version"]
@@ -106,7 +106,7 @@ async def test_an_early_failure_leaves_nothing_to_wait_for(kernel: Kernel) -> No
         ("timeout", "failed"),
     ],
 )
-async def test_what_a_delegation_came_to_is_told_and_can_be_looked_up(kernel: Kernel, outcome: str, told: str) -> None:
+async def test_outcome_of_a_delegation_is_emitted_and_listed(kernel: Kernel, outcome: str, told: str) -> None:
     await suspended(kernel, child("c1", "critic", "turn_1"), signals=activated("critic"))
 
     async def looked_up() -> tuple[str, str | None]:

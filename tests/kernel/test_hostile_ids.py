@@ -64,7 +64,7 @@ async def test_every_function_takes_any_text_for_data(kernel: Kernel, text: str)
 
 @pytest.mark.proves("S3")
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-async def test_calls_boxes_and_stops_carry_any_text_there_and_back(kernel: Kernel, text: str) -> None:
+async def test_calls_boxes_and_stops_return_any_text_unchanged(kernel: Kernel, text: str) -> None:
     kernel.project = f"{kernel.project} {text}"
     named = as_id(text)
     run, turn, call, box = f"run {named}", f"turn {named}", f"call {named}", f"context {named}"

@@ -234,7 +234,7 @@ async def test_question_in_a_run_that_is_ending_expires_with_its_turn(kernel: Ke
     assert await expired(kernel) == ["turn_a"]
 
 
-async def test_migration_finds_turns_that_wait_for_people_already(kernel: Kernel, shared_url: Any) -> None:
+async def test_migration_finds_turns_that_already_wait_for_humans(kernel: Kernel, shared_url: Any) -> None:
     """The statement of the migration, on turns that were suspended before it."""
     from heliograph.ledger.install import migrations
 

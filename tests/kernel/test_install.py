@@ -155,7 +155,7 @@ async def test_a_migration_that_was_edited_after_its_release_is_refused(connecti
     assert await objects(connection) == before
 
 
-async def test_what_the_program_cannot_work_with_is_said_with_the_next_command(connection: asyncpg.Connection) -> None:
+async def test_unusable_database_is_refused_with_the_next_command(connection: asyncpg.Connection) -> None:
     with pytest.raises(Rejected, match="run helio db install") as refused:
         check(await read_state(connection))
     assert refused.value.code == "schema_missing"

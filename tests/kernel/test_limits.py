@@ -160,7 +160,7 @@ async def test_one_call_wakes_so_many_turns_and_no_more(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("G-71", "L0-64")
-async def test_a_turn_is_put_off_so_often_and_then_fails(kernel: Kernel) -> None:
+async def test_turn_beyond_its_deferral_limit_fails(kernel: Kernel) -> None:
     await limit(kernel, defers_max=1)
     assert (await defer(kernel, await kernel.running(), 0))["outcome"] == "deferred"
     assert (await defer(kernel, await kernel.claim_one(), 0))["outcome"] == "exhausted"

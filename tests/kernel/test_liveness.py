@@ -99,7 +99,7 @@ STUCK: dict[str, tuple[Callable[[Kernel], Awaitable[None]], float, tuple[str, st
 
 @pytest.mark.proves("K10", "K11", "K19", "K25")
 @pytest.mark.parametrize("what", STUCK)
-async def test_what_is_stuck_is_told_when_its_time_is_up_and_not_before(kernel: Kernel, what: str) -> None:
+async def test_stuck_work_is_reported_at_its_time_and_not_before(kernel: Kernel, what: str) -> None:
     prepare, seconds, finding = STUCK[what]
     await prepare(kernel)
     kernel.wait(seconds)

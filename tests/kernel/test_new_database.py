@@ -30,7 +30,7 @@ async def test_calls_do_not_slow_down_as_the_first_runs_pile_up(database_url: st
     assert {call: read for call, read in last.items() if read > ROWS_READ_MAX} == {}
 
 
-async def test_the_planner_was_told_and_left_nothing_behind(database_url: str) -> None:
+async def test_planner_statistics_exist_and_no_rows_remain(database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     told = await connection.fetch(
         "select tablename from pg_stats where schemaname = 'heliograph' and attname = 'project_id' and n_distinct = 1"

@@ -177,7 +177,7 @@ async def test_a_sweep_of_less_than_nothing_is_refused_and_one_without_a_limit_t
 @pytest.mark.parametrize(
     "at", ["not a time", "300000-01-01", "2030-13-01", "", "infinity", "now", "4713-01-01 BC", "12000-01-01"]
 )
-async def test_a_draft_that_was_said_at_no_time_has_the_time_of_its_commit(kernel: Kernel, at: str) -> None:
+async def test_draft_without_a_time_has_the_time_of_its_commit(kernel: Kernel, at: str) -> None:
     claimed = await kernel.running()
     kernel.wait(1)
     assert (await kernel.append(claimed, draft("note", claimed["activation_id"], at=at)))["outcome"] == "ok"

@@ -53,7 +53,7 @@ async def test_a_run_that_owes_cannot_end_and_one_that_paid_can(kernel: Kernel) 
 
 
 @pytest.mark.proves("K25", "SIG-60")
-async def test_a_paid_reaction_wakes_agents_by_the_signal_that_was_owed(kernel: Kernel) -> None:
+async def test_committed_reaction_wakes_agents_with_its_pending_signal(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     (owed,) = await kernel.owed()
     wakes = [activation("critic", "turn_c", 0, cause={"seq": 3})]
@@ -91,7 +91,7 @@ async def test_a_reaction_is_paid_once(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K24")
-async def test_what_becomes_owed_after_the_reaction_was_computed_is_not_lost(kernel: Kernel) -> None:
+async def test_signal_that_becomes_pending_after_the_reaction_was_computed_is_not_lost(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "critic"}, ttl_seconds=10)
     claimed = await kernel.claim()
     await kernel.append(claimed[0], draft("finding", claimed[0]["activation_id"], owed=True))
@@ -205,7 +205,7 @@ async def test_one_refused_reaction_does_not_disturb_the_others_of_its_call(kern
     assert [each["run"]["run_id"] for each in await kernel.owed()] == ["run_b"]
 
 
-async def test_runs_of_other_pools_are_not_shown(kernel: Kernel) -> None:
+async def test_runs_of_other_pools_are_not_returned(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     assert await kernel.call("sweep_pending_reactions", ["other"], 10) == []
     assert await kernel.call("sweep_pending_reactions", [], 10) == []

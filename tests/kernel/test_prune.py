@@ -110,7 +110,7 @@ async def test_what_is_young_stays_whole(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("L0-112", "G-17", "K4", "G-73")
-async def test_what_comes_late_is_told_that_it_was_and_changes_nothing(kernel: Kernel) -> None:
+async def test_late_requests_for_a_pruned_run_are_refused_and_change_nothing(kernel: Kernel) -> None:
     await kernel.running(turn_id="turn_0")
     await kernel.enqueue("run_a", "critic", "turn_c", payload={"n": 1})
     claimed = await kernel.claim_one()
@@ -238,7 +238,7 @@ async def test_a_blob_goes_when_no_card_points_to_it_any_more(kernel: Kernel) ->
 
 
 @pytest.mark.proves("SIG-60", "SIG-61", "K25")
-async def test_of_a_live_log_the_causes_of_open_turns_and_what_is_owed_stay(kernel: Kernel) -> None:
+async def test_pruning_a_live_log_keeps_causes_of_open_turns_and_pending_reactions(kernel: Kernel) -> None:
     claimed = await kernel.running()
     for n in range(3):  # signals 3 to 5
         await kernel.append(claimed, draft("note", "sig_run_a_2"), said=n)

@@ -217,7 +217,7 @@ async def test_a_result_of_exactly_the_limit_is_taken(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K5", "L0-111")
-async def test_a_result_counts_whoever_owned_the_turn_when_its_call_was_made(kernel: Kernel) -> None:
+async def test_result_counts_after_a_change_of_owner(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"), tool("c2"), tool("c3"), join="each")
     await report(kernel, "turn_a", "c1")
     lost = await kernel.claim_one(lease=5)
@@ -251,7 +251,7 @@ async def test_what_follows_a_result_is_the_tools_to_say_only_where_it_may(
 
 
 @pytest.mark.proves("K25", "SIG-60")
-async def test_a_result_that_an_agent_wakes_on_is_owed(kernel: Kernel) -> None:
+async def test_result_with_a_subscriber_is_a_pending_reaction(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     await kernel.harm("update runs set hears_reports = true where project_id = $1")
     await suspend(kernel, await kernel.claim_one(), tool("c1"), tool("c2"))
@@ -307,7 +307,7 @@ async def test_a_batch_of_reports_is_answered_in_its_order(kernel: Kernel) -> No
     assert [tuple(row) for row in rows] == [(3, 3)]  # one row of the log for one turn and commit
 
 
-async def test_two_turns_of_one_run_can_be_told_in_one_call(kernel: Kernel) -> None:
+async def test_one_call_reports_results_to_two_turns_of_one_run(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_c": "critic"})
     for claimed in await kernel.claim():
         await suspend(kernel, claimed, tool("c1"), tool("c2"))

@@ -146,7 +146,7 @@ async def test_an_idle_agent_whose_turn_cannot_be_dispatched_does_not_keep_the_o
     kernel.is_corrupted = True
 
 
-async def test_an_order_that_fails_is_put_off_further_each_time(kernel: Kernel) -> None:
+async def test_failing_stop_order_backs_off_further_each_time(kernel: Kernel) -> None:
     await ordered_to_stop(kernel, "b")
     due = []
     for _ in range(4):
@@ -191,7 +191,7 @@ async def test_a_turn_on_which_sweeps_fail_again_and_again_is_ended_as_failed(ke
 
 
 @pytest.mark.proves("K23", "K8")
-async def test_what_waits_behind_a_turn_that_is_given_up_goes_on(kernel: Kernel) -> None:
+async def test_turn_queued_behind_an_abandoned_turn_is_claimable(kernel: Kernel) -> None:
     await waiting(kernel, "b")
     await kernel.enqueue("run_b", "writer", "turn_next")
     kernel.wait(31)
@@ -203,7 +203,7 @@ async def test_what_waits_behind_a_turn_that_is_given_up_goes_on(kernel: Kernel)
 
 
 @pytest.mark.proves("K23")
-async def test_a_turn_that_cannot_even_be_given_up_is_told_and_counted_on(kernel: Kernel) -> None:
+async def test_turn_that_cannot_be_abandoned_is_reported_and_counted_on(kernel: Kernel) -> None:
     await expiring(kernel, "b")
     kernel.wait(31)
     for _ in range(7):

@@ -130,7 +130,7 @@ async def test_a_run_cannot_end_while_a_turn_that_it_wakes_is_open(kernel: Kerne
         await kernel.call("start_runs", [item])
 
 
-async def test_what_was_said_keeps_the_time_of_its_source(kernel: Kernel) -> None:
+async def test_signal_keeps_the_time_of_its_source(kernel: Kernel) -> None:
     item = run_item("run_a", ["writer"], {"turn_1": "writer"})
     item["signals"][0]["at"] = "2029-12-31T23:00:00+01:00"
     item["reaction"]["activations"] = [activation("writer", "turn_1", 1)]

@@ -82,7 +82,7 @@ async def test_a_stop_dispatches_the_next_turn_of_the_agent(kernel: Kernel) -> N
     assert (await kernel.claim_one())["turn_id"] == "turn_2"
 
 
-async def test_a_queued_turn_is_taken_out_and_those_around_it_stay(kernel: Kernel) -> None:
+async def test_stopped_queued_turn_is_removed_and_its_neighbours_remain(kernel: Kernel) -> None:
     claimed = await kernel.running()
     for n in (2, 3):
         await kernel.enqueue("run_a", "writer", f"turn_{n}")
@@ -115,7 +115,7 @@ async def test_a_graceful_stop_leaves_a_running_turn_to_its_owner_who_learns_of_
     assert await kernel.checks() == []
 
 
-async def test_a_turn_that_was_about_to_succeed_when_it_was_told_to_stop_may(kernel: Kernel) -> None:
+async def test_stopping_turn_may_still_succeed(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.stop("turn_a", "graceful")
     assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
@@ -164,7 +164,7 @@ async def test_a_graceful_stop_is_forced_when_its_time_is_up_and_not_before(kern
 
 
 @pytest.mark.proves("L0-111", "K12")
-async def test_a_turn_told_to_stop_whose_worker_dies_is_ended_and_not_begun_again(kernel: Kernel) -> None:
+async def test_stopping_turn_of_a_dead_worker_is_ended_and_not_retried(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.stop("turn_a", "graceful", grace_seconds=600)
     kernel.wait(30)
@@ -173,7 +173,7 @@ async def test_a_turn_told_to_stop_whose_worker_dies_is_ended_and_not_begun_agai
 
 
 @pytest.mark.parametrize("gives_up", ["release", "defer", "suspend"])
-async def test_a_turn_told_to_stop_that_its_owner_gives_back_is_ended(kernel: Kernel, gives_up: str) -> None:
+async def test_stopping_turn_that_its_owner_releases_is_ended(kernel: Kernel, gives_up: str) -> None:
     claimed = await kernel.running()
     await kernel.stop("turn_a", "graceful")
     if gives_up == "release":
@@ -242,7 +242,7 @@ async def test_a_stop_reaches_the_children_and_their_children_each_in_its_own_tr
     assert [row["key"] for row in await kernel.rows("outbox", "key", "published_at is null")] == []
 
 
-async def test_a_turn_that_is_told_to_stop_while_it_runs_stops_its_children_when_it_ends(kernel: Kernel) -> None:
+async def test_running_turn_with_a_stop_order_stops_its_children_when_it_ends(kernel: Kernel) -> None:
     await suspended(kernel, child("c1", "critic", "turn_b"), command("c2"), join="each", signals=activated("critic"))
     await report(kernel, "turn_a", "c2", token=TOKEN)
     claimed = next(each for each in await kernel.claim() if each["turn_id"] == "turn_a")

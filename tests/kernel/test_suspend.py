@@ -130,7 +130,7 @@ async def test_a_turn_with_nothing_to_wait_for_runs_on(kernel: Kernel) -> None:
     assert (await kernel.finish(claimed, ends="success"))["outcome"] == "ok"
 
 
-async def test_what_is_said_rides_in_the_suspension_and_is_said_once(kernel: Kernel) -> None:
+async def test_suspension_commits_its_signals_once(kernel: Kernel) -> None:
     claimed = await kernel.running()
     card = {"card_id": "card_call", "kind": "tool.call", "content": {"query": "x"}}
     said = [draft("tool:call", claimed["activation_id"]), draft("echo", 0)]
@@ -143,7 +143,7 @@ async def test_what_is_said_rides_in_the_suspension_and_is_said_once(kernel: Ker
     assert (await kernel.turn("turn_a"))["card_count"] == 1
 
 
-async def test_drafts_that_the_kernel_has_are_not_said_again(kernel: Kernel) -> None:
+async def test_committed_drafts_are_not_emitted_again(kernel: Kernel) -> None:
     claimed = await kernel.running()
     said = [draft("one", claimed["activation_id"])]
     first = await suspend(kernel, claimed, signals=said)  # nothing is open: it runs on, and this reply is lost
@@ -154,7 +154,7 @@ async def test_drafts_that_the_kernel_has_are_not_said_again(kernel: Kernel) -> 
 
 
 @pytest.mark.proves("K25", "L0-39")
-async def test_a_draft_that_wakes_others_is_owed(kernel: Kernel) -> None:
+async def test_draft_with_a_subscriber_is_a_pending_reaction(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = (await kernel.run("run_a"))["version"]
     signals = [draft("tool:call", claimed["activation_id"], owed=True), draft("note", 0)]
@@ -193,7 +193,7 @@ async def test_a_suspension_counts_every_open_call_not_only_its_own(kernel: Kern
 
 @pytest.mark.proves("K15", "K16")
 @pytest.mark.parametrize("tells", [True, False], ids=["told by seen", "told by the inbox"])
-async def test_a_streaming_join_never_sleeps_on_a_result_that_its_owner_was_not_told(
+async def test_streaming_join_never_suspends_on_a_result_that_its_owner_has_not_received(
     kernel: Kernel, tells: bool
 ) -> None:
     await suspended(kernel, tool("c1"), tool("c2"), tool("c3"), join="each")

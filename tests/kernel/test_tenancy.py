@@ -39,7 +39,7 @@ async def test_every_public_function_is_of_one_project_and_enters_it_first(kerne
         ), f"{function.name} does not enter its project first"
 
 
-async def test_a_stranger_knows_what_to_give_for_every_parameter(kernel: Kernel) -> None:
+async def test_isolation_test_has_an_argument_for_every_parameter(kernel: Kernel) -> None:
     asked = {name for function in await functions(kernel.connection) for name, _ in function.parameters}
     assert sorted(asked - set(PARAMETERS)) == []
 
@@ -106,7 +106,9 @@ def is_error(heard: Any) -> bool:
 
 
 @pytest.mark.proves("S1")
-async def test_a_bound_login_is_told_the_same_of_a_foreign_project_and_of_none(kernel: Kernel, shared_url: str) -> None:
+async def test_bound_login_gets_the_same_refusal_for_a_foreign_and_a_missing_project(
+    kernel: Kernel, shared_url: str
+) -> None:
     await fill(kernel)
     ids = await known(kernel, TOKEN, LATER_SECONDS)
     before = await kernel.everything()

@@ -86,7 +86,7 @@ async def test_a_timer_succeeds_at_its_deadline(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("CTL-29", "ERR-07")
-async def test_an_overdue_child_is_told_to_stop(kernel: Kernel) -> None:
+async def test_overdue_child_is_stopped(kernel: Kernel) -> None:
     await suspended(kernel, child("c1", "critic", "turn_c", timeout=5), signals=activated("critic"))
     kernel.wait(5)
     assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]

@@ -221,7 +221,7 @@ async def test_an_agent_says_what_it_is_doing(kernel: Kernel) -> None:
     assert await seen() == ("awaiting_tool_result", "search")
 
 
-async def test_suspended_turns_stay_so_while_others_of_their_run_move(kernel: Kernel) -> None:
+async def test_suspended_turns_remain_suspended_while_others_of_their_run_progress(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"))
     before = await kernel.head("run_a/writer")
     await kernel.enqueue("run_a", "writer", "turn_2")

@@ -77,7 +77,7 @@ async def _filled(postgres: TestServer) -> str:
 
 
 @pytest.mark.parametrize("plan", ["force_custom_plan", "force_generic_plan"])
-async def test_no_call_reads_what_is_resolved_or_asleep(filled_url: str, plan: str) -> None:
+async def test_no_call_reads_resolved_waits_or_suspended_turns(filled_url: str, plan: str) -> None:
     kernel = Kernel(await connect(filled_url), "filled")
     await kernel.connection.execute(f"set plan_cache_mode = {plan}")
     undone = kernel.connection.transaction()

@@ -157,7 +157,7 @@ async def test_a_claim_passes_over_a_turn_that_is_just_being_resumed(kernel: Ker
 
 
 @pytest.mark.proves("K5", "K15")
-async def test_a_report_that_meets_the_claim_waits_and_its_result_is_told_next_time(
+async def test_report_during_a_claim_waits_and_its_result_arrives_at_the_next_suspension(
     kernel: Kernel, beside: Connect
 ) -> None:
     client, watcher = await beside(), await beside()

@@ -81,7 +81,7 @@ def place(postgres: TestServer) -> Place:
 
 
 @pytest.mark.more
-async def test_every_line_that_needs_no_peer_is_measured_and_shown(
+async def test_every_line_without_a_peer_is_measured_and_printed(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [line for line in contenders() if line.kind != PEER]

@@ -91,7 +91,7 @@ async def test_what_is_asked_at_the_same_time_leaves_together_on_one_lane() -> N
     assert await asyncio.gather(*tasks) == [10, 20, 30]
 
 
-async def test_calls_that_wait_leave_together_in_order_and_each_gets_its_own_answer() -> None:
+async def test_waiting_calls_are_sent_together_in_order_and_each_gets_its_own_answer() -> None:
     sender = Sender()
     tasks = await sender.busy()
     for item in range(LANES + 1, LANES + 6):

@@ -51,7 +51,7 @@ class TestNatsDoorbell(DoorbellConformance):
         assert len(body["metadata"]["agent_ids"]) == 100
         assert body["agent_id"] == body["metadata"]["agent_ids"][0]
 
-    async def test_what_is_told_while_the_wire_is_away_is_forgotten(self, ground: NatsGround) -> None:
+    async def test_events_published_during_an_outage_are_dropped(self, ground: NatsGround) -> None:
         await ground.cut()
         await eventually(lambda: not self.local.is_up)
         for n in range(2000):
@@ -134,7 +134,7 @@ def test_without_the_extra_the_message_says_what_to_install() -> None:
     assert "SetupError: HELIOGRAPH_NATS_URL needs the NATS client: pip install 'heliograph[nats]'" in done.stderr
 
 
-def test_whoever_has_no_nats_does_not_import_it() -> None:
+def test_runtime_without_nats_does_not_import_it() -> None:
     program = "import sys, heliograph.runtime; sys.exit('nats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

@@ -107,7 +107,7 @@ def test_a_killed_guard_is_replaced_by_the_next_to_open(home: Path) -> None:
     eventually(lambda: is_gone(home))
 
 
-def test_whoever_comes_while_the_guard_stops_the_server_gets_one_that_answers(home: Path) -> None:
+def test_open_while_the_guard_stops_the_server_gets_a_server_that_answers(home: Path) -> None:
     open_embedded(home).close()
     for _ in range(6):
         # the guard is woken by the close right before, and is somewhere in its work

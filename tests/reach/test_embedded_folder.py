@@ -68,7 +68,7 @@ def test_settings_reach_a_server_that_is_started_but_cannot_put_it_on_the_networ
         assert query(server.url, "show listen_addresses") == ""
 
 
-def test_a_setting_that_postgres_does_not_know_is_told_from_its_log(home: Path) -> None:
+def test_unknown_postgres_setting_is_reported_from_its_log(home: Path) -> None:
     with pytest.raises(SetupError, match=r'unrecognized configuration parameter "wrok_mem".*pg18\.log'):
         open_embedded(home, settings={"wrok_mem": "7MB"})
 
@@ -128,7 +128,9 @@ def test_the_password_is_in_no_command_line_log_repr_or_environment(home: Path) 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_server_does_not_carry_the_keys_of_whoever_started_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_environment_lacks_the_keys_of_the_process_that_started_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-the-server")
     monkeypatch.setenv("PGPORT", "6000")
     with open_embedded(home):

@@ -25,7 +25,7 @@ async def is_suspended(runtime: Runtime) -> bool:
 
 
 @pytest.mark.proves("L0-71", "L0-81", "L0-107", "L0-03", "G-61")
-async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
+async def test_turn_event_on_nats_has_the_key_of_its_outbox_row(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     events = await ground.listen()
@@ -49,7 +49,7 @@ async def test_a_turn_is_told_on_nats_with_the_key_of_its_outbox_row(
 
 
 @pytest.mark.proves("L0-51", "K18")
-async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_until_it_is_answered(
+async def test_call_is_published_on_nats_in_full_and_again_until_it_is_answered(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     commands = await ground.listen("cmd.tool.*")
@@ -87,7 +87,7 @@ async def test_a_call_is_told_on_nats_with_all_it_takes_to_answer_it_and_again_u
 
 
 @pytest.mark.proves("L0-108", "L0-03")
-async def test_whoever_watches_is_told_which_step_a_turn_is_at_without_a_commit(
+async def test_step_events_of_a_turn_are_published_without_a_commit(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     heard = await ground.listen("evt.agent.*.step")

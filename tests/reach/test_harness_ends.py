@@ -114,7 +114,7 @@ async def test_any_type_can_be_an_output(provider: Provider, name: str, kind: An
 
 
 @BOTH
-async def test_a_misfit_is_told_to_the_model_with_what_is_wrong_and_it_is_asked_again(
+async def test_invalid_output_is_returned_to_the_model_with_its_problems_for_another_try(
     provider: Provider, name: str
 ) -> None:
     provider.answers = [
@@ -129,7 +129,7 @@ async def test_a_misfit_is_told_to_the_model_with_what_is_wrong_and_it_is_asked_
 
 
 @BOTH
-async def test_a_misfit_that_was_given_twice_is_told_twice_and_the_next_question_is_valid(
+async def test_two_invalid_outputs_are_returned_twice_and_the_next_request_is_valid(
     provider: Provider, name: str
 ) -> None:
     wrong = (("t1", "final_result", '{"score": "high"}'), ("t2", "final_result", '{"score": 1}'))
@@ -148,7 +148,7 @@ async def test_an_answer_of_nothing_where_one_in_form_was_wanted_may_be_asked_fo
     assert len(provider.requests) == 1
 
 
-async def test_what_was_cut_off_after_a_misfit_says_what_both_answers_have_used(provider: Provider) -> None:
+async def test_truncated_reply_after_an_invalid_output_reports_the_tokens_of_both(provider: Provider) -> None:
     provider.answers = [Answer(calls=(("t1", "final_result", '{"score": "high"}'),)), Answer(("half",), is_cut=True)]
     with pytest.raises(HarnessError, match="limit of tokens") as raised:
         await reply_to(OPENAI, UserMessage("score"), output=Verdict)

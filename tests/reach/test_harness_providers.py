@@ -81,9 +81,7 @@ async def test_an_answer_streams_in_order_and_ends_with_its_text_and_usage(provi
 
 @BOTH
 @pytest.mark.proves("S12")
-async def test_a_provider_is_told_how_long_its_answer_may_be_and_says_when_it_was_cut_there(
-    provider: Provider, name: str
-) -> None:
+async def test_provider_receives_the_output_limit_and_reports_a_truncated_reply(provider: Provider, name: str) -> None:
     provider.answers = [Answer(("hello ",), is_cut=True), Answer(("hello",))]
     assert (await reply_to(name, output_tokens_max=77)).is_cut
     assert not (await reply_to(name)).is_cut
@@ -177,7 +175,7 @@ async def test_calls_and_their_results_go_round_and_the_conversation_stays_valid
 
 
 @BOTH
-async def test_provider_is_told_of_the_tools_in_the_conversation_and_that_none_may_be_called_any_more(
+async def test_provider_receives_the_tools_of_the_conversation_and_a_ban_on_further_calls(
     provider: Provider, name: str
 ) -> None:
     provider.answers = [Answer(("3",))]
@@ -193,9 +191,7 @@ async def test_provider_is_told_of_the_tools_in_the_conversation_and_that_none_m
 
 
 @BOTH
-async def test_calls_that_have_the_same_id_in_each_answer_are_told_under_ids_that_differ(
-    provider: Provider, name: str
-) -> None:
+async def test_calls_with_the_same_id_in_each_reply_are_sent_under_different_ids(provider: Provider, name: str) -> None:
     provider.answers = [Answer(calls=(("call_0", "add", '{"a": 1}'),))]
     messages: list[Message] = [UserMessage("1?")]
     for n in range(4):
@@ -209,7 +205,7 @@ async def test_calls_that_have_the_same_id_in_each_answer_are_told_under_ids_tha
 
 @BOTH
 @pytest.mark.parametrize("call_id", ["functions.add:0", "add 1", "a" * 60])
-async def test_an_id_of_another_provider_is_told_in_characters_that_any_takes(
+async def test_id_of_another_provider_is_sent_in_portable_characters(
     provider: Provider, name: str, call_id: str
 ) -> None:
     calls = (ToolCall(call_id, "add", {"a": 1}), ToolCall("plain", "add", {"a": 2}))
@@ -229,7 +225,7 @@ async def test_an_id_that_a_provider_gave_itself_goes_back_to_it_as_it_is(provid
 
 @BOTH
 @pytest.mark.parametrize("result", [None, "", [], {}, 0, False, "text", [1, {"a": None}]])
-async def test_any_result_of_a_tool_can_be_told(provider: Provider, name: str, result: Any) -> None:
+async def test_any_tool_result_can_be_sent(provider: Provider, name: str, result: Any) -> None:
     said = AssistantMessage("", (ToolCall("x", "add", {"a": 1}),))
     reply = await reply_to(name, UserMessage("1?"), said, ToolMessage("x", "add", result), tools=(ADD,))
     assert reply.text == "hello from afar"
@@ -240,7 +236,7 @@ async def test_any_result_of_a_tool_can_be_told(provider: Provider, name: str, r
 
 
 @BOTH
-async def test_an_answer_of_another_harness_is_told_in_the_words_of_this_one(provider: Provider, name: str) -> None:
+async def test_reply_of_another_harness_is_translated(provider: Provider, name: str) -> None:
     said = AssistantMessage("let me see", (ToolCall("x", "add", {"a": 1}),), raw={"my own": ["words"]})
     reply = await reply_to(name, UserMessage("1?"), said, ToolMessage("x", "add", 1), tools=(ADD,))
     assert reply.text == "hello from afar"
@@ -249,7 +245,7 @@ async def test_an_answer_of_another_harness_is_told_in_the_words_of_this_one(pro
 
 @BOTH
 @pytest.mark.parametrize("arguments", ["[1, 2]", '"text"', "nonsense", '{"a": 1', '{"a": "q"}'])
-async def test_arguments_that_are_wrong_are_carried_and_the_next_question_is_valid(
+async def test_invalid_arguments_are_kept_and_the_next_request_is_valid(
     provider: Provider, name: str, arguments: str
 ) -> None:
     provider.answers = [Answer(calls=(("t1", "add", arguments),)), Answer(("sorry",))]

@@ -248,7 +248,7 @@ async def test_where_there_is_no_filter_nothing_is_run(monkeypatch: pytest.Monke
     assert refused.value.code == "no_sandbox"
 
 
-async def test_a_process_that_said_nothing_is_waited_for_by_nobody_whoever_else_holds_its_pipe(
+async def test_silent_process_does_not_block_its_start_while_a_fork_has_its_pipe_open(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A fork of the worker in the middle of a start has the pipe open, and may live for ever."""

@@ -155,7 +155,7 @@ async def test_a_server_over_http_may_go_away_and_come_back(http: HttpServer) ->
         assert await found["add"](a=1, b=2) == {"result": 3}
 
 
-async def test_a_server_that_is_not_there_is_told_apart_from_a_program_that_is_not(http: HttpServer) -> None:
+async def test_unreachable_server_and_missing_program_raise_different_errors(http: HttpServer) -> None:
     with pytest.raises(HarnessError, match="cannot be used") as away:
         async with MCPServer(url=http.url).open_tools(http.egress):
             pass

@@ -167,7 +167,7 @@ async def test_a_proxy_of_the_environment_is_no_way_around_it(monkeypatch: pytes
         assert (proxy.connections, hook.connections) == (0, 1)
 
 
-async def test_whoever_runs_the_workers_allows_an_origin_for_the_agents_of_all_projects(
+async def test_worker_settings_allow_an_origin_for_the_agents_of_all_projects(
     database_url: str, http: HttpServer
 ) -> None:
     await http.start()

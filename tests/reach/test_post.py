@@ -94,7 +94,7 @@ async def test_the_connection_goes_to_the_address_that_was_checked_and_the_name_
 
 
 @pytest.mark.proves("S15")
-async def test_who_hangs_is_given_up_in_bounded_time() -> None:
+async def test_hanging_receiver_is_abandoned_in_bounded_time() -> None:
     async with hooked(None) as hook:
         started = time.monotonic()
         with pytest.raises(PostFailed, match=r"did not answer within 0.3 s"):

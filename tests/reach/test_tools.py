@@ -130,7 +130,7 @@ async def test_what_a_partial_has_filled_in_a_model_neither_sees_nor_changes() -
         ("{not json", "JSON object"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_with_their_places(arguments: Any, says: str) -> None:
+def test_invalid_arguments_are_reported_with_their_locations(arguments: Any, says: str) -> None:
     with pytest.raises(BadArguments) as refused:
         BoundTool(tool(plain)).checked(arguments)
     assert "plain" in refused.value.message
@@ -217,7 +217,7 @@ async def test_a_rule_gets_the_arguments_as_the_function_does_however_a_model_wr
     assert await bound.call(CONTEXT, arguments, run_sync) == result
 
 
-def test_what_a_json_schema_says_of_a_missing_argument_is_filled_in_where_it_fits() -> None:
+def test_valid_default_of_a_json_schema_fills_a_missing_argument() -> None:
     schema = {"type": "object", "properties": {"env": {"type": "string", "default": "prod"}}}
     assert BoundTool(external_tool("deploy", "", schema)).checked({}) == {"env": "prod"}
     schema["properties"]["env"]["default"] = None  # type: ignore[index]
@@ -250,7 +250,7 @@ def test_a_rule_that_would_have_to_be_awaited_is_refused_where_it_is_written() -
         ({"s\0": 1}, "U+0000"),
     ],
 )
-def test_what_no_record_can_hold_is_told_as_arguments_that_do_not_fit(given: Any, says: str) -> None:
+def test_unstorable_arguments_are_reported_as_invalid(given: Any, says: str) -> None:
     def echo(s: Any = "") -> None: ...
 
     for bound in (BoundTool(Tool("echo", echo)), BoundTool(external_tool("echo", ""))):
@@ -275,7 +275,7 @@ def _one_more(value: int) -> int:
 @pytest.mark.parametrize(
     ("validator", "says"), [(_nan, "no nan"), (_raise, "KeyError"), (_one_more, "take what they give")]
 )
-def test_whatever_a_validator_does_is_told_as_arguments_that_do_not_fit(validator: Any, says: str) -> None:
+def test_any_failure_of_a_validator_is_reported_as_invalid_arguments(validator: Any, says: str) -> None:
     def echo(n: Any) -> None: ...
 
     echo.__annotations__["n"] = Annotated[int, AfterValidator(validator)]

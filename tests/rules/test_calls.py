@@ -124,7 +124,7 @@ def test_a_function_is_replaying_until_it_has_asked_for_all_that_is_recorded() -
     assert not journal.is_replaying
 
 
-def test_a_function_that_returns_while_it_waits_is_told_that_it_swallowed_its_suspension() -> None:
+def test_function_that_returns_while_it_waits_fails_for_a_swallowed_suspension() -> None:
     journal = Journal("a", [])
     call = asked(journal)
     journal.find(call)
@@ -231,7 +231,7 @@ def test_a_name_that_could_be_read_in_two_ways_is_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "5", True, 1e9])
-def test_a_turn_is_put_off_for_a_time_that_makes_sense(seconds: Any) -> None:
+def test_deferral_by_an_invalid_time_is_refused(seconds: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         Defer("busy", seconds)
     assert caught.value.code == "out_of_range"

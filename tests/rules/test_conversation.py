@@ -34,7 +34,7 @@ def test_an_answer_reads_back_as_it_was_recorded(reply: ModelReply) -> None:
 
 @pytest.mark.proves("L0-100")
 @pytest.mark.parametrize("is_untrusted", [False, True])
-def test_a_result_is_told_in_the_same_words_whatever_order_its_keys_come_back_in(is_untrusted: bool) -> None:
+def test_text_of_a_result_does_not_depend_on_the_order_of_its_keys(is_untrusted: bool) -> None:
     made: Json = {"b": 1, "a": {"y": 2, "x": 3}}
     read_back: Json = {"a": {"x": 3, "y": 2}, "b": 1}
     told = [readable_text(ToolMessage("a", "find", found, is_untrusted=is_untrusted)) for found in (made, read_back)]
@@ -43,7 +43,7 @@ def test_a_result_is_told_in_the_same_words_whatever_order_its_keys_come_back_in
 
 @pytest.mark.proves("S12")
 @pytest.mark.parametrize("content", ["x" * 50, {"found": ["é", 1, {"a": None}]}, "ß"])
-def test_what_a_question_may_cost_counts_the_frames_around_what_strangers_wrote(content: str) -> None:
+def test_input_token_bound_counts_the_frames_around_untrusted_content(content: str) -> None:
     message = ToolMessage("a", "find", content, is_untrusted=True)
     request = ModelRequest((UserMessage("x"), message), system="be brief", has_untrusted=True)
     sent = [system_of(request) or "", readable_text(message), "x"]

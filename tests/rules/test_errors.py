@@ -44,5 +44,5 @@ def test_what_a_message_shows_is_one_printable_line_of_bounded_length(value: obj
     json.dumps(text).encode("utf-8")
 
 
-def test_control_characters_and_half_a_surrogate_pair_are_shown_as_escapes() -> None:
+def test_control_characters_and_lone_surrogates_are_escaped() -> None:
     assert safe_repr("a\0b\n\ud800") == "a\\x00b\\n\\ud800"

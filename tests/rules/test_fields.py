@@ -54,6 +54,6 @@ def test_a_required_field_that_is_missing_is_named_and_an_optional_one_is_not() 
 
 @pytest.mark.proves("L0-89")
 @given(st.sampled_from(sorted(VALUES)), st.sampled_from(sorted(TYPES)))
-def test_a_value_fits_its_type_and_an_integer_is_a_number(has: str, wanted: str) -> None:
+def test_value_matches_its_type_and_an_integer_is_a_number(has: str, wanted: str) -> None:
     fits = has == wanted or (has, wanted) == ("integer", "number")
     assert (problems_of([{"name": "a", "type": wanted}], {"a": VALUES[has]}) == []) is fits

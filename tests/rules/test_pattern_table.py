@@ -33,7 +33,7 @@ def test_any_of_several_patterns_of_one_value_matches_and_each_is_answered() -> 
     assert table.match("other") == ()
 
 
-def test_a_pattern_added_later_is_heard_for_names_seen_before() -> None:
+def test_pattern_added_later_matches_names_seen_before() -> None:
     table: PatternTable[int] = PatternTable()
     assert table.match("a:b") == ()
     table.add(compile_pattern("a:*"), 1)

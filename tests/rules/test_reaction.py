@@ -112,7 +112,7 @@ def test_a_guard_that_raises_skips_the_agent_and_says_what_it_raised(guard: Any)
     assert run.status == "ended"
 
 
-def test_a_guard_that_changes_the_state_it_is_shown_changes_nothing() -> None:
+def test_guard_cannot_change_the_state() -> None:
     def guard(state: Any) -> bool:
         state["notes"].append("guard was here")
         return True
@@ -122,7 +122,7 @@ def test_a_guard_that_changes_the_state_it_is_shown_changes_nothing() -> None:
     assert run.end_payload["state"] == {"notes": []}
 
 
-def test_a_guard_that_changes_the_signal_it_is_shown_changes_nothing() -> None:
+def test_guard_cannot_change_the_signal() -> None:
     def guard(_state: Any, signal: Any) -> bool:
         signal.payload["n"] = object()
         return True
@@ -140,7 +140,7 @@ def test_an_agent_does_not_wake_itself_by_waking() -> None:
     assert run.awake() == ["starter", "watcher"]
 
 
-def test_agents_that_refuse_to_wake_do_not_tell_each_other_for_ever() -> None:
+def test_skipped_signals_do_not_wake_refusing_agents_in_a_loop() -> None:
     refuses = [agent(name, ["agent:*"], when=lambda _: False) for name in ("one", "two", "three")]
     run = Run(workflow(agent("starter", START), *refuses))
     assert len(run.named("agent:skipped")) == 3
@@ -221,7 +221,7 @@ def test_a_signal_in_the_middle_of_a_turn_wakes_others_while_the_turn_runs() -> 
 
 
 @pytest.mark.proves("K26")
-def test_a_run_does_not_end_while_a_reaction_is_owed() -> None:
+def test_run_does_not_end_while_a_reaction_is_pending() -> None:
     run = Run(workflow(agent("a", START), agent("echo", ["text:delta"], when=lambda _: False)))
     run.stream(run.turn_of("a"), "text:delta", {"content": "hel", "offset": 0})
     run.end("a")

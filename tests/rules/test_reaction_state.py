@@ -161,7 +161,7 @@ def test_an_output_that_a_signal_carries_leaves_room_for_what_stands_beside_it(l
 
 
 @pytest.mark.proves("SIG-43")
-def test_what_a_turn_said_comes_before_its_ending_and_can_wake_others() -> None:
+def test_signals_of_a_turn_precede_its_ending_and_can_wake_others() -> None:
     run = Run(workflow(agent("a", START), agent("b", ["harness:end"])))
     said = Draft("harness:end", {"usage": {"inputTokens": 1, "outputTokens": 2}}, "a", run.turn_of("a").activation, NOW)
     run.end("a", drafts=(said,))

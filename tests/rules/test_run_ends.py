@@ -66,7 +66,7 @@ def test_message_from_outside_begins_the_count_anew() -> None:
 
 
 @pytest.mark.proves("G-42")
-def test_goal_that_is_met_stops_turns_that_wait_for_people() -> None:
+def test_met_goal_stops_turns_that_wait_for_humans() -> None:
     run = Run(workflow(agent("a", START, updates="x"), agent("b", START), end_when=lambda state: "x" in state))
     reaction = react_to_ending(run.workflow, run.view, run.ending("a", 1), NOW, run.new_id)
     assert reaction.stops == {"turns": "people", "reason": "end_when"}
@@ -200,7 +200,7 @@ def test_a_goal_that_was_met_before_the_run_was_stopped_stays_met() -> None:
     assert (run.end_payload["outcome"], run.end_payload["reason"]) == ("success", "end_when")
 
 
-def test_a_turn_that_was_stopped_is_no_failure_whoever_ended_it() -> None:
+def test_stopped_turn_is_no_failure_for_any_ender() -> None:
     for by_kernel in (True, False):
         run = Run(workflow(agent("a", START), agent("b", START)))
         if by_kernel:

@@ -82,7 +82,7 @@ def test_a_wrongly_typed_key_is_named_with_what_it_needs(name: str, payload: Any
 
 
 @pytest.mark.proves("SIG-35")
-def test_a_custom_signal_may_carry_anything() -> None:
+def test_custom_signal_accepts_any_payload() -> None:
     assert check_standard("analysis:complete", ["any", 1]) == []
 
 

@@ -183,7 +183,7 @@ def test_a_payload_may_have_its_limit_in_bytes_and_not_one_more() -> None:
 @pytest.mark.parametrize(
     "value", [None, 5, "x" * 50, [[]] * 20, {"a": ["b"] * 10}, {"a": {"b": {"c": list(range(8))}}}], ids=str
 )
-def test_what_is_said_to_be_longer_is_longer(value: Any) -> None:
+def test_value_found_longer_than_the_limit_is_longer(value: Any) -> None:
     size = len(json.dumps(value, separators=(",", ":"))) + 1  # and what would be between it and the next
     assert not is_longer(value, size)
     assert is_longer([value] * 2000, 3900)

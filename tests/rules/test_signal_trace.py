@@ -162,7 +162,7 @@ def test_each_signal_is_drawn_exactly_once(log: list[Signal]) -> None:
     assert sum(int(count or 1) for count in counts) == len(log)
 
 
-def test_a_payload_is_cut_at_the_width_and_shown_on_one_line() -> None:
+def test_payload_is_truncated_to_the_width_and_printed_on_one_line() -> None:
     (line,) = draw_tree([signal(1, "a", None, payload="x" * 99)], show_payload_width=10)
     assert line == 'a  "xxxxxxxx…  +0 ms'
     (line,) = draw_tree([signal(1, "a", None, payload="one\ntwo\x1b[31m")])

@@ -89,7 +89,7 @@ def test_two_rings_at_the_burst_end_wait_less_the_longer_ago_the_last_one_was() 
 
 
 @pytest.mark.proves("S25", "S6")
-async def test_forged_rings_of_any_number_ring_an_ear_as_often_as_its_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forged_rings_wake_a_subscription_only_as_often_as_its_burst(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", 3600.0)
     known = tokens(one=ONE)
     subscriptions = Subscriptions(known)
@@ -146,7 +146,7 @@ async def test_ring_that_was_held_back_rings_later_and_once(monkeypatch: pytest.
 
 
 @pytest.mark.proves("S25")
-async def test_ear_hears_its_own_project_s_token_alone() -> None:
+async def test_subscription_wakes_only_on_the_token_of_its_project() -> None:
     known = tokens(one=ONE, two=TWO)
     subscriptions = Subscriptions(known)
     subscription = subscriptions.subscribe([BellKey("one", "log:run_1")])
@@ -161,7 +161,7 @@ async def test_ear_hears_its_own_project_s_token_alone() -> None:
     subscriptions.ring_from_wire([known.of(BellKey("one", "log:run_1")), "*"])
 
 
-async def test_ear_of_a_project_whose_key_comes_later_is_rung_once_it_is_there() -> None:
+async def test_subscription_wakes_when_the_key_of_its_project_arrives() -> None:
     known = Tokens()
     subscriptions = Subscriptions(known)
     subscription = subscriptions.subscribe([WORK, BellKey("two", "log:run_1")])

@@ -70,7 +70,7 @@ def test_a_turn_that_goes_well_says_the_signal_of_each_phase_in_order() -> None:
     assert delivery(effects).content == {"text": "done"}
 
 
-def test_what_a_turn_says_answers_to_its_activation_and_fits_the_catalog() -> None:
+def test_signals_of_a_turn_reference_its_activation_and_match_the_catalog() -> None:
     for last in (Acted({"a": 1}), Raised("timeout", "TIMEOUT", "too long")):
         _, effects = played(BEGIN, last)
         for effect in effects:
@@ -175,7 +175,7 @@ def test_a_call_that_was_to_end_its_turn_and_failed_fails_it(status: Any, error:
 
 
 @pytest.mark.proves("L0-64")
-def test_a_turn_that_is_put_off_is_given_back_with_its_reason() -> None:
+def test_deferred_turn_is_released_with_its_reason() -> None:
     turn, effects = played(BEGIN, Deferred("busy", 5.0, 3))
     assert effects[-1] == DeferTurn("busy", 5.0, 3)
     assert turn.phase is Phase.ACT

@@ -96,7 +96,7 @@ def _plain(request: ModelRequest) -> Any:
 
 @pytest.mark.proves("K7", "K13", "L0-100", "L0-111")
 @pytest.mark.parametrize("part", range(4))
-async def test_a_worker_dropped_anywhere_costs_no_recorded_result_and_the_model_is_told_the_same(
+async def test_dropped_worker_loses_no_recorded_result_and_the_model_receives_the_same(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
     """Every fourth place, from `part` on, until a run ends before it comes to the next one."""

@@ -26,9 +26,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-async def test_a_turn_that_was_put_off_before_waits_for_its_server_as_often_as_any_other(
-    rig: Rig, tmp_path: Path
-) -> None:
+async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(rig: Rig, tmp_path: Path) -> None:
     away, program = tmp_path / "away", tmp_path / "server.py"
     program.write_text(
         f"from pathlib import Path\nif Path({str(away)!r}).exists(): raise SystemExit(1)\nimport mcp_server"
@@ -117,7 +115,7 @@ async def test_a_turn_that_waited_counts_what_its_model_used_once(rig: Rig) -> N
     assert one(signals, "workflow:end")["metrics"]["usage"] == {"inputTokens": 7, "outputTokens": 5}
 
 
-async def test_a_limit_that_is_met_before_anything_was_said_leaves_the_state_as_it_is(rig: Rig) -> None:
+async def test_limit_before_any_output_keeps_the_state(rig: Rig) -> None:
     @tool(effect="pure")
     def look() -> None:
         raise ToolFailed("nothing there")

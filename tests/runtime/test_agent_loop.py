@@ -38,7 +38,7 @@ def broken() -> None:
     raise ValueError("no ink")
 
 
-async def test_the_model_is_asked_until_it_answers_and_told_what_came_of_each_call(rig: Rig) -> None:
+async def test_model_is_called_with_every_tool_result_until_it_answers(rig: Rig) -> None:
     model = Model([call("add", {"a": 1, "b": 2}, "x1"), call("shout", {"text": "hi"}, "x2")],
                   [call("add", {"a": 3, "b": 4})], "ten")  # fmt: skip
     result = await rig.run(agent(model, [add, shout]))
@@ -68,7 +68,7 @@ async def test_a_tool_is_described_once_its_parameters_in_the_schema_alone(rig: 
         (call("broken"), "TOOL_ERROR: ValueError: no ink"),
     ],
 )
-async def test_a_call_that_cannot_be_made_is_told_to_the_model_and_the_turn_goes_on(
+async def test_impossible_call_returns_an_error_to_the_model_and_the_turn_continues(
     rig: Rig, asked: Any, told: str
 ) -> None:
     model = Model([asked, call("add", {"a": 1, "b": 1}, "x2")], "sorry")
@@ -99,7 +99,7 @@ async def test_a_tool_is_given_its_call_and_what_the_application_has_for_it(rig:
 # ── Ends ──
 
 
-async def test_at_its_last_step_the_turn_ends_as_partial_with_what_the_model_said(rig: Rig) -> None:
+async def test_turn_at_its_last_step_ends_as_partial_with_the_text_of_the_model(rig: Rig) -> None:
     says = ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))
     result = await rig.run(agent(Model(says), [add], max_steps=3))
     assert names(result.signals).count("harness:start") == 3
@@ -164,7 +164,7 @@ async def test_what_there_is_at_the_last_step_is_delivered_also_where_it_does_no
     assert one(result.signals, "agent:completed")["output"] == "not yet"
 
 
-async def test_a_model_that_says_and_calls_nothing_is_told_so_and_goes_on(rig: Rig) -> None:
+async def test_empty_reply_is_returned_to_the_model_and_the_turn_continues(rig: Rig) -> None:
     answers: list[Any] = [[call("add", {"a": 1, "b": 2})], "", "  ", "three"]
     asked: list[Any] = []
 

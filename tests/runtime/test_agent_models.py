@@ -53,7 +53,7 @@ async def test_a_model_that_fails_is_followed_by_the_next_and_the_first_is_asked
     assert "defer" not in str(names(result.signals))
 
 
-async def test_where_all_fail_the_one_that_may_pass_decides_and_the_turn_is_put_off(rig: Rig, soon: None) -> None:
+async def test_turn_is_deferred_when_one_of_its_failing_models_may_recover(rig: Rig, soon: None) -> None:
     first, second = Quotes("first", (BUSY, "there")), Quotes("second", HarnessError("no such key"))
     signals = await ended(rig, agent([first, second]))
     assert one(signals, "workflow:end")["state"] == {"out": "there"}

@@ -49,7 +49,7 @@ async def test_text_that_no_record_can_hold_is_kept_with_a_mark_in_its_place(rig
 
 
 @pytest.mark.parametrize("arguments", [{"s": BAD}, {"s": float("nan")}, BAD, {"s": {1: ()}}], ids=str)
-async def test_arguments_that_no_record_can_hold_are_told_to_the_model_and_the_turn_goes_on(
+async def test_unstorable_arguments_return_an_error_to_the_model_and_the_turn_continues(
     rig: Rig, arguments: Any
 ) -> None:
     model = Model([ToolCall("x", "echo", arguments), ToolCall("y", BAD, {})], "done")
@@ -62,7 +62,7 @@ async def test_arguments_that_no_record_can_hold_are_told_to_the_model_and_the_t
 
 
 @pytest.mark.parametrize("error", [ToolFailed(BAD, code="A\0B"), ValueError(BAD)], ids=["ours", "foreign"])
-async def test_what_a_tool_raises_is_told_whatever_its_text_is(rig: Rig, error: Exception) -> None:
+async def test_error_of_a_tool_reaches_the_model_with_any_text(rig: Rig, error: Exception) -> None:
     def fail() -> None:
         raise error
 

@@ -102,7 +102,7 @@ async def test_a_report_that_breaks_the_declared_schema_is_a_failure_that_the_ag
 
 
 @pytest.mark.proves("S9")
-async def test_a_result_of_a_tool_that_breaks_its_schema_is_told_to_the_model_as_an_error(rig: Rig) -> None:
+async def test_tool_result_that_breaks_its_schema_returns_an_error_to_the_model(rig: Rig) -> None:
     """Row 85, for functions and for tools that work elsewhere."""
 
     @tool(result_schema=Price, effect="pure")

@@ -71,7 +71,7 @@ async def test_a_turn_without_tools_is_settled_too(rig: Rig) -> None:
 
 
 @pytest.mark.proves("S12")
-async def test_at_the_limit_the_turn_ends_as_partial_with_what_it_said_last_and_the_reason(rig: Rig) -> None:
+async def test_turn_at_its_budget_ends_as_partial_with_its_last_text_and_the_reason(rig: Rig) -> None:
     model = Model(said("first half", call("buy", {"item": "tea"})), said("never heard"))
     result = await rig.run(agent(model, [buy], budget={"model_calls": 1}))
     assert (result.outcome, result.state["out"], len(model.asked)) == ("partial", "first half", 1)
@@ -88,7 +88,7 @@ async def test_at_the_limit_the_turn_ends_as_partial_with_what_it_said_last_and_
 
 
 @pytest.mark.proves("S12")
-async def test_a_model_whose_tools_are_used_up_is_told_so_for_each_call_and_goes_on(rig: Rig) -> None:
+async def test_exhausted_tool_budget_returns_an_error_for_each_call_and_the_turn_continues(rig: Rig) -> None:
     asked = [call("buy", {"item": item}, item) for item in ("a", "b", "c")]
     model = Model(asked, "enough")
     result = await rig.run(agent(model, [buy], budget={"tool_calls": 2}))
@@ -229,7 +229,7 @@ async def test_a_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
         await rig.ended(run_id)
 
 
-async def test_what_is_left_is_told_to_whoever_asks_with_the_budgets_of_those_above(rig: Rig) -> None:
+async def test_context_reports_the_remaining_budget_with_those_of_its_ancestors(rig: Rig) -> None:
     app = Heliograph("family")
 
     @app.agent(activate_on=START, budget={"usd": 2, "tool_calls": 5})
@@ -252,7 +252,7 @@ async def test_what_is_left_is_told_to_whoever_asks_with_the_budgets_of_those_ab
 # ── What a question may cost ──────────────────────────────────────────────────────────────────
 
 
-async def test_a_provider_is_told_a_bound_that_fits_into_what_is_left(rig: Rig) -> None:
+async def test_provider_receives_an_output_limit_within_the_remaining_budget(rig: Rig) -> None:
     model = Model(said("done", tokens=(10, 5)))
     result = await rig.run(agent(model, budget={"tokens": 300}))
     assert result.state["out"] == "done"
@@ -338,7 +338,7 @@ async def test_what_a_failed_try_used_is_counted_and_a_fallback_reserves_for_its
     assert await budgets(rig) == {("worker", "tokens"): (85, 0, 0), ("worker", "model_calls"): (3, 0, 0)}
 
 
-async def test_a_turn_that_was_put_off_asks_on_what_is_left_and_counts_each_try_once(rig: Rig, soon: None) -> None:
+async def test_deferred_turn_uses_its_remaining_budget_and_counts_each_attempt_once(rig: Rig, soon: None) -> None:
     busy = HarnessError("busy", recoverable=True, tokens=0)
     model = Model((busy, busy, said("", call("buy", {"item": "tea"}))), said("done"))
     result = await rig.run(agent(model, [buy], budget={"tokens": 50_000, "model_calls": 9}))
@@ -353,7 +353,7 @@ def _refusing(tokens: int) -> Any:
     return answer
 
 
-async def test_a_child_that_fails_for_want_of_a_budget_says_so_to_whoever_asked(rig: Rig) -> None:
+async def test_child_without_budget_fails_with_that_reason_at_its_parent(rig: Rig) -> None:
     app = Heliograph("family")
 
     @app.agent(activate_on=START, updates="out", budget={"tool_calls": 0})

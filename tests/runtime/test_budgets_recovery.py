@@ -57,7 +57,7 @@ async def test_a_worker_may_die_anywhere_while_calls_are_refused_and_the_next_on
 
 
 @pytest.mark.proves("K2")
-async def test_two_refused_steps_of_one_owner_are_recorded_once_and_no_lost_reply_repeats_what_it_said(
+async def test_two_refused_steps_are_recorded_once_and_a_lost_reply_repeats_no_signal(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded: list[str] = []

@@ -58,7 +58,7 @@ def allow(rig: Rig, *hooks: Hook, secrets: tuple[str, ...] = SECRETS) -> None:
 
 
 @pytest.mark.proves("CTL-23", "CTL-25", "G-23", "S15")
-async def test_the_end_of_a_delegation_and_of_its_run_are_told_once_each_and_signed(rig: Rig) -> None:
+async def test_end_of_a_delegation_and_end_of_its_run_are_each_sent_once_and_signed(rig: Rig) -> None:
     async with hooked() as hook:
         allow(rig, hook)
         app = application(hook.url)
@@ -91,7 +91,7 @@ async def test_it_is_signed_with_every_active_secret(rig: Rig) -> None:
             assert verify_webhook(request.headers, request.body, [secret], datetime.now(UTC))
 
 
-async def test_a_message_from_outside_has_a_callback_of_its_own_and_failures_are_told(rig: Rig) -> None:
+async def test_message_from_outside_has_its_own_callback_which_receives_failures(rig: Rig) -> None:
     async with hooked() as hook:
         allow(rig, hook)
         app = application()
@@ -176,7 +176,7 @@ async def _has_failed(rig: Rig) -> bool:
 
 
 @pytest.mark.proves("S14")
-async def test_without_a_secret_nothing_is_sent_and_it_stays_for_whoever_has_one(rig: Rig) -> None:
+async def test_callback_waits_for_a_worker_with_the_secret(rig: Rig) -> None:
     async with hooked() as hook:
         allow(rig, hook, secrets=())
         await rig.run(application(), {}, callback_url=hook.url)

@@ -63,7 +63,7 @@ async def test_a_child_that_fails_is_an_error_that_its_parent_may_handle(rig: Ri
 
 
 @pytest.mark.proves("CTL-29", "ERR-07")
-async def test_a_child_that_takes_too_long_is_given_up_and_stopped(rig: Rig) -> None:
+async def test_child_past_its_timeout_is_abandoned_and_stopped(rig: Rig) -> None:
     app = family(timeout=0.1)
     run_id = await rig.start(app, {"task": "hang"})
     async with rig.serving(app):

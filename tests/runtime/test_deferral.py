@@ -31,7 +31,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.proves("L0-64")
 @pytest.mark.parametrize("is_raised", [True, False])
-async def test_a_turn_that_is_put_off_runs_again_from_its_start_after_that_time(rig: Rig, is_raised: bool) -> None:
+async def test_deferred_turn_restarts_after_its_delay(rig: Rig, is_raised: bool) -> None:
     app = Heliograph("later")
 
     @app.agent(activate_on=START, updates="seen")
@@ -53,7 +53,7 @@ async def test_a_turn_that_is_put_off_runs_again_from_its_start_after_that_time(
 
 
 @pytest.mark.proves("G-71", "L0-64")
-async def test_a_turn_that_is_put_off_too_often_ends_as_failed_and_says_why(rig: Rig) -> None:
+async def test_turn_deferred_too_often_fails_with_the_reason(rig: Rig) -> None:
     runs: list[int] = []
     app = Heliograph("never")
 

@@ -85,7 +85,7 @@ async def test_an_agent_that_raises_fails_its_turn_and_no_other(rig: Rig, functi
     "text", ["nul \0 inside", "half \ud800 pair", "x" * 100_000, "line\nbreak \x1b[31m"],
     ids=["nul", "surrogate", "long", "control"],
 )  # fmt: skip
-async def test_whatever_an_exception_says_fits_into_the_ledger(
+async def test_any_exception_message_is_stored_in_the_ledger(
     rig: Rig, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # the log has the exception as it was, and half of a pair cannot travel from one test process to another

@@ -135,7 +135,7 @@ async def test_a_follower_sees_how_a_delegation_stands_in_order(rig: Rig) -> Non
 
 
 @pytest.mark.proves("CTL-26")
-async def test_that_a_child_is_begun_is_told_once_however_many_workers_it_has(rig: Rig) -> None:
+async def test_start_of_a_child_is_emitted_once_across_workers(rig: Rig) -> None:
     app, began = Heliograph("handed"), list[int]()
 
     @app.agent(activate_on=START, updates="seen")
@@ -163,7 +163,7 @@ async def test_that_a_child_is_begun_is_told_once_however_many_workers_it_has(ri
     assert ([p["status"] for p in told], began) == (["in_progress", "completed"], [1, 1, 1])
 
 
-async def test_that_a_child_is_begun_is_told_by_the_next_worker_where_the_first_did_not_come_to_it(
+async def test_next_worker_emits_the_start_of_a_child_that_the_first_worker_did_not_emit(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, lost, call = Heliograph("lost"), list[Any](), rig.runtime.world.call
@@ -193,7 +193,7 @@ async def test_that_a_child_is_begun_is_told_by_the_next_worker_where_the_first_
     assert [p["status"] for p in told] == ["in_progress", "completed"]
 
 
-async def test_a_child_that_is_short_is_told_with_its_end_and_costs_no_call_of_its_own(rig: Rig) -> None:
+async def test_start_of_a_short_child_is_emitted_with_its_end_without_an_extra_call(rig: Rig) -> None:
     result = await rig.run(forking(lambda ctx: ctx.delegates(children(1))))
     said = names(result.signals)
     assert said.count("delegation_response") == 2

@@ -277,7 +277,7 @@ _tables = itertools.count(1)
 
 @pytest.mark.proves("G-65", "L0-47", "CTL-38")
 @BOTH
-async def test_a_turn_that_waits_for_people_is_halted_in_place_and_its_questions_are_gone(rig: Rig, now: bool) -> None:
+async def test_halt_ends_a_turn_that_waits_for_humans_and_withdraws_its_questions(rig: Rig, now: bool) -> None:
     paid = itertools.count()
 
     def pay() -> int:

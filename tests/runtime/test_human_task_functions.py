@@ -37,7 +37,7 @@ def function(body: Any, **options: Any) -> Heliograph:
     return app
 
 
-async def test_a_function_asks_for_leave_and_for_answers_at_once_and_nothing_before_runs_again(rig: Rig) -> None:
+async def test_function_requests_approvals_and_answers_at_once_without_repeating_earlier_steps(rig: Rig) -> None:
     before: list[str] = []
 
     async def asker(ctx: Context) -> Any:
@@ -84,7 +84,7 @@ async def test_a_function_asks_for_leave_and_for_answers_at_once_and_nothing_bef
     ],
     ids=str,
 )
-async def test_leave_that_is_not_given_raises_in_a_function(rig: Rig, body: Any, told: list[Any]) -> None:
+async def test_denied_approval_raises_in_a_function(rig: Rig, body: Any, told: list[Any]) -> None:
     async def asker(ctx: Context) -> Any:
         try:
             await ctx.approve("Book it?", arguments={"price": 9})
@@ -99,7 +99,7 @@ async def test_leave_that_is_not_given_raises_in_a_function(rig: Rig, body: Any,
         assert await seen(rig, run_id) == told
 
 
-async def test_a_function_is_told_of_time_outs_and_of_answers_that_do_not_fit(rig: Rig) -> None:
+async def test_timeouts_and_invalid_answers_raise_in_a_function(rig: Rig) -> None:
     async def asker(ctx: Context) -> Any:
         told = []
         for ask in (
@@ -151,7 +151,7 @@ async def test_what_nobody_could_be_asked_is_refused_before_anybody_is(rig: Rig)
     assert "tool:call" not in names(result.signals)
 
 
-async def test_leave_for_something_else_than_is_asked_now_is_no_leave(rig: Rig) -> None:
+async def test_approval_of_other_arguments_does_not_count(rig: Rig) -> None:
     prices = iter([5, 500, 500])
 
     async def asker(ctx: Context) -> Any:

@@ -44,7 +44,7 @@ async def test_an_approval_says_what_is_asked_and_the_tool_runs_when_it_is_grant
     assert [row["actor"] for row in rows] == ["ann"]
 
 
-async def test_who_denies_is_told_to_the_model_with_the_reason_and_the_tool_does_not_run(rig: Rig) -> None:
+async def test_model_receives_a_denial_with_its_author_and_reason_and_the_tool_does_not_run(rig: Rig) -> None:
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -57,7 +57,7 @@ async def test_who_denies_is_told_to_the_model_with_the_reason_and_the_tool_does
 
 
 @pytest.mark.proves("L0-75")
-async def test_nobody_who_decides_in_time_is_a_no_that_the_model_is_told(rig: Rig) -> None:
+async def test_approval_past_its_deadline_is_a_denial_that_the_model_receives(rig: Rig) -> None:
     till = Till(PAY, ToolCall("x2", "ask_human", {"question": "why?"}), approval_seconds=0.1, asks_human=0.1)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -76,7 +76,7 @@ async def test_nobody_who_decides_in_time_is_a_no_that_the_model_is_told(rig: Ri
     ["grant", {"decision": "yes"}, {"decision": "grant", "arguments": {"amount": 6, "to": "eve"}}, ["grant"], None],
     ids=str,
 )
-async def test_a_report_that_is_no_decision_is_told_to_the_model_and_the_tool_does_not_run(rig: Rig, body: Any) -> None:
+async def test_report_without_a_decision_returns_an_error_and_the_tool_does_not_run(rig: Rig, body: Any) -> None:
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -155,7 +155,7 @@ async def test_wrong_ids_and_wrong_kinds_are_named_and_nothing_is_changed(rig: R
         assert await asked(rig, 2) == tasks
 
 
-async def test_a_question_that_a_person_declines_is_told_to_the_model(rig: Rig) -> None:
+async def test_declined_question_returns_an_error_to_the_model(rig: Rig) -> None:
     till = Till(ToolCall("x1", "ask_human", {"question": "Which?"}), asks_human=True)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -167,7 +167,7 @@ async def test_a_question_that_a_person_declines_is_told_to_the_model(rig: Rig) 
 
 
 @pytest.mark.parametrize("body", ["blue", {"answer": "green"}, {"answer": 5}, {"reply": "blue"}, None], ids=str)
-async def test_a_report_that_is_no_answer_is_told_to_the_model_as_an_error(rig: Rig, body: Any) -> None:
+async def test_report_without_an_answer_returns_an_error_to_the_model(rig: Rig, body: Any) -> None:
     till = Till(ToolCall("x1", "ask_human", {"question": "Which?", "options": ["red", "blue"]}), asks_human=True)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -205,7 +205,7 @@ async def test_a_denial_holds_although_the_rule_asks_for_no_approval_any_more(ri
     assert till.told["x1"].content == "pay was denied by ann: never; it was not called"
 
 
-async def test_nobody_is_asked_for_leave_of_what_is_done_when_the_rule_begins_to_ask(rig: Rig) -> None:
+async def test_no_approval_is_requested_for_a_finished_call_when_the_rule_tightens(rig: Rig) -> None:
     most = [1000]
     till = Till(PAY, ToolCall("x2", "ask_human", {"question": "sure?"}), asks_human=True,
                 approval=lambda arguments: arguments["amount"] > most[0])  # fmt: skip

@@ -21,7 +21,7 @@ from tests.runtime.human_task_kit import PAY, Till, asked, is_asked
 from tests.runtime.kit import START, Rig, seen, until
 
 
-async def test_of_two_who_decide_at_once_one_wins_and_the_other_is_told_by_whom(rig: Rig) -> None:
+async def test_one_of_two_simultaneous_decisions_wins_and_the_other_receives_its_author(rig: Rig) -> None:
     for n in range(5):
         till = Till(PAY)
         run_id = await rig.start(till.app)
@@ -150,7 +150,7 @@ async def test_an_approval_in_a_child_of_a_child_holds_nobody_but_them(rig: Rig)
 
 
 @pytest.mark.proves("L0-111")
-async def test_a_worker_that_is_killed_while_people_think_is_not_missed(rig: Rig) -> None:
+async def test_killed_worker_does_not_affect_a_pending_approval(rig: Rig) -> None:
     once: list[str] = []
 
     @tool(effect="once")

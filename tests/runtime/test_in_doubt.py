@@ -116,7 +116,7 @@ async def test_a_report_that_is_no_decision_makes_nothing_again(rig: Rig, body: 
     assert bank.heard[0] == "error"
 
 
-async def test_a_doubt_that_nobody_decides_about_in_time_is_told(rig: Rig) -> None:
+async def test_undecided_call_in_doubt_returns_an_error_to_the_model(rig: Rig) -> None:
     bank = Bank(doubts=1, approval_seconds=0.1)
     run_id = await rig.start(bank.app)
     async with asyncio.timeout(60), rig.serving(bank.app):

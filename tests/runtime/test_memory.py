@@ -48,7 +48,7 @@ async def test_an_agent_finds_its_own_and_everybodys_only_everywhere(rig: Rig) -
     assert (await rig.run(app)).state["seen"] == [0, 1]
 
 
-async def test_what_is_refused_or_malformed_is_told_to_the_agent(rig: Rig) -> None:
+async def test_refused_or_malformed_memory_request_raises_in_the_agent(rig: Rig) -> None:
     app = Heliograph("wrong")
 
     @app.agent(activate_on=START, updates="seen")

@@ -70,7 +70,7 @@ async def test_what_it_may_say_is_in_the_schema_of_its_tool(rig: Rig) -> None:
         ({"timeout": 5, "instance": "x"}, f"{TOOL} takes task, priority, deadline, context; not timeout, instance"),
     ],
 )
-async def test_what_it_may_not_say_is_told_to_it_and_nobody_is_asked(rig: Rig, said: Any, told: str) -> None:
+async def test_forbidden_delegation_returns_an_error_and_starts_no_child(rig: Rig, said: Any, told: str) -> None:
     lead = Model([call(TOOL, {"task": "greet", **said})], "done")
     result = await rig.run(crew(lead, contexts={"handbook": "handbook-3"}, ttl_seconds=60))
     assert (result.outcome, results(lead.last)) == ("success", [("error", told)])
@@ -78,7 +78,7 @@ async def test_what_it_may_not_say_is_told_to_it_and_nobody_is_asked(rig: Rig, s
 
 
 @pytest.mark.proves("CTL-29")
-async def test_a_child_that_is_later_than_its_model_allows_is_given_up_and_the_model_goes_on(rig: Rig) -> None:
+async def test_child_past_the_deadline_of_its_model_is_abandoned_and_the_turn_continues(rig: Rig) -> None:
     lead = Model([call(TOOL, {"task": "wait", "deadline": 1})], "without it, then")
     app = crew(lead, hangs=True)
     run_id = await rig.start(app)

@@ -123,7 +123,7 @@ async def test_work_that_is_done_is_delivered_when_the_database_comes_back(
 
 @pytest.mark.proves("L0-111", "K23")
 @pytest.mark.parametrize("function", ["begin_call", "record_call", "suspend", "finish"])
-async def test_a_turn_that_is_given_up_does_not_wait_out_its_lease(
+async def test_released_turn_does_not_wait_for_its_lease_to_expire(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     app, refusals, call = Heliograph("given-up"), list[str](), rig.runtime.world.call
@@ -312,7 +312,7 @@ async def test_a_sweep_that_fails_is_tried_again_and_ends_no_watchdog(
 
 
 @pytest.mark.proves("K23", "K19")
-async def test_a_turn_whose_every_ending_is_refused_is_given_up_while_others_go_on(
+async def test_turn_whose_every_ending_is_refused_is_released_while_others_continue(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[str] = []

@@ -160,7 +160,7 @@ async def test_a_worker_tells_of_each_turn_that_it_takes(rig: Rig, caplog: pytes
     ]
 
 
-async def test_what_a_sweep_cannot_move_is_told_once(
+async def test_turn_that_a_sweep_cannot_move_is_logged_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = {"failed": [{"turn_id": "turn_x", "code": "23505", "message": "a row is wrong"}], "targets": []}

@@ -63,7 +63,7 @@ async def test_a_turn_that_the_kernel_ended_still_ends_its_run(rig: Rig) -> None
     assert (turn.outcome, turn.deliverable_card_id) == ("timeout", f"card:{turn.turn_id}:end")
 
 
-async def test_an_agent_may_mend_what_the_kernel_had_to_end(rig: Rig) -> None:
+async def test_agent_may_react_to_a_turn_ended_by_the_kernel(rig: Rig) -> None:
     app = Heliograph("mended")
     app.agent(name="a", activate_on=START, max_attempts=1)(lambda _ctx: None)
     app.agent(name="medic", activate_on=["agent:failed"], updates="mended")(lambda ctx: ctx.signal.payload["agent"])

@@ -148,7 +148,7 @@ async def _three_leases(ctx: Context) -> int:
     return ctx.attempt
 
 
-async def test_a_worker_that_is_told_to_stop_finishes_what_it_has_in_hand(rig: Rig) -> None:
+async def test_stopping_worker_finishes_its_running_turns(rig: Rig) -> None:
     gate = Gate()
     app = gated(gate)
     run_id = await rig.start(app)

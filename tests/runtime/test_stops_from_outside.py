@@ -28,7 +28,7 @@ async def test_a_client_that_leaves_at_once_has_rung_for_the_end_of_the_run(rig:
 
 @pytest.mark.proves("S2", "L0-80")
 @pytest.mark.parametrize("by_turn", [False, True])
-async def test_a_login_of_the_role_api_stops_what_workers_then_carry_out(shared_url: str, *, by_turn: bool) -> None:
+async def test_stop_by_an_api_login_takes_effect_in_workers(shared_url: str, *, by_turn: bool) -> None:
     named, app = project(), family()
     async with (
         as_login(shared_url, named, named, services=("api",)) as asks,

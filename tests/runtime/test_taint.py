@@ -166,7 +166,7 @@ async def test_an_error_of_an_untrusted_tool_is_framed_and_needs_approval_after_
     assert (first.is_error, first.is_untrusted) == (True, True)  # type: ignore[union-attr]
 
 
-async def test_cards_tell_trusted_results_from_untrusted_ones(rig: Rig) -> None:
+async def test_cards_distinguish_trusted_results_from_untrusted_ones(rig: Rig) -> None:
     @tool(effect="pure")
     def add(a: int, b: int) -> int:
         return a + b

@@ -28,7 +28,7 @@ def _raise(error: type[BaseException]) -> None:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, Odd, asyncio.CancelledError])
-async def test_what_would_end_a_program_is_told_to_the_model_and_ends_no_other_turn(
+async def test_tool_error_that_would_end_a_program_reaches_the_model_and_ends_no_other_turn(
     rig: Rig, error: type[BaseException], is_async: bool
 ) -> None:
     tries: list[int] = []
@@ -104,7 +104,7 @@ async def test_no_call_goes_on_when_the_turn_that_made_it_has_ended(rig: Rig, mo
     assert ended == ["slow"]
 
 
-async def test_what_is_more_than_one_answer_may_call_is_not_begun_and_the_model_is_told(rig: Rig) -> None:
+async def test_calls_beyond_the_limit_of_one_reply_do_not_start_and_return_errors(rig: Rig) -> None:
     made: list[int] = []
 
     @tool(effect="pure")
@@ -122,7 +122,7 @@ async def test_what_is_more_than_one_answer_may_call_is_not_begun_and_the_model_
     )
 
 
-async def test_a_plain_function_that_is_given_up_counts_until_it_has_ended(rig: Rig) -> None:
+async def test_abandoned_plain_function_counts_against_concurrency_until_it_ends(rig: Rig) -> None:
     lock, another = threading.Lock(), threading.Event()
     now = most = made = 0
 
@@ -145,7 +145,7 @@ async def test_a_plain_function_that_is_given_up_counts_until_it_has_ended(rig: 
 
 
 @pytest.mark.parametrize("message", ["bad \0 byte", "half \ud800", "x" * 5_000_000], ids=["nul", "surrogate", "huge"])
-async def test_whatever_a_tool_says_when_it_fails_the_model_is_told_that_it_failed(rig: Rig, message: str) -> None:
+async def test_failed_tool_returns_an_error_to_the_model_for_any_message(rig: Rig, message: str) -> None:
     def fail() -> None:
         raise ToolFailed(message)
 

@@ -34,7 +34,7 @@ async def test_functions_get_what_they_are_annotated_for_and_say_what_went_wrong
     assert unknown == ("there is no tool nobody; there are double, fail", True)
 
 
-async def test_a_tool_that_an_agent_was_not_given_is_not_carried_out_whoever_else_has_it(rig: Rig) -> None:
+async def test_tool_of_another_agent_does_not_run(rig: Rig) -> None:
     happened: list[str] = []
 
     def erase() -> None:
@@ -134,7 +134,7 @@ async def test_a_thread_that_cannot_be_started_keeps_no_slot(rig: Rig, monkeypat
     assert script.heard == [("TOOL_ERROR: RuntimeError: can't start new thread", True), (2, False)]
 
 
-async def test_a_result_that_is_too_large_is_said_to_be_and_the_turn_goes_on(rig: Rig) -> None:
+async def test_too_large_result_returns_an_error_and_the_turn_continues(rig: Rig) -> None:
     def large() -> str:
         """Large."""
         return "x" * 2_000_000

@@ -12,7 +12,7 @@ from tests.runtime.tools_kit import Pay, Script, app_of, called, lost
 
 
 @pytest.mark.proves("K14")
-async def test_a_tool_that_may_happen_once_is_not_made_again_and_the_model_is_told_of_the_doubt(rig: Rig) -> None:
+async def test_once_tool_in_doubt_is_not_repeated_and_the_model_receives_the_doubt(rig: Rig) -> None:
     pay, script = Pay(), Script([called("pay", amount=5)])
     app = app_of(script, pay.tool())
     run_id = await lost(rig, app, pay.begun)

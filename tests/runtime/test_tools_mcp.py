@@ -36,7 +36,9 @@ async def test_a_server_that_dies_in_the_middle_is_an_error_for_the_model_and_se
     assert script.heard[1] == ({"result": 3}, False)
 
 
-async def test_a_turn_whose_server_is_away_is_put_off_and_goes_on_when_it_is_there(rig: Rig, tmp_path: Path) -> None:
+async def test_turn_with_an_unreachable_server_is_deferred_and_continues_when_it_returns(
+    rig: Rig, tmp_path: Path
+) -> None:
     program = tmp_path / "server.py"
     program.write_text("raise SystemExit(1)")
     server = MCPServer(

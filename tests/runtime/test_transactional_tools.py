@@ -69,7 +69,7 @@ async def closes(connection: Any) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-async def test_a_transaction_that_its_function_ends_is_told_as_what_it_was(
+async def test_transaction_ended_by_its_function_is_reported_with_its_real_outcome(
     rig: Rig, body: Body, rows: int, runs: int, told: str
 ) -> None:
     table = f"told_{rig.runtime.settings.project.replace('-', '_')}"

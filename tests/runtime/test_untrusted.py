@@ -194,7 +194,7 @@ async def test_what_was_read_goes_with_a_delegation_and_comes_back_with_its_resu
 
 
 @pytest.mark.proves("S9")
-async def test_what_people_say_and_what_the_runtime_says_is_in_no_frame(rig: Rig, provider: Provider) -> None:
+async def test_text_of_humans_and_of_the_runtime_is_not_framed(rig: Rig, provider: Provider) -> None:
     provider.answers = [Answer(calls=[("x1", "no_such", "{}"), ("x2", "look", '{"a": 1}')]), Answer(("done",))]
 
     def look() -> int:

@@ -11,7 +11,7 @@ from heliograph.records import WriteResult
 from tests.runtime.kit import START, Rig, asking, names, one, seen
 
 
-async def test_a_plain_function_is_told_that_it_cannot_wait(rig: Rig) -> None:
+async def test_plain_function_that_waits_fails_with_the_reason(rig: Rig) -> None:
     app = Heliograph("plain")
 
     @app.agent(activate_on=START)
@@ -42,7 +42,7 @@ async def test_a_plain_function_that_wraps_an_async_one_may_wait(rig: Rig) -> No
         assert await seen(rig, run_id) == 5
 
 
-async def test_a_function_that_swallows_its_suspension_is_told_so(rig: Rig) -> None:
+async def test_function_that_swallows_its_suspension_fails_with_the_reason(rig: Rig) -> None:
     app = Heliograph("swallows")
 
     @app.agent(activate_on=START)
@@ -58,7 +58,7 @@ async def test_a_function_that_swallows_its_suspension_is_told_so(rig: Rig) -> N
     assert "a bare except: does" in message
 
 
-async def test_a_gather_that_keeps_exceptions_is_told_so_too(rig: Rig) -> None:
+async def test_gather_that_keeps_exceptions_fails_with_the_reason(rig: Rig) -> None:
     app = Heliograph("keeps")
 
     @app.agent(activate_on=START)

@@ -324,7 +324,7 @@ async def test_one_agent_runs_its_turns_one_after_another_in_the_order_they_were
 
 
 @pytest.mark.proves("SIG-34", "S11")
-async def test_a_state_far_larger_than_a_signal_of_an_agent_is_started_with_changed_and_told(rig: Rig) -> None:
+async def test_state_far_larger_than_a_signal_is_started_changed_and_emitted(rig: Rig) -> None:
     app = Heliograph("archive")
 
     @app.agent(activate_on=START, updates="copy")

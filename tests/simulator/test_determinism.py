@@ -51,7 +51,7 @@ def test_without_faults_and_deviations_everything_still_ends(twin: InMemoryKerne
 
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.more)], ids=str)
-def test_the_twin_and_postgres_make_the_same_trace_and_leave_the_same_rows(
+def test_in_memory_kernel_and_postgres_produce_the_same_trace_and_rows(
     twin: InMemoryKernel, real: PostgresBackend, seeds: range
 ) -> None:
     for seed in seeds:

@@ -66,7 +66,7 @@ def test_a_refused_call_leaves_nothing_behind(twin: InMemoryKernel) -> None:
     assert twin.dump("p") == before
 
 
-def test_projects_never_meet_in_the_twin(twin: InMemoryKernel) -> None:
+def test_projects_are_isolated_in_the_in_memory_kernel(twin: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"],
             "signals": [{"name": "workflow:start"}], "reaction": {"version": 0}}  # fmt: skip

@@ -31,7 +31,7 @@ def test_a_seed_is_kept_for_every_mutant() -> None:
 
 @pytest.mark.more
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_rule_taken_out_of_the_twin_or_of_the_sql_is_noticed_at_the_same_call(url: str, name: str) -> None:
+def test_rule_removed_from_either_kernel_is_noticed_at_the_same_call(url: str, name: str) -> None:
     mutant = MUTANTS[name]
     kept = simulate(SEEN[name], mutant.in_memory())
     # where the runtime has changed since it was kept: keep.py finds a shorter way again

@@ -76,7 +76,7 @@ def state(twin: InMemoryKernel) -> str:
     return str(row["state"])
 
 
-async def test_after_a_weekend_away_the_first_one_back_leaves_what_is_owed_to_those_that_can_sign(
+async def test_first_worker_back_after_a_weekend_keeps_callbacks_for_workers_that_can_sign(
     world: Clocked,
 ) -> None:
     assert WEEKEND.total_seconds() > UNTRIED_SECONDS_MAX

@@ -33,9 +33,7 @@ def test_turn_whose_end_does_not_say_what_it_read_is_noticed(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("mark", [False, True])
-def test_change_that_does_not_carry_the_mark_of_its_turn_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, mark: bool
-) -> None:
+def test_change_without_the_mark_of_its_turn_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
     update = reaction._Builder.update
 
     def update_wrongly(builder: Any, *args: Any, is_untrusted: bool, **more: Any) -> None:
