@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.ledger.install import _DROP_KERNEL
 from heliograph.testing.mutants.catalog import MUTANTS as SIMULATED
+from heliograph.testing.mutants.install import install_mutant
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,7 @@ UNSEEN: Mapping[str, str] = {
 async def apply(connection: Any, mutant: Mutant) -> None:
     """Raises ValueError when the kernel does not read as it did when the mutant was written."""
     if not mutant.edits:
-        kernel = SIMULATED[mutant.name].kernel()
-        await connection.execute(_DROP_KERNEL)
-        await connection.execute(kernel)
+        await install_mutant(connection, SIMULATED[mutant.name])
     for edit in mutant.edits:
         await _apply(connection, edit)
 

@@ -1,22 +1,22 @@
-"""Where the simulator's kernel calls go: a synchronous protocol, and real PostgreSQL behind it.
+"""The kernel as the simulator calls it: a synchronous protocol, and PostgreSQL behind it.
 
-A call is executed whole between two scheduling points, so the simulator decides
-where it stands and exactly one is under way (kernel.md section 8). PostgreSQL is
-driven through asyncpg in a thread with an event loop of its own; the time is an
-argument, so nothing in an answer depends on when or where it was computed.
+Each call runs whole between two scheduling points, so the simulator decides the
+order, and one call runs at a time. A thread with its own event loop drives
+PostgreSQL through asyncpg. The time is an argument, so no answer depends on when
+or where it is computed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from heliograph.ledger.install import _DROP_KERNEL, install, kernel_sql
+from heliograph.ledger.install import install
 from heliograph.ledger.kernel import KERNEL
 from heliograph.ledger.pool import Database, explain
 from heliograph.testing.kernel.jsonb import decode
@@ -25,7 +25,7 @@ from heliograph.testing.kernel.transition_guard import guard_transitions
 
 T = TypeVar("T")
 
-TABLES = {  # and the order of their rows in a dump: by primary key
+TABLES = {  # each with its primary key, which orders the rows of a dump
     "runs": "run_id", "agent_state_head": "agent_id", "agent_turns": "agent_turn_id",
     "agent_inbox": "agent_turn_id, inbox_id", "execution_edges": "agent_turn_id, edge_id", "cards": "card_id",
     "blobs": "blob_id", "boxes": "box_id", "leases": "agent_id, turn_epoch",
@@ -43,15 +43,15 @@ class Backend(Protocol):
     def name(self) -> str: ...
 
     def reset(self) -> None:
-        """Nothing stored, identities from 1."""
+        """Delete everything; identities start from 1."""
         ...
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
-        """One kernel function of `heliograph.ledger.kernel`. Raises KernelRejected."""
+        """Call one function of `heliograph.ledger.kernel`. Raises KernelRejected."""
         ...
 
     def heads(self, project: str) -> list[Row]:
-        """The rows of agent_state_head by agent id, at least the columns that the oracles read."""
+        """The rows of agent_state_head by agent id, with at least the columns that the oracles read."""
         ...
 
     def dump(self, project: str) -> dict[str, list[Row]]:
@@ -62,20 +62,20 @@ class Backend(Protocol):
 
 
 class PostgresBackend:
-    """A real kernel. The database is EMPTIED by `reset`: give it one that nobody else uses.
+    """A real kernel. `reset` EMPTIES the database, so nothing else may use it.
 
-    sql: the kernel's functions and views, when they are to differ from the package's (a mutant).
+    is_guarded: the database refuses transitions of a head that the kernel does not have; mutants do without.
     """
 
     name = "postgres"
 
-    def __init__(self, url: str, sql: str | None = None):
+    def __init__(self, url: str, *, is_guarded: bool = True):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="simulator database", daemon=True)
         self._thread.start()
         self._database: Database = self._wait(Database.open(url, size=1))
         self._connection = self._wait(self._database.acquire())
-        self._wait(self._install(sql))
+        self._wait(self._install(is_guarded))
 
     def reset(self) -> None:
         tables = ", ".join(f"heliograph.{table}" for table in TABLES)
@@ -106,7 +106,7 @@ class PostgresBackend:
             query = f"select * from heliograph.{table} where project_id = $1 order by {order}"  # noqa: S608  own names
             dumped[table] = [_timed(dict(row)) for row in self.fetch(query, project)]
         for row in dumped["memories"]:
-            del row["words"]  # the twin has none
+            del row["words"]  # the in-memory kernel has no such column
         return dumped
 
     def close(self) -> None:
@@ -119,21 +119,22 @@ class PostgresBackend:
     def fetch(self, query: str, *args: object) -> list[Any]:
         return list(self._wait(self._connection.fetch(query, *args)))
 
+    def run(self, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        """Await `work` with the connection, which it may use until it returns."""
+        return self._wait(work(self._connection))
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _install(self, sql: str | None) -> None:
+    async def _install(self, is_guarded: bool) -> None:
         await install(self._connection)
         await self._connection.execute("set jit = off; set timezone = 'UTC'")
-        if sql is None or sql == kernel_sql():
+        if is_guarded:
             await guard_transitions(self._connection)
-        else:  # a mutant does what it does; the oracles are to notice
-            await self._connection.execute(_DROP_KERNEL)
-            await self._connection.execute(sql)
 
 
 def _timed(row: Row) -> Row:
-    """A row as the twin keeps it: times in microseconds, JSON decoded, no project_id."""
+    """A row as the in-memory kernel keeps it: times in microseconds, JSON decoded, no project_id."""
     row.pop("project_id", None)
     for column, value in row.items():
         if isinstance(value, datetime):

@@ -1,17 +1,15 @@
-"""Rules of the kernel taken out one at a time: the simulator has to find each of them.
+"""The mutants: each takes one rule out of the kernel or the runtime, and the simulator must detect it.
 
-A mutant is a bug in the twin, the same bug in the SQL as a replacement of its
-text (`sql_replacements`), or a lie told by the runtime. A simulator that finds none of
-them has shown nothing when it finds no failure; `tests/simulator/test_mutants.py`
-runs them all.
+Most mutants exist twice, as a bug of the in-memory kernel and as a replacement
+in the SQL (`sql_replacements`); the others change the runtime. A simulator that
+misses a mutant proves nothing when it finds no failure, so
+`tests/simulator/test_mutants.py` runs all of them.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
-from heliograph.ledger.install import kernel_sql
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.mutants.sql_replacements import REPLACED
@@ -20,7 +18,11 @@ from heliograph.testing.simulator.simulate import Case, Result, simulate
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`rules`: what it breaks. `bugs`: the twin's names for it, its own name where there are no others."""
+    """One rule taken out.
+
+    rules: the rules that it breaks. bugs: its names in the in-memory kernel; empty where it has the mutant's own name.
+    repeats_once: a mutant of the runtime, which runs a step of effect `once` again.
+    """
 
     name: str
     rules: str
@@ -33,17 +35,6 @@ class Mutant:
 
     def in_memory(self) -> InMemoryKernel:
         return InMemoryKernel(() if self.repeats_once else self.bugs or (self.name,))
-
-    def kernel(self) -> str:
-        """The kernel with this rule taken out. Raises ValueError when the SQL no longer reads as it did here."""
-        text = kernel_sql()
-        for old, new in REPLACED[self.name]:
-            pattern = r"\s+".join(re.escape(word) for word in old.split())  # however it is broken into lines
-            before, *after = re.split(pattern, text)
-            if len(after) != 1:
-                raise ValueError(f"mutant {self.name}: this stands {len(after)} times in the kernel: {old!r}")
-            text = before + new + after[0]
-        return text
 
     def case(self, seed: int) -> Case:
         return replace(Case(seed), repeats_once=self.repeats_once)
@@ -120,7 +111,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
 
 
 def hunt(mutant: Mutant, backend: Backend, seeds: range) -> Result | None:
-    """The first failure that shows this mutant, or None when it went unseen. `backend` has the bug already."""
+    """The first failure that detects this mutant, or None. `backend` has the bug already."""
     for seed in seeds:
         result = simulate(mutant.case(seed), backend)
         if result.violations:

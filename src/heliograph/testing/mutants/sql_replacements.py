@@ -1,4 +1,4 @@
-"""The mutants in the SQL: for each, pairs of what stands in the kernel and what stands there instead."""
+"""The SQL mutants: for each, pairs of a text in the kernel and the text that replaces it."""
 
 from __future__ import annotations
 

@@ -135,19 +135,20 @@ def first_difference(left: Result, right: Result) -> str | None:
 def mutants(backend: str = "twin", seeds: int = 300) -> int:
     """Take out each rule in turn: which seed notices, by what, and how soon."""
     from heliograph.testing.mutants.catalog import MUTANTS, hunt
-    from heliograph.testing.simulator.jobs import open_backend
+    from heliograph.testing.simulator.jobs import open_mutants
 
     unseen = 0
-    for mutant in MUTANTS.values():
-        if backend == "postgres" and not mutant.has_sql:
-            continue
-        with open_backend(backend, mutant) as opened:
-            started = time.monotonic()
-            found = hunt(mutant, opened, range(seeds))
-        seconds = time.monotonic() - started
-        unseen += found is None
-        seen = f"seed {found.case.seed}, {found.kind}" if found else f"not found in {seeds} seeds"
-        _say(f"{mutant.name:26} {mutant.rules:8} {seen}, {seconds:.2f} s")
+    with open_mutants(backend) as opens:
+        for mutant in MUTANTS.values():
+            if backend == "postgres" and not mutant.has_sql:
+                continue
+            with opens(mutant) as opened:
+                started = time.monotonic()
+                found = hunt(mutant, opened, range(seeds))
+            seconds = time.monotonic() - started
+            unseen += found is None
+            seen = f"seed {found.case.seed}, {found.kind}" if found else f"not found in {seeds} seeds"
+            _say(f"{mutant.name:26} {mutant.rules:8} {seen}, {seconds:.2f} s")
     return 1 if unseen else 0
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,6 +18,7 @@ from heliograph.testing.database import TestServer
 from heliograph.testing.kernel.backend import Backend, PostgresBackend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.mutants.catalog import Mutant
+from heliograph.testing.mutants.install import installed
 from heliograph.testing.simulator.simulate import Case, simulate
 
 _ALONE_MAX = 40  # seeds that are over before other processes would have started
@@ -54,14 +55,29 @@ def run_seeds(seeds: range, backend: str, jobs: int) -> Iterator[Summary]:
 
 @contextmanager
 def open_backend(name: str, mutant: Mutant | None = None) -> Iterator[Backend]:
-    """`twin`, or `postgres` with a server of its own that is gone afterwards."""
+    """`twin` is the in-memory kernel; `postgres` starts a server that is removed afterwards."""
     if name == "twin":
         yield mutant.in_memory() if mutant else InMemoryKernel()
         return
     with databases(1) as [url]:
-        backend = PostgresBackend(url, mutant.kernel() if mutant else None)
+        backend = PostgresBackend(url, is_guarded=mutant is None)
         try:
-            yield backend
+            with installed(mutant, backend) if mutant else nullcontext():
+                yield backend
+        finally:
+            backend.close()
+
+
+@contextmanager
+def open_mutants(name: str) -> Iterator[Callable[[Mutant], AbstractContextManager[Backend]]]:
+    """Opens a backend with a mutant in it, for one mutant after another; all of PostgreSQL's share one database."""
+    if name == "twin":
+        yield lambda mutant: nullcontext(mutant.in_memory())
+        return
+    with databases(1) as [url]:
+        backend = PostgresBackend(url, is_guarded=False)
+        try:
+            yield lambda mutant: installed(mutant, backend)
         finally:
             backend.close()
 
