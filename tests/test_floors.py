@@ -137,8 +137,6 @@ def test_a_gate_lets_honest_code_pass(gate: gates.Gate, source: str) -> None:
 
 FUNCTION = """\
 -- tell: answers.
---   raises: nothing
---   locks:  nothing
 create function heliograph.tell(p_project text) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -179,7 +177,10 @@ def test_the_sql_lint_finds_what_it_is_there_for(body: str, problem: str) -> Non
 @pytest.mark.parametrize(
     ("written", "instead", "problem"),
     [
-        ("--   raises: nothing\n", "", "lacks raises:"),
+        ("-- tell: answers.\n", "", "does not start with"),
+        ("-- tell: answers.\n", "-- tell: answers.\n--   raises: nothing\n", "leave out the line `raises: nothing`"),
+        ("-- tell: answers.\n", "-- tell: answers.\n--   locks:  nothing\n", "leave out the line `locks: nothing`"),
+        ("    return null;\n", "    return null;\n" * 190, "divide it"),
         ("-- tell:", "-- told:", "does not start with"),
         ("set search_path = pg_catalog, pg_temp ", "", "sets its search_path"),
         (", pg_temp ", " ", "sets its search_path"),
@@ -196,8 +197,6 @@ def test_the_sql_lint_reads_the_header_too(written: str, instead: str, problem: 
 def test_the_sql_lint_lets_a_documented_wrapper_read_the_clock_and_nothing_else_of_that_kind() -> None:
     wrapper = """\
 -- report_result: reports now.
---   raises: nothing
---   locks:  nothing
 create function heliograph.report_result(p_project text) returns text
     language sql set search_path = pg_catalog, pg_temp as $$
     select heliograph._enter(p_project);
@@ -212,8 +211,6 @@ create function heliograph.report_result(p_project text) returns text
 def test_the_sql_lint_lets_one_guard_compare_with_the_clock() -> None:
     guard = """\
 -- _enter_at: compares.
---   raises: nothing
---   locks:  nothing
 create function heliograph._enter_at(p_project text, p_now timestamptz) returns boolean language plpgsql as $$
 begin
     return p_now < {clock};

@@ -31,3 +31,13 @@ def test_what_the_installer_s_blocks_execute_comes_from_the_catalog_alone() -> N
         text = text_of(SQL / "kernel" / name)
         assert "create function" not in text  # so there is no parameter, and nobody to give one
         assert not re.search(r"\bfrom\s+heliograph\.(?!project_grants g where)", text)  # nor a row of ours
+
+
+def test_no_line_of_the_kernel_is_longer_than_120_characters() -> None:
+    long = [
+        f"{path.name}:{number}: {len(line)} characters"
+        for path in sorted((SQL / "kernel").glob("*.sql"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert long == []

@@ -7,7 +7,8 @@
 - A public function pins its search_path, takes p_project first, and enters that project before it does anything
   (S1, S2). A private one (`_name`) is only ever called by those, names its schema throughout, and so stays free to be
   inlined.
-- A comment right above says what it does, what it raises and which locks it takes.
+- A comment right above describes it. `raises:` and `locks:` lines appear only where there is something to list.
+- It has at most 90 lines.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ ORDER_SHOWS = frozenset(["array_agg", "json_agg", "jsonb_agg", "string_agg", "xm
 ORDERED_SOURCES = frozenset(
     ["unnest", "generate_series", "jsonb_array_elements", "jsonb_array_elements_text", "_rounds"]
 )
-WANTED_COMMENT = ("raises:", "locks:")
+EMPTY_LINE = re.compile(r"^-- +(raises|locks): +nothing\b", re.MULTILINE)
+LINES_MAX = 190
 # before any other initial value is computed: what runs before it runs in no project
 ENTERS = r"\s*(declare\s+v_project constant text := |select )heliograph\.{};"
 ENTER, ENTER_AT = "_enter(p_project)", "_enter_at(p_project, p_now)"
@@ -111,9 +113,11 @@ def lint(sql: str) -> Iterator[str]:
 
 def around(function: Function) -> Iterator[str]:
     """What is wrong with the comment, the signature and the settings."""
-    if missing := [word for word in WANTED_COMMENT if word not in function.comment]:
-        yield f"the comment right above lacks {' and '.join(missing)}"
-    elif not function.comment.startswith(f"-- {function.name}: "):
+    if found := EMPTY_LINE.search(function.comment):
+        yield f"leave out the line `{found[1]}: nothing`"
+    if (lines := function.source.strip().count("\n") + 1) > LINES_MAX:
+        yield f"has {lines} lines; divide it, at most {LINES_MAX} are allowed"
+    if not function.comment.startswith(f"-- {function.name}: "):
         yield f"the comment right above does not start with `-- {function.name}: `"
     if not function.name.startswith("_"):
         if "set search_path = pg_catalog, pg_temp" not in function.source:

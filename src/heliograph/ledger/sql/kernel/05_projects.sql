@@ -1,10 +1,10 @@
--- Projects: every public function enters one before anything else. Row security compares with what was entered (96_roles.sql).
+-- Projects: every public function enters one before anything else. Row security compares with what was entered
+--   (96_roles.sql).
 
--- _enter: the first act of every public function. From here to the end of the transaction no statement of the kernel sees or
---   writes a row of another project, whatever it asks for (S1). Answers the project.
---   raises: 22023 for a project without a name, or with one that no key can hold; 42501 for a login that is bound to others,
---           in the same words whether that project exists or not
---   locks:  nothing
+-- _enter: the first act of every public function. From here to the end of the transaction no statement of the kernel
+--   sees or writes a row of another project, whatever it asks for (S1). Answers the project.
+--   raises: 22023 for a project without a name, or with one that no key can hold; 42501 for a login that is bound to
+--           others, in the same words whether that project exists or not
 create function heliograph._enter(p_project text) returns text
     language plpgsql as $$
 declare
@@ -21,12 +21,11 @@ begin
     return set_config('heliograph.project', p_project, true);
 end $$;
 
--- _enter_at: enter a project at a time that the caller names. A service may name times within a day of the server's clock: rows
---   that it writes for a far time would break every reader for good. Operators, who own the functions or are members of their
---   owner, may name any time; so may tests and simulators. No other kernel function compares with a clock. A near time reads
---   no catalog.
+-- _enter_at: enter a project at a time that the caller names. A service may name times within a day of the server's
+--   clock: rows that it writes for a far time would break every reader for good. Operators, who own the functions or
+--   are members of their owner, may name any time; so may tests and simulators. No other kernel function compares with
+--   a clock. A near time reads no catalog.
 --   raises: see _enter; 22023 for a null or infinite time, or one that is far from the server's
---   locks:  nothing
 create function heliograph._enter_at(p_project text, p_now timestamptz) returns text
     language plpgsql as $$
 declare
@@ -34,7 +33,8 @@ declare
 begin
     if not coalesce(p_now between now() - interval '1 day' and now() + interval '1 day', false)
        and not pg_has_role(session_user, current_user, 'member') then
-        raise exception using errcode = '22023', message = 'p_now is too far from the server''s time: for this login it is within a day of it';
+        raise exception using errcode = '22023',
+        message = 'p_now is too far from the server''s time: for this login it is within a day of it';
     end if;
     return v_project;
 end $$;
@@ -42,7 +42,6 @@ end $$;
 -- grant_project: bind a login to a project. From its first one on it has no others. Only an operator may call this.
 --   Answers 'granted' or 'duplicate'.
 --   raises: see _enter; 42704 for a role that does not exist
---   locks:  nothing
 create function heliograph.grant_project(p_project text, p_role text, p_now timestamptz) returns text
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -56,8 +55,8 @@ begin
     return case when found then 'granted' else 'duplicate' end;
 end $$;
 
--- revoke_project: undo grant_project. The last project of a login is not taken away while it has a service role: it would be
---   free then. Only an operator may call this. Answers 'revoked', 'last' or 'unknown'.
+-- revoke_project: undo grant_project. The last project of a login is not taken away while it has a service role: it
+--   would be free then. Only an operator may call this. Answers 'revoked', 'last' or 'unknown'.
 --   raises: see _enter
 --   locks:  the login's grants
 create function heliograph.revoke_project(p_project text, p_role text) returns text

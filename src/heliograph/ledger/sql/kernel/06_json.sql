@@ -1,11 +1,11 @@
--- JSON from outside. PostgreSQL stores more than its clients can read: numbers of 131,072 digits, and thousands of containers
--- inside each other. One such value, stored, stops every reader of its row. So every public function checks what it is given.
+-- JSON from outside. PostgreSQL stores more than its clients can read: numbers of 131,072 digits, and thousands of
+-- containers inside each other. One such value, stored, stops every reader of its row. So every public function checks
+-- what it is given.
 
 -- _check_json: reject JSON that some client cannot decode. The codes are those of heliograph.signals.payload.
 --   Linear, and cheap where nothing is wrong: only JSON with 255 digits in a row has its numbers compared.
---   raises: 22023 json_too_large: over 128 MiB as text; json_too_deep: over 100 containers inside each other; number_too_large:
---           a number outside the range of a double, or of over 4300 digits
---   locks:  nothing
+--   raises: 22023 json_too_large: over 128 MiB as text; json_too_deep: over 100 containers inside each other;
+--           number_too_large: a number outside the range of a double, or of over 4300 digits
 create function heliograph._check_json(p_json jsonb) returns void
     language plpgsql immutable as $$
 declare
@@ -33,29 +33,26 @@ begin
     end if;
 end $$;
 
--- A stored value may be older than the check above, or written by hand. A cast that raises would end the whole query: a sweep, a
--- log or the doctor of a project. These casts return null instead.
+-- A stored value may be older than the check above, or written by hand. A cast that raises would end the whole query: a
+-- sweep, a log or the doctor of a project. These casts return null instead.
 
 -- _as_whole: a stored number as a bigint; null for any other value.
---   raises: nothing
---   locks:  nothing
 create function heliograph._as_whole(p_value jsonb) returns bigint
     language sql immutable as $$
-    select case jsonb_typeof(p_value) when 'number' then case when p_value::numeric between -9e18 and 9e18 then p_value::bigint end end
+    select case jsonb_typeof(p_value) when 'number' then case when p_value::numeric between -9e18 and 9e18
+        then p_value::bigint end end
 $$;
 
 -- _as_boolean: a stored value as a boolean, as the cast of its text would be; null for any other value.
---   raises: nothing
---   locks:  nothing
 create function heliograph._as_boolean(p_value jsonb) returns boolean
     language sql immutable as $$
-    select case when lower(btrim(left(p_value #>> '{}', 20))) in ('true', 'tru', 'tr', 't', 'yes', 'ye', 'y', 'on', '1') then true
-                when lower(btrim(left(p_value #>> '{}', 20))) in ('false', 'fals', 'fal', 'fa', 'f', 'no', 'n', 'off', 'of', '0') then false end
+    select case when lower(btrim(left(p_value #>> '{}', 20))) in ('true', 'tru', 'tr', 't', 'yes', 'ye', 'y', 'on', '1')
+        then true
+                when lower(btrim(left(p_value #>> '{}', 20))) in ('false', 'fals', 'fal', 'fa', 'f', 'no', 'n', 'off',
+                                                                  'of', '0') then false end
 $$;
 
 -- _as_object: a stored object as it is; null for null, and an empty object for any other value.
---   raises: nothing
---   locks:  nothing
 create function heliograph._as_object(p_value jsonb) returns jsonb
     language sql immutable as $$
     select case when p_value is null or jsonb_typeof(p_value) = 'object' then p_value else '{}' end

@@ -1,25 +1,22 @@
 -- The signal log: one row per commit, its signals as their writer sent them. What a signal's id is, and where it is.
 
 -- _signal_id: the id of the signal at one position of a run's log (heliograph.ids.signal_id says the same).
---   raises: nothing
---   locks:  nothing
 create function heliograph._signal_id(p_run_id text, p_seq bigint) returns text
     language sql immutable as $$
-    select 'sig_' || p_run_id || '_' || p_seq::text  -- the cast: text || bigint is not immutable, and so would not be inlined
+    -- the cast: text || bigint is not immutable, and so would not be inlined
+    select 'sig_' || p_run_id || '_' || p_seq::text
 $$;
 
--- _run_of: the run that an agent belongs to. An agent_id is run_id/name or run_id/name/instance, and no run id has a slash.
---   raises: nothing
---   locks:  nothing
+-- _run_of: the run that an agent belongs to. An agent_id is run_id/name or run_id/name/instance, and no run id has a
+--   slash.
 create function heliograph._run_of(p_agent_id text) returns text
     language sql immutable as $$
     select split_part(p_agent_id, '/', 1)
 $$;
 
--- _log: append entries to a run's log after its newest signal, and raise signal_seq and, for those owed, owed and version.
---   For the kernel's own signals and for writers that commit no reaction. Answers the position of the first.
---   raises: nothing
---   locks:  nothing; the caller holds the run
+-- _log: append entries to a run's log after its newest signal, and raise signal_seq and, for those owed, owed and
+--   version. For the kernel's own signals and for writers that commit no reaction. Answers the position of the first.
+--   The caller holds the run.
 create function heliograph._log(p_project text, p_run_id text, p_turn_id text, p_entries jsonb, p_now timestamptz)
     returns bigint language plpgsql as $$
 declare
@@ -37,36 +34,37 @@ begin
     return v_first;
 end $$;
 
--- _is_earlier: whether the end of a signal's id is a position of its run's log up to p_base. True for an end that is no number:
---   the id then belongs to a run whose own id begins as this one's.
---   raises: nothing
---   locks:  nothing
+-- _is_earlier: whether the end of a signal's id is a position of its run's log up to p_base. True for an end that is no
+--   number: the id then belongs to a run whose own id begins as this one's.
 create function heliograph._is_earlier(p_end text, p_base bigint) returns boolean
     language sql immutable as $$
     select case when p_end ~ '^[1-9][0-9]{0,17}$' then p_end::bigint <= p_base
                 else p_end !~ '^[0-9]+$' and octet_length(p_end) <= 290 end
 $$;
 
--- _wrong_draft: null, or what is wrong with a draft that would follow p_base signals of a run's log. p_place: its index in its
---   call. Its parent is the index of an earlier draft of the call, or the id of a signal that the log has; only the first
---   signal of a run has none. The id of a signal of another run is accepted without a look-up, as in the doctor's R5.
---   Stable, since format() is: PostgreSQL does not inline a function that claims more than its body, and it runs per draft.
---   raises: nothing
---   locks:  nothing
+-- _wrong_draft: null, or what is wrong with a draft that would follow p_base signals of a run's log. p_place: its index
+--   in its call. Its parent is the index of an earlier draft of the call, or the id of a signal that the log has; only
+--   the first signal of a run has none. The id of a signal of another run is accepted without a look-up, as in the
+--   doctor's R5. Stable, since format() is: PostgreSQL does not inline a function that claims more than its body, and
+--   it runs per draft.
 create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bigint, p_draft jsonb) returns text
     language sql stable as $$
     select case
         when jsonb_typeof(p_draft) <> 'object' then 'a signal is an object'
-        when not coalesce(jsonb_typeof(p_draft -> 'name') = 'string' and octet_length(p_draft ->> 'name') between 1 and 200, false)
+        when not coalesce(jsonb_typeof(p_draft -> 'name') = 'string'
+                          and octet_length(p_draft ->> 'name') between 1 and 200, false)
         then 'a signal has a name of 1 to 200 bytes'
-        when not coalesce(jsonb_typeof(p_draft -> 'agent') in ('string', 'null') and octet_length(p_draft ->> 'agent') <= 200,
+        when not coalesce(jsonb_typeof(p_draft -> 'agent') in ('string', 'null')
+                          and octet_length(p_draft ->> 'agent') <= 200,
                           p_draft ->> 'agent' is null)
         then 'the agent of a signal is a name of at most 200 bytes'
         when not coalesce(jsonb_typeof(p_draft -> 'owed') in ('boolean', 'null'), true) then 'owed is true or false'
-        when not case case when p_base + p_place = 0 then 'first' else coalesce(jsonb_typeof(p_draft -> 'parent'), 'null') end
+        when not case case when p_base + p_place = 0 then 'first' else coalesce(jsonb_typeof(p_draft -> 'parent'),
+                'null') end
             when 'first' then p_draft ->> 'parent' is null
             when 'null' then false
-            when 'number' then (p_draft ->> 'parent')::numeric between 0 and p_place - 1 and strpos(p_draft ->> 'parent', '.') = 0
+            when 'number' then (p_draft ->> 'parent')::numeric between 0 and p_place - 1
+                and strpos(p_draft ->> 'parent', '.') = 0
             when 'string' then case when starts_with(p_draft ->> 'parent', 'sig_' || p_run_id || '_')
                 then heliograph._is_earlier(substr(p_draft ->> 'parent', length(p_run_id) + 6), p_base)
                 else octet_length(p_draft ->> 'parent') between 1 and 300 end
@@ -74,16 +72,15 @@ create function heliograph._wrong_draft(p_run_id text, p_base bigint, p_place bi
         then format('the parent of %s is no earlier signal of the run', left(p_draft ->> 'name', 80)) end
 $$;
 
--- _signal_at: one signal of a run's log: {id, name, payload, agent, trust}, trust of an untrusted one only. Null where it is
---   pruned.
---   raises: nothing
---   locks:  nothing
+-- _signal_at: one signal of a run's log: {id, name, payload, agent, trust}, trust of an untrusted one only. Null where
+--   it is pruned.
 create function heliograph._signal_at(p_project text, p_run_id text, p_seq bigint) returns table (signal jsonb)
     language sql stable as $$
     select jsonb_build_object('id', heliograph._signal_id(p_run_id, p_seq), 'name', e -> 'name',
                               'payload', coalesce(e -> 'payload', '{}'), 'agent', e -> 'agent')
            || case when e ->> 'trust' = 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end
-      from (select case when p_seq < s.seq + s.count then s.entries -> (p_seq - s.seq)::integer end as e from heliograph.signals s
+      from (select case when p_seq < s.seq + s.count then s.entries -> (p_seq - s.seq)::integer end as e
+            from heliograph.signals s
              where s.project_id = p_project and s.run_id = p_run_id and s.seq <= p_seq
              order by s.seq desc limit 1) found
      where e is not null

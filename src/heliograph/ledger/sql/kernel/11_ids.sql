@@ -1,62 +1,55 @@
--- Ids. Callers choose those of turns, calls, cards, boxes and runs; the kernel derives others from them. In what it derives a
--- colon stands between the parts, and no id that is chosen has one: nobody can take a derived id, and no two are the same.
+-- Ids. Callers choose those of turns, calls, cards, boxes and runs; the kernel derives others from them. In what it
+-- derives a colon stands between the parts, and no id that is chosen has one: nobody can take a derived id, and no two
+-- are the same.
 
 -- _wrong_id: null, or what is wrong with an id that a caller chose; p_what names it.
---   raises: nothing
---   locks:  nothing
 create function heliograph._wrong_id(p_what text, p_id text) returns text
     language sql immutable as $$
-    select case when not coalesce(octet_length(p_id) between 1 and 200 and p_id !~ '[\u0001-\u001f:\u007f-\u009f]', false)
+    select case when not coalesce(octet_length(p_id) between 1 and 200 and p_id !~ '[\u0001-\u001f:\u007f-\u009f]',
+                                  false)
                 then p_what || ' has 1 to 200 bytes, none of them a colon or a control character' end
 $$;
 
 -- _deliverable_id: the card that ends a turn. A turn has one deliverable, because that has one id (K21).
---   raises: nothing
---   locks:  nothing
 create function heliograph._deliverable_id(p_turn_id text) returns text
     language sql immutable as $$
     select 'card:' || p_turn_id || ':end'
 $$;
 
 -- _result_id: the card with the result of a call.
---   raises: nothing
---   locks:  nothing
 create function heliograph._result_id(p_turn_id text, p_call_id text) returns text
     language sql immutable as $$
     select 'card:' || p_turn_id || ':call:' || p_call_id
 $$;
 
 -- _wrong_card: null, or what is wrong with a card {card_id, kind, content} that a caller writes.
---   raises: nothing
---   locks:  nothing
 create function heliograph._wrong_card(p_card jsonb) returns text
     language sql immutable as $$
     select coalesce(heliograph._wrong_id('a card id', p_card ->> 'card_id'),
-        case when not coalesce(octet_length(p_card ->> 'kind') between 1 and 200, false) then 'the kind of a card has 1 to 200 bytes'
+        case when not coalesce(octet_length(p_card ->> 'kind') between 1 and 200, false)
+            then 'the kind of a card has 1 to 200 bytes'
              when p_card -> 'content' is null then 'a card has content' end)
 $$;
 
 -- _wrong_name: null, or why this is no name of a signal (SIG-11; heliograph.signals.names says the same).
---   raises: nothing
---   locks:  nothing
 create function heliograph._wrong_name(p_name text) returns text
     language sql immutable as $$
-    select case when not coalesce(octet_length(p_name) <= 200 and p_name ~ '^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+){0,15}$', false)
-                then 'name: segments joined by a colon, each of letters A-Z a-z, digits, _, - or ., at most 200 characters and 16 segments' end
+    select case when not coalesce(octet_length(p_name) <= 200 and p_name ~ '^[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+){0,15}$',
+                                  false)
+                then 'name: segments joined by a colon, each of letters A-Z a-z, digits, _, - or ., '
+                      'at most 200 characters and 16 segments' end
 $$;
 
 -- _is_reserved: whether only the runtime emits signals of this name (heliograph.signals.names).
---   raises: nothing
---   locks:  nothing
 create function heliograph._is_reserved(p_name text) returns boolean
     language sql immutable as $$
     select split_part(p_name, ':', 1) = any ('{workflow,kernel,agent,harness,state,text,thinking,tool}')
-        or p_name = any ('{ready,plan_ready,action_complete,reflection_complete,terminated,error,halt,heartbeat,delegation,delegation_response}')
+        or p_name
+             in ('ready', 'plan_ready', 'action_complete', 'reflection_complete', 'terminated', 'error', 'halt',
+                 'heartbeat', 'delegation', 'delegation_response')
 $$;
 
 -- _is_field: whether this is one of result_fields. Null counts as no.
---   raises: nothing
---   locks:  nothing
 create function heliograph._is_field(p_field jsonb) returns boolean
     language sql immutable as $$
     select case when jsonb_typeof(p_field) = 'object' then
@@ -66,10 +59,8 @@ create function heliograph._is_field(p_field jsonb) returns boolean
         and p_field - '{name,type,required,description}'::text[] = '{}' end
 $$;
 
--- _wrong_fields: null, or why these are no result_fields [{name, type, required, description}], as definitions/fields.py checks
---   them for clients: at most 100, no name twice.
---   raises: nothing
---   locks:  nothing
+-- _wrong_fields: null, or why these are no result_fields [{name, type, required, description}], as
+--   definitions/fields.py checks them for clients: at most 100, no name twice.
 create function heliograph._wrong_fields(p_fields jsonb) returns text
     language sql immutable as $$
     select case
@@ -77,7 +68,8 @@ create function heliograph._wrong_fields(p_fields jsonb) returns text
         when jsonb_typeof(p_fields) <> 'array' then 'result_fields is a list of {name, type, required, description}'
         when jsonb_array_length(p_fields) > 100 then 'result_fields has at most 100 fields'
         when exists (select from jsonb_array_elements(p_fields) f where heliograph._is_field(f) is not true)
-        then 'result_fields is a list of {name, type, required, description}, each with a name of 1 to 200 characters, a type of JSON, and '
+        then 'result_fields is a list of {name, type, required, description}, each with a name of 1 to 200 characters, '
+             'a type of JSON, and '
              'required true or false'
         when (select count(distinct f ->> 'name') from jsonb_array_elements(p_fields) f) < jsonb_array_length(p_fields)
         then 'result_fields has a name twice' end
@@ -85,7 +77,6 @@ $$;
 
 -- _invalid: refuse the whole call, from within a query.
 --   raises: 22023
---   locks:  nothing
 create function heliograph._invalid(p_message text) returns jsonb
     language plpgsql as $$
 begin
@@ -93,19 +84,16 @@ begin
 end $$;
 
 -- _callback_id: the id that every try of one callback carries; p_what: turn:<id> or run:<id>.
---   raises: nothing
---   locks:  nothing
 create function heliograph._callback_id(p_project text, p_what text) returns text
     language sql immutable as $$
     select 'callback_' || encode(substr(sha256(convert_to(p_project || '/' || p_what, 'UTF8')), 1, 16), 'hex')
 $$;
 
 -- _wrong_url: null, or why this is no callback_url. Whether anything is sent there is for the workers to say.
---   raises: nothing
---   locks:  nothing
 create function heliograph._wrong_url(p_url jsonb) returns text
     language sql immutable as $$
     select case when coalesce(jsonb_typeof(p_url), 'null') <> 'null'
-                 and (jsonb_typeof(p_url) <> 'string' or octet_length(p_url #>> '{}') > 2000 or p_url #>> '{}' !~ '^https?://[\x21-\x7e]+$')
+                 and (jsonb_typeof(p_url) <> 'string' or octet_length(p_url #>> '{}') > 2000
+                      or p_url #>> '{}' !~ '^https?://[\x21-\x7e]+$')
                 then 'callback_url begins with https:// and has at most 2000 printable ASCII characters' end
 $$;

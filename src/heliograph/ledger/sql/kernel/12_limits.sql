@@ -1,16 +1,17 @@
--- Limits of a project, and what is refused because of them (S11, S12). A refusal is an outcome with a code, never a surprise.
+-- Limits of a project, and what is refused because of them (S11, S12). A refusal is an outcome with a code, never a
+-- surprise.
 
 -- _limits: the limits in force: the project's own, else these.
---   raises: nothing
---   locks:  nothing
 create function heliograph._limits(p_project text) returns heliograph.project_limits
     language plpgsql stable as $$
 declare
     v_own heliograph.project_limits;
 begin
     select * into v_own from heliograph.project_limits where project_id = p_project;
-    return row(p_project, coalesce(v_own.queue_max, 1000), coalesce(v_own.depth_max, 20), coalesce(v_own.fan_out_max, 1000),
-               coalesce(v_own.cards_max, 1000), coalesce(v_own.waits_max, 1000), coalesce(v_own.payload_bytes_max, 65536),
+    return row(p_project, coalesce(v_own.queue_max, 1000), coalesce(v_own.depth_max, 20), coalesce(v_own.fan_out_max,
+            1000),
+               coalesce(v_own.cards_max, 1000), coalesce(v_own.waits_max, 1000), coalesce(v_own.payload_bytes_max,
+                       65536),
                coalesce(v_own.card_bytes_max, 262144), coalesce(v_own.result_bytes_max, 1048576),
                coalesce(v_own.blob_bytes_max, 16777216), v_own.running_max, coalesce(v_own.defers_max, 3),
                coalesce(v_own.memories_max, 10000), coalesce(v_own.memory_bytes_max, 16384),
@@ -18,8 +19,6 @@ begin
 end $$;
 
 -- _rejection: a refusal as an answer carries it.
---   raises: nothing
---   locks:  nothing
 create function heliograph._rejection(p_code text, p_message text) returns jsonb
     language sql immutable as $$
     select jsonb_build_object('outcome', 'refused', 'code', p_code, 'message', p_message)
@@ -27,61 +26,55 @@ $$;
 
 -- A check of every item of a batch costs more than all else, so whoever calls these asks pg_column_size first.
 
--- _payload_max: how many bytes the payload of a signal of this name may have. What the runtime itself tells (names that nobody
---   else may emit: heliograph.signals.names) holds the state, outputs and texts, which have limits of their own: it may be
---   as large as a blob.
---   raises: nothing
---   locks:  nothing
+-- _payload_max: how many bytes the payload of a signal of this name may have. What the runtime itself tells (names that
+--   nobody else may emit: heliograph.signals.names) holds the state, outputs and texts, which have limits of their own:
+--   it may be as large as a blob.
 create function heliograph._payload_max(p_name text, p_limits heliograph.project_limits) returns integer
     language sql immutable as $$
-    select case when heliograph._is_reserved(p_name) then greatest(p_limits.payload_bytes_max, p_limits.blob_bytes_max) else p_limits.payload_bytes_max end
+    select case when heliograph._is_reserved(p_name) then greatest(p_limits.payload_bytes_max, p_limits.blob_bytes_max)
+        else p_limits.payload_bytes_max end
 $$;
 
 -- _refuse_signals: null, or why one of these signals is too large to be logged.
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_signals(p_signals jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select heliograph._rejection('payload_too_large', format('the payload of %s has %s bytes; at most %s are allowed',
-                               s ->> 'name', octet_length(s ->> 'payload'), heliograph._payload_max(s ->> 'name', p_limits)))
+                               s ->> 'name', octet_length(s ->> 'payload'), heliograph._payload_max(s ->> 'name',
+                                       p_limits)))
       from jsonb_array_elements(p_signals) with ordinality e (s, n)
      where octet_length(s ->> 'payload') > heliograph._payload_max(s ->> 'name', p_limits) order by n limit 1
 $$;
 
--- _refuse_drafts: why these drafts cannot be logged; no row where they can. p_base: the position of the run's newest signal. A
---   table function, which PostgreSQL inlines into the query of its caller: a call for each item of a batch cost more than its checks.
---   raises: nothing
---   locks:  nothing
+-- _refuse_drafts: why these drafts cannot be logged; no row where they can. p_base: the position of the run's newest
+--   signal. A table function, which PostgreSQL inlines into the query of its caller: a call for each item of a batch
+--   cost more than its checks.
 create function heliograph._refuse_drafts(p_run_id text, p_base bigint, p_drafts jsonb) returns table (refusal jsonb)
     language sql stable as $$
     select heliograph._rejection('invalid_signal', w.wrong)
-      from jsonb_array_elements(case when jsonb_typeof(p_drafts) = 'array' then p_drafts end) with ordinality d (draft, n)
+      from jsonb_array_elements(case when jsonb_typeof(p_drafts) = 'array' then p_drafts end) with ordinality d (draft,
+              n)
      cross join lateral (select heliograph._wrong_draft(p_run_id, p_base, d.n - 1, d.draft) as wrong) w
      where w.wrong is not null order by d.n limit 1
 $$;
 
 -- _refuse_content: null, or why this content is too large even for a blob.
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_content(p_content jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
-    select heliograph._rejection('payload_too_large', format('a card has %s bytes; at most %s are allowed: upload and reference it',
+    select heliograph._rejection('payload_too_large',
+                                 format('a card has %s bytes; at most %s are allowed: upload and reference it',
                                octet_length(p_content::text), p_limits.blob_bytes_max))
      where octet_length(p_content::text) > p_limits.blob_bytes_max
 $$;
 
 -- _refuse_fan_out: null, or why one call cannot wake so many at once.
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_fan_out(p_count integer, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select case when p_count > p_limits.fan_out_max then heliograph._rejection('fan_out', format(
                 '%s turns at once; at most %s are allowed', p_count, p_limits.fan_out_max)) end
 $$;
 
--- _refuse_activations: null, or why these turns cannot be queued: too many at once, or too many wait for one agent already.
---   raises: nothing
---   locks:  nothing; the caller holds the heads
+-- _refuse_activations: null, or why these turns cannot be queued: too many at once, or too many wait for one agent
+--   already. The caller holds the heads.
 create function heliograph._refuse_activations(
     p_project text, p_run_id text, p_activations jsonb, p_limits heliograph.project_limits
 ) returns jsonb language sql stable as $$
@@ -89,17 +82,20 @@ create function heliograph._refuse_activations(
     select heliograph._rejection('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
                                w.agent, w.queued, p_limits.queue_max))
       from (select m.agent, m.more, (select count(*) from heliograph.agent_turns t
-                     where t.project_id = p_project and t.state = 'queued' and t.agent_id = p_run_id || '/' || m.agent) as queued
+                     where t.project_id = p_project and t.state = 'queued' and t.agent_id = p_run_id || '/'
+                         || m.agent) as queued
               from (select a ->> 'agent' as agent, count(*) as more
                       from jsonb_array_elements(p_activations) a group by 1) m) w
      where w.queued + w.more > p_limits.queue_max order by w.agent limit 1))
 $$;
 
--- _store_content: content as a card keeps it: itself, or a pointer to the blob that has it, which is put there now. Content that
---   looks like a pointer is kept in a blob whatever its size: what a card says is never taken for where it is kept.
---   raises: nothing
+-- _store_content: content as a card keeps it: itself, or a pointer to the blob that has it, which is put there now.
+--   Content that looks like a pointer is kept in a blob whatever its size: what a card says is never taken for where it
+--   is kept.
 --   locks:  a blob that is there, against prune; nobody waits for one that is being put
-create function heliograph._store_content(p_project text, p_content jsonb, p_limit integer, p_now timestamptz) returns jsonb
+create function heliograph._store_content(
+    p_project text, p_content jsonb, p_limit integer, p_now timestamptz
+) returns jsonb
     language plpgsql as $$
 declare
     v_text text;
@@ -113,8 +109,8 @@ begin
     -- held, so that prune does not take it before the card is there
     perform from heliograph.blobs where project_id = p_project and blob_id = v_blob_id order by blob_id for key share;
     if not found then
-        -- Two that put the same blobs in another order would wait for each other. So nobody waits: while somebody else is
-        -- putting this one, there is a copy.
+        -- Two that put the same blobs in another order would wait for each other. So nobody waits: while somebody else
+        -- is putting this one, there is a copy.
         if not pg_try_advisory_xact_lock(hashtextextended(p_project || v_blob_id, 0)) then
             v_blob_id := v_blob_id || ':' || pg_current_xact_id();
         end if;
@@ -126,8 +122,6 @@ begin
 end $$;
 
 -- _content: what a card holds, wherever it is kept.
---   raises: nothing
---   locks:  nothing
 create function heliograph._content(p_project text, p_content jsonb) returns jsonb
     language sql stable as $$
     select case when jsonb_typeof(p_content) = 'object' and p_content ? '$blob' then coalesce(
@@ -135,7 +129,8 @@ create function heliograph._content(p_project text, p_content jsonb) returns jso
           where b.project_id = p_project and b.blob_id = p_content ->> '$blob'), p_content) else p_content end
 $$;
 
--- set_limits: a project's own limits; p_limits: {name: number or null}. What is not named stays. Answers the limits in force.
+-- set_limits: a project's own limits; p_limits: {name: number or null}. What is not named stays. Answers the limits in
+--   force.
 --   raises: see _enter; 22023 for a name that is no limit, 23514 for a number out of range
 --   locks:  the project's row
 create function heliograph.set_limits(p_project text, p_limits jsonb) returns jsonb

@@ -1,27 +1,31 @@
--- Budgets: tokens, money (micros: millionths of a dollar), model calls and tool calls, for a turn and all that it delegates.
--- A call reserves what it may use before it begins, in each budget that holds for its turn, and is settled when it is recorded.
+-- Budgets: tokens, money (micros: millionths of a dollar), model calls and tool calls, for a turn and all that it
+-- delegates. A call reserves what it may use before it begins, in each budget that holds for its turn, and is settled
+-- when it is recorded.
 --
--- A budget is reached only through turns of its own run, and whoever reads or changes one holds that run: that is the lock, and
--- the reason why no order among budgets is needed. A turn without a budget has no list of owners, and pays nothing.
+-- A budget is reached only through turns of its own run, and whoever reads or changes one holds that run: that is the
+-- lock, and the reason why no order among budgets is needed. A turn without a budget has no list of owners, and pays
+-- nothing.
 
 -- _wrong_amounts: null, or what is wrong with amounts by kind.
---   raises: nothing
---   locks:  nothing
 create function heliograph._wrong_amounts(p_what text, p_amounts jsonb) returns text
     language sql immutable as $$
     select case when jsonb_typeof(p_amounts) not in ('object', 'null') or p_amounts = '{}'
-                  or exists (select from jsonb_each(case jsonb_typeof(p_amounts) when 'object' then p_amounts else '{}' end) a
+                  or exists (select from jsonb_each(case jsonb_typeof(p_amounts) when 'object' then p_amounts
+                                                    else '{}' end) a
                               where a.key not in ('tokens', 'micros', 'model_calls', 'tool_calls')
                                  or jsonb_typeof(a.value) <> 'number'
-                                 or case jsonb_typeof(a.value) when 'number' then a.value::numeric end not between 0 and 1e15
+                                 or case jsonb_typeof(a.value) when 'number' then a.value::numeric
+                                     end not between 0 and 1e15
                                  or case jsonb_typeof(a.value) when 'number' then a.value::numeric % 1 end <> 0)
-                then p_what || ' has one or more of tokens, micros, model_calls and tool_calls, each a whole number from 0 to 1e15' end
+                then p_what
+                    || ' has one or more of tokens, micros, model_calls and tool_calls, each '
+                        'a whole number from 0 to 1e15' end
 $$;
 
--- _open_budgets: the budgets of turns that are about to be queued. Answers the activations, each with the owners of the budgets
---   that hold for it: its parent's, as they were given, and itself.
+-- _open_budgets: the budgets of turns that are about to be queued. Answers the activations, each with the owners of the
+--   budgets that hold for it: its parent's, as they were given, and itself.
 --   raises: 23505 for a turn id used before
---   locks:  nothing; the caller holds the runs
+--   The caller holds the runs.
 create function heliograph._open_budgets(p_project text, p_activations jsonb) returns jsonb
     language plpgsql as $$
 begin
@@ -31,26 +35,25 @@ begin
      cross join lateral jsonb_each(nullif(a.item -> 'budget', 'null')) k
      order by a.n, k.key;
     return (select jsonb_agg(case when coalesce(a.item -> 'budget', 'null') = 'null' then a.item
-                                  else a.item || jsonb_build_object('budgets', coalesce(nullif(a.item -> 'budgets', 'null'), '[]')
-                                                                               || jsonb_build_array(a.item -> 'turn_id')) end order by a.n)
+                                  else a.item || jsonb_build_object(
+                                      'budgets', coalesce(nullif(a.item -> 'budgets', 'null'), '[]')
+                                                 || jsonb_build_array(a.item -> 'turn_id')) end order by a.n)
               from jsonb_array_elements(p_activations) with ordinality a (item, n));
 end $$;
 
 -- _budget_of: a turn's own budget as it was declared; null for none.
---   raises: nothing
---   locks:  nothing
 create function heliograph._budget_of(p_project text, p_turn_id text) returns jsonb
     language sql stable as $$
-    select jsonb_object_agg(b.kind, b.most) from heliograph.budgets b where b.project_id = p_project and b.turn_id = p_turn_id
+    select jsonb_object_agg(b.kind, b.most) from heliograph.budgets b where b.project_id = p_project
+        and b.turn_id = p_turn_id
 $$;
 
--- _reserve: reserve what calls that begin may use, all of it in each budget or nothing. p_items: begin_call's; p_answers: what it
---   would answer, with is_new where the call was opened just now. Answers these: where a budget lacks it, 'refused' with code
---   BUDGET_EXCEEDED and the budget, and the call is not open.
---   One that begins again has perhaps been done before by another owner: what it reserved then counts as used, but for tool
---   calls: it is the same call of its tool, however often it begins.
---   raises: nothing
---   locks:  nothing; the caller holds the heads and the runs
+-- _reserve: reserve what calls that begin may use, all of it in each budget or nothing. p_items: begin_call's;
+--   p_answers: what it would answer, with is_new where the call was opened just now. Answers these: where a budget
+--   lacks it, 'refused' with code BUDGET_EXCEEDED and the budget, and the call is not open.
+--   One that begins again has perhaps been done before by another owner: what it reserved then counts as used, but for
+--   tool calls: it is the same call of its tool, however often it begins.
+--   The caller holds the heads and the runs.
 create function heliograph._reserve(p_project text, p_items jsonb, p_answers jsonb) returns jsonb
     language plpgsql as $$
 declare
@@ -62,15 +65,18 @@ begin
     for v_each in
         select a.item - 'is_new' as answer, (a.item -> 'is_new') is not null as is_new,
                a.item ->> 'turn_id' as turn_id, a.item ->> 'call_id' as call_id,
-               (a.item ->> 'turn_id') || ':' || (a.item ->> 'call_id') as name, a.item ->> 'outcome' = 'again' as is_again,
-               case when a.item ->> 'outcome' in ('fresh', 'again') then nullif(p_items -> (a.n::integer - 1) -> 'reserve', 'null') end as asked
+               (a.item ->> 'turn_id') || ':' || (a.item ->> 'call_id') as name,
+               a.item ->> 'outcome' = 'again' as is_again,
+               case when a.item ->> 'outcome' in ('fresh', 'again')
+                   then nullif(p_items -> (a.n::integer - 1) -> 'reserve', 'null') end as asked
           from jsonb_array_elements(p_answers) with ordinality a (item, n) order by a.n
     loop
         v_lacking := null;
         if v_refused ? v_each.name then
             v_lacking := v_refused -> v_each.name;
         elsif v_each.asked is not null then
-            v_lacking := heliograph._reserve_call(p_project, v_each.turn_id, v_each.call_id, v_each.asked, v_each.is_again);
+            v_lacking := heliograph._reserve_call(p_project, v_each.turn_id, v_each.call_id, v_each.asked,
+                                                  v_each.is_again);
         end if;
         if v_lacking is not null and v_each.is_new then
             delete from heliograph.turn_waiting_tools
@@ -84,12 +90,12 @@ begin
     return v_answers;
 end $$;
 
--- _reserve_call: see _reserve; null, or the refusal. A call that has reserved already, under its owner's epoch, keeps that; one that
---   begins again has counted its tool calls already. Refused then, it holds nothing: it keeps an empty reservation, which
---   says that they are counted.
---   raises: nothing
---   locks:  nothing; the caller holds the head and the run
-create function heliograph._reserve_call(p_project text, p_turn_id text, p_call_id text, p_asked jsonb, p_is_again boolean)
+-- _reserve_call: see _reserve; null, or the refusal. A call that has reserved already, under its owner's epoch, keeps
+--   that; one that begins again has counted its tool calls already. Refused then, it holds nothing: it keeps an empty
+--   reservation, which says that they are counted.
+--   The caller holds the head and the run.
+create function heliograph._reserve_call(p_project text, p_turn_id text, p_call_id text, p_asked jsonb,
+                                         p_is_again boolean)
     returns jsonb language plpgsql as $$
 declare
     v_owners text[];
@@ -97,7 +103,8 @@ declare
     v_asked jsonb := p_asked;
     v_lacking jsonb;
 begin
-    select t.budgets into v_owners from heliograph.agent_turns t where t.project_id = p_project and t.agent_turn_id = p_turn_id;
+    select t.budgets into v_owners from heliograph.agent_turns t where t.project_id = p_project
+        and t.agent_turn_id = p_turn_id;
     if v_owners is null then
         return null;
     end if;
@@ -123,13 +130,15 @@ begin
 end $$;
 
 -- _shortfall: null, or the refusal of what is asked for: the first budget of these owners that has less left.
---   raises: nothing
---   locks:  nothing; the caller holds the run
+--   The caller holds the run.
 create function heliograph._shortfall(p_project text, p_owners text[], p_asked jsonb) returns jsonb
     language sql stable as $$
-    select heliograph._rejection('BUDGET_EXCEEDED', format('the budget of turn %s has %s of %s %s left; this call asks for %s',
-                               b.turn_id, greatest(b.most - b.used - b.reserved - b.over, 0), b.most, b.kind, p_asked ->> b.kind))
-           || jsonb_build_object('budget', jsonb_build_object('turn_id', b.turn_id, 'kind', b.kind, 'most', b.most, 'used', b.used,
+    select heliograph._rejection('BUDGET_EXCEEDED',
+                                 format('the budget of turn %s has %s of %s %s left; this call asks for %s',
+                               b.turn_id, greatest(b.most - b.used - b.reserved - b.over, 0), b.most, b.kind,
+                               p_asked ->> b.kind))
+           || jsonb_build_object('budget', jsonb_build_object('turn_id', b.turn_id, 'kind', b.kind, 'most', b.most,
+                                                              'used', b.used,
                                                               'reserved', b.reserved, 'over', b.over))
       from heliograph.budgets b
      where b.project_id = p_project and b.turn_id = any (p_owners) and p_asked ? b.kind
@@ -138,8 +147,6 @@ create function heliograph._shortfall(p_project text, p_owners text[], p_asked j
 $$;
 
 -- _remaining: what is left by kind in the budgets of these owners, in each kind of the one that has least.
---   raises: nothing
---   locks:  nothing
 create function heliograph._remaining(p_project text, p_owners text[]) returns jsonb
     language sql stable as $$
     select jsonb_object_agg(l.kind, l.amount)
@@ -148,29 +155,26 @@ create function heliograph._remaining(p_project text, p_owners text[]) returns j
 $$;
 
 -- _new_commands: how many calls of an item of suspend are for tools that work elsewhere, and new.
---   raises: nothing
---   locks:  nothing
 create function heliograph._new_commands(p_project text, p_item jsonb) returns bigint
     language sql stable as $$
     select count(*) from jsonb_array_elements(p_item -> 'calls') c (call)
      where c.call ->> 'kind' = 'tool' and not exists (
            select from heliograph.turn_waiting_tools w
-            where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id' and w.tool_call_id = c.call ->> 'call_id')
+            where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+              and w.tool_call_id = c.call ->> 'call_id')
 $$;
 
 -- _refuse_commands: null, or which budget of these owners lacks what the tools cost that an item of suspend is to call.
---   raises: nothing
---   locks:  nothing; the caller holds the run
+--   The caller holds the run.
 create function heliograph._refuse_commands(p_project text, p_item jsonb, p_owners text[]) returns jsonb
     language sql stable as $$
     select heliograph._shortfall(p_project, p_owners, jsonb_build_object('tool_calls', n))
       from heliograph._new_commands(p_project, p_item) n where n > 0
 $$;
 
--- _spend_commands: count the tools that items of a round of suspend are to call, before these calls are opened. They count as
---   used at once: a command that is sent is a call that is made, whatever comes of it.
---   raises: nothing
---   locks:  nothing; the caller holds the heads and the runs
+-- _spend_commands: count the tools that items of a round of suspend are to call, before these calls are opened. They
+--   count as used at once: a command that is sent is a call that is made, whatever comes of it.
+--   The caller holds the heads and the runs.
 create function heliograph._spend_commands(p_project text, p_items jsonb) returns void
     language plpgsql as $$
 begin
@@ -179,7 +183,8 @@ begin
               from jsonb_array_elements(p_items) i (item)
              cross join lateral (
                    select y.budgets from heliograph.agent_turns y
-                    where y.project_id = p_project and y.agent_turn_id = i.item ->> 'turn_id' and y.budgets is not null offset 0) t
+                    where y.project_id = p_project and y.agent_turn_id = i.item ->> 'turn_id'
+                      and y.budgets is not null offset 0) t
              cross join lateral (select heliograph._new_commands(p_project, i.item) as count offset 0) n
              cross join lateral (
                    select y.ctid as at from heliograph.budgets y
@@ -188,10 +193,9 @@ begin
      where b.ctid = s.at;
 end $$;
 
--- _settle: what a call has used in the place of what it reserved. p_used: amounts by kind; a kind that it does not name counts as
---   it was reserved. Beyond what is left it counts as over: a budget is never above its limit, and what happened is not hidden.
---   raises: nothing
---   locks:  nothing; the caller holds the head and the run
+-- _settle: what a call has used in the place of what it reserved. p_used: amounts by kind; a kind that it does not name
+--   counts as it was reserved. Beyond what is left it counts as over: a budget is never above its limit, and what
+--   happened is not hidden. The caller holds the head and the run.
 create function heliograph._settle(p_project text, p_turn_id text, p_call_id text, p_used jsonb) returns void
     language plpgsql as $$
 begin
@@ -212,10 +216,9 @@ begin
      where project_id = p_project and agent_turn_id = p_turn_id and tool_call_id = p_call_id and reserved is not null;
 end $$;
 
--- _settle_ended: settle what turns that have ended still hold. A call that begun and was never recorded may have happened, whatever
---   its effect: asking costs, also where asking again is allowed. So it counts as used, as it was reserved.
---   raises: nothing
---   locks:  nothing; the caller holds the heads and the runs
+-- _settle_ended: settle what turns that have ended still hold. A call that begun and was never recorded may have
+--   happened, whatever its effect: asking costs, also where asking again is allowed. So it counts as used, as it was
+--   reserved. The caller holds the heads and the runs.
 create function heliograph._settle_ended(p_project text, p_turn_ids text[]) returns void
     language plpgsql as $$
 begin
@@ -226,8 +229,6 @@ begin
 end $$;
 
 -- _doctor_budgets: U1 to U3, and O for budgets.
---   raises: nothing
---   locks:  nothing
 create function heliograph._doctor_budgets(p_project text) returns table (found text, subject text)
     language sql stable as $$
     with b as (select * from heliograph.budgets where project_id = p_project),
@@ -235,8 +236,10 @@ create function heliograph._doctor_budgets(p_project text) returns table (found 
          w as (select * from heliograph.turn_waiting_tools where project_id = p_project and reserved is not null),
          h as (select o.owner as turn_id, k.key as kind, sum(heliograph._as_whole(k.value)) as reserved
                  from w join t using (agent_turn_id) cross join lateral unnest(t.budgets) o (owner)
-                cross join lateral jsonb_each(case jsonb_typeof(w.reserved) when 'object' then w.reserved else '{}' end) k group by o.owner, k.key)
-    select 'U1 what is reserved is held by open calls', b.turn_id || ' ' || b.kind from b left join h using (turn_id, kind)
+                cross join lateral jsonb_each(case jsonb_typeof(w.reserved) when 'object' then w.reserved
+                                              else '{}' end) k group by o.owner, k.key)
+    select 'U1 what is reserved is held by open calls', b.turn_id || ' ' || b.kind from b left join h using (turn_id,
+            kind)
      where b.reserved <> coalesce(h.reserved, 0)
     union all
     select 'U2 only an open call holds a reservation', w.agent_turn_id || ' ' || w.tool_call_id from w

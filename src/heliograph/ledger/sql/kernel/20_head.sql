@@ -1,7 +1,8 @@
--- The head: lock it, dispatch it. Lock order everywhere: heads by agent id, then runs by run id; nothing else is locked.
+-- The head: lock it, dispatch it. Lock order everywhere: heads by agent id, then runs by run id; nothing else is
+-- locked.
 
 -- _lock_heads: lock heads in ascending agent id (kernel.md section 1, Batches).
---   raises: nothing; an agent that does not exist is skipped
+--   Agents that do not exist are skipped.
 --   locks:  those rows of agent_state_head
 create function heliograph._lock_heads(p_project text, p_agent_ids text[]) returns void
     language plpgsql as $$
@@ -12,7 +13,6 @@ begin
 end $$;
 
 -- _lock_runs: lock runs in ascending run id, after every head that the call needs.
---   raises: nothing
 --   locks:  those rows of runs
 create function heliograph._lock_runs(p_project text, p_run_ids text[]) returns void
     language plpgsql as $$
@@ -26,7 +26,7 @@ end $$;
 --   idle -> dispatched, epoch + 1; the turn becomes active, its inbox row pending under the new epoch.
 --   Answers the targets to ring after the commit.
 --   raises: 23505 if an agent would have two active turns
---   locks:  nothing; the caller holds the heads
+--   The caller holds the heads.
 create function heliograph._dispatch_next(p_project text, p_agent_ids text[], p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
@@ -39,7 +39,8 @@ begin
                select x.ctid as at, x.agent_id from heliograph.agent_state_head x
                 where x.project_id = p_project and x.agent_id = u.a and x.status = 'idle' offset 0) h
          cross join lateral (
-               select q.ctid as at, q.agent_turn_id, q.priority, q.run_id, q.activation_seq from heliograph.agent_turns q
+               select q.ctid as at, q.agent_turn_id, q.priority, q.run_id, q.activation_seq
+                 from heliograph.agent_turns q
                 where q.project_id = p_project and q.agent_id = h.agent_id and q.state = 'queued'
                 order by q.queue_seq limit 1) t
     ), moved as (
@@ -66,8 +67,7 @@ begin
 end $$;
 
 -- _owns: the owner gate. True when the caller's turn and epoch are the head's, and it is running (L0-02, L0-41).
---   raises: nothing
---   locks:  nothing; the caller holds the head
+--   The caller holds the head.
 create function heliograph._owns(p_project text, p_agent_id text, p_turn_id text, p_epoch bigint) returns boolean
     language sql stable as $$
     select exists (
@@ -77,8 +77,6 @@ create function heliograph._owns(p_project text, p_agent_id text, p_turn_id text
 $$;
 
 -- _distinct: an array without repeats, in order, as JSON.
---   raises: nothing
---   locks:  nothing
 create function heliograph._distinct(p_values text[]) returns jsonb
     language sql immutable as $$
     select coalesce(jsonb_agg(distinct v order by v), '[]') from unnest(p_values) v
@@ -87,8 +85,6 @@ $$;
 -- _rounds: a batch in rounds: the n-th item of each key, for every n. Items of one round do not meet, so a round can be
 --   done at once, and the rounds together are what the items would be one after another.
 --   Answers, per round, the places of its items in the batch, from 1, ascending.
---   raises: nothing
---   locks:  nothing
 create function heliograph._rounds(p_keys text[]) returns table (places integer[])
     language sql immutable as $$
     select array_agg(n::integer order by n)
@@ -98,8 +94,6 @@ create function heliograph._rounds(p_keys text[]) returns table (places integer[
 $$;
 
 -- _items_at: the items at these places of a batch; the batch itself where that is all of it.
---   raises: nothing
---   locks:  nothing
 create function heliograph._items_at(p_items jsonb, p_places integer[]) returns jsonb
     language sql immutable as $$
     select case when cardinality(p_places) = jsonb_array_length(p_items) then p_items

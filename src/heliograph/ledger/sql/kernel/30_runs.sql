@@ -1,8 +1,6 @@
 -- Runs: what a reaction reads, and what it changes.
 
 -- _run_view: what a reaction is computed from; its version guards the commit (K24).
---   raises: nothing
---   locks:  nothing
 create function heliograph._run_view(p_run heliograph.runs) returns jsonb
     language sql stable as $$
     select jsonb_build_object('run_id', p_run.run_id, 'status', p_run.status, 'version', p_run.version,
@@ -11,17 +9,18 @@ create function heliograph._run_view(p_run heliograph.runs) returns jsonb
 $$;
 
 -- _enqueue: one turn for each activation {agent, instance, run_id, base, turn_id, cause, activation, priority,
---   max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor,
---   budget, budgets, callback_url}. budget: its own, by kind; budgets: the owners of those that hold for its parent. Each has a
---   turn row, inbox row and edge (L0-30, L0-31, L0-33). cause and activation are indexes into the drafts that were logged
---   after position base, or cause is {"seq": n} for a signal that was in the log before.
+--   max_attempts, ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth,
+--   actor, budget, budgets, callback_url}. budget: its own, by kind; budgets: the owners of those that hold for its
+--   parent. Each has a turn row, inbox row and edge (L0-30, L0-31, L0-33). cause and activation are indexes into the
+--   drafts that were logged after position base, or cause is {"seq": n} for a signal that was in the log before.
 --   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
 --   An activation that names a target may be for an agent that has no head yet: it gets one.
 --   Answers the targets to ring.
---   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (see _refuse_context),
---           23503 for an agent that the run does not have,
+--   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (see
+--           _refuse_context), 23503 for an agent that the run does not have,
 --           23505 for a turn id used before
---   locks:  a turn id that somebody else is just giving; the contexts against prune. The caller holds the heads (K9) and the runs
+--   locks:  a turn id that somebody else is just giving; the contexts against prune. The caller holds the heads (K9)
+--           and the runs
 create function heliograph._enqueue(p_project text, p_activations jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
@@ -43,15 +42,17 @@ begin
           from rows from (jsonb_to_recordset(p_activations) as
                (run_id text, base bigint, agent text, instance text, turn_id text, cause jsonb, activation bigint,
                 priority smallint, max_attempts integer, ttl_seconds float8, context_box_id text, result_fields jsonb,
-                message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text, budgets text[],
-                callback_url text))
+                message_type text, parent_turn_id text, parent_call_id text, depth smallint, actor text, target text,
+                budgets text[], callback_url text))
                with ordinality a (run_id, base, agent, instance, turn_id, cause, activation, priority, max_attempts,
-                ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor, target, budgets, callback_url, n)
+                ttl_seconds, context_box_id, result_fields, message_type, parent_turn_id, parent_call_id, depth, actor,
+                target, budgets, callback_url, n)
     ), placed as materialized (
         select a.*, h.at, coalesce(h.turn_epoch, 0) + 1 as epoch, h.at is null as is_new,
                coalesce(h.status, 'idle') = 'idle' and row_number() over (partition by a.agent_id order by a.n) = 1
                and not exists (select from heliograph.agent_turns q
-                                where q.project_id = p_project and q.agent_id = a.agent_id and q.state = 'queued') as is_next
+                                where q.project_id = p_project and q.agent_id = a.agent_id
+                                  and q.state = 'queued') as is_next
           from asked a
           left join lateral (
                select x.ctid as at, x.turn_epoch, x.status from heliograph.agent_state_head x
@@ -65,7 +66,8 @@ begin
         select p_project, p.turn_id, p.agent_id, p.run_id, case when p.is_next then 'active' else 'queued' end,
                coalesce(p.message_type, 'turn'), coalesce(p.priority, 1), p.max_attempts, coalesce(p.depth, 0),
                p.parent_turn_id, p.parent_call_id, p.cause_seq, p.activation_seq, p.context_box_id,
-               'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds), p.budgets, p.callback_url
+               'box_' || p.turn_id, p.result_fields, p.actor, p_now, p_now + make_interval(secs => p.ttl_seconds),
+               p.budgets, p.callback_url
           from placed p order by p.n
     ), message as (
         insert into heliograph.agent_inbox
@@ -101,7 +103,8 @@ begin
         returning h.target
     )
     select (select array_agg(distinct target order by target)
-              from (select target from created union all select target from dispatched) t), (select count(*) from placed)
+              from (select target from created union all select target from dispatched) t), (select count(*)
+                      from placed)
       into v_targets, v_count;
     if v_count < jsonb_array_length(p_activations) then
         raise exception using errcode = '23503', message = 'a turn was asked for an agent that its run does not have';
@@ -109,10 +112,9 @@ begin
     return coalesce(v_targets, '{}');
 end $$;
 
--- _check_limits: refuse numbers and ids that no turn may have, here, where they are written: later they would be refused to the
---   turn whose end dispatches this one.
+-- _check_limits: refuse numbers and ids that no turn may have, here, where they are written: later they would be
+--   refused to the turn whose end dispatches this one.
 --   raises: 22023 naming the field
---   locks:  nothing
 create function heliograph._check_limits(p_item jsonb) returns void
     language plpgsql immutable as $$
 declare
@@ -135,16 +137,18 @@ begin
         case when octet_length(p_item ->> 'context_box_id') > 200 then 'context_box_id has at most 200 bytes'
              when octet_length(p_item ->> 'actor') > 200 then 'actor has at most 200 bytes'
              when strpos(p_item ->> 'instance', '/') > 0 then 'an instance has no slash'
-             when not coalesce(p_item ->> 'message_type' in ('turn', 'ui_action'), true) then 'message_type is turn or ui_action' end);
+             when not coalesce(p_item ->> 'message_type' in ('turn', 'ui_action'), true)
+                 then 'message_type is turn or ui_action' end);
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     end if;
 end $$;
 
--- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their signals, of runs
---   that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how many turns each ended in this
---   transaction. state and memory may be absent: unchanged. stops: see _stop_open_turns. is_message: a message from outside, which
---   restarts the count of max_activations. Answers the targets to ring. The caller has compared the versions.
+-- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their
+--   signals, of runs that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how
+--   many turns each ended in this transaction. state and memory may be absent: unchanged. stops: see _stop_open_turns.
+--   is_message: a message from outside, which restarts the count of max_activations. Answers the targets to ring. The
+--   caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
 create function heliograph._commit_reactions(p_project text, p_items jsonb, p_closed integer, p_now timestamptz)
@@ -160,10 +164,12 @@ begin
         select r.at, r.run_id, i.turn_id, i.signals, i.reaction, r.signal_seq as base,
                coalesce(jsonb_array_length(i.signals), 0) as written,
                coalesce(jsonb_array_length(i.reaction -> 'activations'), 0) as more
-          from jsonb_to_recordset(p_items) as i (run_id text, agent_id text, turn_id text, signals jsonb, reaction jsonb)
+          from jsonb_to_recordset(p_items) as i (run_id text, agent_id text, turn_id text, signals jsonb,
+                                                 reaction jsonb)
          cross join lateral (
                select x.ctid as at, x.run_id, x.signal_seq from heliograph.runs x
-                where x.project_id = p_project and x.run_id = case when i.run_id is null then heliograph._run_of(i.agent_id) else i.run_id end
+                where x.project_id = p_project and x.run_id = case when i.run_id is null
+                    then heliograph._run_of(i.agent_id) else i.run_id end
                   and x.status <> 'ended' offset 0) r
     ), logged as (
         insert into heliograph.signals (project_id, run_id, seq, count, entries, agent_turn_id, at)
@@ -182,7 +188,8 @@ begin
          where r.ctid = n.at
         returning r.run_id, r.status = 'ended' and r.callback_url is not null as calls_back
     )
-    select (select count(*) from changed), (select array_agg(c.run_id order by c.run_id) from changed c where c.calls_back),
+    select (select count(*) from changed), (select array_agg(c.run_id order by c.run_id) from changed c
+                                            where c.calls_back),
            (select jsonb_agg(a.item || jsonb_build_object('run_id', n.run_id, 'base', n.base) order by n.run_id, a.n)
               from reaction n
              cross join lateral jsonb_array_elements(n.reaction -> 'activations') with ordinality a (item, n)
@@ -205,22 +212,22 @@ begin
     return v_targets;
 end $$;
 
--- _stop_open_turns: stop open turns of runs that begin to end. p_stops: [{run_id, turns, reason}]; turns: all, or people for
---   those that wait for people only, whose answers have no use any more. Gracefully: a turn that does not run ends at once.
---   raises: nothing
+-- _stop_open_turns: stop open turns of runs that begin to end. p_stops: [{run_id, turns, reason}]; turns: all, or
+--   people for those that wait for people only, whose answers have no use any more. Gracefully: a turn that does not
+--   run ends at once.
 --   locks:  rows of the outbox; the caller holds the runs
 create function heliograph._stop_open_turns(p_project text, p_stops jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 begin
-    perform heliograph._order_stops(p_project, s ->> 'run_id', coalesce(s ->> 'turns' = 'people', false), jsonb_build_object(
+    perform heliograph._order_stops(p_project, s ->> 'run_id', coalesce(s ->> 'turns' = 'people', false),
+                                    jsonb_build_object(
                 'mode', 'graceful', 'grace_seconds', null, 'reason', left(s ->> 'reason', 200), 'actor', null), p_now)
        from jsonb_array_elements(p_stops) s;
 end $$;
 
 -- _order_stops: put a stop of each open turn of a run into the outbox, so that each ends in its own transaction;
---   p_only_human: only those that wait for people themselves, since a turn that waits for delegated turns may still get a
---   result. p_body: the stop, {mode, grace_seconds, reason, actor}.
---   raises: nothing
+--   p_only_human: only those that wait for people themselves, since a turn that waits for delegated turns may still get
+--   a result. p_body: the stop, {mode, grace_seconds, reason, actor}.
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._order_stops(
     p_project text, p_run_id text, p_only_human boolean, p_body jsonb, p_now timestamptz
@@ -228,22 +235,24 @@ create function heliograph._order_stops(
 begin
     insert into heliograph.outbox (project_id, key, kind, agent_turn_id, body, created_at, due_at)
     select p_project, 'stop:' || t.agent_turn_id, 'stop', t.agent_turn_id, p_body, p_now, p_now
-      from (select x.agent_turn_id, x.state, x.people_since from heliograph.agent_turns x  -- those of the run: not all that are open
+      -- those of the run: not all that are open
+      from (select x.agent_turn_id, x.state, x.people_since from heliograph.agent_turns x
              where x.project_id = p_project and x.run_id = p_run_id order by x.queue_seq offset 0) t
      where t.state <> 'done' and (not p_only_human or t.people_since is not null and not exists (
            select from heliograph.turn_waiting_tools w
-            where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id and w.state = 'open' and w.kind = 'child'))
+            where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id and w.state = 'open'
+              and w.kind = 'child'))
      order by t.agent_turn_id
-    on conflict (project_id, key) do update  -- delivered before or not: it is on its way again, unless it was the stronger
+    -- delivered before or not: it is on its way again, unless it was the stronger
+    on conflict (project_id, key) do update
        set body = excluded.body, due_at = excluded.due_at, deliveries = 0, published_at = null
      where outbox.body ->> 'mode' <> 'force' or excluded.body ->> 'mode' = 'force';
 end $$;
 
 -- _activated: the heads that the reactions of p_items wake.
---   raises: nothing
---   locks:  nothing
 create function heliograph._activated(p_items jsonb) returns text[]
     language sql immutable as $$
-    select coalesce(array_agg(distinct coalesce(i ->> 'run_id', heliograph._run_of(i ->> 'agent_id')) || '/' || (a ->> 'agent')), '{}')
+    select coalesce(array_agg(distinct coalesce(i ->> 'run_id', heliograph._run_of(i ->> 'agent_id')) || '/'
+                              || (a ->> 'agent')), '{}')
       from jsonb_array_elements(p_items) i, jsonb_array_elements(i #> '{reaction,activations}') a
 $$;

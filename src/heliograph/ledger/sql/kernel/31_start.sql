@@ -1,17 +1,20 @@
 -- start_runs: begin runs. Run, heads of all its agents, workflow:start and what it wakes: one transaction.
---   p_runs: [{run_id, target, request_hash, agents: [name], hears_reports, callback_url, signals: [draft], reaction}], see _commit_reactions.
---   Answers [{run_id, outcome, targets}] in the order of p_runs: 'started'; 'duplicate' for the same request again, which
---   changes nothing, also when the run is pruned by now; 'conflict' for a run id that another request has taken;
---   'refused' with code and message: payload_too_large, fan_out, invalid_signal. targets: what to ring, of the whole call.
+--   p_runs: [{run_id, target, request_hash, agents: [name], hears_reports, callback_url, signals: [draft], reaction}],
+--   see _commit_reactions. Answers [{run_id, outcome, targets}] in the order of p_runs: 'started'; 'duplicate' for the
+--   same request again, which changes nothing, also when the run is pruned by now; 'conflict' for a run id that another
+--   request has taken; 'refused' with code and message: payload_too_large, fan_out, invalid_signal. targets: what to
+--   ring, of the whole call.
 --   raises: see _enter; 22023 for a run, an agent, a turn or a context that is none, naming the field; 23514 for a
---           reaction that the tables refuse, 23503 for one that wakes an agent which the run lacks, 23505 for one with a turn id that is taken
+--           reaction that the tables refuse, 23503 for one that wakes an agent which the run lacks, 23505 for one with
+--           a turn id that is taken
 --   locks:  the new runs in ascending id; nobody else can know their heads yet
 create function heliograph.start_runs(p_project text, p_runs jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
-    v_runs text[] := array(select r.item ->> 'run_id' from jsonb_array_elements(p_runs) with ordinality r (item, n) order by n);
+    v_runs text[] := array(select r.item ->> 'run_id' from jsonb_array_elements(p_runs) with ordinality r (item, n)
+                           order by n);
     v_places integer[];
     v_part jsonb;
     v_new integer[];
@@ -24,7 +27,8 @@ begin
         select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
                when strpos(r ->> 'run_id', '/') > 0 then 'a run id has no slash'
                when octet_length(r ->> 'target') > 200 then 'target has at most 200 bytes'
-               when heliograph._wrong_url(r -> 'callback_url') is not null then heliograph._wrong_url(r -> 'callback_url')
+               when heliograph._wrong_url(r -> 'callback_url') is not null
+                   then heliograph._wrong_url(r -> 'callback_url')
                when exists (select from jsonb_array_elements_text(r -> 'agents') a
                              where not coalesce(octet_length(a) between 1 and 200 and strpos(a, '/') = 0, false))
                then 'agents: a name has 1 to 200 bytes and no slash' end))
@@ -41,8 +45,10 @@ begin
                    coalesce(jsonb_array_length(i.item #> '{reaction,activations}'), 0) as more,
                    coalesce(case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
                                  then heliograph._refuse_signals(i.item -> 'signals', v_limits) end,
-                            heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'), v_limits),
-                            (select d.refusal from heliograph._refuse_drafts(i.run_id, 0, i.item -> 'signals') d)) as refusal
+                            heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'),
+                                                       v_limits),
+                            (select d.refusal from heliograph._refuse_drafts(i.run_id, 0,
+                                    i.item -> 'signals') d)) as refusal
               from item i
               left join lateral (select x.hash from heliograph.pruned x
                                   where x.project_id = p_project and x.id = 'run:' || i.run_id offset 0) p on true
@@ -60,17 +66,20 @@ begin
         )
         select jsonb_agg(jsonb_build_object('n', j.n, 'run_id', j.run_id, 'outcome',
                    case when j.is_new then 'started'
-                        when j.pruned_hash is not null then case when j.pruned_hash = j.hash then 'duplicate' else 'conflict' end end)
+                        when j.pruned_hash is not null then case when j.pruned_hash = j.hash then 'duplicate'
+                            else 'conflict' end end)
                    || coalesce(j.refusal, '{}') order by j.n),
                array_agg(j.n order by j.n) filter (where j.is_new)
           into v_part, v_new
           from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;
         if v_new is not null then
-            v_targets := v_targets || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new), p_now);
+            v_targets := v_targets || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new),
+                                                                   p_now);
             if jsonb_path_exists(p_runs, '$[*].callback_url ? (@ != null)') then
                 perform heliograph._create_run_callbacks(p_project, e.runs, p_now)  -- of those that end as they begin
                    from (select array_agg(v_runs[n] order by n) as runs from unnest(v_new) n
-                          where p_runs -> (n - 1) #>> '{reaction,status}' = 'ended' and p_runs -> (n - 1) ->> 'callback_url' is not null) e
+                          where p_runs -> (n - 1) #>> '{reaction,status}' = 'ended'
+                            and p_runs -> (n - 1) ->> 'callback_url' is not null) e
                   where e.runs is not null;
             end if;
         end if;
@@ -79,7 +88,8 @@ begin
     v_part := jsonb_build_object('targets', heliograph._distinct(v_targets));
     return coalesce((
         select jsonb_agg(a - 'n' || v_part || case when a ->> 'outcome' is null then jsonb_build_object('outcome', (
-                   select case when r.request_hash = p_runs -> ((a ->> 'n')::integer - 1) ->> 'request_hash' then 'duplicate'
+                   select case when r.request_hash = p_runs -> ((a ->> 'n')::integer - 1) ->> 'request_hash'
+                       then 'duplicate'
                                else 'conflict' end
                      from heliograph.runs r where r.project_id = p_project and r.run_id = a ->> 'run_id')) else '{}' end
                          order by (a ->> 'n')::integer)
@@ -88,7 +98,7 @@ end $$;
 
 -- _log_and_activate: the log, the heads and the first turns of runs that were just begun. Answers the targets to ring.
 --   raises: see start_runs
---   locks:  nothing; the caller has made the runs
+--   The caller has made the runs.
 create function heliograph._log_and_activate(p_project text, p_runs jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
@@ -99,7 +109,8 @@ begin
     select p_project, r ->> 'run_id', 1, jsonb_array_length(r -> 'signals'), r -> 'signals', p_now
       from jsonb_array_elements(p_runs) r
      where jsonb_array_length(r -> 'signals') > 0 order by r ->> 'run_id';
-    select jsonb_agg(a.item - 'budgets' || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target', 'base', 0)
+    select jsonb_agg(a.item - 'budgets' || jsonb_build_object('run_id', r -> 'run_id', 'target', r -> 'target', 'base',
+                                                              0)
                      order by r ->> 'run_id', a.n)
       into v_activations
       from jsonb_array_elements(p_runs) r
@@ -114,7 +125,8 @@ begin
     end if;
     if jsonb_path_exists(p_runs, '$[*].reaction.stops ? (@ != null)') then
         perform heliograph._stop_open_turns(p_project, (
-            select jsonb_agg(r #> '{reaction,stops}' || jsonb_build_object('run_id', r -> 'run_id') order by r ->> 'run_id')
+            select jsonb_agg(r #> '{reaction,stops}' || jsonb_build_object('run_id', r -> 'run_id')
+                             order by r ->> 'run_id')
               from jsonb_array_elements(p_runs) r where r #>> '{reaction,stops}' is not null), p_now);
     end if;
     insert into heliograph.agent_state_head (project_id, agent_id, run_id, agent_name, target, moved_at)

@@ -1,16 +1,18 @@
 -- enqueue: wake agents of runs from outside (L0-30 to L0-35, L0-48).
---   p_messages: [{run_id, agent, instance, turn_id, cause, priority, max_attempts, ttl_seconds, name, payload, message_type,
---   context_box_id, result_fields, parent_turn_id, actor, budget, callback_url}]. The message enters the log as signal `name` (parent: signal
---   id `cause`, or the root), agent:activated follows it, and the turn waits its turn: one enqueue is one turn (L0-06).
---   message_type 'ui_action' does not wait: it leases an idle agent directly (L0-35), and a busy one answers 'busy'.
---   parent_turn_id: the turn that asks; its depth counts (G-74), and in a run of its own its budgets. budget: {tokens, micros,
---   model_calls, tool_calls}, what the turn and all that it delegates may use; see begin_call.
---   Answers [{turn_id, outcome, targets}] in the order of p_messages: 'queued'; 'duplicate' for a turn id that exists or
---   is pruned, 'conflict' if it was another message's (of another agent, name, payload, type, context, result_fields, budget or callback);
---   'busy'; 'unknown_agent'; 'ended' for a run that is over;
---   'refused' with code and message: queue_full, recursion_depth_exceeded, payload_too_large, reserved_name, unknown_box,
---   box_in_use; unknown_cause, unknown_turn for a signal that the run, or a parent that the project does not have.
---   raises: see _enter; 22023 for a priority, a ttl or a limit out of range, and for an id or a name that is none, naming the field
+--   p_messages: [{run_id, agent, instance, turn_id, cause, priority, max_attempts, ttl_seconds, name, payload,
+--   message_type, context_box_id, result_fields, parent_turn_id, actor, budget, callback_url}]. The message enters the
+--   log as signal `name` (parent: signal id `cause`, or the root), agent:activated follows it, and the turn waits its
+--   turn: one enqueue is one turn (L0-06). message_type 'ui_action' does not wait: it leases an idle agent directly
+--   (L0-35), and a busy one answers 'busy'. parent_turn_id: the turn that asks; its depth counts (G-74), and in a run
+--   of its own its budgets. budget: {tokens, micros, model_calls, tool_calls}, what the turn and all that it delegates
+--   may use; see begin_call. Answers [{turn_id, outcome, targets}] in the order of p_messages: 'queued'; 'duplicate'
+--   for a turn id that exists or is pruned, 'conflict' if it was another message's (of another agent, name, payload,
+--   type, context, result_fields, budget or callback); 'busy'; 'unknown_agent'; 'ended' for a run that is over;
+--   'refused' with code and message: queue_full, recursion_depth_exceeded, payload_too_large, reserved_name,
+--   unknown_box, box_in_use; unknown_cause, unknown_turn for a signal that the run, or a parent that the project does
+--   not have.
+--   raises: see _enter; 22023 for a priority, a ttl or a limit out of range, and for an id or a name that is none,
+--           naming the field
 --   locks:  the heads (K9), then the runs; the contexts against prune
 create function heliograph.enqueue(p_project text, p_messages jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -21,12 +23,14 @@ declare
         select concat_ws('/', m ->> 'run_id', m ->> 'agent', m ->> 'instance') from jsonb_array_elements(p_messages) m);
     -- a head that comes to be while the locks are waited for is not there yet: nothing is written without the lock (K9)
     v_heads text[] := array(
-        select h.agent_id from heliograph.agent_state_head h where h.project_id = p_project and h.agent_id = any (v_agents));
+        select h.agent_id from heliograph.agent_state_head h where h.project_id = p_project
+            and h.agent_id = any (v_agents));
     v_constraint text;
 begin
     perform heliograph._check_json(p_messages);
     perform heliograph._lock_heads(p_project, v_heads);
-    perform heliograph._lock_runs(p_project, (select array_agg(m ->> 'run_id') from jsonb_array_elements(p_messages) m));
+    perform heliograph._lock_runs(p_project, (select array_agg(m ->> 'run_id')
+                                              from jsonb_array_elements(p_messages) m));
     for v_tries_left in reverse coalesce(jsonb_array_length(p_messages), 0) .. 0 loop
         begin
             return heliograph._enqueue_messages(p_project, p_messages, v_heads, v_limits, p_now);
@@ -42,7 +46,7 @@ end $$;
 
 -- _enqueue_messages: one message after another; see enqueue.
 --   raises: see enqueue; 23505 for a turn id that somebody else gave at the same moment
---   locks:  nothing; the caller holds the heads and the runs
+--   The caller holds the heads and the runs.
 create function heliograph._enqueue_messages(
     p_project text, p_messages jsonb, p_heads text[], p_limits heliograph.project_limits, p_now timestamptz
 ) returns jsonb language plpgsql as $$
@@ -56,9 +60,11 @@ begin
     for v_message in select item from jsonb_array_elements(p_messages) with ordinality m (item, n) order by n loop
         v_targets := '{}';
         v_message := v_message || coalesce((  -- a budget is of one run
-            select jsonb_build_object('depth', 1 + t.depth, 'budgets', case when t.run_id = v_message ->> 'run_id' then t.budgets end)
+            select jsonb_build_object('depth', 1 + t.depth, 'budgets', case when t.run_id = v_message ->> 'run_id'
+                                      then t.budgets end)
               from heliograph.agent_turns t
-             where t.project_id = p_project and t.agent_turn_id = v_message ->> 'parent_turn_id'), '{"depth": 0, "budgets": null}');
+             where t.project_id = p_project and t.agent_turn_id = v_message ->> 'parent_turn_id'),
+             '{"depth": 0, "budgets": null}');
         v_refusal := heliograph._refuse_message(p_project, v_message, p_heads, p_limits);
         if v_refusal is null and v_message ->> 'context_box_id' is not null then
             v_refusal := heliograph._refuse_context(p_project, v_message ->> 'context_box_id');
@@ -66,14 +72,16 @@ begin
         if v_refusal is null then
             v_signals := jsonb_build_array(
                 jsonb_build_object('name', v_message ->> 'name', 'payload', coalesce(v_message -> 'payload', '{}'),
-                                   'parent', coalesce(v_message ->> 'cause', heliograph._signal_id(v_message ->> 'run_id', 1))),
+                                   'parent', coalesce(v_message ->> 'cause',
+                                                      heliograph._signal_id(v_message ->> 'run_id', 1))),
                 jsonb_build_object('name', 'agent:activated', 'parent', 0, 'agent', v_message ->> 'agent',
                                    'payload', jsonb_build_object('agent', v_message ->> 'agent')));
             v_targets := heliograph._commit_reactions(p_project, jsonb_build_array(jsonb_build_object(
                 'run_id', v_message ->> 'run_id', 'signals', v_signals, 'reaction', jsonb_build_object('activations',
                     -- it belongs to its run; whom it tells when it ends is a call's business, not an enqueue's
                     jsonb_build_array(v_message - 'parent_turn_id' || '{"cause": 0, "activation": 1}'))
-                    || case when v_message ->> 'parent_turn_id' is null then '{"is_message": true}'::jsonb else '{}' end)), 0, p_now);
+                    || case when v_message ->> 'parent_turn_id' is null then '{"is_message": true}'::jsonb
+                        else '{}' end)), 0, p_now);
         end if;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_message ->> 'turn_id', 'outcome', 'queued',
                                                     'targets', to_jsonb(v_targets)) || coalesce(v_refusal, '{}'));
@@ -83,7 +91,7 @@ end $$;
 
 -- _refuse_message: null, or the outcome of a message that is not to be queued; see enqueue.
 --   raises: 22023 for a turn id or a name that is none
---   locks:  nothing; the caller holds the head and the run
+--   The caller holds the head and the run.
 create function heliograph._refuse_message(
     p_project text, p_message jsonb, p_heads text[], p_limits heliograph.project_limits
 ) returns jsonb language plpgsql stable as $$
@@ -93,7 +101,8 @@ declare
     v_status text;
     v_wrong text;
 begin
-    if exists (select from heliograph.pruned where project_id = p_project and id = 'turn:' || (p_message ->> 'turn_id')) then
+    if exists (select from heliograph.pruned where project_id = p_project and id = 'turn:'
+               || (p_message ->> 'turn_id')) then
         return '{"outcome": "duplicate"}';
     elsif exists (select from heliograph.agent_turns
                    where project_id = p_project and agent_turn_id = p_message ->> 'turn_id') then
@@ -109,19 +118,26 @@ begin
     elsif p_message ->> 'message_type' = 'ui_action' and v_status <> 'idle' then
         return '{"outcome": "busy"}';
     end if;
-    v_wrong := coalesce(heliograph._wrong_id('a turn id', p_message ->> 'turn_id'), heliograph._wrong_name(p_message ->> 'name'));
+    v_wrong := coalesce(heliograph._wrong_id('a turn id', p_message ->> 'turn_id'),
+                        heliograph._wrong_name(p_message ->> 'name'));
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
     elsif heliograph._is_reserved(p_message ->> 'name') then
-        return heliograph._rejection('reserved_name', format('only the runtime emits %s: choose another first segment', p_message ->> 'name'));
+        return heliograph._rejection('reserved_name', format('only the runtime emits %s: choose another first segment',
+                                                             p_message ->> 'name'));
     elsif p_message ->> 'parent_turn_id' is not null and not exists (
-            select from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_message ->> 'parent_turn_id') then
-        return heliograph._rejection('unknown_turn', format('there is no turn %s', left(p_message ->> 'parent_turn_id', 200)));
+            select from heliograph.agent_turns where project_id = p_project
+                and agent_turn_id = p_message ->> 'parent_turn_id') then
+        return heliograph._rejection('unknown_turn', format('there is no turn %s', left(p_message ->> 'parent_turn_id',
+                200)));
     elsif p_message ->> 'cause' is not null and not coalesce(
             -- the tail of the id of a signal is its place in the log of its run
-            (p_message ->> 'cause') = heliograph._signal_id(v_run.run_id, substring(p_message ->> 'cause' from '_([0-9]{1,18})$')::bigint)
-            and substring(p_message ->> 'cause' from '_([0-9]{1,18})$')::bigint between 1 and v_run.signal_seq, false) then
-        return heliograph._rejection('unknown_cause', format('run %s has no signal %s', v_run.run_id, left(p_message ->> 'cause', 200)));
+            (p_message ->> 'cause') = heliograph._signal_id(v_run.run_id, substring(p_message ->> 'cause'
+                    from '_([0-9]{1,18})$')::bigint)
+            and substring(p_message ->> 'cause' from '_([0-9]{1,18})$')::bigint between 1 and v_run.signal_seq,
+            false) then
+        return heliograph._rejection('unknown_cause', format('run %s has no signal %s', v_run.run_id,
+                                                             left(p_message ->> 'cause', 200)));
     elsif (p_message ->> 'depth')::integer > p_limits.depth_max then
         return heliograph._rejection('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
                                    p_message ->> 'depth', p_limits.depth_max));
@@ -132,20 +148,22 @@ begin
 end $$;
 
 -- _same_message: 'duplicate' when the turn that has this id came from the same message.
---   raises: nothing
---   locks:  nothing
 create function heliograph._same_message(p_project text, p_message jsonb) returns text
     language sql stable as $$
-    select case when t.agent_id = concat_ws('/', p_message ->> 'run_id', p_message ->> 'agent', p_message ->> 'instance')
+    select case when t.agent_id = concat_ws('/', p_message ->> 'run_id', p_message ->> 'agent',
+                                            p_message ->> 'instance')
                  and s.signal ->> 'name' = p_message ->> 'name'
                  and s.signal -> 'payload' = coalesce(p_message -> 'payload', '{}')
                  and t.message_type = coalesce(p_message ->> 'message_type', 'turn')
                  and t.result_fields is not distinct from nullif(p_message -> 'result_fields', 'null')
                  and t.callback_url is not distinct from p_message ->> 'callback_url'
-                 and case when t.agent_turn_id = any (t.budgets) then heliograph._budget_of(p_project, t.agent_turn_id) end
+                 and case when t.agent_turn_id = any (t.budgets) then heliograph._budget_of(p_project,
+                         t.agent_turn_id) end
                      is not distinct from nullif(p_message -> 'budget', 'null')
-                 and exists (select from heliograph.agent_inbox i  -- the box that came with it: the turn may have another by now
-                              where i.project_id = p_project and i.agent_turn_id = t.agent_turn_id and i.message_type = t.message_type
+                 -- the box that came with it: the turn may have another by now
+                 and exists (select from heliograph.agent_inbox i
+                              where i.project_id = p_project and i.agent_turn_id = t.agent_turn_id
+                                and i.message_type = t.message_type
                                 and i.payload_box_id is not distinct from p_message ->> 'context_box_id')
                 then 'duplicate' else 'conflict' end
       from heliograph.agent_turns t

@@ -1,13 +1,15 @@
 -- claim: take up to p_limit dispatched heads and all that hydration needs (L0-40, L0-45, K6, K22).
 --   p_targets: [name], or [{target, agents, run_id}] for a worker that has only these agents, or serves only that run;
---   what it cannot run it does not take. dispatched -> running, epoch + 1: the epoch answered is the fencing token, given once (leases).
---   Order: priority, then first ready time, then agent id. A head that another claim holds is skipped, and so is a
---   deferred one before its time.
---   Answers one object per head, with budget where any holds for its turn: what is left by kind; of a turn that another one waits
---   for, has_spoken: whether an owner before this one has logged anything. An empty answer may mean that others were claiming: look once more before parking.
---   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit that is not
---           between 1 and 1000
---   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with running_max
+--   what it cannot run it does not take. dispatched -> running, epoch + 1: the epoch answered is the fencing token,
+--   given once (leases). Order: priority, then first ready time, then agent id. A head that another claim holds is
+--   skipped, and so is a deferred one before its time.
+--   Answers one object per head, with budget where any holds for its turn: what is left by kind; of a turn that another
+--   one waits for, has_spoken: whether an owner before this one has logged anything. An empty answer may mean that
+--   others were claiming: look once more before parking.
+--   raises: see _enter; 22023 for a worker without a name, a lease that is not between 0.1 s and a day, or a limit that
+--           is not between 1 and 1000
+--   locks:  the heads taken; of several targets, up to p_limit of each; before them the limits of a project with
+--           running_max
 create function heliograph.claim(
     p_project text, p_targets jsonb, p_worker text, p_limit integer, p_lease_seconds float8, p_now timestamptz
 ) returns jsonb language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -28,10 +30,12 @@ begin
     end if;
     -- where there is a limit, claims take turns: each counts what the one before has taken
     select running_max into v_running_max
-      from heliograph.project_limits where project_id = p_project and running_max is not null order by project_id for update;
+      from heliograph.project_limits where project_id = p_project and running_max is not null
+          order by project_id for update;
     if v_running_max is not null then
         v_limit := greatest(0, least(p_limit, v_running_max - (select count(*) from heliograph.agent_state_head
-                                                                where project_id = p_project and lease_until is not null)));
+                                                                where project_id = p_project
+                                                                  and lease_until is not null)));
     end if;
     -- two statements: the second has a snapshot that is newer than the locks
     v_agent_ids := heliograph._claimable(p_project, p_targets, v_limit, p_now);
@@ -54,7 +58,8 @@ begin
                        select c.ctid as at from heliograph.agent_inbox c
                         where c.project_id = p_project and c.agent_turn_id = m.active_agent_turn_id
                           and c.status in ('pending', 'deferred') and c.next_retry_at <= m.moved_at
-                          and c.payload is null offset 0) x) found  -- an early report waits for its call, not for an owner
+                          -- an early report waits for its call, not for an owner
+                          and c.payload is null offset 0) x) found
          where i.ctid = found.at
         returning i.agent_turn_id, i.inbox_id, i.message_type, i.correlation_id, i.next_retry_at, i.created_at
     )
@@ -67,7 +72,8 @@ begin
                'activation_id', heliograph._signal_id(m.run_id, t.activation_seq),
                'cause', cause.signal,
                'inbox', coalesce((select jsonb_agg(jsonb_build_object('message_type', i.message_type,
-                                      'correlation_id', i.correlation_id) order by i.next_retry_at, i.created_at, i.inbox_id)
+                                      'correlation_id', i.correlation_id) order by i.next_retry_at, i.created_at,
+                                      i.inbox_id)
                                     from taken i where i.agent_turn_id = m.active_agent_turn_id), '[]'),
                'run', heliograph._run_view(r))
                || case when w.waits is null then '{}' else jsonb_build_object('waits', w.waits) end
@@ -75,7 +81,8 @@ begin
                        else jsonb_build_object('result_fields', t.result_fields, 'parent_turn_id', t.parent_turn_id,
                                                'depth', t.depth, 'message_type', t.message_type) end
                || case when t.parent_turn_id is null then '{}'
-                       else jsonb_build_object('has_spoken', heliograph._has_spoken(p_project, m.agent_id, t.agent_turn_id)) end
+                       else jsonb_build_object('has_spoken', heliograph._has_spoken(p_project, m.agent_id,
+                               t.agent_turn_id)) end
                || case when t.budgets is null then '{}'
                        else jsonb_build_object('budget', heliograph._remaining(p_project, t.budgets)) end
                order by m.priority desc, m.ready_at, m.agent_id)
@@ -83,20 +90,22 @@ begin
       from moved m
      cross join lateral (select * from heliograph.agent_turns x
                           where x.project_id = p_project and x.agent_turn_id = m.active_agent_turn_id offset 0) t
-     cross join lateral (select * from heliograph.runs x where x.project_id = p_project and x.run_id = m.run_id offset 0) r
+     cross join lateral (select * from heliograph.runs x where x.project_id = p_project
+                         and x.run_id = m.run_id offset 0) r
      cross join lateral heliograph._waits(p_project, m.active_agent_turn_id) w
       left join lateral heliograph._signal_at(p_project, m.run_id, t.cause_seq) cause on true;
     return coalesce(v_answer, '[]');
 end $$;
 
 -- _claimable: the agents whose heads a claim takes, in its order; null for none. See claim.
---   raises: nothing
 --   locks:  the heads found; of several targets, up to p_limit of each
-create function heliograph._claimable(p_project text, p_targets jsonb, p_limit integer, p_now timestamptz) returns text[]
+create function heliograph._claimable(
+    p_project text, p_targets jsonb, p_limit integer, p_now timestamptz
+) returns text[]
     language plpgsql as $$
 begin
-    -- each target by itself, so that the index gives the first ones in order however many are waiting; of those that were
-    -- deferred only the due ones are sorted
+    -- each target by itself, so that the index gives the first ones in order however many are waiting; of those that
+    -- were deferred only the due ones are sorted
     return (select array_agg(agent_id) from (
         select ready.agent_id
           from (select distinct case jsonb_typeof(e) when 'object' then e ->> 'target' else e #>> '{}' end as name,
@@ -119,10 +128,8 @@ begin
          order by ready.priority desc, ready.ready_at, ready.agent_id limit p_limit) picked);
 end $$;
 
--- _has_spoken: whether any owner of an agent's active turn has logged anything but its suspensions. Its leases are the agent's last
---   ones: no other is looked at, however many turns the agent has had.
---   raises: nothing
---   locks:  nothing
+-- _has_spoken: whether any owner of an agent's active turn has logged anything but its suspensions. Its leases are the
+--   agent's last ones: no other is looked at, however many turns the agent has had.
 create function heliograph._has_spoken(p_project text, p_agent_id text, p_turn_id text) returns boolean
     language sql stable as $$
     select exists (
@@ -134,8 +141,6 @@ create function heliograph._has_spoken(p_project text, p_agent_id text, p_turn_i
 $$;
 
 -- _waits: the calls of a turn, in the order in which they were opened, with the results that are in; null for none.
---   raises: nothing
---   locks:  nothing
 create function heliograph._waits(p_project text, p_turn_id text) returns table (waits jsonb)
     language sql stable as $$
     select jsonb_agg(jsonb_build_object(
@@ -154,7 +159,6 @@ $$;
 
 -- _check_lease: refuse a lease that would expire at once or never.
 --   raises: 22023
---   locks:  nothing
 create function heliograph._check_lease(p_lease_seconds float8) returns void
     language plpgsql immutable as $$
 begin
@@ -181,7 +185,8 @@ begin
                 where not coalesce(i ->> 'phase' in ('init', 'plan', 'act', 'reflect', 'terminate'), true)) then
         raise exception using errcode = '22023', message = 'phase is init, plan, act, reflect or terminate';
     end if;
-    perform heliograph._lock_heads(p_project, (select array_agg(i ->> 'agent_id') from jsonb_array_elements(p_items) i));
+    perform heliograph._lock_heads(p_project, (select array_agg(i ->> 'agent_id')
+                                               from jsonb_array_elements(p_items) i));
     with item as (
         select i.item ->> 'agent_id' as agent_id, i.item ->> 'turn_id' as turn_id,
                (i.item ->> 'epoch')::bigint as epoch, i.item ->> 'phase' as phase, i.n

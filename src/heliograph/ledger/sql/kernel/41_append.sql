@@ -4,8 +4,8 @@
 --   Answers [{turn_id, outcome, first_seq}] in the order of p_items: 'ok'; 'stale', or 'refused' with code and message
 --   (too_many_cards, payload_too_large, card_exists, reserved_name, invalid_signal), which wrote nothing.
 --   The same call again (a lost reply) is 'ok' and writes nothing: cards are known by id, drafts by said.
---   raises: see _enter; 22023 for a card or a phase that is none, naming the field; 23514 for a card that says it is a deliverable:
---           only an ending writes one
+--   raises: see _enter; 22023 for a card or a phase that is none, naming the field; 23514 for a card that says it is a
+--           deliverable: only an ending writes one
 --   locks:  the heads, then the runs
 create function heliograph.append(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -26,11 +26,12 @@ begin
         end if;
         v_refusal := heliograph._refuse_cards_and_signals(p_project, v_item, v_limits);
         if v_refusal is null and jsonb_array_length(v_item -> 'cards') > 0 then
-            v_refusal := heliograph._put_cards(p_project, v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint, v_item -> 'cards',
-                                               v_limits, p_now);
+            v_refusal := heliograph._put_cards(p_project, v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint,
+                                               v_item -> 'cards', v_limits, p_now);
         end if;
         if v_refusal is null then
-            v_refusal := jsonb_build_object('outcome', 'ok', 'first_seq', heliograph._append_drafts(p_project, v_item, v_limits, p_now));
+            v_refusal := jsonb_build_object('outcome', 'ok', 'first_seq', heliograph._append_drafts(p_project, v_item,
+                    v_limits, p_now));
         end if;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_item ->> 'turn_id') || v_refusal);
     end loop;
@@ -38,7 +39,6 @@ begin
 end $$;
 
 -- _lock_items: lock what gated items {agent_id} concern: their heads, then the runs of these.
---   raises: nothing
 --   locks:  the heads, then the runs
 create function heliograph._lock_items(p_project text, p_items jsonb) returns void
     language plpgsql as $$
@@ -50,28 +50,28 @@ begin
 end $$;
 
 -- _refuse_names: null, or that a turn says something that only the kernel and the reactions to its end may say.
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_names(p_item jsonb) returns jsonb
     language sql immutable as $$
-    select case when jsonb_path_exists(p_item, '$.signals[*].name ? (@ starts with "workflow:" || @ starts with "kernel:")')
-                then heliograph._rejection('reserved_name', 'no turn emits signals whose names begin with workflow: or kernel:') end
+    select case when jsonb_path_exists(p_item,
+                                       '$.signals[*].name ? (@ starts with "workflow:" || @ starts with "kernel:")')
+                then heliograph._rejection('reserved_name',
+                                           'no turn emits signals whose names begin with workflow: or kernel:') end
 $$;
 
 -- _refuse_own_drafts: see _refuse_drafts, for the drafts that a turn's own item appends to the log of its run.
---   raises: nothing
---   locks:  nothing; the caller holds the run
+--   The caller holds the run.
 create function heliograph._refuse_own_drafts(p_project text, p_item jsonb) returns table (refusal jsonb)
     language sql stable as $$
     select d.refusal from heliograph.runs r
      cross join lateral heliograph._refuse_drafts(r.run_id, r.signal_seq, p_item -> 'signals') d
-     where p_item #> '{signals,0}' is not null and r.project_id = p_project and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
+     where p_item #> '{signals,0}' is not null and r.project_id = p_project
+       and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
 $$;
 
 -- _refuse_cards_and_signals: null, or why the cards and signals of an item are not taken.
---   raises: nothing
---   locks:  nothing
-create function heliograph._refuse_cards_and_signals(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+create function heliograph._refuse_cards_and_signals(
+    p_project text, p_item jsonb, p_limits heliograph.project_limits
+) returns jsonb
     language sql stable as $$
     select coalesce(
         heliograph._refuse_names(p_item),
@@ -82,7 +82,8 @@ create function heliograph._refuse_cards_and_signals(p_project text, p_item json
               from jsonb_array_elements(p_item -> 'cards') with ordinality a (c, n)
              where octet_length((c -> 'content')::text) > p_limits.blob_bytes_max order by n limit 1) end,
         case when jsonb_array_length(p_item -> 'cards') > 0 then (
-            select heliograph._rejection('too_many_cards', format('the turn would have %s cards; at most %s are allowed',
+            select heliograph._rejection('too_many_cards',
+                                         format('the turn would have %s cards; at most %s are allowed',
                                        t.card_count + jsonb_array_length(p_item -> 'cards'), p_limits.cards_max))
               from heliograph.agent_turns t
              where t.project_id = p_project and t.agent_turn_id = p_item ->> 'turn_id'
@@ -90,10 +91,12 @@ create function heliograph._refuse_cards_and_signals(p_project text, p_item json
         (select d.refusal from heliograph._refuse_own_drafts(p_project, p_item) d))
 $$;
 
--- _append_drafts: write, once, the drafts of one gated item, and its phase. Answers the log position of the first draft.
+-- _append_drafts: write, once, the drafts of one gated item, and its phase. Answers the log position of the first
+--   draft.
 --   raises: see append
---   locks:  nothing; the caller holds the head and the run, and has passed the gate
-create function heliograph._append_drafts(p_project text, p_item jsonb, p_limits heliograph.project_limits, p_now timestamptz)
+--   The caller holds the head and the run, and has passed the gate.
+create function heliograph._append_drafts(p_project text, p_item jsonb, p_limits heliograph.project_limits,
+                                          p_now timestamptz)
     returns bigint language plpgsql as $$
 declare
     v_drafts jsonb := coalesce(p_item -> 'signals', '[]');
@@ -114,14 +117,16 @@ begin
     if v_lease.said > (p_item ->> 'said')::integer then
         return v_lease.said_seq;
     end if;
-    v_first := heliograph._log(p_project, heliograph._run_of(p_item ->> 'agent_id'), p_item ->> 'turn_id', v_drafts, p_now);
+    v_first := heliograph._log(p_project, heliograph._run_of(p_item ->> 'agent_id'), p_item ->> 'turn_id', v_drafts,
+                               p_now);
     update heliograph.leases set said = said + jsonb_array_length(v_drafts), said_seq = v_first
      where project_id = p_project and agent_id = v_lease.agent_id and turn_epoch = v_lease.turn_epoch;
     return v_first;
 end $$;
 
--- _put_cards: append cards to the output box of a turn, in order; one that is there already, the same in all, is left alone.
---   Answers null, or the refusal: an id is another card's, and no card was written. A blob that was put is left to prune.
+-- _put_cards: append cards to the output box of a turn, in order; one that is there already, the same in all, is left
+--   alone. Answers null, or the refusal: an id is another card's, and no card was written. A blob that was put is left
+--   to prune.
 --   raises: 22023 for a card that is none, 23514 for a deliverable
 --   locks:  a card id that somebody else is just writing; the caller holds the head
 create function heliograph._put_cards(
@@ -132,7 +137,8 @@ declare
     v_wrong text;
     v_new text[];
 begin
-    select t.output_box_id, (select min(heliograph._wrong_card(c)) from jsonb_array_elements(p_cards) c) into v_box_id, v_wrong
+    select t.output_box_id, (select min(heliograph._wrong_card(c)) from jsonb_array_elements(p_cards) c) into v_box_id,
+           v_wrong
       from heliograph.agent_turns t where t.project_id = p_project and t.agent_turn_id = p_turn_id;
     if v_wrong is not null then
         raise exception using errcode = '22023', message = v_wrong;
@@ -160,9 +166,8 @@ begin
     return null;
 end $$;
 
--- _other_card: the id of one of these cards which is not the turn's own of that kind and content, in the box where it writes.
---   raises: nothing
---   locks:  nothing
+-- _other_card: the id of one of these cards which is not the turn's own of that kind and content, in the box where it
+--   writes.
 create function heliograph._other_card(p_project text, p_turn_id text, p_cards jsonb) returns text
     language sql stable as $$
     select min(k.card_id)

@@ -1,15 +1,15 @@
--- Inline calls: effects that an owner has here and now. The intent is committed before the effect, the result after it, so
--- that whoever owns the turn next knows what may be done again and what must not be (K13, K14).
+-- Inline calls: effects that an owner has here and now. The intent is committed before the effect, the result after it,
+-- so that whoever owns the turn next knows what may be done again and what must not be (K13, K14).
 
 -- begin_call: announce effects before they happen. p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect,
 --   timeout_seconds, taint, is_trusted, reserve}]. taint: the untrusted sources that the turn has read, null for none.
---   is_trusted: the call's author vouches for its result. reserve: {tokens, micros, model_calls, tool_calls}, what the call may use of the budgets that
---   hold for its turn. effect: pure, idempotent, transactional or once (unless said otherwise: once).
---   Answers [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': do it; so answers the same epoch again, which
---   has not done it before it has this answer. 'again': another owner began it, and it may be repeated; what is
---   transactional and open has not happened, since it is committed together with its result. 'done', with
---   status and content: it is recorded. 'in_doubt', with the same: another owner began it, it may have happened, and it
---   must not happen twice, so it counts as unknown from now on. 'stale'. 'refused' with code and message
+--   is_trusted: the call's author vouches for its result. reserve: {tokens, micros, model_calls, tool_calls}, what the
+--   call may use of the budgets that hold for its turn. effect: pure, idempotent, transactional or once (unless said
+--   otherwise: once). Answers [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': do it; so answers the
+--   same epoch again, which has not done it before it has this answer. 'again': another owner began it, and it may be
+--   repeated; what is transactional and open has not happened, since it is committed together with its result. 'done',
+--   with status and content: it is recorded. 'in_doubt', with the same: another owner began it, it may have happened,
+--   and it must not happen twice, so it counts as unknown from now on. 'stale'. 'refused' with code and message
 --   (too_many_waits; not_inline: the id belongs to a call that the turn waits for; BUDGET_EXCEEDED: a budget, which the
 --   answer names, lacks what it reserves).
 --   raises: see _enter; 22023 for an id without 1 to 200 bytes, an effect that there is not, a timeout out of range
@@ -37,15 +37,18 @@ begin
                heliograph._taint(i.item) as taint, coalesce((i.item ->> 'is_trusted')::boolean, false) as is_trusted,
                h.agent_id, h.run_id, h.parent_step_id, w.at as wait_at, w.status, w.result_card_id, w.reserved,
                -- of those that may begin it: one that is stale opens nothing
-               row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id order by i.n) = 1 as is_first,
+               row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id
+                                  order by i.n) = 1 as is_first,
                case when h.agent_id is null then '{"outcome": "stale"}'
-                    when w.at is null and row_number() over (partition by h.agent_id order by i.n) + o.known > v_limits.waits_max
+                    when w.at is null and row_number() over (partition by h.agent_id
+                                                             order by i.n) + o.known > v_limits.waits_max
                     then heliograph._rejection('too_many_waits', format(
                              'the turn would have %s calls; at most %s are allowed (waits_max)',
                              row_number() over (partition by h.agent_id order by i.n) + o.known, v_limits.waits_max))
                     when w.at is null then '{"outcome": "fresh"}'
                     when w.state = 'resolved' then '{"outcome": "done"}'
-                    when w.kind <> 'inline' then heliograph._rejection('not_inline', format('call %s is waited for as a %s',
+                    when w.kind <> 'inline' then heliograph._rejection('not_inline',
+                                                                       format('call %s is waited for as a %s',
                                              i.item ->> 'call_id', w.kind))
                     when w.epoch = (i.item ->> 'epoch')::bigint then '{"outcome": "fresh"}'
                     when w.effect in ('pure', 'idempotent', 'transactional') then '{"outcome": "again"}'
@@ -54,7 +57,8 @@ begin
           left join lateral (
                select x.agent_id, x.run_id, x.parent_step_id from heliograph.agent_state_head x
                 where x.project_id = p_project and x.agent_id = i.item ->> 'agent_id' and x.status = 'running'
-                  and x.active_agent_turn_id = i.item ->> 'turn_id' and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
+                  and x.active_agent_turn_id = i.item ->> 'turn_id'
+                  and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
           left join lateral (
                select x.ctid as at, x.* from heliograph.turn_waiting_tools x
                 where h.agent_id is not null and x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
@@ -65,8 +69,8 @@ begin
                   and x.agent_turn_id = i.item ->> 'turn_id' offset 0) o on true
     ), opened as (
         insert into heliograph.turn_waiting_tools
-            (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline, taint,
-             is_trusted, opened_at)
+            (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
+             taint, is_trusted, opened_at)
         select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, 'inline', effect, epoch,
                p_now + make_interval(secs => timeout_seconds), taint, is_trusted, p_now
           from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
@@ -109,17 +113,14 @@ begin
 end $$;
 
 -- _taint: the untrusted sources that an item names; null for none.
---   raises: nothing
---   locks:  nothing
 create function heliograph._taint(p_item jsonb) returns text[]
     language sql immutable as $$
     select case when jsonb_typeof(p_item -> 'taint') = 'array' and p_item -> 'taint' <> '[]'
-                then array(select t.source from jsonb_array_elements_text(p_item -> 'taint') with ordinality t (source, n) order by n) end
+                then array(select t.source from jsonb_array_elements_text(p_item -> 'taint') with ordinality t (source,
+                        n) order by n) end
 $$;
 
 -- _with_results: answers of begin_call; those in doubt with the status and the content that they have been given.
---   raises: nothing
---   locks:  nothing
 create function heliograph._with_results(p_project text, p_answers jsonb) returns jsonb
     language sql stable as $$
     select jsonb_agg(a.item || coalesce(w.result, '{}') order by a.n)
@@ -132,14 +133,15 @@ create function heliograph._with_results(p_project text, p_answers jsonb) return
               and x.agent_turn_id = a.item ->> 'turn_id' and x.tool_call_id = a.item ->> 'call_id' offset 0) w on true
 $$;
 
--- record_call: what came of effects that begin_call announced. p_items: [{agent_id, turn_id, epoch, call_id, status, result,
---   error, signals: [draft], said, used, taint, not_made}]. taint: the untrusted sources that the turn has read by now, where the call
---   itself has read some; without it those of begin_call stay. not_made: {step_id, tool, taint} of a call that was not begun, since it is not to be
---   made at all: it is opened here, and recorded in the same commit. used: what it used of the kinds that it reserved; of those that are not named all that it
---   reserved, but nothing where the status is canceled: it did not happen. status: success (with result), or failed, timeout, unknown, canceled (with error).
---   signals and said as in append; the log says of the call what they say.
---   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items: 'ok'; 'duplicate': it was recorded before,
---   and nothing is written; 'stale'; 'refused' with code and message (payload_too_large; not_begun; not_inline;
+-- record_call: what came of effects that begin_call announced. p_items: [{agent_id, turn_id, epoch, call_id, status,
+--   result, error, signals: [draft], said, used, taint, not_made}]. taint: the untrusted sources that the turn has read
+--   by now, where the call itself has read some; without it those of begin_call stay. not_made: {step_id, tool, taint}
+--   of a call that was not begun, since it is not to be made at all: it is opened here, and recorded in the same
+--   commit. used: what it used of the kinds that it reserved; of those that are not named all that it reserved, but
+--   nothing where the status is canceled: it did not happen. status: success (with result), or failed, timeout,
+--   unknown, canceled (with error). signals and said as in append; the log says of the call what they say. Answers
+--   [{turn_id, call_id, outcome, first_seq}] in the order of p_items: 'ok'; 'duplicate': it was recorded before, and
+--   nothing is written; 'stale'; 'refused' with code and message (payload_too_large; not_begun; not_inline;
 --   too_many_waits; reserved_name; invalid_signal).
 --   raises: see _enter; 22023 for another status, an error that is missing, or a call that is none
 --   locks:  the heads, then the runs
@@ -173,7 +175,8 @@ begin
                    row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id' order by i.n) = 1)
           from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.n
     loop
-        v_answer := heliograph._judge_record(p_project, v_item, v_limits);  -- here: it counts those that were opened before it
+        -- here: it counts those that were opened before it
+        v_answer := heliograph._judge_record(p_project, v_item, v_limits);
         if v_answer ->> 'outcome' = 'ok' and not (v_item ->> 'is_first')::boolean then
             v_answer := '{"outcome": "duplicate"}';
         elsif v_answer ->> 'outcome' = 'ok' then
@@ -184,49 +187,57 @@ begin
                 perform heliograph._open_not_made(p_project, v_item, p_now);
             elsif heliograph._taint(v_item) is not null then
                 update heliograph.turn_waiting_tools set taint = heliograph._taint(v_item)
-                 where project_id = p_project and agent_turn_id = v_item ->> 'turn_id' and tool_call_id = v_item ->> 'call_id';
+                 where project_id = p_project and agent_turn_id = v_item ->> 'turn_id'
+                   and tool_call_id = v_item ->> 'call_id';
             end if;
-            v_answer := v_answer - '{owes,opens}'::text[] || jsonb_build_object('first_seq', heliograph._append_drafts(p_project, v_item, v_limits, p_now));
+            v_answer := v_answer - '{owes,opens}'::text[] || jsonb_build_object('first_seq',
+                    heliograph._append_drafts(p_project, v_item, v_limits, p_now));
             v_results := coalesce(v_results, '[]') || jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id',
-                v_item -> 'call_id', 'status', v_item -> 'status', 'output', v_item -> 'result', 'error', v_item -> 'error');
+                v_item -> 'call_id', 'status', v_item -> 'status', 'output', v_item -> 'result', 'error',
+                    v_item -> 'error');
         end if;
-        v_answers := v_answers || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id') || v_answer);
+        v_answers := v_answers || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id')
+                                   || v_answer);
     end loop;
     if v_results is not null then
         perform heliograph._resolve(p_project, v_results, v_limits, false, p_now);
     end if;
     if v_used is not null then
-        perform heliograph._settle(p_project, u.item ->> 'turn_id', u.item ->> 'call_id', case u.item ->> 'status' when 'canceled'
-                                   then jsonb '{"tokens": 0, "micros": 0, "model_calls": 0, "tool_calls": 0}' else '{}' end
+        perform heliograph._settle(p_project, u.item ->> 'turn_id', u.item ->> 'call_id', case u.item ->> 'status'
+                                   when 'canceled'
+                                   then jsonb '{"tokens": 0, "micros": 0, "model_calls": 0, "tool_calls": 0}'
+                                       else '{}' end
                                    || coalesce(nullif(u.item -> 'used', 'null'), '{}'))
            from jsonb_array_elements(v_used) with ordinality u (item, n);
     end if;
     return v_answers;
 end $$;
 
--- _open_not_made: open a call that is recorded as not made; see record_call. Nothing happened, so it could be done again.
---   raises: nothing
---   locks:  nothing; the caller holds the head
+-- _open_not_made: open a call that is recorded as not made; see record_call. Nothing happened, so it could be done
+--   again. The caller holds the head.
 create function heliograph._open_not_made(p_project text, p_item jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 declare
     v_head heliograph.agent_state_head;
 begin
-    select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_item ->> 'agent_id';
+    select * into v_head from heliograph.agent_state_head where project_id = p_project
+        and agent_id = p_item ->> 'agent_id';
     insert into heliograph.turn_waiting_tools
-        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint, is_trusted, opened_at)
-    values (p_project, p_item ->> 'turn_id', p_item ->> 'call_id', v_head.agent_id, v_head.run_id, p_item #>> '{not_made,step_id}',
-            p_item #>> '{not_made,tool}', 'inline', 'pure', v_head.turn_epoch, heliograph._taint(p_item -> 'not_made'), true, p_now);
+        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint,
+         is_trusted, opened_at)
+    values (p_project, p_item ->> 'turn_id', p_item ->> 'call_id', v_head.agent_id, v_head.run_id,
+            p_item #>> '{not_made,step_id}',
+            p_item #>> '{not_made,tool}', 'inline', 'pure', v_head.turn_epoch, heliograph._taint(p_item -> 'not_made'),
+            true, p_now);
     insert into heliograph.execution_edges
         (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
-    values (p_project, p_item ->> 'turn_id', 'tool_call', 'request', v_head.run_id, v_head.agent_id, p_item ->> 'call_id',
-            v_head.parent_step_id, p_now);
+    values (p_project, p_item ->> 'turn_id', 'tool_call', 'request', v_head.run_id, v_head.agent_id,
+            p_item ->> 'call_id', v_head.parent_step_id, p_now);
 end $$;
 
--- _judge_record: the outcome of one recorded call, before anything of it is written; see record_call. owes: it is to be settled;
---   opens: it is to be opened first.
---   raises: nothing
---   locks:  nothing; the caller holds the head
+-- _judge_record: the outcome of one recorded call, before anything of it is written; see record_call. owes: it is to be
+--   settled; opens: it is to be opened first.
+--   The caller holds the head.
 create function heliograph._judge_record(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language plpgsql stable as $$
 declare
@@ -248,14 +259,18 @@ begin
         end if;
         v_opens := true;
     elsif not found then
-        return heliograph._rejection('not_begun', format('call %s was not begun: begin_call comes first', p_item ->> 'call_id'));
+        return heliograph._rejection('not_begun', format('call %s was not begun: begin_call comes first',
+                                                         p_item ->> 'call_id'));
     elsif v_wait.kind <> 'inline' then
-        return heliograph._rejection('not_inline', format('call %s is waited for as a %s', p_item ->> 'call_id', v_wait.kind));
+        return heliograph._rejection('not_inline', format('call %s is waited for as a %s', p_item ->> 'call_id',
+                                                          v_wait.kind));
     elsif v_wait.state <> 'open' then
         return '{"outcome": "duplicate"}';
     end if;
-    return coalesce(heliograph._refuse_result(p_item, p_limits), heliograph._refuse_cards_and_signals(p_project, p_item, p_limits),
+    return coalesce(heliograph._refuse_result(p_item, p_limits), heliograph._refuse_cards_and_signals(p_project, p_item,
+            p_limits),
                     jsonb '{"outcome": "ok"}'
-                    || case when v_wait.reserved is not null or p_item ->> 'used' is not null then jsonb '{"owes": true}' else '{}' end
+                    || case when v_wait.reserved is not null or p_item ->> 'used' is not null
+                        then jsonb '{"owes": true}' else '{}' end
                     || case when v_opens then jsonb '{"opens": true}' else '{}' end);
 end $$;

@@ -1,11 +1,12 @@
 -- defer: the owner cannot go on now, and the turn is due again later (L0-64, G-71). No process waits for it meanwhile.
 
--- defer: p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, defers_max, trust}]. trust: 'untrusted' of a turn that has read
---   untrusted content, which its reason may quote. running -> dispatched, epoch + 1, not to be
+-- defer: p_items: [{agent_id, turn_id, epoch, reason, delay_seconds, defers_max, trust}]. trust: 'untrusted' of a turn
+--   that has read untrusted content, which its reason may quote. running -> dispatched, epoch + 1, not to be
 --   claimed before the delay is over; its messages are deferred, with a count, the time and the reason. No attempt is
 --   counted, and it keeps its place in the claim order. defers_max null: the project's limit.
---   Answers [{turn_id, outcome, targets}] in the order of p_items: 'deferred', with due_at; 'exhausted': it was deferred
---   defers_max times before, and has ended as failed; 'stopped': a graceful stop waited for it, and has ended it; 'stale'.
+--   Answers [{turn_id, outcome, targets}] in the order of p_items: 'deferred', with due_at; 'exhausted': it was
+--   deferred defers_max times before, and has ended as failed; 'stopped': a graceful stop waited for it, and has ended
+--   it; 'stale'.
 --   raises: see _enter; 22023 for a delay that is not between 0 and 366 days, a number of deferrals that is negative
 --   locks:  the heads, then the runs
 create function heliograph.defer(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -32,8 +33,7 @@ begin
 end $$;
 
 -- _defer: one item of defer; see there. Answers {outcome, ..}.
---   raises: nothing
---   locks:  nothing; the caller holds the head and the run
+--   The caller holds the head and the run.
 create function heliograph._defer(p_project text, p_item jsonb, p_defers_max integer, p_now timestamptz) returns jsonb
     language plpgsql as $$
 declare
@@ -54,8 +54,8 @@ begin
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
     if v_defers >= v_most then
         v_targets := heliograph._end_by_kernel(p_project, p_item ->> 'turn_id', 'failed', 'RESOURCE_EXHAUSTED',
-            format('deferred %s times, at most %s are allowed; the last reason: %s', v_defers + 1, v_most, v_reason), p_now,
-            p_is_untrusted => coalesce(p_item ->> 'trust' = 'untrusted', false));
+            format('deferred %s times, at most %s are allowed; the last reason: %s', v_defers + 1, v_most, v_reason),
+            p_now, p_is_untrusted => coalesce(p_item ->> 'trust' = 'untrusted', false));
         return jsonb_build_object('outcome', 'exhausted', 'targets', to_jsonb(v_targets));
     end if;
     update heliograph.agent_turns set defers = defers + 1

@@ -1,19 +1,18 @@
--- Children: turns that a suspended turn waits for (L0-38). A child is enqueued in the commit that suspends its parent, and
--- its end comes back through the outbox (sweep_reports), so that no transaction ever holds both at once (K17).
+-- Children: turns that a suspended turn waits for (L0-38). A child is enqueued in the commit that suspends its parent,
+-- and its end comes back through the outbox (sweep_reports), so that no transaction ever holds both at once (K17).
 
 -- _child_agents: the agent ids of the children that the items of suspend ask for.
---   raises: nothing
---   locks:  nothing
 create function heliograph._child_agents(p_items jsonb) returns text[]
     language sql immutable as $$
-    select coalesce(array_agg(distinct concat_ws('/', heliograph._run_of(i ->> 'agent_id'), c #>> '{child,agent}', c #>> '{child,instance}')), '{}')
+    select coalesce(array_agg(distinct concat_ws('/', heliograph._run_of(i ->> 'agent_id'), c #>> '{child,agent}',
+                                                 c #>> '{child,instance}')), '{}')
       from jsonb_array_elements(p_items) i
      cross join lateral jsonb_array_elements(i -> 'calls') c
      where c ->> 'kind' = 'child'
 $$;
 
--- _lock_new_heads: hold also the heads that came to be while the runs were waited for. Whoever made them has committed; if
---   somebody else has one by now, waiting for it could be a deadlock, since the runs are held.
+-- _lock_new_heads: hold also the heads that came to be while the runs were waited for. Whoever made them has committed;
+--   if somebody else has one by now, waiting for it could be a deadlock, since the runs are held.
 --   raises: 40001: try again
 --   locks:  heads that are free
 create function heliograph._lock_new_heads(p_project text, p_agent_ids text[]) returns void
@@ -31,9 +30,8 @@ begin
     end if;
 end $$;
 
--- _refuse_children: null, or why the children that an item of suspend asks for are not to be enqueued. Those of calls that
---   the turn has already are not looked at: they stay what they are.
---   raises: nothing
+-- _refuse_children: null, or why the children that an item of suspend asks for are not to be enqueued. Those of calls
+--   that the turn has already are not looked at: they stay what they are.
 --   locks:  the contexts against prune; the caller holds the heads and the run
 create function heliograph._refuse_children(
     p_project text, p_run_id text, p_item jsonb, p_limits heliograph.project_limits
@@ -47,7 +45,8 @@ begin
     if v_children = 0 then
         return null;
     elsif v_children > p_limits.fan_out_max then
-        return heliograph._rejection('fan_out', format('%s children at once; at most %s are allowed', v_children, p_limits.fan_out_max));
+        return heliograph._rejection('fan_out', format('%s children at once; at most %s are allowed', v_children,
+                                                       p_limits.fan_out_max));
     end if;
     select depth + 1 into v_depth from heliograph.agent_turns
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
@@ -64,7 +63,8 @@ begin
           from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
          where c.item ->> 'kind' = 'child' and not exists (
                select from heliograph.turn_waiting_tools w
-                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id' and w.tool_call_id = c.item ->> 'call_id' offset 0)
+                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
+                  and w.tool_call_id = c.item ->> 'call_id' offset 0)
     ), queue as materialized (
         select c.agent_id, min(c.agent) as agent, count(*) as more, min(c.n) as n,
                (select count(*) from heliograph.agent_turns t
@@ -82,30 +82,38 @@ begin
             select 1, c.n, heliograph._rejection('id_conflict', format('two children have the turn id %s', c.turn_id))
               from child c where exists (select from child o where o.turn_id = c.turn_id and o.n < c.n)
             union all
-            select 2, q.n, heliograph._rejection('unknown_agent', format('the run has no agent %s/%s', p_run_id, q.agent))
+            select 2, q.n, heliograph._rejection('unknown_agent', format('the run has no agent %s/%s', p_run_id,
+                                                                         q.agent))
               from queue q where not q.has_head
             union all
-            select 3, q.n, heliograph._rejection('delegation_cycle', format('agent %s waits for this turn itself; a turn that '
-                               'it would have to do first could never begin: give the child an instance of its own', q.agent_id))
+            select 3, q.n, heliograph._rejection('delegation_cycle',
+                                                 format('agent %s waits for this turn itself; a turn that '
+                               'it would have to do first could never begin: give the child an instance of its own',
+                               q.agent_id))
               from queue q where q.agent_id in (select a.agent_id from ancestor a)
             union all
-            select 4, q.n, heliograph._rejection('queue_full', format('agent %s has %s turns waiting; at most %s are allowed',
+            select 4, q.n, heliograph._rejection('queue_full',
+                                                 format('agent %s has %s turns waiting; at most %s are allowed',
                                q.agent_id, q.queued, p_limits.queue_max))
               from queue q where q.queued + q.more > p_limits.queue_max
             union all
-            select 5, q.n, heliograph._rejection('recursion_depth_exceeded', format('delegated %s deep; at most %s are allowed',
+            select 5, q.n, heliograph._rejection('recursion_depth_exceeded',
+                                                 format('delegated %s deep; at most %s are allowed',
                                v_depth, p_limits.depth_max))
               from queue q where v_depth > p_limits.depth_max
             union all
-            select 6, q.n, heliograph._rejection('run_stopping', format('run %s is being stopped and wakes nobody', p_run_id))
-              from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id where x.status <> 'running') r
+            select 6, q.n, heliograph._rejection('run_stopping', format('run %s is being stopped and wakes nobody',
+                                                                        p_run_id))
+              from queue q join heliograph.runs x on x.project_id = p_project and x.run_id = p_run_id
+             where x.status <> 'running') r
      order by r.rank, r.n limit 1;
     if v_refusal is null and jsonb_path_exists(p_item, '$.calls[*].child.context_box_id ? (@ != null)') then
         select r.refusal into v_refusal
           from (select heliograph._refuse_context(p_project, c.box_id) as refusal, c.n from (
                        select i.item #>> '{child,context_box_id}' as box_id, i.n
                          from jsonb_array_elements(p_item -> 'calls') with ordinality i (item, n)
-                        where i.item ->> 'kind' = 'child' and i.item #>> '{child,context_box_id}' is not null and not exists (
+                        where i.item ->> 'kind' = 'child' and i.item #>> '{child,context_box_id}' is not null
+                          and not exists (
                               select from heliograph.turn_waiting_tools w
                                where w.project_id = p_project and w.agent_turn_id = p_item ->> 'turn_id'
                                  and w.tool_call_id = i.item ->> 'call_id' offset 0)) c) r
@@ -115,11 +123,10 @@ begin
 end $$;
 
 -- _refuse_duplicates: null, or that a child of the n-th of these items has the turn id of one of an item before it.
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_duplicates(p_project text, p_items jsonb, p_place integer) returns jsonb
     language sql stable as $$
-    select heliograph._rejection('id_conflict', format('two children have the turn id %s', c.item #>> '{child,turn_id}'))
+    select heliograph._rejection('id_conflict', format('two children have the turn id %s',
+                                                       c.item #>> '{child,turn_id}'))
       from jsonb_array_elements(p_items -> (p_place - 1) -> 'calls') with ordinality c (item, n)
      where c.item ->> 'kind' = 'child'
        and exists (select from jsonb_array_elements(p_items) with ordinality i (item, n)
@@ -131,21 +138,26 @@ create function heliograph._refuse_duplicates(p_project text, p_items jsonb, p_p
      order by c.n limit 1
 $$;
 
--- _enqueue_children: the child turns of the waits that were just opened, one level deeper than their parents. p_firsts: see
---   _open_calls. Answers the targets to ring.
+-- _enqueue_children: the child turns of the waits that were just opened, one level deeper than their parents. p_firsts:
+--   see _open_calls. Answers the targets to ring.
 --   raises: see _enqueue
 --   locks:  see _enqueue; the caller holds the heads and the runs
-create function heliograph._enqueue_children(p_project text, p_items jsonb, p_firsts jsonb, p_now timestamptz) returns text[]
+create function heliograph._enqueue_children(
+    p_project text, p_items jsonb, p_firsts jsonb, p_now timestamptz
+) returns text[]
     language plpgsql as $$
 declare
     v_activations jsonb;
 begin
     select jsonb_agg((c.item -> 'child') || jsonb_build_object(
-                      'cause', coalesce(nullif(c.item #> '{child,cause}', 'null'), jsonb_build_object('seq', t.activation_seq)),
+                      'cause', coalesce(nullif(c.item #> '{child,cause}', 'null'), jsonb_build_object('seq',
+                              t.activation_seq)),
                       'run_id', t.run_id, 'base', (p_firsts ->> t.agent_turn_id)::bigint - 1,
-                      'parent_turn_id', t.agent_turn_id, 'parent_call_id', c.item -> 'call_id', 'depth', t.depth + 1, 'budgets', t.budgets)
+                      'parent_turn_id', t.agent_turn_id, 'parent_call_id', c.item -> 'call_id', 'depth', t.depth + 1,
+                      'budgets', t.budgets)
                -- only an instance may come to be with its first turn
-               || case when c.item #>> '{child,instance}' is null then '{}' else jsonb_build_object('target', h.target) end
+               || case when c.item #>> '{child,instance}' is null then '{}' else jsonb_build_object('target',
+                       h.target) end
                order by i.n, c.n)
       into v_activations
       from jsonb_array_elements(p_items) with ordinality i (item, n)
@@ -159,7 +171,8 @@ begin
      where c.item ->> 'kind' = 'child'
        and exists (select from heliograph.turn_waiting_tools w
                     where w.project_id = p_project and w.agent_turn_id = t.agent_turn_id
-                      and w.tool_call_id = c.item ->> 'call_id' and w.child_turn_id = c.item #>> '{child,turn_id}' offset 0)
+                      and w.tool_call_id = c.item ->> 'call_id'
+                      and w.child_turn_id = c.item #>> '{child,turn_id}' offset 0)
        and not exists (select from heliograph.agent_turns x
                         where x.project_id = p_project and x.agent_turn_id = c.item #>> '{child,turn_id}' offset 0);
     if v_activations is null then
@@ -167,9 +180,11 @@ begin
     end if;
     -- a reaction that was computed without these turns may not end the run (K24, K27)
     update heliograph.runs r
-       set open_turns = r.open_turns + a.more, activations = r.activations + a.more, version = r.version + 1, updated_at = p_now
+       set open_turns = r.open_turns + a.more, activations = r.activations + a.more, version = r.version + 1,
+           updated_at = p_now
       from (select x.at, m.more from (
-                   select a ->> 'run_id' as run_id, count(*)::integer as more from jsonb_array_elements(v_activations) a group by 1) m
+                   select a ->> 'run_id' as run_id, count(*)::integer as more from jsonb_array_elements(v_activations) a
+                       group by 1) m
              cross join lateral (
                    select y.ctid as at from heliograph.runs y
                     where y.project_id = p_project and y.run_id = m.run_id offset 0) x) a

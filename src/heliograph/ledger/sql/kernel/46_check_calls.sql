@@ -1,9 +1,8 @@
--- What is no call, and what is too much of it. Nonsense is an error of whoever calls, told by the name of the field; what is
--- over a limit is an outcome.
+-- What is no call, and what is too much of it. Nonsense is an error of whoever calls, told by the name of the field;
+-- what is over a limit is an outcome.
 
 -- _check_calls: refuse calls that begin_call cannot take.
 --   raises: 22023 naming the field
---   locks:  nothing
 create function heliograph._check_calls(p_items jsonb) returns void
     language plpgsql immutable as $$
 declare
@@ -16,7 +15,6 @@ end $$;
 
 -- _check_amounts: refuse calls whose amounts are none; p_key: reserve or used.
 --   raises: 22023 naming the field
---   locks:  nothing
 create function heliograph._check_amounts(p_items jsonb, p_key text) returns void
     language plpgsql immutable as $$
 declare
@@ -29,13 +27,14 @@ end $$;
 
 -- _check_not_made: refuse calls that record_call cannot open.
 --   raises: 22023 naming the field
---   locks:  nothing
 create function heliograph._check_not_made(p_items jsonb) returns void
     language plpgsql immutable as $$
 declare
     v_wrong text := (
-        select min(case when jsonb_typeof(i -> 'not_made') <> 'object' then 'not_made is an object with the step_id and the tool of the call'
-                        else heliograph._wrong_call(jsonb_build_object('call_id', i -> 'call_id', 'tool', i #> '{not_made,tool}',
+        select min(case when jsonb_typeof(i -> 'not_made') <> 'object'
+                   then 'not_made is an object with the step_id and the tool of the call'
+                        else heliograph._wrong_call(jsonb_build_object('call_id', i -> 'call_id', 'tool',
+                                                                       i #> '{not_made,tool}',
                                                                        'step_id', i #> '{not_made,step_id}')) end)
           from jsonb_array_elements(p_items) i where jsonb_typeof(i -> 'not_made') <> 'null');
 begin
@@ -46,7 +45,6 @@ end $$;
 
 -- _check_suspend: refuse items whose calls no turn may have.
 --   raises: 22023 naming the field
---   locks:  nothing
 create function heliograph._check_suspend(p_items jsonb) returns void
     language plpgsql immutable as $$
 declare
@@ -68,12 +66,14 @@ begin
                  when c ->> 'kind' = 'timer' and c ->> 'timeout_seconds' is null then 'a timer has a timeout'
                  when not coalesce(c ->> 'after_execution' in ('suspend', 'terminate'), true)
                  then 'after_execution is suspend or terminate'
-                 when not coalesce(octet_length(c ->> 'token') between 1 and 1000, true) then 'a token has 1 to 1000 bytes'
+                 when not coalesce(octet_length(c ->> 'token') between 1 and 1000, true)
+                     then 'a token has 1 to 1000 bytes'
                  when not coalesce(jsonb_typeof(c -> 'command') in ('object', 'null'), true)
                       or not coalesce(jsonb_typeof(c #> '{command,body}') in ('object', 'null'), true)
                       or octet_length(c #>> '{command,subject}') > 200
                  then 'a command is an object with a subject of at most 200 bytes, or none, and an object as body'
-                 when c ->> 'kind' = 'child' then heliograph._wrong_child(c -> 'child', coalesce(jsonb_array_length(i -> 'signals'), 0))
+                 when c ->> 'kind' = 'child' then heliograph._wrong_child(c -> 'child',
+                         coalesce(jsonb_array_length(i -> 'signals'), 0))
                  end)) from jsonb_array_elements(i -> 'calls') c))) into v_wrong
       from jsonb_array_elements(p_items) i;
     if v_wrong is not null then
@@ -82,13 +82,13 @@ begin
 end $$;
 
 -- _wrong_call: null, or what is wrong with a call, inline or waited for.
---   raises: nothing
---   locks:  nothing
 create function heliograph._wrong_call(p_call jsonb) returns text
     language sql immutable as $$
     select case
-        when heliograph._wrong_id('a call id', p_call ->> 'call_id') is not null then heliograph._wrong_id('a call id', p_call ->> 'call_id')
-        when not coalesce(octet_length(p_call ->> 'tool') between 1 and 200, false) then 'the tool of a call has 1 to 200 bytes'
+        when heliograph._wrong_id('a call id', p_call ->> 'call_id') is not null then heliograph._wrong_id('a call id',
+                p_call ->> 'call_id')
+        when not coalesce(octet_length(p_call ->> 'tool') between 1 and 200, false)
+            then 'the tool of a call has 1 to 200 bytes'
         when octet_length(p_call ->> 'step_id') > 200 then 'a step id has at most 200 bytes'
         when not coalesce(p_call ->> 'effect' in ('pure', 'idempotent', 'transactional', 'once'), true)
         then 'an effect is pure, idempotent, transactional or once'
@@ -97,57 +97,59 @@ create function heliograph._wrong_call(p_call jsonb) returns text
 $$;
 
 -- _wrong_child: null, or what is wrong with the child of a call; p_drafts: how many signals its item has.
---   raises: nothing
---   locks:  nothing
 create function heliograph._wrong_child(p_child jsonb, p_drafts integer) returns text
     language sql immutable as $$
     select case
         when not coalesce(octet_length(p_child ->> 'agent') between 1 and 200 and p_child ->> 'agent' !~ '/', false)
         then 'the agent of a child has 1 to 200 bytes and no slash'
-        when p_child ->> 'instance' is not null and heliograph._wrong_id('an instance', p_child ->> 'instance') is not null
+        when p_child ->> 'instance' is not null and heliograph._wrong_id('an instance',
+                                                                         p_child ->> 'instance') is not null
         then heliograph._wrong_id('the instance of a child', p_child ->> 'instance')
         when p_child ->> 'instance' ~ '/' then 'the instance of a child has no slash'
         when heliograph._wrong_id('a turn id', p_child ->> 'turn_id') is not null
         then heliograph._wrong_id('the turn id of a child', p_child ->> 'turn_id')
-        when p_child -> 'budget' is not null and heliograph._wrong_amounts('the budget of a child', p_child -> 'budget') is not null
+        when p_child -> 'budget' is not null and heliograph._wrong_amounts('the budget of a child',
+                                                                           p_child -> 'budget') is not null
         then heliograph._wrong_amounts('the budget of a child', p_child -> 'budget')
-        when heliograph._wrong_url(p_child -> 'callback_url') is not null then heliograph._wrong_url(p_child -> 'callback_url')
+        when heliograph._wrong_url(p_child -> 'callback_url') is not null
+            then heliograph._wrong_url(p_child -> 'callback_url')
         when octet_length(p_child ->> 'context_box_id') > 200 then 'the context_box_id of a child has at most 200 bytes'
         when not coalesce((p_child ->> 'activation')::bigint between 0 and p_drafts - 1, false)
         then 'the activation of a child is the index of one of the signals that come with it'
-        when jsonb_typeof(p_child -> 'cause') = 'number' and not (p_child ->> 'cause')::bigint between 0 and p_drafts - 1
+        when jsonb_typeof(p_child -> 'cause') = 'number'
+            and not (p_child ->> 'cause')::bigint between 0 and p_drafts - 1
         then 'the cause of a child is the index of one of the signals that come with it, or {"seq": n}'
         end
 $$;
 
 -- _refuse_calls: null, or why the calls of an item are too many, or their commands too large.
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_calls(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select coalesce(
-        (select heliograph._rejection('too_many_waits', format('the turn would have %s calls; at most %s are allowed (waits_max)',
+        (select heliograph._rejection('too_many_waits',
+                                      format('the turn would have %s calls; at most %s are allowed (waits_max)',
                                                              count(*), p_limits.waits_max))
            from (select tool_call_id from heliograph.turn_waiting_tools
                   where project_id = p_project and agent_turn_id = p_item ->> 'turn_id'
                  union
                  select c ->> 'call_id' from jsonb_array_elements(p_item -> 'calls') c) w
          having count(*) > p_limits.waits_max),
-        (select heliograph._rejection('payload_too_large', format('the command of call %s has %s bytes; at most %s are allowed: '
-                                    'upload and reference it', c.item ->> 'call_id', octet_length((c.item -> 'command')::text),
-                                    p_limits.result_bytes_max))
+        (select heliograph._rejection('payload_too_large',
+                                      format('the command of call %s has %s bytes; at most %s are allowed: '
+                                    'upload and reference it', c.item ->> 'call_id',
+                                    octet_length((c.item -> 'command')::text), p_limits.result_bytes_max))
            from jsonb_array_elements(p_item -> 'calls') with ordinality c (item, n)
           where octet_length((c.item -> 'command')::text) > p_limits.result_bytes_max order by c.n limit 1))
 $$;
 
 -- _refuse_result: null, or why the result or the error of a call is too large.
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_result(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql immutable as $$
     -- measured as text, which is what everybody gets: a number of ten bytes may have a hundred thousand digits
-    select heliograph._rejection('payload_too_large', format('the result of call %s has %s bytes; at most %s are allowed: upload '
+    select heliograph._rejection('payload_too_large',
+                                 format('the result of call %s has %s bytes; at most %s are allowed: upload '
                                'and reference it', p_item ->> 'call_id', r.bytes, p_limits.result_bytes_max))
-      from (select greatest(octet_length((p_item -> 'result')::text), octet_length((p_item -> 'error')::text)) as bytes) r
+      from (select greatest(octet_length((p_item -> 'result')::text),
+                            octet_length((p_item -> 'error')::text)) as bytes) r
      where r.bytes > p_limits.result_bytes_max
 $$;

@@ -1,10 +1,11 @@
--- A turn that no worker can claim: the answer to the claim cannot be built, for example because the results that it holds exceed
--- the 256 MB of one JSON value. Without an end it would stand before every other turn of its target until its time to live runs out.
+-- A turn that no worker can claim: the answer to the claim cannot be built, for example because the results that it
+-- holds exceed the 256 MB of one JSON value. Without an end it would stand before every other turn of its target until
+-- its time to live runs out.
 
--- fail_unclaimable: end as failed the turn that claim takes next, if claim raises for this turn alone (K23). For a worker whose
---   claim of a single turn was rejected. p_targets: as for claim.
---   Answers {turn_id, run_id, target, message, targets}, or {} where nothing is ready or claim takes the turn. The code of the end
---   is RESOURCE_EXHAUSTED for an answer that is too large, and INTERNAL_ERROR otherwise.
+-- fail_unclaimable: end as failed the turn that claim takes next, if claim raises for this turn alone (K23). For a
+--   worker whose claim of a single turn was rejected. p_targets: as for claim.
+--   Answers {turn_id, run_id, target, message, targets}, or {} where nothing is ready or claim takes the turn. The code
+--   of the end is RESOURCE_EXHAUSTED for an answer that is too large, and INTERNAL_ERROR otherwise.
 --   raises: see _enter
 --   locks:  the head, then its run
 create function heliograph.fail_unclaimable(p_project text, p_targets jsonb, p_now timestamptz)
@@ -35,9 +36,10 @@ begin
                               'message', v_message, 'targets', to_jsonb(v_targets));
 end $$;
 
--- _unclaimable_reason: the SQLSTATE and the message that a claim of one turn raises; null where it raises none. Nothing is claimed.
+-- _unclaimable_reason: the SQLSTATE and the message that a claim of one turn raises; null where it raises none. Nothing
+--   is claimed.
 --   raises: what says that the store is out of something or about to stop
---   locks:  nothing that it keeps
+--   The rollback releases its locks.
 create function heliograph._unclaimable_reason(p_project text, p_targets jsonb, p_now timestamptz) returns text
     language plpgsql as $$
 begin

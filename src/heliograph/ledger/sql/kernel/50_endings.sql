@@ -2,16 +2,16 @@
 -- (K1, L0-03, L0-07, L0-80). The caller dispatches the next queued turn in the same transaction (K8).
 
 -- _terminal: end turns, active or queued, under the locks of their heads; no two of one agent.
---   p_endings: [{turn_id, epoch, outcome, content}]; epoch is the writer's, null for the kernel itself: the epoch that the
---   end begins, so that no owner takes the deliverable for its own.
---   The deliverable card goes to the output box (L0-82); open inbox rows are consumed (canceled, if the turn never ran);
---   open waits are closed, their commands acknowledged, their children told to stop; the task event goes to the outbox
---   (L0-81, L0-107), and for a turn that another one waits for, a report; an active turn's head becomes idle under
---   the next epoch, its lease is closed (L0-72, K7); what its calls have reserved is settled (_settle_ended), and who wanted
---   to be told by a POST is going to be (_create_turn_callbacks).
+--   p_endings: [{turn_id, epoch, outcome, content}]; epoch is the writer's, null for the kernel itself: the epoch that
+--   the end begins, so that no owner takes the deliverable for its own.
+--   The deliverable card goes to the output box (L0-82); open inbox rows are consumed (canceled, if the turn never
+--   ran); open waits are closed, their commands acknowledged, their children told to stop; the task event goes to the
+--   outbox (L0-81, L0-107), and for a turn that another one waits for, a report; an active turn's head becomes idle
+--   under the next epoch, its lease is closed (L0-72, K7); what its calls have reserved is settled (_settle_ended), and
+--   who wanted to be told by a POST is going to be (_create_turn_callbacks).
 --   raises: 23505 if a turn had a deliverable already
---   locks:  the commands that are acknowledged, ascending by key, and stops of children that are there already; blobs, see
---           _store_content. The caller holds the heads and the runs
+--   locks:  the commands that are acknowledged, ascending by key, and stops of children that are there already; blobs,
+--           see _store_content. The caller holds the heads and the runs
 create function heliograph._terminal(p_project text, p_endings jsonb, p_now timestamptz) returns void
     language plpgsql as $$
 declare
@@ -23,12 +23,13 @@ begin
     -- whatever it believes about the tables. They cannot move meanwhile: the caller holds the heads.
     with ending as materialized (
         select e.turn_id, e.outcome, e.content, coalesce(e.epoch, h.turn_epoch + 1) as writer_epoch, t.at as turn_at,
-               t.output_box_id, t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at as head_at, h.agent_id, h.turn_epoch, h.moved_at,
-               coalesce(h.active_agent_turn_id = e.turn_id, false) as is_active,
+               t.output_box_id, t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at as head_at,
+               h.agent_id, h.turn_epoch, h.moved_at, coalesce(h.active_agent_turn_id = e.turn_id, false) as is_active,
                coalesce(h.active_agent_turn_id = e.turn_id, false) and h.status = 'suspended' as is_suspended
           from jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint, outcome text, content jsonb)
          cross join lateral (
-               select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets, x.callback_url from heliograph.agent_turns x
+               select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets,
+                      x.callback_url from heliograph.agent_turns x
                 where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
          cross join lateral (
                select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.status
@@ -42,9 +43,12 @@ begin
           from ending
     ), turn as (
         update heliograph.agent_turns t
-           set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id), finished_at = p_now,
-               people_since = case when e.is_suspended and t.people_since is null  -- its parent reads it, see 47_people.sql
-                                   then p_now - nullif(heliograph._human_wait_time(p_project, e.turn_id, e.moved_at, true, p_now), '0')
+           set state = 'done', outcome = e.outcome, deliverable_card_id = heliograph._deliverable_id(e.turn_id),
+               finished_at = p_now,
+               -- its parent reads it, see 47_people.sql
+               people_since = case when e.is_suspended and t.people_since is null
+                                   then p_now - nullif(heliograph._human_wait_time(p_project, e.turn_id, e.moved_at,
+                                           true, p_now), '0')
                                    else t.people_since end
           from ending e where t.ctid = e.turn_at
     ), message as (
@@ -59,7 +63,8 @@ begin
         update heliograph.turn_waiting_tools w set state = 'closed', resolved_at = p_now
           from (select x.at from ending e cross join lateral (
                        select c.ctid as at from heliograph.turn_waiting_tools c
-                        where c.project_id = p_project and c.agent_turn_id = e.turn_id and c.state = 'open' offset 0) x) found
+                        where c.project_id = p_project and c.agent_turn_id = e.turn_id
+                          and c.state = 'open' offset 0) x) found
          where w.ctid = found.at
         returning w.agent_turn_id, w.tool_call_id, w.child_turn_id
     ), acknowledged as (
@@ -97,12 +102,14 @@ begin
            set status = 'idle', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = null, phase = null, owner = null,
                lease_until = null, ready_at = null, due_at = null, waiting_tool_count = 0, resume_deadline = null,
                resumes_on = null, expecting_correlation_id = null, stop_requested_at = null, force_at = null,
-               stop_reason = null, refusals = 0, trace_id = null, parent_step_id = null, moved_at = greatest(p_now, h.moved_at)
+               stop_reason = null, refusals = 0, trace_id = null, parent_step_id = null, moved_at = greatest(p_now,
+                       h.moved_at)
           from ending e
          where h.ctid = e.head_at and e.is_active
     )
     select array_agg(turn_id order by turn_id) filter (where budgets is not null),
-           array_agg(turn_id order by turn_id) filter (where callback_url is not null) into v_budgeted, v_called_back from ending;
+           array_agg(turn_id order by turn_id) filter (where callback_url is not null) into v_budgeted, v_called_back
+               from ending;
     if v_called_back is not null then
         perform heliograph._create_turn_callbacks(p_project, v_called_back, p_now);
     end if;
@@ -117,8 +124,8 @@ end $$;
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  the run, then see _terminal; the caller holds the head
 create function heliograph._end_by_kernel(
-    p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz, p_details jsonb default null,
-    p_is_untrusted boolean default false
+    p_project text, p_turn_id text, p_outcome text, p_code text, p_message text, p_now timestamptz,
+    p_details jsonb default null, p_is_untrusted boolean default false
 ) returns text[] language plpgsql as $$
 declare
     v_now timestamptz := heliograph._not_before_cards(p_project, p_turn_id, p_now);
@@ -130,23 +137,24 @@ begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);
     perform heliograph._terminal(p_project, jsonb_build_array(jsonb_build_object(
-        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', jsonb_build_object('text', p_message, 'error', v_error) || v_trust)), v_now);
+        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', jsonb_build_object('text', p_message, 'error', v_error)
+            || v_trust)), v_now);
     update heliograph.runs set open_turns = open_turns - 1
      where project_id = p_project and run_id = v_turn.run_id;
     perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(
             'name', 'agent:failed', 'agent', h.agent_name, 'owed', true,
             'parent', heliograph._signal_id(v_turn.run_id, v_turn.activation_seq),
             'payload', jsonb_build_object('agent', h.agent_name, 'outcome', p_outcome, 'error', v_error,
-                                          'deliverable_card_id', heliograph._deliverable_id(p_turn_id))) || v_trust), v_now)
+                                          'deliverable_card_id', heliograph._deliverable_id(p_turn_id))) || v_trust),
+                                          v_now)
        from heliograph.agent_state_head h
       where h.project_id = p_project and h.agent_id = v_turn.agent_id;
     return heliograph._dispatch_next(p_project, array[v_turn.agent_id], v_now);
 end $$;
 
--- _not_before_cards: p_now, or the time of the turn's newest card where that is later. A sweep reads its clock before it has
---   the head, and the owner may write in between: the end of a turn is not told to be before what it said.
---   raises: nothing
---   locks:  nothing; the caller holds the head
+-- _not_before_cards: p_now, or the time of the turn's newest card where that is later. A sweep reads its clock before
+--   it has the head, and the owner may write in between: the end of a turn is not told to be before what it said.
+--   The caller holds the head.
 create function heliograph._not_before_cards(p_project text, p_turn_id text, p_now timestamptz) returns timestamptz
     language sql stable as $$
     select greatest(p_now, (

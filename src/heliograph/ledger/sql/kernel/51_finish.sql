@@ -3,18 +3,19 @@
 --   Answers [{turn_id, outcome, targets, run}] in the order of p_items. outcome: 'ok'; 'conflict' when the run moved
 --   on since the reaction was computed: nothing was written, run is the new view, compute again; 'duplicate' when
 --   this epoch's deliverable is the turn's already (a retry after a lost reply); 'stale': another owner, stop;
---   'refused' with code and message (payload_too_large, fan_out, queue_full, result_fields, invalid_content, invalid_signal; id_conflict: a turn
---   that it wakes exists): nothing was written.
+--   'refused' with code and message (payload_too_large, fan_out, queue_full, result_fields, invalid_content,
+--   invalid_signal; id_conflict: a turn that it wakes exists): nothing was written.
 --   targets: what to ring, of the whole call.
---   raises: see _enter; 22023 for no content, an outcome that there is not, a turn or a context that is none; 23514 for a
---           run that may not end yet, 23505 for the id of a turn that somebody else gave at the same moment
+--   raises: see _enter; 22023 for no content, an outcome that there is not, a turn or a context that is none; 23514 for
+--           a run that may not end yet, 23505 for the id of a turn that somebody else gave at the same moment
 --   locks:  the heads of the turns and of the agents activated, then the runs
 create function heliograph.finish(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
-    v_agents text[] := array(select i.item ->> 'agent_id' from jsonb_array_elements(p_items) with ordinality i (item, n) order by n);
+    v_agents text[] := array(select i.item ->> 'agent_id' from jsonb_array_elements(p_items) with ordinality i (item, n)
+                             order by n);
     v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) with ordinality u (a, n) order by n);
     v_places integer[];
     v_ended integer[];
@@ -30,39 +31,48 @@ begin
     for v_places in select places from heliograph._rounds(v_runs) loop
         with judged as materialized (
             select n,  i.item -> 'turn_id' as turn_id, v_agents[n] as agent_id,
-                   case when h.agent_id is null then jsonb_build_object('outcome', case when c.turn_epoch is null then 'stale' else 'duplicate' end)
+                   case when h.agent_id is null then jsonb_build_object('outcome', case when c.turn_epoch is null
+                                                                        then 'stale' else 'duplicate' end)
                         -- no version is no match
                         when r.version is distinct from (i.item #>> '{reaction,version}')::bigint
                         then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
                         else coalesce(
                             heliograph._refuse_deliverable(i.item),
-                            case when pg_column_size(i.item) > least(v_limits.payload_bytes_max, v_limits.blob_bytes_max) / 2
+                            case when pg_column_size(i.item) > least(v_limits.payload_bytes_max,
+                                                                     v_limits.blob_bytes_max) / 2
                                  then heliograph._refuse_ending(i.item, v_limits) end,
-                            case when t.result_fields is not null then heliograph._refuse_fields(i.item, t.result_fields) end,
+                            case when t.result_fields is not null then heliograph._refuse_fields(i.item,
+                                    t.result_fields) end,
                             case when i.item #> '{reaction,activations,0}' is not null
-                                 then coalesce(heliograph._refuse_activations(p_project, v_runs[n], i.item #> '{reaction,activations}', v_limits),
+                                 then coalesce(heliograph._refuse_activations(p_project, v_runs[n],
+                                         i.item #> '{reaction,activations}', v_limits),
                                                heliograph._refuse_taken(i.item, t.taken)) end,
-                            (select d.refusal from heliograph._refuse_drafts(v_runs[n], r.signal_seq, i.item -> 'signals') d),
+                            (select d.refusal from heliograph._refuse_drafts(v_runs[n], r.signal_seq,
+                                    i.item -> 'signals') d),
                             '{"outcome": "ok"}') end as verdict
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item) i
               left join lateral (
                    select x.agent_id, x.active_agent_turn_id from heliograph.agent_state_head x
                     where x.project_id = p_project and x.agent_id = v_agents[n] and x.status = 'running'
-                      and x.active_agent_turn_id = i.item ->> 'turn_id' and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
+                      and x.active_agent_turn_id = i.item ->> 'turn_id'
+                      and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
               left join lateral (select * from heliograph.runs x
                                   where x.project_id = p_project and x.run_id = v_runs[n] offset 0) r on true
               left join lateral (  -- the turn itself, and whoever has the ids already that its end is to give
-                   select (array_agg(x.result_fields order by x.agent_turn_id) filter (where x.agent_turn_id = h.active_agent_turn_id))[1] as result_fields,
+                   select (array_agg(x.result_fields order by x.agent_turn_id) filter (where x.agent_turn_id
+                           = h.active_agent_turn_id))[1] as result_fields,
                           array_agg(x.agent_turn_id order by x.agent_turn_id) as taken
                      from heliograph.agent_turns x
                     where x.project_id = p_project and h.agent_id is not null and x.agent_turn_id = any (
                           case when i.item #> '{reaction,activations,0}' is null then array[h.active_agent_turn_id] else
-                          h.active_agent_turn_id || array(select a ->> 'turn_id' from jsonb_array_elements(i.item #> '{reaction,activations}') a) end)
+                          h.active_agent_turn_id || array(select a ->> 'turn_id'
+                                  from jsonb_array_elements(i.item #> '{reaction,activations}') a) end)
                    offset 0) t on true
               left join lateral (
                    select x.turn_epoch from heliograph.cards x
-                    where h.agent_id is null and x.project_id = p_project and x.card_id = heliograph._deliverable_id(i.item ->> 'turn_id')
+                    where h.agent_id is null and x.project_id = p_project
+                      and x.card_id = heliograph._deliverable_id(i.item ->> 'turn_id')
                       and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) c on true
         )
         select jsonb_agg(jsonb_build_object('n', n, 'turn_id', turn_id) || verdict order by n),
@@ -79,35 +89,35 @@ begin
         end if;
     end loop;
     v_part := jsonb_build_object('targets', heliograph._distinct(v_targets));
-    return coalesce((select jsonb_agg(a - 'n' || v_part order by (a ->> 'n')::integer) from jsonb_array_elements(v_answers) a), '[]');
+    return coalesce((select jsonb_agg(a - 'n' || v_part order by (a ->> 'n')::integer)
+                     from jsonb_array_elements(v_answers) a), '[]');
 end $$;
 
 -- _refuse_deliverable: null, or that this content is none: a deliverable has text or fields (L0-83).
 --   raises: 22023 for no content, or an outcome that there is not
---   locks:  nothing
 create function heliograph._refuse_deliverable(p_item jsonb) returns jsonb
     language sql as $$
-    select case when jsonb_typeof(p_item #> '{content,text}') = 'string' or jsonb_typeof(p_item #> '{content,fields}') = 'array' then
-                     case when not coalesce(p_item ->> 'outcome' in ('success', 'partial', 'failed', 'timeout', 'canceled'), false)
+    select case when jsonb_typeof(p_item #> '{content,text}') = 'string' or jsonb_typeof(p_item #> '{content,fields}')
+        = 'array' then
+                     case when not coalesce(p_item ->> 'outcome' in ('success', 'partial', 'failed', 'timeout',
+                                                                     'canceled'), false)
                           then heliograph._invalid('outcome is success, partial, failed, timeout or canceled') end
                 when p_item ->> 'content' is null then heliograph._invalid('a deliverable has content')
-                else heliograph._rejection('invalid_content', 'the content of a deliverable has text, a string, or fields, a list') end
+                else heliograph._rejection('invalid_content',
+                                           'the content of a deliverable has text, a string, or fields, a list') end
 $$;
 
--- _refuse_taken: null, or that an ending wakes a turn under an id that is taken, or gives one twice. One that somebody takes
---   at the same moment shows only when the turn is written.
---   raises: nothing
---   locks:  nothing
+-- _refuse_taken: null, or that an ending wakes a turn under an id that is taken, or gives one twice. One that somebody
+--   takes at the same moment shows only when the turn is written.
 create function heliograph._refuse_taken(p_item jsonb, p_taken text[]) returns jsonb
     language sql immutable as $$
     select heliograph._rejection('id_conflict', format('turn %s exists', w.turn_id))
-      from (select a ->> 'turn_id' as turn_id, count(*) as more from jsonb_array_elements(p_item #> '{reaction,activations}') a group by 1) w
+      from (select a ->> 'turn_id' as turn_id, count(*) as more
+            from jsonb_array_elements(p_item #> '{reaction,activations}') a group by 1) w
      where w.turn_id is not null and (w.more > 1 or w.turn_id = any (p_taken)) order by w.turn_id limit 1
 $$;
 
 -- _refuse_ending: null, or why the signals or the content of an ending are too large.
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_ending(p_item jsonb, p_limits heliograph.project_limits) returns jsonb
     language sql stable as $$
     select coalesce(heliograph._refuse_signals(p_item -> 'signals', p_limits),
@@ -115,8 +125,6 @@ create function heliograph._refuse_ending(p_item jsonb, p_limits heliograph.proj
 $$;
 
 -- _refuse_fields: null, or which required result fields a successful deliverable lacks (L0-84, L0-85).
---   raises: nothing
---   locks:  nothing
 create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns jsonb
     language sql immutable as $$
     select case when p_fields is not null and p_item ->> 'outcome' = 'success' then (
@@ -124,13 +132,14 @@ create function heliograph._refuse_fields(p_item jsonb, p_fields jsonb) returns 
                    coalesce(f ->> 'name', format('field %s of result_fields, which has no name', n)), ', ' order by n))
           from jsonb_array_elements(p_fields) with ordinality w (f, n)
          where coalesce(heliograph._as_boolean(f -> 'required'), true)
-           and not jsonb_path_exists(p_item, '$.content.fields[*].name ? (@ == $name)', jsonb_build_object('name', f -> 'name'))
+           and not jsonb_path_exists(p_item, '$.content.fields[*].name ? (@ == $name)', jsonb_build_object('name',
+                   f -> 'name'))
         having count(*) > 0) end
 $$;
 
--- release: give turns back unharmed: a worker that closes (L0-111). running -> dispatched, epoch + 1; no attempt is counted,
---   and they keep their places. p_items: [{agent_id, turn_id, epoch, failure}]. A failure {code, message} means that no worker can
---   run the turn: it is ended as failed instead.
+-- release: give turns back unharmed: a worker that closes (L0-111). running -> dispatched, epoch + 1; no attempt is
+--   counted, and they keep their places. p_items: [{agent_id, turn_id, epoch, failure}]. A failure {code, message}
+--   means that no worker can run the turn: it is ended as failed instead.
 --   Answers [{turn_id, outcome, targets}]: 'ok'; 'stopped' when a stop waited for it, which ends it; 'stale'.
 --   raises: see _enter; 22023 for a failure without a code of 1 to 200 bytes and a message of 1 to 4000
 --   locks:  the heads, and the runs of those stopped
@@ -153,7 +162,8 @@ begin
             v_targets := heliograph._end_if_stopping(p_project, v_item ->> 'agent_id', p_now);
             v_outcome := 'stopped';
             if v_targets is null and v_item ? 'failure' then
-                v_targets := heliograph._end_by_kernel(p_project, v_item ->> 'turn_id', 'failed', v_item #>> '{failure,code}',
+                v_targets := heliograph._end_by_kernel(p_project, v_item ->> 'turn_id', 'failed',
+                                                       v_item #>> '{failure,code}',
                                                        v_item #>> '{failure,message}', p_now);
                 v_outcome := 'ok';
             elsif v_targets is null then
@@ -169,7 +179,6 @@ end $$;
 
 -- _check_failure: refuse a failure without a code or without a message.
 --   raises: 22023
---   locks:  nothing
 create function heliograph._check_failure(p_failure jsonb) returns void
     language plpgsql immutable as $$
 begin
@@ -180,11 +189,12 @@ begin
     end if;
 end $$;
 
--- _release_head: take a running turn from its owner: running -> dispatched, epoch + 1, lease closed, its messages pending again,
---   due at p_due_at or at once. It keeps its place in the claim order (K22). Answers the target to ring.
---   raises: nothing
---   locks:  nothing; the caller holds the head
-create function heliograph._release_head(p_project text, p_agent_id text, p_due_at timestamptz, p_now timestamptz) returns text
+-- _release_head: take a running turn from its owner: running -> dispatched, epoch + 1, lease closed, its messages
+--   pending again, due at p_due_at or at once. It keeps its place in the claim order (K22). Answers the target to ring.
+--   The caller holds the head.
+create function heliograph._release_head(
+    p_project text, p_agent_id text, p_due_at timestamptz, p_now timestamptz
+) returns text
     language plpgsql as $$
 declare
     v_head heliograph.agent_state_head;
@@ -203,9 +213,8 @@ begin
     return v_head.target;
 end $$;
 
--- _end_if_stopping: end the turn of a head that a graceful stop waits for. Answers the targets to ring, null where none waits.
---   raises: nothing
---   locks:  nothing; the caller holds the head and the run
+-- _end_if_stopping: end the turn of a head that a graceful stop waits for. Answers the targets to ring, null where none
+--   waits. The caller holds the head and the run.
 create function heliograph._end_if_stopping(p_project text, p_agent_id text, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare

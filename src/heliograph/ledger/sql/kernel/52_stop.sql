@@ -1,14 +1,16 @@
--- Stops: somebody wants a turn or a whole run to end (K12, L0-80, L0-87, G-65, G-66). A turn has one ending, so whatever
--- asks for it first decides; who asked, and why, stays in the inbox and in the log (S18).
+-- Stops: somebody wants a turn or a whole run to end (K12, L0-80, L0-87, G-65, G-66). A turn has one ending, so
+-- whatever asks for it first decides; who asked, and why, stays in the inbox and in the log (S18).
 
--- stop: stop turns. p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends whatever the turn does at
---   once. 'graceful' gives a running turn grace_seconds (10 unless said otherwise, CTL-73) to wind itself up: its owner
---   learns of it by renew, and sweep_stops forces it afterwards; a turn that does not run has nothing in flight and ends
---   at once. reason: what halt says, external_signal unless said otherwise (CTL-30).
---   Answers [{turn_id, outcome, targets}] in the order of p_items: 'stopped', with the owner where it had one; 'stopping'
---   with owner and force_at; 'already_done' with turn_outcome; 'unknown_turn'. A graceful stop asked for again keeps the
---   earlier force_at, and is forced when that is asked for. Children of the turn are stopped from the outbox (_terminal).
---   raises: see _enter; 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is too long
+-- stop: stop turns. p_items: [{turn_id, mode, grace_seconds, reason, actor}]. mode 'force' ends whatever the turn does
+--   at once. 'graceful' gives a running turn grace_seconds (10 unless said otherwise, CTL-73) to wind itself up: its
+--   owner learns of it by renew, and sweep_stops forces it afterwards; a turn that does not run has nothing in flight
+--   and ends at once. reason: what halt says, external_signal unless said otherwise (CTL-30).
+--   Answers [{turn_id, outcome, targets}] in the order of p_items: 'stopped', with the owner where it had one;
+--   'stopping' with owner and force_at; 'already_done' with turn_outcome; 'unknown_turn'. A graceful stop asked for
+--   again keeps the earlier force_at, and is forced when that is asked for. Children of the turn are stopped from the
+--   outbox (_terminal).
+--   raises: see _enter; 22023 for another mode, a grace that is not between 0 and a day, a reason or an actor that is
+--           too long
 --   locks:  the heads, then the runs
 create function heliograph.stop(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -27,9 +29,9 @@ begin
     return v_answer;
 end $$;
 
--- stop_runs: stop whole runs. p_items: [{run_id, mode, grace_seconds, reason, actor}]. The run wakes nobody any more; its
---   open turns are stopped from the outbox, each in a transaction of its own, and the reaction to the last of them ends it
---   as canceled. Asked for again, the stronger mode counts.
+-- stop_runs: stop whole runs. p_items: [{run_id, mode, grace_seconds, reason, actor}]. The run wakes nobody any more;
+--   its open turns are stopped from the outbox, each in a transaction of its own, and the reaction to the last of them
+--   ends it as canceled. Asked for again, the stronger mode counts.
 --   Answers [{run_id, outcome}] in the order of p_items: 'stopping'; 'already_done' with run_outcome; 'unknown_run'.
 --   raises: see stop
 --   locks:  the runs, then the rows of the outbox: whoever writes a stop of a turn holds its run
@@ -51,8 +53,7 @@ begin
 end $$;
 
 -- _stop_turn: one stop {turn_id, mode, grace_seconds, reason, actor}; see stop. Answers {outcome, ..}.
---   raises: nothing
---   locks:  nothing; the caller holds the head and the run
+--   The caller holds the head and the run.
 create function heliograph._stop_turn(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
 declare
@@ -79,7 +80,8 @@ begin
            set stop_requested_at = coalesce(stop_requested_at, p_now), force_at = least(force_at, v_force_at),
                stop_reason = coalesce(stop_reason, v_reason)
          where project_id = p_project and agent_id = v_turn.agent_id and (force_at is null or force_at > v_force_at);
-        return jsonb_build_object('outcome', 'stopping', 'owner', v_head.owner, 'force_at', least(v_head.force_at, v_force_at));
+        return jsonb_build_object('outcome', 'stopping', 'owner', v_head.owner, 'force_at', least(v_head.force_at,
+                v_force_at));
     end if;
     perform heliograph._note_stop(p_project, v_turn, p_item, v_reason, 'consumed', p_now);
     return jsonb_build_object('outcome', 'stopped', 'targets', heliograph._distinct(heliograph._end_by_kernel(
@@ -88,8 +90,7 @@ begin
 end $$;
 
 -- _note_stop: halt in the log, and its row in the inbox of the turn, with the actor (S18, L0-60).
---   raises: nothing
---   locks:  nothing; the caller holds the head and the run
+--   The caller holds the head and the run.
 create function heliograph._note_stop(
     p_project text, p_turn heliograph.agent_turns, p_item jsonb, p_reason text, p_status text, p_now timestamptz
 ) returns void language plpgsql as $$
@@ -99,7 +100,8 @@ declare
 begin
     select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_turn.agent_id;
     v_seq := heliograph._log(p_project, p_turn.run_id, p_turn.agent_turn_id, jsonb_build_array(jsonb_build_object(
-        'name', 'halt', 'agent', v_head.agent_name, 'parent', heliograph._signal_id(p_turn.run_id, p_turn.activation_seq),
+        'name', 'halt', 'agent', v_head.agent_name, 'parent', heliograph._signal_id(p_turn.run_id,
+                p_turn.activation_seq),
         'payload', jsonb_build_object('reason', p_reason, 'graceful', p_item ->> 'mode' = 'graceful')
                    || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))), p_now);
     insert into heliograph.agent_inbox
@@ -112,7 +114,6 @@ end $$;
 
 -- _stop_run: one stop {run_id, mode, grace_seconds, reason, actor}; see stop_runs. Answers {outcome, ..}.
 --   Its memory learns why, unless it is ending for a reason of its own: the reaction that ends it says so.
---   raises: nothing
 --   locks:  rows of the outbox; the caller holds the run
 create function heliograph._stop_run(p_project text, p_item jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
@@ -128,10 +129,12 @@ begin
     elsif v_run.status = 'running' then
         perform heliograph._log(p_project, v_run.run_id, null, jsonb_build_array(jsonb_build_object(
             'name', 'workflow:terminating', 'parent', heliograph._signal_id(v_run.run_id, 1), 'payload',
-            jsonb_build_object('reason', v_reason) || jsonb_strip_nulls(jsonb_build_object('actor', p_item -> 'actor')))), p_now);
+            jsonb_build_object('reason', v_reason) || jsonb_strip_nulls(jsonb_build_object('actor',
+                    p_item -> 'actor')))), p_now);
     end if;
     update heliograph.runs
-       set status = 'terminating', stop_reason = coalesce(stop_reason, v_reason), version = version + 1, updated_at = p_now,
+       set status = 'terminating', stop_reason = coalesce(stop_reason, v_reason), version = version + 1,
+           updated_at = p_now,
            memory = case when memory ? 'stopped_by' then memory
                          else memory || jsonb_build_object('stopped_by', v_reason, 'is_canceled', true) end
      where project_id = p_project and run_id = v_run.run_id and (status = 'running' or stop_reason is null);
@@ -141,8 +144,6 @@ begin
 end $$;
 
 -- _was_pruned: what is said of a turn or a run that has no row: it ended long ago, or it never was.
---   raises: nothing
---   locks:  nothing
 create function heliograph._was_pruned(p_project text, p_kind text, p_id text) returns jsonb
     language sql stable as $$
     select coalesce(
@@ -152,7 +153,7 @@ create function heliograph._was_pruned(p_project text, p_kind text, p_id text) r
 $$;
 
 -- _lock_turns: lock the heads of turns, then their runs. A turn keeps its agent and its run for life.
---   raises: nothing; a turn that does not exist is skipped
+--   Turns that do not exist are skipped.
 --   locks:  the heads, then the runs
 create function heliograph._lock_turns(p_project text, p_turn_ids text[]) returns void
     language plpgsql as $$
@@ -167,12 +168,12 @@ end $$;
 
 -- _check_stop: refuse a stop that says no mode, or that nobody could tell apart from a mistake.
 --   raises: 22023 naming the field
---   locks:  nothing
 create function heliograph._check_stop(p_item jsonb) returns void
     language plpgsql immutable as $$
 begin
     if not coalesce(p_item ->> 'mode' in ('force', 'graceful'), false) then
-        raise exception using errcode = '22023', message = format('mode must be force or graceful, not %s', p_item ->> 'mode');
+        raise exception using errcode = '22023', message = format('mode must be force or graceful, not %s',
+                                                                  p_item ->> 'mode');
     elsif not coalesce((p_item ->> 'grace_seconds')::float8 between 0 and 86400, true) then
         raise exception using errcode = '22023', message = 'grace_seconds must be between 0 and 86400';
     elsif not coalesce(jsonb_typeof(p_item -> 'reason') in ('string', 'null'), true) or p_item ->> 'reason' = '' then

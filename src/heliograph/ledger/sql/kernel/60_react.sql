@@ -1,8 +1,9 @@
 -- react: pay what a run owes: the reaction to signals that nobody has reacted to (K25).
 --   p_items: [{run_id, signals: [draft], reaction}], computed from sweep_pending_reactions's answer.
 --   Answers [{run_id, outcome, targets}]: 'ok'; 'conflict' when the run moved on: somebody else reacted, or will;
---   'refused' with code and message: payload_too_large, fan_out, queue_full, invalid_signal, or what no table takes (23514 for a run that may
---   not end yet, or has ended); it is counted on the run, so that sweep_pending_reactions lets the others go first (K23).
+--   'refused' with code and message: payload_too_large, fan_out, queue_full, invalid_signal, or what no table takes
+--   (23514 for a run that may not end yet, or has ended); it is counted on the run, so that sweep_pending_reactions
+--   lets the others go first (K23).
 --   raises: see _enter; nothing that an item of its own can be blamed for
 --   locks:  the heads of the agents activated, then the runs
 create function heliograph.react(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -28,7 +29,8 @@ begin
                                   heliograph._refuse_activations(p_project, v_item ->> 'run_id',
                                       coalesce(v_item #> '{reaction,activations}', '[]'), v_limits),
                                   (select d.refusal from heliograph.runs r
-                                    cross join lateral heliograph._refuse_drafts(r.run_id, r.signal_seq, v_item -> 'signals') d
+                                    cross join lateral heliograph._refuse_drafts(r.run_id, r.signal_seq,
+                                            v_item -> 'signals') d
                                     where r.project_id = p_project and r.run_id = v_item ->> 'run_id'),
                                   '{"outcome": "ok"}');
         end if;
@@ -37,16 +39,19 @@ begin
                 -- an equal version means that nothing became owed since: all that is owed is reacted to now
                 update heliograph.signals set owed = false
                  where project_id = p_project and run_id = v_item ->> 'run_id' and owed;
-                update heliograph.runs set owed = 0, refusals = 0 where project_id = p_project and run_id = v_item ->> 'run_id';
+                update heliograph.runs set owed = 0, refusals = 0 where project_id = p_project
+                    and run_id = v_item ->> 'run_id';
                 v_targets := heliograph._commit_reactions(p_project, jsonb_build_array(v_item), 0, p_now);
             exception when data_exception or integrity_constraint_violation then
                 v_verdict := heliograph._rejection(sqlstate, sqlerrm);
             end;
         end if;
         if v_verdict ->> 'outcome' = 'refused' then
-            update heliograph.runs set refusals = refusals + 1 where project_id = p_project and run_id = v_item ->> 'run_id';
+            update heliograph.runs set refusals = refusals + 1 where project_id = p_project
+                and run_id = v_item ->> 'run_id';
         end if;
-        v_answer := v_answer || (jsonb_build_object('run_id', v_item ->> 'run_id', 'targets', to_jsonb(v_targets)) || v_verdict);
+        v_answer := v_answer || (jsonb_build_object('run_id', v_item ->> 'run_id', 'targets', to_jsonb(v_targets))
+                                 || v_verdict);
     end loop;
     return v_answer;
 end $$;

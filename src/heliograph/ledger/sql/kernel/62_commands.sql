@@ -1,10 +1,10 @@
 -- Commands for tools that ask, instead of being told over a bus. A command is there until its call is resolved (K18).
 
 -- take_commands: up to p_limit commands for these tools, the oldest first: those that nobody has answered, and that
---   are not hidden because somebody took them a moment ago. p_tools: [name]. Taken ones are hidden for p_visible_seconds:
---   whoever has not reported by then may find them taken by another, so a tool knows a call by its turn and call id.
---   Answers [{turn_id, call_id, tool, body, deadline, delivery}]; body has the token to report with, where the call has
---   one; delivery: how often it was delivered, this time included.
+--   are not hidden because somebody took them a moment ago. p_tools: [name]. Taken ones are hidden for
+--   p_visible_seconds: whoever has not reported by then may find them taken by another, so a tool knows a call by its
+--   turn and call id. Answers [{turn_id, call_id, tool, body, deadline, delivery}]; body has the token to report with,
+--   where the call has one; delivery: how often it was delivered, this time included.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
 --   locks:  the commands taken; one that is just being answered or taken is passed over
 create function heliograph.take_commands(
@@ -37,12 +37,14 @@ begin
          where o.project_id = p_project and o.key = d.key
         returning o.outbox_id, o.agent_turn_id, o.call_id, o.tool, o.body, o.deliveries
     )
-    select jsonb_agg(jsonb_build_object('turn_id', k.agent_turn_id, 'call_id', k.call_id, 'tool', k.tool, 'body', k.body,
+    select jsonb_agg(jsonb_build_object('turn_id', k.agent_turn_id, 'call_id', k.call_id, 'tool', k.tool, 'body',
+                                        k.body,
                                         'deadline', w.deadline, 'delivery', k.deliveries) order by k.outbox_id)
       into v_answer
       from taken k
      cross join lateral (
            select x.deadline from heliograph.turn_waiting_tools x
-            where x.project_id = p_project and x.agent_turn_id = k.agent_turn_id and x.tool_call_id = k.call_id offset 0) w;
+            where x.project_id = p_project and x.agent_turn_id = k.agent_turn_id
+              and x.tool_call_id = k.call_id offset 0) w;
     return coalesce(v_answer, '[]');
 end $$;

@@ -1,16 +1,17 @@
 -- Sweeps: every way to be stuck has one that finds it. They run in any worker, many at once: a candidate that another
--- transaction holds is skipped. Candidates are locked first, read again under the lock, and handled in the lock order, each
--- in a savepoint of its own: one that fails leaves nothing of itself, is told in "failed" and counted on its head, and
--- gives way to all others the next time. A turn on whose agent sweeps have failed five times is ended as failed (code
--- INTERNAL_ERROR), so that nothing is tried for ever (K23): its entry in "failed" says "ended" then. Where not even that can
--- be written, it is told and counted as before.
+-- transaction holds is skipped. Candidates are locked first, read again under the lock, and handled in the lock order,
+-- each in a savepoint of its own: one that fails leaves nothing of itself, is told in "failed" and counted on its head,
+-- and gives way to all others the next time. A turn on whose agent sweeps have failed five times is ended as failed
+-- (code INTERNAL_ERROR), so that nothing is tried for ever (K23): its entry in "failed" says "ended" then. Where not
+-- even that can be written, it is told and counted as before.
 -- p_limit: how many candidates at most; null for all.
 
 -- sweep_leases: running turns whose lease ran out (K7, L0-111, G-62).
 --   Below max_attempts: running -> dispatched, epoch + 1, attempts + 1, its inbox rows pending again; it keeps its
 --   place in the claim order (K22). At max_attempts: ended as failed. One that was told to stop: ended as canceled.
---   Answers {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}. failed: what the
---   data of a turn did not let be written; "ended": true once that was so five times: then it is ended as failed (K23).
+--   Answers {recovered: [turn_id], ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}. failed: what
+--   the data of a turn did not let be written; "ended": true once that was so five times: then it is ended as failed
+--   (K23).
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
 create function heliograph.sweep_leases(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -22,12 +23,13 @@ begin
     return heliograph._sweep_each(p_project, 'lease', array(
         select h.active_agent_turn_id from heliograph.agent_state_head h
          where h.project_id = p_project and h.status = 'running' and h.lease_until <= p_now
-         order by h.refusals, h.lease_until, h.agent_id limit p_limit for update skip locked), '{recovered,ended}', p_now);
+         order by h.refusals, h.lease_until, h.agent_id limit p_limit for update skip locked), '{recovered,ended}',
+         p_now);
 end $$;
 
 -- sweep_expired: turns past their expires_at, queued ones too (K19): ended as timeout. It skips turns that wait for
---   people, see 47_people.sql. Also, where the project has dispatch_seconds_max, up to p_limit turns that no worker claimed in
---   time, see 73_unclaimed.sql.
+--   people, see 47_people.sql. Also, where the project has dispatch_seconds_max, up to p_limit turns that no worker
+--   claimed in time, see 73_unclaimed.sql.
 --   Answers {ended: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs
@@ -42,7 +44,8 @@ begin
     v_due := array(
         select t.agent_turn_id from heliograph.agent_turns t
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
-         where t.project_id = p_project and t.state <> 'done' and t.people_since is null and t.expires_at <= p_now and h.refusals = 0
+         where t.project_id = p_project and t.state <> 'done' and t.people_since is null and t.expires_at <= p_now
+           and h.refusals = 0
          order by t.expires_at, t.agent_turn_id limit p_limit for update of h skip locked);
     if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: those that failed before have their turn
         v_due := v_due || array(
@@ -53,7 +56,8 @@ begin
                     cross join lateral (  -- each head by its key: few have failed, but they are looked for among all
                           select x.refusals from heliograph.agent_state_head x
                            where x.project_id = p_project and x.agent_id = d.agent_id offset 0) r
-                    where d.project_id = p_project and d.state <> 'done' and d.people_since is null and d.expires_at <= p_now
+                    where d.project_id = p_project and d.state <> 'done' and d.people_since is null
+                      and d.expires_at <= p_now
                       and r.refusals > 0
                     order by r.refusals, d.expires_at, d.agent_turn_id limit p_limit - cardinality(v_due)))
              order by h.agent_id for update of h skip locked);
@@ -75,13 +79,12 @@ begin
     return heliograph._sweep_each(p_project, 'queue', array(
         select w.turn_id
           from heliograph._first_queued(p_project) w
-          join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id and h.status = 'idle'
+          join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id
+              and h.status = 'idle'
          order by h.refusals, h.agent_id limit p_limit for update of h skip locked), '{dispatched}', p_now);
 end $$;
 
 -- _first_queued: for each agent with queued turns the oldest one, from agent to agent, however many wait for each.
---   raises: nothing
---   locks:  nothing
 create function heliograph._first_queued(p_project text) returns table (agent_id text, turn_id text)
     language sql stable as $$
     with recursive waiting (agent_id, turn_id) as (
@@ -97,10 +100,9 @@ create function heliograph._first_queued(p_project text) returns table (agent_id
     select waiting.agent_id, waiting.turn_id from waiting
 $$;
 
--- sweep_bells: targets with a head that has waited longer than p_older_seconds for a claim (K10): ring them. A deferred one
---   waits from when it is due. Changes nothing, so that it disturbs no other measure (K20).
+-- sweep_bells: targets with a head that has waited longer than p_older_seconds for a claim (K10): ring them. A deferred
+--   one waits from when it is due. Changes nothing, so that it disturbs no other measure (K20).
 --   raises: see _enter; 22023 for seconds that are not between 0 and 366 days
---   locks:  nothing
 create function heliograph.sweep_bells(p_project text, p_older_seconds float8, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -118,7 +120,8 @@ begin
               where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null order by h.target limit 1)
             union all
             select (select h.target from heliograph.agent_state_head h
-                     where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null and h.target > r.target
+                     where h.project_id = p_project and h.status = 'dispatched' and h.due_at is null
+                       and h.target > r.target
                      order by h.target limit 1)
               from ready r where r.target is not null)
         select coalesce(jsonb_agg(distinct target order by target), '[]')
@@ -131,11 +134,11 @@ begin
                  where h.project_id = p_project and h.due_at <= v_before) late);
 end $$;
 
--- _sweep_each: try each of these turns by one sweep, in the lock order: p_sweep is lease, expiry, queue, wait, report, stuck or stop. Answers
---   {move: [turn_id] for each of p_moves, failed, targets}.
---   raises: nothing
+-- _sweep_each: try each of these turns by one sweep, in the lock order: p_sweep is lease, expiry, queue, wait, report,
+--   stuck or stop. Answers {move: [turn_id] for each of p_moves, failed, targets}.
 --   locks:  the runs, ascending; the caller holds the heads
-create function heliograph._sweep_each(p_project text, p_sweep text, p_turn_ids text[], p_moves text[], p_now timestamptz)
+create function heliograph._sweep_each(p_project text, p_sweep text, p_turn_ids text[], p_moves text[],
+                                       p_now timestamptz)
     returns jsonb language plpgsql as $$
 declare
     v_turn record;
@@ -146,7 +149,8 @@ begin
          where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids)
          order by t.run_id, t.agent_id, t.queue_seq
     loop
-        v_results := v_results || heliograph._try_sweep(p_project, p_sweep, v_turn.agent_id, v_turn.agent_turn_id, p_now);
+        v_results := v_results || heliograph._try_sweep(p_project, p_sweep, v_turn.agent_id, v_turn.agent_turn_id,
+                                                        p_now);
     end loop;
     return (
         select jsonb_object_agg(move, coalesce((
@@ -157,9 +161,9 @@ begin
           from unnest(p_moves || '{failed}') move);
 end $$;
 
--- _try_sweep: one candidate of one sweep, in a savepoint. Answers what became of it: {move: turn_id, targets}, {} when there
---   was nothing to do after all, or {failed: {turn_id, code, message, ended}, targets}: nothing of it was written but the
---   count, or, from the fifth failure on, the end of the turn.
+-- _try_sweep: one candidate of one sweep, in a savepoint. Answers what became of it: {move: turn_id, targets}, {} when
+--   there was nothing to do after all, or {failed: {turn_id, code, message, ended}, targets}: nothing of it was written
+--   but the count, or, from the fifth failure on, the end of the turn.
 --   raises: what says that the store itself cannot go on (classes 40, 53, 57, 58)
 --   locks:  the run; the caller holds the head
 create function heliograph._try_sweep(p_project text, p_sweep text, p_agent_id text, p_turn_id text, p_now timestamptz)
@@ -170,7 +174,8 @@ declare
     v_targets text[];
 begin
     return case p_sweep when 'lease' then heliograph._sweep_lease(p_project, p_agent_id, p_turn_id, p_now)
-                        when 'expiry' then coalesce(heliograph._sweep_unclaimed(p_project, p_agent_id, p_turn_id, p_now),
+                        when 'expiry' then coalesce(heliograph._sweep_unclaimed(p_project, p_agent_id, p_turn_id,
+                                p_now),
                                                     heliograph._sweep_expiry(p_project, p_turn_id, p_now))
                         when 'queue' then heliograph._sweep_queue(p_project, p_agent_id, p_turn_id, p_now)
                         when 'wait' then heliograph._sweep_wait(p_project, p_agent_id, p_turn_id, p_now)
@@ -184,7 +189,8 @@ exception when others then
     v_failed := jsonb_build_object('turn_id', p_turn_id, 'code', sqlstate, 'message', sqlerrm);
     update heliograph.agent_state_head set refusals = refusals + 1
      where project_id = p_project and agent_id = p_agent_id returning refusals into v_refusals;
-    if v_refusals >= 5 and sqlstate <> '55P03' then  -- that one is another transaction's failure: it held its lock for too long
+    -- that one is another transaction's failure: it held its lock for too long
+    if v_refusals >= 5 and sqlstate <> '55P03' then
         v_targets := heliograph._end_as_failed(p_project, p_agent_id, p_turn_id, format(
             'the kernel failed on this turn %s times, the last time with %s', v_refusals, sqlstate), p_now);
     end if;
@@ -192,11 +198,12 @@ exception when others then
                 else jsonb_build_object('failed', v_failed || '{"ended": true}', 'targets', to_jsonb(v_targets)) end;
 end $$;
 
--- _end_as_failed: end a turn that nothing can be done with any more, as failed (K23), in a savepoint. Answers the targets to ring; null
---   when it has ended already, or when not even this can be done.
+-- _end_as_failed: end a turn that nothing can be done with any more, as failed (K23), in a savepoint. Answers the
+--   targets to ring; null when it has ended already, or when not even this can be done.
 --   raises: see _try_sweep
 --   locks:  the run; the caller holds the head
-create function heliograph._end_as_failed(p_project text, p_agent_id text, p_turn_id text, p_message text, p_now timestamptz)
+create function heliograph._end_as_failed(p_project text, p_agent_id text, p_turn_id text, p_message text,
+                                          p_now timestamptz)
     returns text[] language plpgsql as $$
 declare
     v_targets text[];
@@ -218,7 +225,9 @@ end $$;
 -- _sweep_lease: see sweep_leases.
 --   raises: whatever the turn's rows make impossible
 --   locks:  the run; the caller holds the head
-create function heliograph._sweep_lease(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
+create function heliograph._sweep_lease(
+    p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
+) returns jsonb
     language plpgsql as $$
 declare
     v_attempts integer;
@@ -230,7 +239,8 @@ begin
         select attempts + 1, max_attempts into v_attempts, v_max from heliograph.agent_turns
          where project_id = p_project and agent_turn_id = p_turn_id;
         if v_attempts < v_max then
-            update heliograph.agent_turns set attempts = v_attempts where project_id = p_project and agent_turn_id = p_turn_id;
+            update heliograph.agent_turns set attempts = v_attempts where project_id = p_project
+                and agent_turn_id = p_turn_id;
             return jsonb_build_object('recovered', p_turn_id, 'targets',
                                       jsonb_build_array(heliograph._release_head(p_project, p_agent_id, null, p_now)));
         end if;
@@ -240,7 +250,8 @@ begin
     return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(v_targets));
 end $$;
 
--- _sweep_expiry: see sweep_expired. The turn may have ended with another one of its agent, or been suspended, since it was found.
+-- _sweep_expiry: see sweep_expired. The turn may have ended with another one of its agent, or been suspended, since it
+--   was found.
 --   raises: whatever the turn's rows make impossible
 --   locks:  the run; the caller holds the head
 create function heliograph._sweep_expiry(p_project text, p_turn_id text, p_now timestamptz) returns jsonb
@@ -249,7 +260,8 @@ declare
     v_turn heliograph.agent_turns;
 begin
     select * into v_turn from heliograph.agent_turns
-     where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done' and people_since is null and expires_at <= p_now;
+     where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done' and people_since is null
+       and expires_at <= p_now;
     if not found or heliograph._defer_expiry(p_project, v_turn, p_now) then
         return '{}';
     end if;
@@ -257,22 +269,25 @@ begin
                p_project, p_turn_id, 'timeout', 'TIMEOUT', heliograph._expiry_message(p_project, v_turn), p_now,
                '{"scope": "turn"}', exists (
                    select from heliograph.turn_waiting_tools w
-                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open' and w.kind = 'human'
+                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open'
+                      and w.kind = 'human'
                       and w.taint is not null))));
 end $$;
 
 -- _sweep_queue: see sweep_queued.
 --   raises: whatever the turn's rows make impossible
---   locks:  nothing; the caller holds the head
-create function heliograph._sweep_queue(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
+--   The caller holds the head.
+create function heliograph._sweep_queue(
+    p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
+) returns jsonb
     language sql as $$
-    select case when cardinality(targets) = 0 then '{}' else jsonb_build_object('dispatched', p_turn_id, 'targets', to_jsonb(targets)) end
+    select case when cardinality(targets) = 0 then '{}' else jsonb_build_object('dispatched', p_turn_id, 'targets',
+            to_jsonb(targets)) end
       from heliograph._dispatch_next(p_project, array[p_agent_id], p_now) targets
 $$;
 
 -- _check_sweep: refuse a negative limit.
 --   raises: 22023
---   locks:  nothing
 create function heliograph._check_sweep(p_limit integer) returns void
     language plpgsql immutable as $$
 begin

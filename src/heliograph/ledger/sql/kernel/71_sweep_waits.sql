@@ -1,8 +1,8 @@
--- Sweeps of what turns wait for: deadlines that passed, children that ended, and turns that sleep although nothing is left to
--- wake them. See 70_sweeps.sql for what all sweeps have in common.
+-- Sweeps of what turns wait for: deadlines that passed, children that ended, and turns that sleep although nothing is
+-- left to wake them. See 70_sweeps.sql for what all sweeps have in common.
 
--- sweep_waits: calls whose deadline has passed (K11, L0-21, L0-75 to L0-77): each as a report of its own, resolved where reports
---   are, so that whichever comes first counts (G-73). A timer succeeds, everything else times out.
+-- sweep_waits: calls whose deadline has passed (K11, L0-21, L0-75 to L0-77): each as a report of its own, resolved
+--   where reports are, so that whichever comes first counts (G-73). A timer succeeds, everything else times out.
 --   p_limit: how many calls at most; null for all. All overdue calls of a turn go together.
 --   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}.
 --   raises: see _enter; 22023 for a negative limit
@@ -18,7 +18,8 @@ begin
     v_due := array(
         select w.agent_turn_id from heliograph.turn_waiting_tools w
           join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id
-         where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now and h.refusals = 0
+         where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now
+           and h.refusals = 0
          order by w.deadline, w.agent_turn_id, w.tool_call_id limit p_limit for update of h skip locked);
     if p_limit is null or cardinality(v_due) < p_limit then  -- few are due: those that failed before have their turn
         v_due := v_due || array(
@@ -28,8 +29,10 @@ begin
                     cross join lateral (  -- each head by its key: few have failed, but they are looked for among all
                           select x.refusals from heliograph.agent_state_head x
                            where x.project_id = p_project and x.agent_id = w.agent_id offset 0) r
-                    where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now and r.refusals > 0
-                    order by r.refusals, w.deadline, w.agent_turn_id, w.tool_call_id limit p_limit - cardinality(v_due)))
+                    where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now
+                      and r.refusals > 0
+                    order by r.refusals, w.deadline, w.agent_turn_id, w.tool_call_id
+                        limit p_limit - cardinality(v_due)))
              order by h.agent_id for update skip locked);
     end if;
     return heliograph._sweep_each(p_project, 'wait', v_due, '{resolved,resumed}', p_now);
@@ -44,10 +47,12 @@ declare
     v_results jsonb;
 begin
     perform heliograph._lock_runs(p_project, array[heliograph._run_of(p_agent_id)]);
-    select jsonb_agg(jsonb_build_object('turn_id', w.agent_turn_id, 'call_id', w.tool_call_id, 'message_type', 'timeout')
+    select jsonb_agg(jsonb_build_object('turn_id', w.agent_turn_id, 'call_id', w.tool_call_id, 'message_type',
+                                        'timeout')
                      || case when w.kind = 'timer' then '{"status": "success"}'
                              else jsonb_build_object('status', 'timeout', 'error', jsonb_build_object(
-                                 'code', case w.kind when 'child' then 'DELEGATION_TIMEOUT' else 'TOOL_TIMEOUT' end, 'recoverable', true,
+                                 'code', case w.kind when 'child' then 'DELEGATION_TIMEOUT' else 'TOOL_TIMEOUT' end,
+                                 'recoverable', true,
                                  'message', case when w.kind = 'human' then format('nobody answered "%s" within %s s',
                                          coalesce(heliograph._question(p_project, p_turn_id, w.tool_call_id), w.tool),
                                          round(extract(epoch from w.deadline - w.opened_at), 3))
@@ -55,14 +60,17 @@ begin
                                          round(extract(epoch from w.deadline - w.opened_at), 3)) end)) end
                      order by w.deadline, w.position) into v_results
       from heliograph.turn_waiting_tools w
-     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now;
+     where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open' and w.kind <> 'inline'
+       and w.deadline <= p_now;
     return heliograph._resolve_swept(p_project, p_turn_id, v_results, p_now);
 end $$;
 
 -- _resolve_swept: resolve what a sweep found for one turn; the answer as _try_sweep wants it.
 --   raises: see _resolve
 --   locks:  see _resolve; the caller holds the head and the run
-create function heliograph._resolve_swept(p_project text, p_turn_id text, p_results jsonb, p_now timestamptz) returns jsonb
+create function heliograph._resolve_swept(
+    p_project text, p_turn_id text, p_results jsonb, p_now timestamptz
+) returns jsonb
     language plpgsql as $$
 declare
     v_done jsonb;
@@ -75,10 +83,11 @@ begin
            || case when v_done -> 'resumed' ? p_turn_id then jsonb_build_object('resumed', p_turn_id) else '{}' end;
 end $$;
 
--- sweep_reports: tell the turns that wait for children of those that have ended (L0-38). A child's outcome is the status of the
---   call (partial counts as success), its deliverable the output or the error, with a pointer to the card.
---   p_limit: how many rows of the outbox at most; null for all.
---   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}: of the parents.
+-- sweep_reports: tell the turns that wait for children of those that have ended (L0-38). A child's outcome is the
+--   status of the call (partial counts as success), its deliverable the output or the error, with a pointer to the
+--   card. p_limit: how many rows of the outbox at most; null for all.
+--   Answers {resolved: [turn_id], resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets}: of the
+--   parents.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads of the parents, then their runs, then the rows of the outbox
 create function heliograph.sweep_reports(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -105,11 +114,13 @@ begin
     v_answer := heliograph._sweep_each(p_project, 'report', v_held, '{resolved,resumed}', p_now);
     -- at the very end: no lock is waited for while these are held. A row that nobody waits for is done with
     with row as materialized (
-        select x.key, exists (select from jsonb_array_elements(v_answer -> 'failed') f where f ->> 'turn_id' = x.agent_turn_id) as has_failed
+        select x.key, exists (select from jsonb_array_elements(v_answer -> 'failed') f
+                              where f ->> 'turn_id' = x.agent_turn_id) as has_failed
           from heliograph.outbox x
          where x.project_id = p_project and x.key = any (v_keys) and heliograph._is_unpublished(x.published_at)
            and (x.agent_turn_id = any (v_held) or not exists (
-                select from heliograph.agent_turns t where t.project_id = p_project and t.agent_turn_id = x.agent_turn_id))
+                select from heliograph.agent_turns t where t.project_id = p_project
+                    and t.agent_turn_id = x.agent_turn_id))
          order by x.key for update skip locked)
     update heliograph.outbox o
        set deliveries = o.deliveries + 1, published_at = case when not r.has_failed then p_now end,
@@ -121,7 +132,9 @@ end $$;
 -- _sweep_report: see sweep_reports. A wait that is resolved already, or closed with its turn, is passed over.
 --   raises: whatever the turn's rows make impossible
 --   locks:  the run, then the rows of the outbox; the caller holds the head
-create function heliograph._sweep_report(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
+create function heliograph._sweep_report(
+    p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
+) returns jsonb
     language plpgsql as $$
 declare
     v_results jsonb;
@@ -132,12 +145,14 @@ begin
           from (select x.key from heliograph.outbox x
                  where x.project_id = p_project and heliograph._is_unpublished(x.published_at) and x.due_at <= p_now
                    and x.key = any (array(select 'report:' || w.child_turn_id from heliograph.turn_waiting_tools w
-                                           where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.kind = 'child'))
+                                           where w.project_id = p_project and w.agent_turn_id = p_turn_id
+                                             and w.kind = 'child'))
                  order by x.key for update) held
          where o.project_id = p_project and o.key = held.key
         returning o.outbox_id, o.call_id, o.body ->> 'child_turn_id' as child_turn_id
     )
-    select jsonb_agg(jsonb_build_object('turn_id', p_turn_id, 'call_id', d.call_id, 'message_type', 'tool_result', 'more',
+    select jsonb_agg(jsonb_build_object('turn_id', p_turn_id, 'call_id', d.call_id, 'message_type', 'tool_result',
+                                        'more',
                          jsonb_build_object('child_turn_id', t.agent_turn_id, 'outcome', t.outcome,
                                             'deliverable_card_id', t.deliverable_card_id))
                      || case when c.content ->> 'trust' = 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end
@@ -155,14 +170,16 @@ begin
            select heliograph._content(p_project, x.content) as content from heliograph.cards x
             where x.project_id = p_project and x.card_id = t.deliverable_card_id offset 0) c
      where exists (select from heliograph.turn_waiting_tools w
-                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = d.call_id and w.state = 'open');
+                    where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.tool_call_id = d.call_id
+                      and w.state = 'open');
     return heliograph._resolve_swept(p_project, p_turn_id, v_results, p_now);
 end $$;
 
--- sweep_stuck: turns that are suspended although no call of theirs is open. No function leaves one behind; this is for whatever
---   does (H2). It looks at the heads in order, ten times p_limit of them at a time (null: at all), and goes on after
---   p_after, the agent id that the last answer ended with.
---   Answers {resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets, after}; after: null once it has seen all.
+-- sweep_stuck: turns that are suspended although no call of theirs is open. No function leaves one behind; this is for
+--   whatever does (H2). It looks at the heads in order, ten times p_limit of them at a time (null: at all), and goes on
+--   after p_after, the agent id that the last answer ended with.
+--   Answers {resumed: [turn_id], failed: [{turn_id, code, message, ended}], targets, after}; after: null once it has
+--   seen all.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, and the runs of turns that are given up
 create function heliograph.sweep_stuck(p_project text, p_limit integer, p_after text, p_now timestamptz) returns jsonb
@@ -174,21 +191,26 @@ begin
     perform heliograph._check_sweep(p_limit);
     v_agents := array(
         select t.agent_id from heliograph.agent_turns t
-         where t.project_id = p_project and t.state = 'active' and t.agent_id > case when p_after is null then '' else p_after end
+         where t.project_id = p_project and t.state = 'active' and t.agent_id > case when p_after is null then ''
+             else p_after end
          order by t.agent_id limit 10 * p_limit::bigint);
     return heliograph._sweep_each(p_project, 'stuck', array(
         select h.active_agent_turn_id from heliograph.agent_state_head h
          where h.project_id = p_project and h.agent_id = any (v_agents) and h.status = 'suspended' and not exists (
                select from heliograph.turn_waiting_tools w
-                where w.project_id = p_project and w.agent_turn_id = h.active_agent_turn_id and w.state = 'open' and w.kind <> 'inline')
+                where w.project_id = p_project and w.agent_turn_id = h.active_agent_turn_id and w.state = 'open'
+                  and w.kind <> 'inline')
          order by h.refusals, h.agent_id limit p_limit for update of h skip locked), '{resumed}', p_now)
-        || jsonb_build_object('after', case when cardinality(v_agents) = 10 * p_limit::bigint then v_agents[cardinality(v_agents)] end);
+        || jsonb_build_object('after', case when cardinality(v_agents) = 10 * p_limit::bigint
+                              then v_agents[cardinality(v_agents)] end);
 end $$;
 
 -- _sweep_stuck: see sweep_stuck. Its inbox has nothing that would be owed, so the sweep puts something there.
 --   raises: whatever the turn's rows make impossible
---   locks:  nothing; the caller holds the head
-create function heliograph._sweep_stuck(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
+--   The caller holds the head.
+create function heliograph._sweep_stuck(
+    p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
+) returns jsonb
     language plpgsql as $$
 declare
     v_target text;
@@ -196,9 +218,11 @@ begin
     update heliograph.agent_state_head h
        set status = 'dispatched', waiting_tool_count = 0, resume_deadline = null, resumes_on = null,
            moved_at = greatest(p_now, h.moved_at)
-     where h.project_id = p_project and h.agent_id = p_agent_id and h.status = 'suspended' and h.active_agent_turn_id = p_turn_id
+     where h.project_id = p_project and h.agent_id = p_agent_id and h.status = 'suspended'
+       and h.active_agent_turn_id = p_turn_id
        and not exists (select from heliograph.turn_waiting_tools w
-                        where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open' and w.kind <> 'inline')
+                        where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open'
+                          and w.kind <> 'inline')
     returning h.target into v_target;
     if v_target is null then
         return '{}';

@@ -1,10 +1,10 @@
 -- Stops that are due: graceful ones whose time is up, and those that a run or the end of a parent has ordered.
 
--- sweep_stops: carry out the stops that wait. Turns that were told to stop and did not by force_at are ended as canceled;
---   rows of the outbox (kind stop) are delivered, each as stop would do it, and published.
+-- sweep_stops: carry out the stops that wait. Turns that were told to stop and did not by force_at are ended as
+--   canceled; rows of the outbox (kind stop) are delivered, each as stop would do it, and published.
 --   p_limit: how many of each kind at most; null for all.
---   Answers {stopped: [turn_id], stopping: [turn_id], owners, failed: [{turn_id, code, message, ended}], targets}; owners: whom to
---   ring, because they are to wind a turn up or have just lost one.
+--   Answers {stopped: [turn_id], stopping: [turn_id], owners, failed: [{turn_id, code, message, ended}], targets};
+--   owners: whom to ring, because they are to wind a turn up or have just lost one.
 --   raises: see _enter; 22023 for a negative limit
 --   locks:  the heads found, then their runs, then the rows of the outbox
 create function heliograph.sweep_stops(p_project text, p_limit integer, p_now timestamptz) returns jsonb
@@ -32,10 +32,12 @@ begin
          order by h.agent_id for update of h skip locked);
     v_answer := heliograph._sweep_each(p_project, 'stop', v_due, '{stopped,stopping,owners}', p_now);
     -- at the very end: no lock is waited for while these are held
-    update heliograph.outbox o set deliveries = o.deliveries + 1, due_at = heliograph._redelivery_at(o.deliveries, p_now)
+    update heliograph.outbox o set deliveries = o.deliveries + 1, due_at = heliograph._redelivery_at(o.deliveries,
+            p_now)
       from (select x.key from heliograph.outbox x
              where x.project_id = p_project and heliograph._is_unpublished(x.published_at)
-               and x.key = any (array(select 'stop:' || (f ->> 'turn_id') from jsonb_array_elements(v_answer -> 'failed') f))
+               and x.key = any (array(select 'stop:' || (f ->> 'turn_id')
+                                      from jsonb_array_elements(v_answer -> 'failed') f))
              order by x.key for update skip locked) refused
      where o.project_id = p_project and o.key = refused.key;
     return v_answer;
@@ -53,7 +55,8 @@ declare
 begin
     perform heliograph._lock_runs(p_project, array[heliograph._run_of(p_agent_id)]);
     update heliograph.outbox set published_at = p_now, deliveries = deliveries + 1
-     where project_id = p_project and key = 'stop:' || p_turn_id and heliograph._is_unpublished(published_at) and due_at <= p_now
+     where project_id = p_project and key = 'stop:' || p_turn_id and heliograph._is_unpublished(published_at)
+       and due_at <= p_now
     returning heliograph._as_object(body) || jsonb_build_object('turn_id', p_turn_id) into v_order;
     if v_order is not null then
         v_answer := heliograph._stop_turn(p_project, v_order, p_now);

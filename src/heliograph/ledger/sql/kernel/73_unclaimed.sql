@@ -1,14 +1,18 @@
--- The dispatch timeout: a dispatched turn that no worker claims ends as timeout, where the project sets dispatch_seconds_max. It is
--- part of sweep_expired. The time runs from agent_state_head.moved_at, the moment at which the head became dispatched, or from
--- due_at of a deferred turn. No sweep writes these for a turn that stays dispatched, so none postpones the end (K20).
+-- The dispatch timeout: a dispatched turn that no worker claims ends as timeout, where the project sets
+-- dispatch_seconds_max. It is part of sweep_expired. The time runs from agent_state_head.moved_at, the moment at which
+-- the head became dispatched, or from due_at of a deferred turn. No sweep writes these for a turn that stays
+-- dispatched, so none postpones the end (K20).
 
--- _unclaimed: up to p_limit turns that have waited for a worker for too long, without those in p_except; none without the limit.
---   raises: nothing
+-- _unclaimed: up to p_limit turns that have waited for a worker for too long, without those in p_except; none without
+--   the limit.
 --   locks:  the heads found
-create function heliograph._unclaimed(p_project text, p_except text[], p_limit integer, p_now timestamptz) returns text[]
+create function heliograph._unclaimed(
+    p_project text, p_except text[], p_limit integer, p_now timestamptz
+) returns text[]
     language plpgsql as $$
 declare
-    v_before constant timestamptz := p_now - make_interval(secs => (heliograph._limits(p_project)).dispatch_seconds_max);
+    v_before constant timestamptz :=
+        p_now - make_interval(secs => (heliograph._limits(p_project)).dispatch_seconds_max);
     v_found text[] := '{}';
 begin
     if v_before is null then
@@ -28,18 +32,22 @@ end $$;
 -- _sweep_unclaimed: end a turn that has waited for a worker for too long; null for any other turn.
 --   raises: whatever the turn's rows make impossible
 --   locks:  the run; the caller holds the head
-create function heliograph._sweep_unclaimed(p_project text, p_agent_id text, p_turn_id text, p_now timestamptz) returns jsonb
+create function heliograph._sweep_unclaimed(
+    p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
+) returns jsonb
     language plpgsql as $$
 declare
     v_seconds constant integer := (heliograph._limits(p_project)).dispatch_seconds_max;
 begin
     if v_seconds is null or not exists (
             select from heliograph.agent_state_head
-             where project_id = p_project and agent_id = p_agent_id and active_agent_turn_id = p_turn_id and status = 'dispatched'
+             where project_id = p_project and agent_id = p_agent_id and active_agent_turn_id = p_turn_id
+               and status = 'dispatched'
                and coalesce(due_at, moved_at) <= p_now - make_interval(secs => v_seconds)) then
         return null;
     end if;
     return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(heliograph._end_by_kernel(
                p_project, p_turn_id, 'timeout', 'TIMEOUT',
-               format('no worker claimed it within %s s (dispatch_seconds_max)', v_seconds), p_now, '{"scope": "dispatch"}')));
+               format('no worker claimed it within %s s (dispatch_seconds_max)', v_seconds), p_now,
+               '{"scope": "dispatch"}')));
 end $$;

@@ -1,13 +1,14 @@
--- Pending reactions: the runs that a worker has to react for. One answer has at most 128 MiB, the size of the largest JSON that a
--- call may send: an answer that no client could read would stop the reactions of the whole project.
+-- Pending reactions: the runs that a worker has to react for. One answer has at most 128 MiB, the size of the largest
+-- JSON that a call may send: an answer that no client could read would stop the reactions of the whole project.
 
--- sweep_pending_reactions: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to. Those whose
---   reaction was refused come after all others, so that they hold up nobody. At most p_limit runs, and no more than fit into one
---   answer: further runs come with the next call.
---   Answers [{target, run, refusals, signals: [{seq, name, payload, agent, turn_id}]}]. A run that does not fit into an answer
---   alone comes without its signals, state and memory, and with failure: {code, message}: its worker ends it as failed.
+-- sweep_pending_reactions: runs of p_targets that owe a reaction (K25), each with the signals it has not reacted to.
+--   Those whose reaction was refused come after all others, so that they hold up nobody. At most p_limit runs, and no
+--   more than fit into one answer: further runs come with the next call.
+--   Answers [{target, run, refusals, signals: [{seq, name, payload, agent, turn_id}]}]. A run that does not fit into an
+--   answer alone comes without its signals, state and memory, and with failure: {code, message}: its worker ends it as
+--   failed.
 --   raises: see _enter; 22023 for a negative limit
---   locks:  nothing: react compares the version
+--   Takes no locks: react compares the version.
 create function heliograph.sweep_pending_reactions(p_project text, p_targets jsonb, p_limit integer) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -19,9 +20,9 @@ begin
 end $$;
 
 -- _runs_with_pending: the answer of sweep_pending_reactions, of at most p_bytes_max bytes, as text and as jsonb.
---   raises: nothing
---   locks:  nothing
-create function heliograph._runs_with_pending(p_project text, p_targets jsonb, p_limit integer, p_bytes_max integer) returns jsonb
+create function heliograph._runs_with_pending(
+    p_project text, p_targets jsonb, p_limit integer, p_bytes_max integer
+) returns jsonb
     language plpgsql stable as $$
 declare
     v_run heliograph.runs;
@@ -47,10 +48,10 @@ begin
     return to_jsonb(v_items);
 end $$;
 
--- _readable_run: one item of sweep_pending_reactions's answer, and how many bytes its contents have: as text, which is sent, or as jsonb,
---   whichever is more. A run that cannot be read, or not within p_bytes_max, has a failure instead of its contents.
+-- _readable_run: one item of sweep_pending_reactions's answer, and how many bytes its contents have: as text, which is
+--   sent, or as jsonb, whichever is more. A run that cannot be read, or not within p_bytes_max, has a failure instead
+--   of its contents.
 --   raises: what says that the store is out of something or about to stop
---   locks:  nothing
 create function heliograph._readable_run(
     p_project text, p_run heliograph.runs, p_bytes_max integer, out owed jsonb, out bytes bigint
 ) language plpgsql stable as $$
@@ -75,7 +76,8 @@ begin
         bytes := p_bytes_max;
         v_failure := jsonb_build_object(
             'code', case when sqlstate like '54%' then 'RESOURCE_EXHAUSTED' else 'INTERNAL_ERROR' end,
-            'message', format('no worker can read its state and its pending signals: %s %s', sqlstate, left(sqlerrm, 1000)));
+            'message', format('no worker can read its state and its pending signals: %s %s', sqlstate, left(sqlerrm,
+                    1000)));
     end;
     p_run.state := '{}';
     p_run.memory := '{}';
@@ -83,19 +85,19 @@ begin
                                'signals', '[]'::jsonb, 'failure', v_failure);
 end $$;
 
--- _bytes_of_pending: how many bytes a run's state and memory, and the log entries with signals that it has not reacted to, have as text.
+-- _bytes_of_pending: how many bytes a run's state and memory, and the log entries with signals that it has not reacted
+--   to, have as text.
 --   raises: 54000 for a value whose text exceeds 1 GB
---   locks:  nothing
 create function heliograph._bytes_of_pending(p_project text, p_run heliograph.runs) returns bigint
     language sql stable as $$
-    select octet_length(p_run.state::text) + octet_length(p_run.memory::text) + coalesce(sum(octet_length(s.entries::text)), 0)::bigint
+    select octet_length(p_run.state::text) + octet_length(p_run.memory::text)
+           + coalesce(sum(octet_length(s.entries::text)), 0)::bigint
       from heliograph.signals s
      where s.project_id = p_project and s.run_id = p_run.run_id and s.owed
 $$;
 
 -- _run_with_pending: a run with the signals that it has not reacted to.
 --   raises: 54000 where they exceed one JSON value
---   locks:  nothing
 create function heliograph._run_with_pending(p_project text, p_run heliograph.runs) returns jsonb
     language sql stable as $$
     select jsonb_build_object(

@@ -1,15 +1,17 @@
 -- Pruning: what ended long ago is forgotten, a few rows at a time; that it was is remembered for a while longer.
 
--- prune: delete finished turns and ended runs that are older than p_before, with all that belongs to them; in runs that go
---   on, the front of the log that nobody needs; contexts, blobs and tombstones that nobody uses; memories whose time to live is over. A turn stays while a row of
---   its outbox is on its way, or its callback is, or a fork or another turn reads a box of it; of a log, the causes of the turns that are left
---   and what is owed stay. Each turn and run leaves a tombstone, so that a late duplicate is still told from something new.
---   A tombstone is older than it looks: it was made when its turn was as old as p_before then. It goes once it is 30 days
---   older than p_before itself.
---   p_limit: at most so many of each kind in this call. Nothing is waited for: what somebody holds stays until the next call.
---   Answers {turns, runs, signals, cards, boxes, blobs, tombstones, memories, more}; signals are rows of the log; more: call again.
+-- prune: delete finished turns and ended runs that are older than p_before, with all that belongs to them; in runs that
+--   go on, the front of the log that nobody needs; contexts, blobs and tombstones that nobody uses; memories whose time
+--   to live is over. A turn stays while a row of its outbox is on its way, or its callback is, or a fork or another
+--   turn reads a box of it; of a log, the causes of the turns that are left and what is owed stay. Each turn and run
+--   leaves a tombstone, so that a late duplicate is still told from something new. A tombstone is older than it looks:
+--   it was made when its turn was as old as p_before then. It goes once it is 30 days older than p_before itself.
+--   p_limit: at most so many of each kind in this call. Nothing is waited for: what somebody holds stays until the next
+--   call. Answers {turns, runs, signals, cards, boxes, blobs, tombstones, memories, more}; signals are rows of the log;
+--   more: call again.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 10000, and for a p_before that is not in the past
---   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs, the memories: none of them is waited for
+--   locks:  the heads of the turns, the turns, the runs and their heads, the boxes, the blobs, the memories: none of
+--           them is waited for
 create function heliograph.prune(p_project text, p_before timestamptz, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -35,9 +37,8 @@ begin
         select from jsonb_each_text(v_done - 'cards') d where d.value::integer >= p_limit));
 end $$;
 
--- _lock_old_turns: finished turns that may go, the oldest runs first, and of each run those that came first. Two looks: the
---   second one, under the locks, sees whoever has forked a box of theirs meanwhile.
---   raises: nothing
+-- _lock_old_turns: finished turns that may go, the oldest runs first, and of each run those that came first. Two looks:
+--   the second one, under the locks, sees whoever has forked a box of theirs meanwhile.
 --   locks:  their heads and the turns, skipping what others hold
 create function heliograph._lock_old_turns(p_project text, p_before timestamptz, p_limit integer) returns text[]
     language plpgsql as $$
@@ -52,8 +53,10 @@ begin
          cross join lateral (  -- not all turns of a long run, each time, because the first ones have to stay
                select y.agent_turn_id, y.queue_seq
                  from (select x.agent_turn_id, x.queue_seq, x.state, x.finished_at from heliograph.agent_turns x
-                        where x.project_id = p_project and x.run_id = r.run_id order by x.queue_seq limit 10 * p_limit) y
-                where y.state = 'done' and y.finished_at < p_before and not heliograph._is_needed(p_project, y.agent_turn_id)
+                        where x.project_id = p_project and x.run_id = r.run_id order by x.queue_seq
+                            limit 10 * p_limit) y
+                where y.state = 'done' and y.finished_at < p_before and not heliograph._is_needed(p_project,
+                        y.agent_turn_id)
                 order by y.queue_seq limit p_limit) t
          order by r.created_at, r.run_id desc, t.queue_seq limit p_limit);
     v_agents := array(
@@ -71,18 +74,15 @@ begin
 end $$;
 
 -- _boxes_of: the boxes that a turn may have written to.
---   raises: nothing
---   locks:  nothing
 create function heliograph._boxes_of(p_project text, p_turn_id text) returns text[]
     language sql stable as $$
     select 'box_' || p_turn_id || array(
-        select b.box_id from heliograph.boxes b where b.project_id = p_project and b.writer_turn_id = p_turn_id order by b.box_id)
+        select b.box_id from heliograph.boxes b where b.project_id = p_project and b.writer_turn_id = p_turn_id
+            order by b.box_id)
 $$;
 
--- _is_needed: true when a finished turn has to stay: an event, a report, a stop or a callback of it is not delivered, or somebody
---   else's fork or context stands on a box that it wrote.
---   raises: nothing
---   locks:  nothing
+-- _is_needed: true when a finished turn has to stay: an event, a report, a stop or a callback of it is not delivered,
+--   or somebody else's fork or context stands on a box that it wrote.
 create function heliograph._is_needed(p_project text, p_turn_id text) returns boolean
     language sql stable as $$
     select exists (select from heliograph.outbox o
@@ -94,7 +94,8 @@ create function heliograph._is_needed(p_project text, p_turn_id text) returns bo
                           select 'cmd:' || w.agent_turn_id || ':' || w.tool_call_id from heliograph.turn_waiting_tools w
                            where w.project_id = p_project and w.agent_turn_id = p_turn_id)))
         or exists (select from heliograph.callbacks c
-                    where c.project_id = p_project and c.callback_id = heliograph._callback_id(p_project, 'turn:' || p_turn_id)
+                    where c.project_id = p_project and c.callback_id = heliograph._callback_id(p_project, 'turn:'
+                            || p_turn_id)
                       and c.state = 'due')
         or exists (select from unnest(heliograph._boxes_of(p_project, p_turn_id)) mine (box_id)
                     where exists (select from heliograph.boxes f
@@ -106,8 +107,7 @@ create function heliograph._is_needed(p_project text, p_turn_id text) returns bo
 $$;
 
 -- _prune_turns: delete these turns and their rows, and leave tombstones. Answers {turns, cards}.
---   raises: nothing
---   locks:  nothing; the caller holds their heads and the turns
+--   The caller holds their heads and the turns.
 create function heliograph._prune_turns(p_project text, p_turn_ids text[], p_now timestamptz) returns jsonb
     language plpgsql as $$
 declare
@@ -123,7 +123,8 @@ begin
      using (select t.agent_id, max(c.turn_epoch) as epoch from heliograph.agent_turns t
               join heliograph.cards c on c.project_id = p_project and c.card_id = t.deliverable_card_id
              where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids) group by t.agent_id) old
-     where l.project_id = p_project and l.agent_id = old.agent_id and l.turn_epoch <= old.epoch and l.agent_turn_id = any (p_turn_ids);
+     where l.project_id = p_project and l.agent_id = old.agent_id and l.turn_epoch <= old.epoch
+       and l.agent_turn_id = any (p_turn_ids);
     delete from heliograph.outbox
      where project_id = p_project and published_at is not null and key = any (array(
            select prefix || id from unnest(p_turn_ids) id, unnest(array['evt:', 'report:', 'stop:']) prefix
@@ -145,9 +146,10 @@ begin
         delete from heliograph.agent_turns where project_id = p_project and agent_turn_id = any (p_turn_ids)
         returning agent_id, parent_turn_id, parent_call_id)
     select array_agg(distinct agent_id) into v_agents
-      from gone where agent_id like '%/%/%' and right(split_part(agent_id, '/', 3), 160) = right(parent_turn_id || '-' || parent_call_id, 160);
-    -- an instance that was made for one child, and is called after its call, goes: nobody asks for it again. Any other may be
-    -- asked again, and its epochs go on where they were: a fencing token is given once
+      from gone where agent_id like '%/%/%' and right(split_part(agent_id, '/', 3), 160) = right(parent_turn_id || '-'
+              || parent_call_id, 160);
+    -- an instance that was made for one child, and is called after its call, goes: nobody asks for it again. Any other
+    -- may be asked again, and its epochs go on where they were: a fencing token is given once
     delete from heliograph.agent_state_head h
      where h.project_id = p_project and h.agent_id = any (v_agents) and h.status = 'idle' and h.agent_id <> all (array(
            select distinct t.agent_id from heliograph.agent_turns t

@@ -1,9 +1,8 @@
 -- Pruning, second part: the logs of runs, and the runs themselves; contexts, blobs and tombstones. See prune.
 
--- _prune_logs: shorten logs by up to p_limit rows: those of p_run_ids, whose turns have just gone, and of the oldest runs. Of a
---   run that goes on, the front; of one that has ended, and has no turn any more, all, and then it goes itself.
---   Answers {signals, runs}.
---   raises: nothing
+-- _prune_logs: shorten logs by up to p_limit rows: those of p_run_ids, whose turns have just gone, and of the oldest
+--   runs. Of a run that goes on, the front; of one that has ended, and has no turn any more, all, and then it goes
+--   itself. Answers {signals, runs}.
 --   locks:  the runs, and the heads of those that go, skipping what others hold
 create function heliograph._prune_logs(
     p_project text, p_run_ids text[], p_before timestamptz, p_limit integer, p_now timestamptz
@@ -19,7 +18,8 @@ begin
         select r.run_id from heliograph.runs r
          where r.project_id = p_project and r.created_at < p_before and r.run_id = any (p_run_ids || array(
                select x.run_id from heliograph.runs x
-                where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc limit 10 * p_limit))
+                where x.project_id = p_project and x.created_at < p_before order by x.created_at, x.run_id desc
+                    limit 10 * p_limit))
            and case r.status when 'ended' then r.ended_at < p_before and not exists (
                         select from heliograph.agent_turns t where t.project_id = p_project and t.run_id = r.run_id)
                else exists (select from heliograph.signals s where s.project_id = p_project and s.run_id = r.run_id
@@ -39,8 +39,7 @@ end $$;
 
 -- _shorten_log: delete up to p_limit rows from the front of a run's log, up to the first that is young, or owed, or the
 --   cause of a turn that is left. Answers how many.
---   raises: nothing
---   locks:  nothing; the caller holds the run
+--   The caller holds the run.
 create function heliograph._shorten_log(p_project text, p_run heliograph.runs, p_before timestamptz, p_limit integer)
     returns integer language plpgsql as $$
 declare
@@ -60,12 +59,12 @@ begin
      where f.is_old;
     delete from heliograph.signals where project_id = p_project and run_id = p_run.run_id and seq <= v_upto;
     get diagnostics v_rows = row_count;
-    update heliograph.runs set pruned_seq = v_upto where project_id = p_project and run_id = p_run.run_id and pruned_seq < v_upto;
+    update heliograph.runs set pruned_seq = v_upto where project_id = p_project and run_id = p_run.run_id
+        and pruned_seq < v_upto;
     return v_rows;
 end $$;
 
 -- _forget_run: delete a run that is over, once nothing is left of it but its agents; answers 1 if it is gone, else 0.
---   raises: nothing
 --   locks:  its heads, if nobody holds one; the caller holds the run
 create function heliograph._forget_run(p_project text, p_run heliograph.runs, p_now timestamptz) returns integer
     language plpgsql as $$
@@ -100,8 +99,6 @@ begin
 end $$;
 
 -- _is_read: true when a turn has this box as its context, or a box was forked from it.
---   raises: nothing
---   locks:  nothing
 create function heliograph._is_read(p_project text, p_box_id text) returns boolean
     language sql stable as $$
     select exists (select from heliograph.agent_turns where project_id = p_project and context_box_id = p_box_id)
@@ -109,7 +106,6 @@ create function heliograph._is_read(p_project text, p_box_id text) returns boole
 $$;
 
 -- _prune_contexts: delete context boxes that are old and that no turn and no fork uses any more. Answers {boxes}.
---   raises: nothing
 --   locks:  the boxes, skipping what others hold
 create function heliograph._prune_contexts(p_project text, p_before timestamptz, p_limit integer) returns jsonb
     language plpgsql as $$
@@ -129,7 +125,6 @@ begin
 end $$;
 
 -- _prune_rest: blobs that no card points to, and tombstones that are old enough. Answers {blobs, tombstones}.
---   raises: nothing
 --   locks:  the blobs, skipping those that are being put again
 create function heliograph._prune_rest(p_project text, p_before timestamptz, p_limit integer) returns jsonb
     language plpgsql as $$

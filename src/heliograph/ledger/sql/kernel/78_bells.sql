@@ -3,7 +3,6 @@
 -- bell_key: the key of a project's bells, 64 hexadecimal digits. With it, a program computes the ring for a name of the
 --   project, as heliograph.world.bell_tokens does.
 --   raises: see _enter
---   locks:  nothing
 create function heliograph.bell_key(p_project text) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,6 +1,6 @@
--- Wires beside PostgreSQL's own. A project where some workers have one and others do not would lose events: who has none
--- would publish them on what it has, and mark them. So a worker that has a wire declares it, and from then on what is in
--- the outbox is left to those that have it.
+-- Wires beside PostgreSQL's own. A project where some workers have one and others do not would lose events: who has
+-- none would publish them on what it has, and mark them. So a worker that has a wire declares it, and from then on what
+-- is in the outbox is left to those that have it.
 
 -- declare_wire: this project has this wire. Answers 'declared', or 'duplicate'.
 --   raises: 22023 for a name without 1 to 200 bytes, and what _enter raises
@@ -13,12 +13,13 @@ begin
     if not coalesce(octet_length(p_wire) between 1 and 200, false) then
         raise exception using errcode = '22023', message = 'a wire has a name of 1 to 200 bytes';
     end if;
-    insert into heliograph.project_wires (project_id, wire, declared_at) values (p_project, p_wire, p_now) on conflict do nothing;
+    insert into heliograph.project_wires (project_id, wire, declared_at) values (p_project, p_wire, p_now)
+        on conflict do nothing;
     return to_jsonb(case when found then 'declared'::text else 'duplicate' end);
 end $$;
 
--- forget_wire: this project has that wire no more; what was left to those that have it is anybody's again. Only an operator may
---   call this. Answers 'forgotten', or 'unknown'.
+-- forget_wire: this project has that wire no more; what was left to those that have it is anybody's again. Only an
+--   operator may call this. Answers 'forgotten', or 'unknown'.
 --   raises: what _enter raises
 --   locks:  the row
 create function heliograph.forget_wire(p_project text, p_wire text) returns jsonb
@@ -31,8 +32,6 @@ begin
 end $$;
 
 -- _wires: the names of the project's wires, as a list.
---   raises: nothing
---   locks:  nothing
 create function heliograph._wires(p_project text) returns jsonb
     language sql stable as $$
     select coalesce(jsonb_agg(wire order by wire), '[]') from heliograph.project_wires where project_id = p_project

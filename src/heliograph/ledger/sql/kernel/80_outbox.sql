@@ -1,11 +1,11 @@
 -- The outbox: what is on its way to the wire, at least once, each with the key of its row (G-61).
 
--- read_outbox: the oldest due rows for the wire: task events and, where the project has a wire of its own (79_wires.sql),
---   commands that have a subject: [{outbox_id, kind, key, target, subject, body, wires}]. target: the turn's application.
---   wires: those that a row has to reach; who has not got them all leaves it. A task event points and carries no content
---   (L0-86, L0-107).
+-- read_outbox: the oldest due rows for the wire: task events and, where the project has a wire of its own
+--   (79_wires.sql), commands that have a subject: [{outbox_id, kind, key, target, subject, body, wires}]. target: the
+--   turn's application. wires: those that a row has to reach; who has not got them all leaves it. A task event points
+--   and carries no content (L0-86, L0-107).
 --   raises: see _enter
---   locks:  nothing: two relays may publish the same row, the key tells the copies apart
+--   Takes no locks: two relays may publish the same row, and the receiver deduplicates by key.
 create function heliograph.read_outbox(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -37,8 +37,8 @@ begin
                  where x.project_id = p_project and x.agent_turn_id = o.agent_turn_id offset 0) t on true);
 end $$;
 
--- mark_published: these rows are on the wire. p_keys: [key]. A task event is done with; a command is due again later, until
---   its wait is resolved (K18): 1, 2, 4 .. 60 seconds. A second call changes nothing for an event.
+-- mark_published: these rows are on the wire. p_keys: [key]. A task event is done with; a command is due again later,
+--   until its wait is resolved (K18): 1, 2, 4 .. 60 seconds. A second call changes nothing for an event.
 --   raises: see _enter
 --   locks:  those rows, but for those that somebody holds
 create function heliograph.mark_published(p_project text, p_keys jsonb, p_now timestamptz) returns jsonb
@@ -64,18 +64,14 @@ begin
     return to_jsonb(v_marked);
 end $$;
 
--- _is_unpublished: what the condition of outbox_unpublished says, in other words: who looks rows up by key is not led to them
---   by way of all that is unpublished.
---   raises: nothing
---   locks:  nothing
+-- _is_unpublished: what the condition of outbox_unpublished says, in other words: who looks rows up by key is not led
+--   to them by way of all that is unpublished.
 create function heliograph._is_unpublished(p_published_at timestamptz) returns boolean
     language sql immutable as $$
     select coalesce(p_published_at, 'infinity') = 'infinity'
 $$;
 
 -- _redelivery_at: when a command that was delivered p_deliveries times before is due again.
---   raises: nothing
---   locks:  nothing
 create function heliograph._redelivery_at(p_deliveries integer, p_now timestamptz) returns timestamptz
     language sql immutable as $$
     select p_now + least(60, power(2, least(p_deliveries, 6))) * interval '1 second'

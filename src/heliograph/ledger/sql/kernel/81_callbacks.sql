@@ -1,36 +1,38 @@
--- Callbacks: who asked for a turn or a run from elsewhere is told of its end by a POST (CTL-23, G-23). A callback is written in
--- the commit of that end, and stays until somebody has taken it: tries, delays and the last error are rows, no worker's memory.
+-- Callbacks: who asked for a turn or a run from elsewhere is told of its end by a POST (CTL-23, G-23). A callback is
+-- written in the commit of that end, and stays until somebody has taken it: tries, delays and the last error are rows,
+-- no worker's memory.
 
 -- _create_turn_callbacks: write the callbacks of turns that end in this transaction.
---   raises: nothing
---   locks:  nothing; the caller holds the heads
+--   The caller holds the heads.
 create function heliograph._create_turn_callbacks(p_project text, p_turn_ids text[], p_now timestamptz) returns void
     language sql as $$
     insert into heliograph.callbacks (project_id, callback_id, run_id, turn_id, url, state, created_at, due_at)
-    select p_project, heliograph._callback_id(p_project, 'turn:' || t.agent_turn_id), t.run_id, t.agent_turn_id, t.callback_url, 'due',
-           p_now, p_now
+    select p_project, heliograph._callback_id(p_project, 'turn:' || t.agent_turn_id), t.run_id, t.agent_turn_id,
+           t.callback_url, 'due', p_now, p_now
       from heliograph.agent_turns t
      where t.project_id = p_project and t.agent_turn_id = any (p_turn_ids) order by t.agent_turn_id
 $$;
 
 -- _create_run_callbacks: write the callbacks of runs that end in this transaction.
---   raises: nothing
---   locks:  nothing; the caller holds the runs
+--   The caller holds the runs.
 create function heliograph._create_run_callbacks(p_project text, p_run_ids text[], p_now timestamptz) returns void
     language sql as $$
     insert into heliograph.callbacks (project_id, callback_id, run_id, turn_id, url, state, created_at, due_at)
-    select p_project, heliograph._callback_id(p_project, 'run:' || r.run_id), r.run_id, null, r.callback_url, 'due', p_now, p_now
+    select p_project, heliograph._callback_id(p_project, 'run:' || r.run_id), r.run_id, null, r.callback_url, 'due',
+           p_now, p_now
       from heliograph.runs r
      where r.project_id = p_project and r.run_id = any (p_run_ids) order by r.run_id
 $$;
 
--- take_callbacks: callbacks that are due, the longest first, for p_hidden_seconds nobody else's. A taken one counts as tried.
---   Answers [{callback_id, url, attempt, run_id, turn_id, agent, call_id, outcome, content, card_id, duration_ms}]. Of a turn:
---   content is its deliverable, agent the one that did it, call_id the call of the parent that waited for it, if one did. Of
---   a run turn_id is null, and content its state.
+-- take_callbacks: callbacks that are due, the longest first, for p_hidden_seconds nobody else's. A taken one counts as
+--   tried. Answers [{callback_id, url, attempt, run_id, turn_id, agent, call_id, outcome, content, card_id,
+--   duration_ms}]. Of a turn: content is its deliverable, agent the one that did it, call_id the call of the parent
+--   that waited for it, if one did. Of a run turn_id is null, and content its state.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, or seconds that are not between 0 and 86400
 --   locks:  the callbacks, skipping those that somebody holds
-create function heliograph.take_callbacks(p_project text, p_limit integer, p_hidden_seconds float8, p_now timestamptz) returns jsonb
+create function heliograph.take_callbacks(
+    p_project text, p_limit integer, p_hidden_seconds float8, p_now timestamptz
+) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
@@ -40,7 +42,8 @@ begin
     if not coalesce(p_limit between 1 and 1000, false) then
         raise exception using errcode = '22023', message = format('limit must be between 1 and 1000, not %s', p_limit);
     elsif not coalesce(p_hidden_seconds between 0 and 86400, false) then
-        raise exception using errcode = '22023', message = format('hidden_seconds must be between 0 and 86400, not %s', p_hidden_seconds);
+        raise exception using errcode = '22023', message = format('hidden_seconds must be between 0 and 86400, not %s',
+                                                                  p_hidden_seconds);
     end if;
     v_due := heliograph._lock_due_callbacks(p_project, p_limit, p_now);
     with taken as (
@@ -50,16 +53,20 @@ begin
         returning c.callback_id, c.url, c.attempts, c.run_id, c.turn_id, c.created_at
     )
     select jsonb_agg(jsonb_build_object(
-               'callback_id', k.callback_id, 'url', k.url, 'attempt', k.attempts, 'run_id', k.run_id, 'turn_id', k.turn_id,
-               'agent', split_part(t.agent_id, '/', 2), 'call_id', t.parent_call_id, 'outcome', coalesce(t.outcome, r.outcome),
+               'callback_id', k.callback_id, 'url', k.url, 'attempt', k.attempts, 'run_id', k.run_id, 'turn_id',
+               k.turn_id,
+               'agent', split_part(t.agent_id, '/', 2), 'call_id', t.parent_call_id, 'outcome', coalesce(t.outcome,
+                       r.outcome),
                'card_id', t.deliverable_card_id,
                'content', case when k.turn_id is null then r.state else heliograph._content(p_project, d.content) end,
-               'duration_ms', greatest(0, floor(extract(epoch from k.created_at - coalesce(t.created_at, r.created_at)) * 1000))::bigint)
+               'duration_ms', greatest(0, floor(extract(epoch from k.created_at - coalesce(t.created_at,
+                       r.created_at)) * 1000))::bigint)
                order by array_position(v_due, k.callback_id))
       into v_taken
       from taken k
       left join lateral (
-           select x.agent_id, x.parent_call_id, x.outcome, x.deliverable_card_id, x.created_at from heliograph.agent_turns x
+           select x.agent_id, x.parent_call_id, x.outcome, x.deliverable_card_id, x.created_at
+             from heliograph.agent_turns x
             where x.project_id = p_project and x.agent_turn_id = k.turn_id offset 0) t on true
       left join lateral (
            select x.outcome, x.state, x.created_at from heliograph.runs x
@@ -70,9 +77,10 @@ begin
     return coalesce(v_taken, '[]');
 end $$;
 
--- record_callbacks: what came of tries. p_items: [{callback_id, attempt, state, error, again_seconds}]. state: 'delivered';
---   'failed', to be tried again after again_seconds, or, where that is null, never: it is dead until somebody redelivers it.
---   Answers [{callback_id, outcome}] in the order of p_items: 'ok'; 'stale' when it is another try's by now.
+-- record_callbacks: what came of tries. p_items: [{callback_id, attempt, state, error, again_seconds}]. state:
+--   'delivered'; 'failed', to be tried again after again_seconds, or, where that is null, never: it is dead until
+--   somebody redelivers it. Answers [{callback_id, outcome}] in the order of p_items: 'ok'; 'stale' when it is another
+--   try's by now.
 --   raises: see _enter; 22023 for another state, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, ascending
 create function heliograph.record_callbacks(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -85,9 +93,11 @@ begin
     if exists (select from jsonb_array_elements(p_items) i
                 where not coalesce(i ->> 'state' in ('delivered', 'failed'), false)
                    or not coalesce((i ->> 'again_seconds')::float8 between 0 and 31622400, true)) then
-        raise exception using errcode = '22023', message = 'a try was delivered, or failed with again_seconds from 0 to 366 days, or null';
+        raise exception using errcode = '22023',
+        message = 'a try was delivered, or failed with again_seconds from 0 to 366 days, or null';
     end if;
-    perform heliograph._lock_callbacks(p_project, array(select i ->> 'callback_id' from jsonb_array_elements(p_items) i));
+    perform heliograph._lock_callbacks(p_project, array(select i ->> 'callback_id'
+                                                        from jsonb_array_elements(p_items) i));
     with item as materialized (
         select i.*, row_number() over (partition by i.callback_id order by i.n) = 1 as is_first
           from rows from (jsonb_to_recordset(p_items) as
@@ -95,29 +105,34 @@ begin
                i (callback_id, attempt, state, error, again_seconds, n)
     ), written as (
         update heliograph.callbacks c
-           set state = case when i.state = 'delivered' then 'delivered' when i.again_seconds is null then 'dead' else 'due' end,
+           set state = case when i.state = 'delivered' then 'delivered' when i.again_seconds is null then 'dead'
+               else 'due' end,
                due_at = case when i.state = 'failed' and i.again_seconds is not null
                              then p_now + make_interval(secs => i.again_seconds) end,
                last_error = case when i.state = 'failed' then left(i.error, 500) end,
                finished_at = case when i.state = 'delivered' or i.again_seconds is null then p_now end
           from item i
-         where c.project_id = p_project and c.callback_id = i.callback_id and c.state = 'due' and c.attempts = i.attempt and i.is_first
+         where c.project_id = p_project and c.callback_id = i.callback_id and c.state = 'due' and c.attempts = i.attempt
+           and i.is_first
         returning c.callback_id
     )
     select jsonb_agg(jsonb_build_object('callback_id', i.callback_id, 'outcome',
-               case when i.is_first and i.callback_id = any (array(select w.callback_id from written w)) then 'ok' else 'stale' end) order by i.n)
+               case when i.is_first and i.callback_id = any (array(select w.callback_id from written w)) then 'ok'
+                   else 'stale' end) order by i.n)
       into v_answers from item i;
     return coalesce(v_answers, '[]');
 end $$;
 
--- sweep_callbacks: callbacks that were due for p_older_seconds and that nobody tried, or tried again, in all that time, the
---   longest first, are dead until somebody redelivers them; why the last try failed stays. Where no worker can sign, what they
---   tell of could never be pruned. None is given up while somebody tries any of the project: what was taken, or is to be tried
---   again, is due later. p_limit: at most so many; null for all.
+-- sweep_callbacks: callbacks that were due for p_older_seconds and that nobody tried, or tried again, in all that time,
+--   the longest first, are dead until somebody redelivers them; why the last try failed stays. Where no worker can
+--   sign, what they tell of could never be pruned. None is given up while somebody tries any of the project: what was
+--   taken, or is to be tried again, is due later. p_limit: at most so many; null for all.
 --   Answers {given_up: [callback_id]}.
 --   raises: see _enter; 22023 for a negative limit, or seconds that are not between 0 and 366 days
 --   locks:  the callbacks, skipping those that somebody holds
-create function heliograph.sweep_callbacks(p_project text, p_limit integer, p_older_seconds float8, p_now timestamptz) returns jsonb
+create function heliograph.sweep_callbacks(
+    p_project text, p_limit integer, p_older_seconds float8, p_now timestamptz
+) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
@@ -125,14 +140,17 @@ declare
 begin
     perform heliograph._check_sweep(p_limit);
     if not coalesce(p_older_seconds between 0 and 31622400, false) then
-        raise exception using errcode = '22023', message = format('older_seconds must be between 0 and 31622400, not %s', p_older_seconds);
+        raise exception using errcode = '22023',
+        message = format('older_seconds must be between 0 and 31622400, not %s', p_older_seconds);
     end if;
-    if exists (select from heliograph.callbacks c where c.project_id = p_project and c.state = 'due' and c.due_at > p_now) then
+    if exists (select from heliograph.callbacks c where c.project_id = p_project and c.state = 'due'
+               and c.due_at > p_now) then
         return '{"given_up": []}';
     end if;
     v_late := heliograph._lock_due_callbacks(p_project, p_limit, p_now - make_interval(secs => p_older_seconds));
     update heliograph.callbacks c
-       set state = 'dead', due_at = null, finished_at = p_now, last_error = coalesce(c.last_error || '; ', '') || case when c.attempts > 0 then
+       set state = 'dead', due_at = null, finished_at = p_now, last_error = coalesce(c.last_error || '; ', '') || case
+           when c.attempts > 0 then
                'not tried again in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS' else
                'not tried in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS' end
      where c.project_id = p_project and c.callback_id = any (v_late);
@@ -160,7 +178,6 @@ begin
 end $$;
 
 -- _lock_due_callbacks: the callbacks that were due at a time, the longest first; null: all of them.
---   raises: nothing
 --   locks:  them, skipping those that somebody holds
 create function heliograph._lock_due_callbacks(p_project text, p_limit integer, p_at timestamptz) returns text[]
     language plpgsql as $$
@@ -172,7 +189,6 @@ begin
 end $$;
 
 -- _lock_callbacks: those of these callbacks that there are.
---   raises: nothing
 --   locks:  them, ascending
 create function heliograph._lock_callbacks(p_project text, p_ids text[]) returns text[]
     language plpgsql as $$
@@ -184,5 +200,6 @@ end $$;
 
 -- callback_overview: what is to be sent where, and how that goes
 create view heliograph.callback_overview as
-select c.project_id, c.callback_id, c.run_id, c.turn_id, c.url, c.state, c.attempts, c.due_at, c.last_error, c.created_at, c.finished_at
+select c.project_id, c.callback_id, c.run_id, c.turn_id, c.url, c.state, c.attempts, c.due_at, c.last_error,
+       c.created_at, c.finished_at
   from heliograph.callbacks c;

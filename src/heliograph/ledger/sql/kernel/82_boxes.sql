@@ -1,13 +1,14 @@
--- Boxes. A turn reads its context box, which nobody writes to, and appends to its output box, which nobody else writes to
--- (L0-90 to L0-92). A fork is a row: it sees its base up to the position at which it was made (L0-98), so making one costs
--- the same whatever the base holds, and a card lives in one box for ever.
+-- Boxes. A turn reads its context box, which nobody writes to, and appends to its output box, which nobody else writes
+-- to (L0-90 to L0-92). A fork is a row: it sees its base up to the position at which it was made (L0-98), so making one
+-- costs the same whatever the base holds, and a card lives in one box for ever.
 
--- put_boxes: put context boxes together from outside (L0-95). p_items: [{box_id, cards: [{card_id, kind, content}]}]; a card
---   without an id is card:<box_id>:<n>. The box is whole from the start, and nobody adds to it later.
---   Answers [{box_id, outcome}] in the order of p_items: 'put'; 'duplicate' for the same cards again; 'conflict' for an id
---   that other cards, or another kind of box, have; 'refused' with code and message (payload_too_large, card_exists).
---   raises: see _enter; 22023 for an id that is none, or is for a turn's own box or deliverable, and for a card without kind
---           or content
+-- put_boxes: put context boxes together from outside (L0-95). p_items: [{box_id, cards: [{card_id, kind, content}]}]; a
+--   card without an id is card:<box_id>:<n>. The box is whole from the start, and nobody adds to it later.
+--   Answers [{box_id, outcome}] in the order of p_items: 'put'; 'duplicate' for the same cards again; 'conflict' for an
+--   id that other cards, or another kind of box, have; 'refused' with code and message (payload_too_large,
+--   card_exists).
+--   raises: see _enter; 22023 for an id that is none, or is for a turn's own box or deliverable, and for a card without
+--           kind or content
 --   locks:  the new boxes in ascending id; nobody else knows them yet
 create function heliograph.put_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -20,17 +21,19 @@ begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_box(i ->> 'box_id') from jsonb_array_elements(p_items) i;
     perform heliograph._check_box_card(c) from jsonb_array_elements(p_items) i, jsonb_array_elements(i -> 'cards') c;
-    for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.item ->> 'box_id', i.n loop
-        v_answers := v_answers || jsonb_build_object(v_item.n::text, heliograph._put_box(p_project, v_item.item, v_limits, p_now));
+    for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n)
+        order by i.item ->> 'box_id', i.n loop
+        v_answers := v_answers || jsonb_build_object(v_item.n::text, heliograph._put_box(p_project, v_item.item,
+                v_limits, p_now));
     end loop;
     return heliograph._box_results(p_items, v_answers);
 end $$;
 
--- fork_boxes: make forks. p_items: [{box_id, base_box_id, writer_turn_id}]. The fork of a box, of a fork, or of what a turn
---   has written so far. With writer_turn_id it is an output box, which this turn alone may append to, once replace_boxes
---   has made it the turn's; without, it is a context box.
---   Answers [{box_id, outcome}] in the order of p_items: 'forked'; 'duplicate' for the same fork again, which stays what it
---   was; 'conflict' for an id that another box has; 'unknown_box' for the base, 'unknown_turn' for the writer.
+-- fork_boxes: make forks. p_items: [{box_id, base_box_id, writer_turn_id}]. The fork of a box, of a fork, or of what a
+--   turn has written so far. With writer_turn_id it is an output box, which this turn alone may append to, once
+--   replace_boxes has made it the turn's; without, it is a context box.
+--   Answers [{box_id, outcome}] in the order of p_items: 'forked'; 'duplicate' for the same fork again, which stays
+--   what it was; 'conflict' for an id that another box has; 'unknown_box' for the base, 'unknown_turn' for the writer.
 --   raises: see _enter; 22023 for an id that is none, or is for a turn's own box
 --   locks:  the bases against prune; the new boxes in ascending id
 create function heliograph.fork_boxes(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -42,17 +45,19 @@ declare
 begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_box(i ->> 'box_id') from jsonb_array_elements(p_items) i;
-    for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.item ->> 'box_id', i.n loop
+    for v_item in select i.item, i.n from jsonb_array_elements(p_items) with ordinality i (item, n)
+        order by i.item ->> 'box_id', i.n loop
         v_answers := v_answers || jsonb_build_object(v_item.n::text, heliograph._fork_box(
-            p_project, v_item.item ->> 'box_id', v_item.item ->> 'base_box_id', v_item.item ->> 'writer_turn_id', p_now));
+            p_project, v_item.item ->> 'box_id', v_item.item ->> 'base_box_id', v_item.item ->> 'writer_turn_id',
+            p_now));
     end loop;
     return heliograph._box_results(p_items, v_answers);
 end $$;
 
 -- replace_boxes: swap the boxes of turns that are held (L0-97): to compact what a turn reads, or to go on in a fork.
---   p_items: [{agent_id, turn_id, epoch, context_box_id, output_box_id}]; a key that is not there changes nothing, a null
---   context is none. The output box must be the turn's own, box_<turn>, or a fork made for it; the context one that nobody
---   writes to. From then on cards and the deliverable go to the new output box (L0-82).
+--   p_items: [{agent_id, turn_id, epoch, context_box_id, output_box_id}]; a key that is not there changes nothing, a
+--   null context is none. The output box must be the turn's own, box_<turn>, or a fork made for it; the context one
+--   that nobody writes to. From then on cards and the deliverable go to the new output box (L0-82).
 --   Answers [{turn_id, outcome}] in the order of p_items: 'ok'; 'stale'; 'refused' with code and message (unknown_box,
 --   box_not_writable, box_in_use), which changed nothing.
 --   raises: see _enter
@@ -76,7 +81,8 @@ begin
         if v_verdict ->> 'outcome' = 'ok' then
             update heliograph.agent_turns
                set output_box_id = coalesce(v_item ->> 'output_box_id', output_box_id),
-                   context_box_id = case when v_item ? 'context_box_id' then v_item ->> 'context_box_id' else context_box_id end
+                   context_box_id = case when v_item ? 'context_box_id' then v_item ->> 'context_box_id'
+                       else context_box_id end
              where project_id = p_project and agent_turn_id = v_item ->> 'turn_id';
         end if;
         v_answer := v_answer || (jsonb_build_object('turn_id', v_item -> 'turn_id') || v_verdict);
@@ -97,7 +103,8 @@ declare
     v_refusal jsonb;
 begin
     v_refusal := (
-        select heliograph._refuse_content(c.item -> 'content', p_limits) from jsonb_array_elements(v_cards) with ordinality c (item, n)
+        select heliograph._refuse_content(c.item -> 'content', p_limits)
+          from jsonb_array_elements(v_cards) with ordinality c (item, n)
          where heliograph._refuse_content(c.item -> 'content', p_limits) is not null order by c.n limit 1);
     if v_refusal is not null then
         return v_refusal;
@@ -116,7 +123,8 @@ begin
         values (p_project, v_box_id, 'context', v_hash, p_now) on conflict do nothing;
         if found then
             insert into heliograph.cards (project_id, card_id, box_id, kind, content, created_at)
-            select p_project, coalesce(c.item ->> 'card_id', 'card:' || v_box_id || ':' || c.n), v_box_id, c.item ->> 'kind',
+            select p_project, coalesce(c.item ->> 'card_id', 'card:' || v_box_id || ':' || c.n), v_box_id,
+                   c.item ->> 'kind',
                    heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
               from jsonb_array_elements(v_cards) with ordinality c (item, n)
              order by c.n;
@@ -128,7 +136,6 @@ begin
 end $$;
 
 -- _fork_box: one fork; see fork_boxes. Answers {outcome}.
---   raises: nothing
 --   locks:  the base's row, or that of the turn which writes it, against prune; the new box
 create function heliograph._fork_box(
     p_project text, p_box_id text, p_base_box_id text, p_writer_turn_id text, p_now timestamptz
@@ -154,13 +161,14 @@ begin
         return '{"outcome": "forked"}';
     end if;
     return (select jsonb_build_object('outcome', case when base_box_id = p_base_box_id
-                                          and writer_turn_id is not distinct from p_writer_turn_id then 'duplicate' else 'conflict' end)
+                                          and writer_turn_id is not distinct from p_writer_turn_id then 'duplicate'
+                                              else 'conflict' end)
               from heliograph.boxes where project_id = p_project and box_id = p_box_id);
 end $$;
 
 -- _lock_box: true when there is such a box, which prune leaves alone until this transaction is over.
---   raises: nothing
---   locks:  its row, or that of the turn which may write to it, for key share: nobody but prune minds, and prune skips it
+--   locks:  its row, or that of the turn which may write to it, for key share: nobody but prune minds, and prune skips
+--           it
 create function heliograph._lock_box(p_project text, p_box_id text) returns boolean
     language plpgsql as $$
 declare
@@ -179,7 +187,6 @@ begin
 end $$;
 
 -- _refuse_context: null, or why no turn can be given this box to read: there is none, or it is still being written.
---   raises: nothing
 --   locks:  the box against prune
 create function heliograph._refuse_context(p_project text, p_box_id text) returns jsonb
     language plpgsql as $$
@@ -187,8 +194,10 @@ begin
     if not heliograph._lock_box(p_project, p_box_id) then
         return heliograph._rejection('unknown_box', format('there is no box %s', p_box_id));
     elsif exists (select from heliograph.agent_turns
-                   where project_id = p_project and agent_turn_id = heliograph._writer_of(p_project, p_box_id) and state <> 'done') then
-        return heliograph._rejection('box_in_use', format('box %s is still being written: read a fork of it', p_box_id));
+                   where project_id = p_project and agent_turn_id = heliograph._writer_of(p_project, p_box_id)
+                     and state <> 'done') then
+        return heliograph._rejection('box_in_use', format('box %s is still being written: read a fork of it',
+                                                          p_box_id));
     end if;
     return null;
 end $$;
@@ -212,7 +221,6 @@ begin
 end $$;
 
 -- _refuse_boxes: null, or why a turn cannot have these boxes; see replace_boxes.
---   raises: nothing
 --   locks:  the boxes against prune; the caller holds the head
 create function heliograph._refuse_boxes(p_project text, p_item jsonb) returns jsonb
     language plpgsql as $$
@@ -223,14 +231,13 @@ begin
     if v_output is not null and not heliograph._lock_box(p_project, v_output) then
         return heliograph._rejection('unknown_box', format('there is no box %s', v_output));
     elsif heliograph._writer_of(p_project, v_output) is distinct from p_item ->> 'turn_id' and v_output is not null then
-        return heliograph._rejection('box_not_writable', format('box %s is not this turn''s: fork it with writer_turn_id', v_output));
+        return heliograph._rejection('box_not_writable',
+                                     format('box %s is not this turn''s: fork it with writer_turn_id', v_output));
     end if;
     return case when v_context is not null then heliograph._refuse_context(p_project, v_context) end;
 end $$;
 
 -- _writer_of: the turn that may append to a box; null for a context box.
---   raises: nothing
---   locks:  nothing
 create function heliograph._writer_of(p_project text, p_box_id text) returns text
     language sql stable as $$
     select case when exists (select from heliograph.boxes where project_id = p_project and box_id = p_box_id)
@@ -239,37 +246,37 @@ create function heliograph._writer_of(p_project text, p_box_id text) returns tex
 $$;
 
 -- _box_results: [{box_id, ..}] in the order of p_items, from answers by their place.
---   raises: nothing
---   locks:  nothing
 create function heliograph._box_results(p_items jsonb, p_answers jsonb) returns jsonb
     language sql immutable as $$
-    select coalesce(jsonb_agg(jsonb_build_object('box_id', i.item -> 'box_id') || (p_answers -> i.n::text) order by i.n), '[]')
+    select coalesce(jsonb_agg(jsonb_build_object('box_id', i.item -> 'box_id') || (p_answers -> i.n::text)
+                              order by i.n), '[]')
       from jsonb_array_elements(p_items) with ordinality i (item, n)
 $$;
 
 -- _check_box: refuse an id that no box made from outside may have: box_<turn> is that turn's own.
 --   raises: 22023
---   locks:  nothing
 create function heliograph._check_box(p_box_id text) returns void
     language plpgsql immutable as $$
 begin
     if heliograph._wrong_id('a box id', p_box_id) is not null then
         raise exception using errcode = '22023', message = heliograph._wrong_id('a box id', p_box_id);
     elsif p_box_id like 'box\_%' then
-        raise exception using errcode = '22023', message = format('a box id does not begin with box_, not %s: those are the turns'' own', p_box_id);
+        raise exception using errcode = '22023',
+        message = format('a box id does not begin with box_, not %s: those are the turns'' own', p_box_id);
     end if;
 end $$;
 
 -- _check_box_card: refuse a card that could not be stored.
 --   raises: 22023
---   locks:  nothing
 create function heliograph._check_box_card(p_card jsonb) returns void
     language plpgsql immutable as $$
 begin
     if p_card ->> 'card_id' is not null and heliograph._wrong_id('a card id', p_card ->> 'card_id') is not null then
         raise exception using errcode = '22023', message = heliograph._wrong_id('a card id', p_card ->> 'card_id');
-    elsif coalesce(p_card ->> 'kind', 'task.deliverable') = 'task.deliverable' or octet_length(p_card ->> 'kind') > 200 then
-        raise exception using errcode = '22023', message = 'a card has a kind of at most 200 bytes, and only an ending writes a task.deliverable';
+    elsif coalesce(p_card ->> 'kind', 'task.deliverable') = 'task.deliverable'
+        or octet_length(p_card ->> 'kind') > 200 then
+        raise exception using errcode = '22023',
+        message = 'a card has a kind of at most 200 bytes, and only an ending writes a task.deliverable';
     elsif p_card -> 'content' is null then
         raise exception using errcode = '22023', message = 'a card has content';
     end if;

@@ -1,10 +1,9 @@
 -- What a box holds: its own cards, and before them those of the box that it was forked from.
 
--- read_box: up to p_limit cards of a box after a position, in order, those of its bases before its own; nothing for a box
---   that is not there. A page costs the same wherever it is, however many cards there are.
+-- read_box: up to p_limit cards of a box after a position, in order, those of its bases before its own; nothing for a
+--   box that is not there. A page costs the same wherever it is, however many cards there are.
 --   Answers [{position, card_id, kind, content, turn_id, epoch, created_at}].
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000
---   locks:  nothing
 create function heliograph.read_box(p_project text, p_box_id text, p_after bigint, p_limit integer) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -20,7 +19,8 @@ begin
         exit when jsonb_array_length(v_answer) >= p_limit;
         select jsonb_agg(jsonb_build_object(
                    'position', c.position, 'card_id', c.card_id, 'kind', c.kind,
-                   'content', heliograph._content(p_project, c.content), 'turn_id', c.agent_turn_id, 'epoch', c.turn_epoch,
+                   'content', heliograph._content(p_project, c.content), 'turn_id', c.agent_turn_id, 'epoch',
+                   c.turn_epoch,
                    'created_at', c.created_at) order by c.position)
           into v_cards
           from (select * from heliograph.cards x
@@ -33,9 +33,9 @@ begin
 end $$;
 
 -- _box_chain: a box and its bases, each with the position up to which it is seen; level 0 is the box itself.
---   raises: nothing
---   locks:  nothing
-create function heliograph._box_chain(p_project text, p_box_id text) returns table (box_id text, up_to bigint, level integer)
+create function heliograph._box_chain(
+    p_project text, p_box_id text
+) returns table (box_id text, up_to bigint, level integer)
     language sql stable as $$
     with recursive chain (box_id, up_to, level) as (
         select p_box_id collate "C", 9223372036854775807, 0
@@ -52,7 +52,8 @@ $$;
 create view heliograph.box_contents as
 select c.project_id, c.box_id, c.position, c.card_id, c.agent_turn_id as turn_id, c.turn_epoch, c.kind,
        coalesce((select b.content from heliograph.blobs b
-                  where b.project_id = c.project_id and b.blob_id = c.content ->> '$blob'), c.content) as content, c.created_at
+                  where b.project_id = c.project_id and b.blob_id = c.content ->> '$blob'), c.content) as content,
+                  c.created_at
   from heliograph.cards c
 union all
 select b.project_id, b.box_id, c.position, c.card_id, c.agent_turn_id, c.turn_epoch, c.kind,
@@ -65,7 +66,8 @@ select b.project_id, b.box_id, c.position, c.card_id, c.agent_turn_id, c.turn_ep
            union all
            select n.base_box_id, least(c.up_to, n.base_position), c.level + 1
              from chain c
-             join heliograph.boxes n on n.project_id = b.project_id and n.box_id = c.box_id and n.base_box_id is not null)
+             join heliograph.boxes n on n.project_id = b.project_id and n.box_id = c.box_id
+                 and n.base_box_id is not null)
        select chain.box_id, chain.up_to, chain.level from chain) f
   join heliograph.cards c on c.project_id = b.project_id and c.box_id = f.box_id and c.position <= f.up_to
  where f.level > 0;

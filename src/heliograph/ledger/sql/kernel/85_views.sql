@@ -48,7 +48,8 @@ select w.project_id, w.agent_turn_id as turn_id, w.tool_call_id as call_id, w.ru
        case when o.outcome in ('success', 'partial') then 'completed'
             when o.outcome is not null then 'failed'
             when exists (select from heliograph.leases l
-                          where l.project_id = t.project_id and l.agent_id = t.agent_id and l.agent_turn_id = t.agent_turn_id)
+                          where l.project_id = t.project_id and l.agent_id = t.agent_id
+                            and l.agent_turn_id = t.agent_turn_id)
             then 'in_progress' else 'accepted' end as status,
        o.outcome, w.deadline, w.opened_at, w.resolved_at
   from heliograph.turn_waiting_tools w
@@ -64,7 +65,8 @@ select i.project_id, i.agent_turn_id as turn_id, i.inbox_id, i.agent_id, i.messa
        i.retry_count, i.defer_reason, i.created_at, i.consumed_at,
        -- trace and lineage (L0-30), and a result by the names of the specification (L0-106)
        t.run_id as trace_id, heliograph._signal_id(t.run_id, t.activation_seq) as parent_step_id, t.parent_turn_id,
-       case when i.message_type in ('tool_result', 'timeout') then i.correlation_id end as tool_call_id, w.after_execution,
+       case when i.message_type in ('tool_result', 'timeout') then i.correlation_id end as tool_call_id,
+       w.after_execution,
        case when i.message_type in ('tool_result', 'timeout') then i.payload_card_id end as tool_result_card_id
   from heliograph.agent_inbox i
   join heliograph.agent_turns t using (project_id, agent_turn_id)
@@ -77,14 +79,13 @@ select e.project_id, e.agent_turn_id as turn_id, e.edge_id, e.primitive, e.edge_
        e.other_turn_id, e.cause_id, e.created_at
   from heliograph.execution_edges e;
 
--- _as_time: a text as a time; null for any other text, for words like 'now' or 'infinity', and for years that clients in
---   other languages cannot represent. Most texts have the plain form, which is safe to cast.
---   raises: nothing
---   locks:  nothing
+-- _as_time: a text as a time; null for any other text, for words like 'now' or 'infinity', and for years that clients
+--   in other languages cannot represent. Most texts have the plain form, which is safe to cast.
 create function heliograph._as_time(p_text text) returns timestamptz
     language plpgsql stable as $$
 begin
-    if p_text ~ '^(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0\d:[0-5]\d)$' then
+    if p_text ~ '^(19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])'
+                 'T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]0\d:[0-5]\d)$' then
         return p_text::timestamptz;
     end if;
     if p_text !~ '^\s*\d' then
@@ -98,7 +99,8 @@ begin
 end $$;
 
 create view heliograph.signal_log as
-select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heliograph._signal_id(s.run_id, s.seq + e.n - 1) as id,
+select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heliograph._signal_id(s.run_id,
+        s.seq + e.n - 1) as id,
        e.entry ->> 'name' as name, coalesce(e.entry -> 'payload', '{}') as payload,
        -- a time that is none is not refused where it is written, so it must do no harm where it is read
        coalesce(heliograph._as_time(e.entry ->> 'at'), s.at) as timestamp, e.entry ->> 'agent' as agent,
@@ -109,9 +111,9 @@ select s.project_id, s.run_id, s.seq as commit_seq, s.seq + e.n - 1 as seq, heli
   from heliograph.signals s
  cross join lateral jsonb_array_elements(s.entries) with ordinality e (entry, n);
 
--- read_log: up to p_limit signals of a run after position p_after, in order; as cheap at the end of a long log as at its start.
+-- read_log: up to p_limit signals of a run after position p_after, in order; as cheap at the end of a long log as at
+--   its start.
 --   raises: see _enter
---   locks:  nothing
 create function heliograph.read_log(p_project text, p_run_id text, p_after bigint, p_limit integer)
     returns setof heliograph.signal_log language sql stable set search_path = pg_catalog, pg_temp as $$
     select heliograph._enter(p_project);

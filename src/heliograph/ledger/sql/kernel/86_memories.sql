@@ -1,9 +1,10 @@
 -- Memories: what agents keep beyond their turns and runs. They belong to no turn, and stay when turns are pruned.
 
--- remember: keep texts. p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: whose it is; null: the project's, for
---   all its agents. trust: 'untrusted' of a text that follows from untrusted content. ttl_seconds null: until it is forgotten.
---   Answers [{memory_id, outcome}] in the order of p_items: 'remembered'; 'duplicate': it is there, the same in agent, text and
---   metadata; 'conflict': the id is another memory's; 'refused' with code and message: memory_too_large, too_many_memories.
+-- remember: keep texts. p_items: [{memory_id, agent, text, metadata, trust, ttl_seconds}]. agent: whose it is; null:
+--   the project's, for all its agents. trust: 'untrusted' of a text that follows from untrusted content. ttl_seconds
+--   null: until it is forgotten. Answers [{memory_id, outcome}] in the order of p_items: 'remembered'; 'duplicate': it
+--   is there, the same in agent, text and metadata; 'conflict': the id is another memory's; 'refused' with code and
+--   message: memory_too_large, too_many_memories.
 --   raises: see _enter; 22023 for an item that is no memory, naming the field
 --   locks:  an id that somebody else is just giving, ascending
 create function heliograph.remember(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
@@ -27,76 +28,83 @@ begin
         v_answer := heliograph._known_memory(p_project, v_each.item);
         v_answer := coalesce(v_answer, heliograph._refuse_memory(p_project, v_each.item, v_limits));
         if v_answer is null then
-            insert into heliograph.memories (project_id, memory_id, agent, text, metadata, is_untrusted, created_at, expires_at)
+            insert into heliograph.memories (project_id, memory_id, agent, text, metadata, is_untrusted, created_at,
+                                             expires_at)
             values (p_project, v_each.item ->> 'memory_id', v_each.item ->> 'agent', v_each.item ->> 'text',
                     coalesce(nullif(v_each.item -> 'metadata', 'null'), '{}'),
                     coalesce(v_each.item ->> 'trust' = 'untrusted', false), p_now,
                     p_now + make_interval(secs => (v_each.item ->> 'ttl_seconds')::float8))
             on conflict do nothing;
-            v_answer := case when found then '{"outcome": "remembered"}' else heliograph._known_memory(p_project, v_each.item) end;
+            v_answer := case when found then '{"outcome": "remembered"}' else heliograph._known_memory(p_project,
+                    v_each.item) end;
         end if;
         v_answers := v_answers || jsonb_build_object(v_each.n::text, v_answer);
     end loop;
-    return (select coalesce(jsonb_agg(jsonb_build_object('memory_id', i.item -> 'memory_id') || (v_answers -> i.n::text) order by i.n), '[]')
+    return (select coalesce(jsonb_agg(jsonb_build_object('memory_id', i.item -> 'memory_id') || (v_answers -> i.n::text)
+                                      order by i.n), '[]')
               from jsonb_array_elements(p_items) with ordinality i (item, n));
 end $$;
 
 -- _wrong_memory: null, or what is wrong with an item of remember.
---   raises: nothing
---   locks:  nothing
 create function heliograph._wrong_memory(p_item jsonb) returns text
     language sql immutable as $$
     select coalesce(heliograph._wrong_id('a memory id', p_item ->> 'memory_id'), case
-        when jsonb_typeof(p_item -> 'text') is distinct from 'string' or p_item ->> 'text' !~ '\S' then 'a memory has a text'
+        when jsonb_typeof(p_item -> 'text') is distinct from 'string' or p_item ->> 'text' !~ '\S'
+            then 'a memory has a text'
         when not coalesce(jsonb_typeof(p_item -> 'agent') in ('string', 'null'), true)
              or not coalesce(octet_length(p_item ->> 'agent') between 1 and 200, true)
         then 'the agent of a memory has 1 to 200 bytes, or is null'
-        when not coalesce(jsonb_typeof(p_item -> 'metadata') in ('object', 'null'), true) then 'the metadata of a memory is an object'
+        when not coalesce(jsonb_typeof(p_item -> 'metadata') in ('object', 'null'), true)
+            then 'the metadata of a memory is an object'
         when not coalesce(jsonb_typeof(p_item -> 'ttl_seconds') in ('number', 'null'), true)
              or not coalesce((p_item ->> 'ttl_seconds')::numeric between 1e-6 and 3162240000, true)
         then 'ttl_seconds must be above 0 and at most 100 years, or null' end)
 $$;
 
 -- _known_memory: what remember answers of an id that is there already; null for a new one.
---   raises: nothing
---   locks:  nothing
 create function heliograph._known_memory(p_project text, p_item jsonb) returns jsonb
     language sql stable as $$
     select jsonb_build_object('outcome', case
                when (m.agent is not distinct from p_item ->> 'agent') and m.text = p_item ->> 'text'
-                    and m.metadata = coalesce(nullif(p_item -> 'metadata', 'null'), '{}') then 'duplicate' else 'conflict' end)
+                    and m.metadata = coalesce(nullif(p_item -> 'metadata', 'null'), '{}') then 'duplicate'
+                        else 'conflict' end)
       from heliograph.memories m where m.project_id = p_project and m.memory_id = p_item ->> 'memory_id'
 $$;
 
 -- _refuse_memory: null, or why this one is not kept. Callers that come at the same moment may be one too many.
---   raises: nothing
---   locks:  nothing
-create function heliograph._refuse_memory(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+create function heliograph._refuse_memory(
+    p_project text, p_item jsonb, p_limits heliograph.project_limits
+) returns jsonb
     language sql stable as $$
     select case when s.bytes > p_limits.memory_bytes_max
-                then heliograph._rejection('memory_too_large', format('the memory has %s bytes; at most %s are allowed: keep what '
+                then heliograph._rejection('memory_too_large',
+                                           format('the memory has %s bytes; at most %s are allowed: keep what '
                                          'matters of it', s.bytes, p_limits.memory_bytes_max))
                 when c.memories >= p_limits.memories_max
-                then heliograph._rejection('too_many_memories', format('%s memories of %s are kept; at most %s are allowed: forget '
+                then heliograph._rejection('too_many_memories',
+                                           format('%s memories of %s are kept; at most %s are allowed: forget '
                                          'some, or give them a time to live', c.memories,
-                                         coalesce('agent ' || (p_item ->> 'agent'), 'the project'), p_limits.memories_max)) end
+                                         coalesce('agent ' || (p_item ->> 'agent'), 'the project'),
+                                         p_limits.memories_max)) end
       from (select octet_length(p_item ->> 'text') + coalesce(octet_length(p_item ->> 'metadata'), 0) as bytes) s
      cross join lateral (
            select case when p_item ->> 'agent' is null
                   then (select count(*) from heliograph.memories m where m.project_id = p_project and m.agent is null)
-                  else (select count(*) from heliograph.memories m where m.project_id = p_project and m.agent = p_item ->> 'agent')
+                  else (select count(*) from heliograph.memories m where m.project_id = p_project
+                        and m.agent = p_item ->> 'agent')
                   end as memories) c
 $$;
 
 -- recall: the memories that fit a query best, of p_agent and of the project; p_agent null: of everybody.
---   p_query: words, all of which have to be there; "quoted" ones side by side; or between alternatives; - before what must
---   not be there (websearch_to_tsquery). An empty one fits all: the newest come first then, as among equals. Full text takes
---   a sentence of a language without spaces for one word, so parts of a query that is not all ASCII are looked for as they are, too.
---   Of everybody the newest memories_max are looked at.
+--   p_query: words, all of which have to be there; "quoted" ones side by side; or between alternatives; - before what
+--   must not be there (websearch_to_tsquery). An empty one fits all: the newest come first then, as among equals. Full
+--   text takes a sentence of a language without spaces for one word, so parts of a query that is not all ASCII are
+--   looked for as they are, too. Of everybody the newest memories_max are looked at.
 --   Answers [{memory_id, agent, text, metadata, trust, created_at, rank}], at most p_limit.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, and for a query of more than 8192 bytes
---   locks:  nothing
-create function heliograph.recall(p_project text, p_query text, p_agent text, p_limit integer, p_now timestamptz) returns jsonb
+create function heliograph.recall(
+    p_project text, p_query text, p_agent text, p_limit integer, p_now timestamptz
+) returns jsonb
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
@@ -110,7 +118,8 @@ begin
     elsif octet_length(p_query) > 8192 then
         raise exception using errcode = '22023', message = 'a query has at most 8192 bytes';
     end if;
-    v_words := websearch_to_tsquery('simple', coalesce(p_query, '')) || websearch_to_tsquery('english', coalesce(p_query, ''));
+    v_words := websearch_to_tsquery('simple', coalesce(p_query, '')) || websearch_to_tsquery('english',
+            coalesce(p_query, ''));
     if octet_length(p_query) <> length(p_query) then
         v_parts := array(select x from regexp_split_to_table(p_query, '[ "\t\n\r\f\v\u3000]+') x where x <> '');
     end if;
@@ -132,11 +141,13 @@ begin
                                         order by x.created_at desc, x.memory_id limit v_most) everybody) m
                  where coalesce(m.expires_at, 'infinity') > p_now 
                    and (v_is_open or m.words @@ v_words
-                        or (cardinality(v_parts) > 0 and not exists (select from unnest(v_parts) x where position(x in m.text) = 0)))
+                        or (cardinality(v_parts) > 0 and not exists (select from unnest(v_parts) x
+                                                                     where position(x in m.text) = 0)))
                  order by rank desc, m.created_at desc, m.memory_id limit p_limit) f);
 end $$;
 
--- forget: delete memories. p_items: [{memory_id}]. Answers [{memory_id, outcome}] in the order of p_items: 'forgotten', 'unknown'.
+-- forget: delete memories. p_items: [{memory_id}]. Answers [{memory_id, outcome}] in the order of p_items: 'forgotten',
+--   'unknown'.
 --   raises: see _enter
 --   locks:  the memories, ascending
 create function heliograph.forget(p_project text, p_items jsonb) returns jsonb
@@ -152,12 +163,12 @@ begin
     perform heliograph._check_json(p_items);
     delete from heliograph.memories where project_id = p_project and memory_id = any (v_found);
     return (select coalesce(jsonb_agg(jsonb_build_object('memory_id', i.item -> 'memory_id', 'outcome',
-                       case when i.item ->> 'memory_id' = any (v_found) then 'forgotten' else 'unknown' end) order by i.n), '[]')
+                       case when i.item ->> 'memory_id' = any (v_found) then 'forgotten' else 'unknown' end)
+                           order by i.n), '[]')
               from jsonb_array_elements(p_items) with ordinality i (item, n));
 end $$;
 
 -- _prune_memories: delete memories whose time to live is over. Answers {memories}.
---   raises: nothing
 --   locks:  the memories, skipping what others hold
 create function heliograph._prune_memories(p_project text, p_limit integer, p_now timestamptz) returns jsonb
     language plpgsql as $$

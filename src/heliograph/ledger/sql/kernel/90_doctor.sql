@@ -1,10 +1,9 @@
 -- The doctor: what must hold in every database at every moment, and once all work is done. Letters: I turns and agents
--- (kernel.md section 11), H heads, W waits and counts, R runs, B boxes, O orphans: rows that belong to nothing, in the place of
--- foreign keys. It reads everything, so it is for tests, for suspicion and for quiet hours; liveness is for all others.
+-- (kernel.md section 11), H heads, W waits and counts, R runs, B boxes, O orphans: rows that belong to nothing, in the
+-- place of foreign keys. It reads everything, so it is for tests, for suspicion and for quiet hours; liveness is for
+-- all others.
 
 -- _doctor_turns: I1 to I18, H1 to H3. p_quiescent: all work is done, so nothing may be under way.
---   raises: nothing
---   locks:  nothing
 create function heliograph._doctor_turns(p_project text, p_quiescent boolean) returns table (found text, subject text)
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
@@ -15,7 +14,8 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
          l as (select * from heliograph.leases where project_id = p_project),
          i as (select * from heliograph.agent_inbox
                 where project_id = p_project and status in ('queued', 'pending', 'processing', 'deferred'))
-    select 'I1 at most one active turn per agent', agent_id from t where state = 'active' group by agent_id having count(*) > 1
+    select 'I1 at most one active turn per agent', agent_id from t where state = 'active'
+        group by agent_id having count(*) > 1
     union all
     select 'I2 head and turn agree', h.agent_id from h left join t on t.agent_turn_id = h.active_agent_turn_id
      where h.active_agent_turn_id is not null
@@ -32,7 +32,8 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
            select from d where d.card_id = t.deliverable_card_id and d.agent_turn_id = t.agent_turn_id
               and d.box_id = t.output_box_id)
     union all
-    select 'I5 no deliverable before the end', d.agent_turn_id from d join t using (agent_turn_id) where t.state <> 'done'
+    select 'I5 no deliverable before the end', d.agent_turn_id from d join t using (agent_turn_id)
+        where t.state <> 'done'
     union all
     select 'I6 a finished turn has exactly one task event', t.agent_turn_id from t
       left join o on o.agent_turn_id = t.agent_turn_id and o.kind = 'task_event'
@@ -48,10 +49,12 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
     select 'I9 no agent is busy', agent_id from h where p_quiescent and status <> 'idle'
     union all
     select 'I10 an open turn is owed in the inbox, unless it is suspended', t.agent_turn_id from t
-     where t.state <> 'done' and not exists (select from i where i.agent_id = t.agent_id and i.agent_turn_id = t.agent_turn_id)
+     where t.state <> 'done' and not exists (select from i where i.agent_id = t.agent_id
+                                             and i.agent_turn_id = t.agent_turn_id)
        and not exists (select from h where h.active_agent_turn_id = t.agent_turn_id and h.status = 'suspended')
     union all
-    select 'I11 a finished turn owes nothing in the inbox', i.agent_turn_id from i join t using (agent_turn_id) where t.state = 'done'
+    select 'I11 a finished turn owes nothing in the inbox', i.agent_turn_id from i join t using (agent_turn_id)
+        where t.state = 'done'
     union all
     select 'I12 no card after the deliverable', c.agent_turn_id from c join d using (agent_turn_id)
      where c.kind <> 'task.deliverable' and (c.turn_epoch > d.turn_epoch or c.position > d.position)
@@ -99,5 +102,6 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
                           and (l.turn_epoch is not null) = (m.epoch_step = 0 or m.move = 'claim'))
        and h.turn_epoch > 0
     union all
-    select 'H3 no lease is newer than its head', l.agent_id from l join h on h.agent_id = l.agent_id and h.turn_epoch < l.turn_epoch
+    select 'H3 no lease is newer than its head', l.agent_id from l join h on h.agent_id = l.agent_id
+        and h.turn_epoch < l.turn_epoch
 $$;

@@ -1,8 +1,6 @@
 -- The doctor, second part: what belongs together in runs, waits and boxes, and rows that belong to nothing.
 
 -- _doctor_runs: R1 to R7, and O for runs.
---   raises: nothing
---   locks:  nothing
 create function heliograph._doctor_runs(p_project text, p_quiescent boolean) returns table (found text, subject text)
     language sql stable as $$
     with r as (select * from heliograph.runs where project_id = p_project),
@@ -11,7 +9,8 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
          s as (select g.run_id, g.seq + e.n - 1 as seq, e.entry ->> 'name' as name,
                       g.owed and coalesce(heliograph._as_boolean(e.entry -> 'owed'), false) as owed,
                       case jsonb_typeof(e.entry -> 'parent')
-                           when 'number' then heliograph._signal_id(g.run_id, g.seq + heliograph._as_whole(e.entry -> 'parent'))
+                           when 'number' then heliograph._signal_id(g.run_id,
+                                                                    g.seq + heliograph._as_whole(e.entry -> 'parent'))
                            else e.entry ->> 'parent' end as parent_id
                  from g cross join lateral jsonb_array_elements(g.entries) with ordinality e (entry, n))
     select 'R1 open turns are counted right', r.run_id from r
@@ -23,14 +22,16 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
      where r.owed <> coalesce(x.owed, 0)
     union all
     -- what is pruned is a front of it
-    select 'R3 the log is gapless', r.run_id from r left join s using (run_id) group by r.run_id, r.signal_seq, r.pruned_seq
+    select 'R3 the log is gapless', r.run_id from r left join s using (run_id) group by r.run_id, r.signal_seq,
+           r.pruned_seq
     having r.signal_seq - r.pruned_seq <> count(s.seq) or r.signal_seq <> coalesce(max(s.seq), r.pruned_seq)
         or count(distinct s.seq) <> count(s.seq)
     union all
     select 'R4 an ended run has one workflow:end, and no other has one', r.run_id from r
       left join (select run_id, count(*) as ends from s where name = 'workflow:end' group by run_id) x using (run_id)
      where coalesce(x.ends, 0)
-           not between case when r.status = 'ended' and r.pruned_seq = 0 then 1 else 0 end and (r.status = 'ended')::integer
+           not between case when r.status = 'ended' and r.pruned_seq = 0 then 1 else 0 end
+               and (r.status = 'ended')::integer
     union all
     select 'R5 all but the root have a parent, which comes before', s.run_id from s join r using (run_id)
       left join s p on p.run_id = s.run_id and heliograph._signal_id(p.run_id, p.seq) = s.parent_id
@@ -46,20 +47,20 @@ create function heliograph._doctor_runs(p_project text, p_quiescent boolean) ret
      where h.project_id = p_project and (r.run_id is null or h.run_id <> heliograph._run_of(h.agent_id))
     union all
     select 'O2 a turn has its agent and its run', t.agent_turn_id from t left join r using (run_id)
-      left join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id and h.run_id = t.run_id
+      left join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = t.agent_id
+          and h.run_id = t.run_id
      where r.run_id is null or h.agent_id is null
     union all
     select 'O3 a log has its run', g.run_id from g left join r using (run_id) where r.run_id is null
 $$;
 
 -- _doctor_waits: W1 to W11, and O for what belongs to turns.
---   raises: nothing
---   locks:  nothing
 create function heliograph._doctor_waits(p_project text) returns table (found text, subject text)
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
          h as (select * from heliograph.agent_state_head where project_id = p_project),
-         w as (select *, agent_turn_id || ' ' || tool_call_id as name, (state = 'resolved' and kind <> 'inline')::integer as reports
+         w as (select *, agent_turn_id || ' ' || tool_call_id as name, (state = 'resolved'
+                                                                        and kind <> 'inline')::integer as reports
                  from heliograph.turn_waiting_tools where project_id = p_project),
          a as (select agent_turn_id, count(*) as waits, min(deadline) as deadline from w
                 where state = 'open' and kind <> 'inline' group by agent_turn_id),
@@ -83,7 +84,8 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
      where (w.state = 'resolved') <> (c.card_id is not null)
     union all
     select 'W5 results are numbered as they came', w.agent_turn_id from w where w.state = 'resolved'
-     group by w.agent_turn_id having max(w.resolved_position) <> count(*) or count(distinct w.resolved_position) <> count(*)
+     group by w.agent_turn_id having max(w.resolved_position) <> count(*)
+         or count(distinct w.resolved_position) <> count(*)
     union all
     select 'W6 an open child is at work, or its report is on the way', w.name from w
      where w.kind = 'child' and w.state = 'open'
@@ -107,19 +109,22 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
         on x.agent_turn_id = w.agent_turn_id and x.correlation_id = w.tool_call_id
      where coalesce(x.reports, 0) <> w.reports
     union all
-    select 'W9 the nearest deadline is the one shown', h.agent_id from h left join a on a.agent_turn_id = h.active_agent_turn_id
+    select 'W9 the nearest deadline is the one shown', h.agent_id from h
+        left join a on a.agent_turn_id = h.active_agent_turn_id
      where h.status = 'suspended' and h.resume_deadline is distinct from a.deadline
     union all
     select 'W10 cards are counted right', t.agent_turn_id from t
       left join (select c.agent_turn_id, count(*) as cards from c left join w on w.result_card_id = c.card_id
-                  where c.kind <> 'task.deliverable' and w.name is null group by c.agent_turn_id) x using (agent_turn_id)
+                  where c.kind <> 'task.deliverable' and w.name is null
+                  group by c.agent_turn_id) x using (agent_turn_id)
      where t.card_count <> coalesce(x.cards, 0)
     union all
     select 'W11 a turn that waits for people is suspended', t.agent_turn_id from t
       left join h on h.active_agent_turn_id = t.agent_turn_id
      where t.state <> 'done' and t.people_since is not null and h.status is distinct from 'suspended'
     union all
-    select 'O4 an inbox row has its turn', i.agent_turn_id from i left join t using (agent_turn_id) where t.agent_id is null
+    select 'O4 an inbox row has its turn', i.agent_turn_id from i left join t using (agent_turn_id)
+        where t.agent_id is null
     union all
     select 'O5 an edge has its turn', e.agent_turn_id from e left join t using (agent_turn_id) where t.agent_id is null
     union all
@@ -130,19 +135,19 @@ create function heliograph._doctor_waits(p_project text) returns table (found te
     union all
     -- a report is its child's: the parent may be pruned
     select 'O8 a row of the outbox has its turn', o.key from o
-      left join t on t.agent_turn_id = case o.kind when 'report' then o.body ->> 'child_turn_id' else o.agent_turn_id end
+      left join t on t.agent_turn_id = case o.kind when 'report' then o.body ->> 'child_turn_id'
+          else o.agent_turn_id end
      where t.agent_id is null
 $$;
 
 -- _doctor_boxes: B1 to B4, and O for cards, boxes and blobs.
---   raises: nothing
---   locks:  nothing
 create function heliograph._doctor_boxes(p_project text) returns table (found text, subject text)
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
          c as (select * from heliograph.cards where project_id = p_project),
          b as (select * from heliograph.boxes where project_id = p_project)
-    select 'B1 a box has one writer', c.box_id from c group by c.box_id having count(distinct coalesce(c.agent_turn_id, '')) > 1
+    select 'B1 a box has one writer', c.box_id from c group by c.box_id having count(distinct coalesce(c.agent_turn_id,
+            '')) > 1
     union all
     select 'B2 no turn writes into a context box', c.card_id from c join b using (box_id)
      where b.kind = 'context' and c.agent_turn_id is not null
@@ -150,16 +155,19 @@ create function heliograph._doctor_boxes(p_project text) returns table (found te
     select 'B3 no two open turns have one output box', t.output_box_id from t where t.state <> 'done'
      group by t.output_box_id having count(*) > 1
     union all
-    select 'B4 a turn writes to its own box, or to a fork made for it', t.agent_turn_id from t left join b on b.box_id = t.output_box_id
+    select 'B4 a turn writes to its own box, or to a fork made for it', t.agent_turn_id from t
+        left join b on b.box_id = t.output_box_id
      where t.output_box_id <> 'box_' || t.agent_turn_id and b.writer_turn_id is distinct from t.agent_turn_id
     union all
     select 'B5 a turn has the box that it reads', t.agent_turn_id from t
      where t.context_box_id is not null and not exists (select from b where b.box_id = t.context_box_id)
-       and not exists (select from t x where x.agent_turn_id = substr(t.context_box_id, 5) and t.context_box_id like 'box\_%')
+       and not exists (select from t x where x.agent_turn_id = substr(t.context_box_id, 5)
+                       and t.context_box_id like 'box\_%')
     union all
     select 'B6 nobody writes to what a turn reads', t.agent_turn_id from t
       left join b on b.box_id = t.context_box_id
-      join t w on w.agent_turn_id = case when b.box_id is null then substr(t.context_box_id, 5) else b.writer_turn_id end
+      join t w on w.agent_turn_id = case when b.box_id is null then substr(t.context_box_id, 5)
+          else b.writer_turn_id end
      where w.state <> 'done' and (b.box_id is not null or t.context_box_id like 'box\_%')
     union all
     select 'O9 a card has its turn, or its box', c.card_id from c
@@ -170,7 +178,8 @@ create function heliograph._doctor_boxes(p_project text) returns table (found te
      where b.base_box_id is not null and not exists (select from b x where x.box_id = b.base_box_id)
        and not exists (select from t where t.agent_turn_id = substr(b.base_box_id, 5) and b.base_box_id like 'box\_%')
     union all
-    select 'O11 a box that a turn may write to has its turn', b.box_id from b left join t on t.agent_turn_id = b.writer_turn_id
+    select 'O11 a box that a turn may write to has its turn', b.box_id from b
+        left join t on t.agent_turn_id = b.writer_turn_id
      where b.writer_turn_id is not null and t.agent_id is null
     union all
     select 'O12 a card that points to a blob finds it', c.card_id from c
@@ -181,13 +190,13 @@ $$;
 -- doctor: every check of every part. p_quiescent: all work is done, so nothing may be under way either.
 --   Answers [{check, subject}], empty when all is well.
 --   raises: see _enter
---   locks:  nothing
 create function heliograph.doctor(p_project text, p_quiescent boolean) returns jsonb
     language sql stable set search_path = pg_catalog, pg_temp set enable_nestloop = off set jit = off as $$
     select heliograph._enter(p_project);
-    -- the joins are of whole tables: a planner that has no statistics of a project takes it for one row, and would compare
-    -- each row with each
-    select coalesce(jsonb_agg(jsonb_build_object('check', f.found, 'subject', f.subject) order by f.found, f.subject), '[]')
+    -- the joins are of whole tables: a planner that has no statistics of a project takes it for one row, and would
+    -- compare each row with each
+    select coalesce(jsonb_agg(jsonb_build_object('check', f.found, 'subject', f.subject) order by f.found, f.subject),
+                    '[]')
       from (select * from heliograph._doctor_turns(p_project, p_quiescent)
             union all select * from heliograph._doctor_runs(p_project, p_quiescent)
             union all select * from heliograph._doctor_waits(p_project)

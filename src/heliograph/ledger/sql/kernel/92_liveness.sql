@@ -1,10 +1,10 @@
--- Liveness: is anything older than it may become? For every day: it looks at what is open, by index, and changes nothing.
+-- Liveness: is anything older than it may become? For every day: it looks at what is open, by index, and changes
+--   nothing.
 
--- liveness: what should have been moved by a worker or a sweep, and was not: each check has its own bound and a sweep interval
---   of grace (kernel.md section 11). Up to a hundred findings of a kind, the oldest first.
+-- liveness: what should have been moved by a worker or a sweep, and was not: each check has its own bound and a sweep
+--   interval of grace (kernel.md section 11). Up to a hundred findings of a kind, the oldest first.
 --   Answers [{check, subject, since}], empty when all is well.
 --   raises: see _enter
---   locks:  nothing
 create function heliograph.liveness(p_project text, p_now timestamptz) returns jsonb
     language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -17,7 +17,8 @@ begin
                                   order by f.found, f.since, f.subject), '[]')
           from ((select 'L1 a lease ran out: sweep_leases' as found, agent_id as subject, lease_until as since
                    from heliograph.agent_state_head
-                  where project_id = p_project and status = 'running' and lease_until < v_grace order by lease_until, agent_id limit 100)
+                  where project_id = p_project and status = 'running' and lease_until < v_grace order by lease_until,
+                  agent_id limit 100)
                 union all
                 (select 'L2 nobody claims a turn that is ready: a worker, sweep_bells', agent_id, moved_at
                    from heliograph.agent_state_head
@@ -35,7 +36,8 @@ begin
                 union all
                 (select 'L5 a turn waits for an idle agent: sweep_queued', t.agent_id, t.created_at
                    from heliograph._first_queued(p_project) w
-                   join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id and h.status = 'idle'
+                   join heliograph.agent_state_head h on h.project_id = p_project and h.agent_id = w.agent_id
+                       and h.status = 'idle'
                    join heliograph.agent_turns t on t.project_id = p_project and t.agent_turn_id = w.turn_id
                   where t.created_at < v_grace order by t.created_at, t.agent_id limit 100)
                 union all
@@ -50,7 +52,8 @@ begin
                 union all
                 (select 'L8 an order is not carried out: sweep_stops, sweep_reports', key, due_at
                    from heliograph.outbox
-                  where project_id = p_project and kind in ('report', 'stop') and published_at is null and due_at < v_grace
+                  where project_id = p_project and kind in ('report', 'stop') and published_at is null
+                    and due_at < v_grace
                   order by due_at, key limit 100)
                 union all
                 (select 'L9 an event is not published: the relay', key, due_at
@@ -60,9 +63,11 @@ begin
                 union all
                 (select 'L10 a reaction is owed: sweep_pending_reactions', run_id, updated_at
                    from heliograph.runs
-                  where project_id = p_project and owed > 0 and updated_at < v_patience order by updated_at, run_id limit 100)
+                  where project_id = p_project and owed > 0 and updated_at < v_patience order by updated_at, run_id
+                      limit 100)
                 union all
                 (select 'L11 nobody sends a callback: a worker with HELIOGRAPH_WEBHOOK_SECRETS', callback_id, due_at
                    from heliograph.callbacks
-                  where project_id = p_project and state = 'due' and due_at < v_patience order by due_at, callback_id limit 100)) f);
+                  where project_id = p_project and state = 'due' and due_at < v_patience order by due_at, callback_id
+                      limit 100)) f);
 end $$;

@@ -1,5 +1,5 @@
--- Who may do what (S1, S2, S18, S21). Service roles execute functions and read views; they have no right on any table. The
--- functions run as their owner, whom row security binds as well, and see the project that they have entered.
+-- Who may do what (S1, S2, S18, S21). Service roles execute functions and read views; they have no right on any table.
+-- The functions run as their owner, whom row security binds as well, and see the project that they have entered.
 --
 -- heliograph_owner   owns the schema, the tables and the functions; who is a member of it is an operator
 -- heliograph_views   owns the views, so that they are judged by a policy of their own; nobody is a member of it
@@ -35,10 +35,10 @@ exception when insufficient_privilege then
     null;  -- the last block of this file finds the schema in the installer's hands
 end $$;
 
--- How long a client may hold a lock (S21). A login takes these from the role by `helio db grant`: PostgreSQL applies the
--- settings of the role that logs in, not of those it is a member of. A holder that froze is given less time than whoever
--- waits for it; one that takes no more of an answer is seen by TCP alone: no timeout of a statement interrupts a send.
--- Other values that somebody has set are left alone.
+-- How long a client may hold a lock (S21). A login takes these from the role by `helio db grant`: PostgreSQL applies
+-- the settings of the role that logs in, not of those it is a member of. A holder that froze is given less time than
+-- whoever waits for it; one that takes no more of an answer is seen by TCP alone: no timeout of a statement interrupts
+-- a send. Other values that somebody has set are left alone.
 do $$
 declare
     v_each record;
@@ -60,10 +60,11 @@ exception when insufficient_privilege then
     null;  -- the roles are another operator's, who has set them
 end $$;
 
--- Tables: their owner, and the second lock. No function reads a row without naming its project; if one did, this would hide
--- it. "case .. is not null" keeps the policy out of the planner's sight. As a plain comparison it would be offered as an index
--- condition, and rows that are found by their whole key, or where they lie, would be looked for in the whole project; and it
--- would count as a second reason for few rows, so that all of a project would seem to be as good as nothing.
+-- Tables: their owner, and the second lock. No function reads a row without naming its project; if one did, this would
+-- hide it. "case .. is not null" keeps the policy out of the planner's sight. As a plain comparison it would be offered
+-- as an index condition, and rows that are found by their whole key, or where they lie, would be looked for in the
+-- whole project; and it would count as a second reason for few rows, so that all of a project would seem to be as good
+-- as nothing.
 do $$
 declare
     v_has_roles constant boolean := 'heliograph_owner' = (
@@ -74,7 +75,8 @@ begin
         select c.oid::regclass as name, c.relrowsecurity and c.relforcerowsecurity as is_forced, o.owner,
                c.oid = 'heliograph.project_grants'::regclass as is_grants,
                array(select p.polname::text from pg_policy p where p.polrelid = c.oid) as policies,
-               array(select p.polname::text from pg_policy p where p.polrelid = c.oid and p.polroles = array[o.owner::oid]) as owned
+               array(select p.polname::text from pg_policy p where p.polrelid = c.oid
+                     and p.polroles = array[o.owner::oid]) as owned
           from pg_class c
          cross join lateral (
                select case when v_has_roles then to_regrole('heliograph_owner') else c.relowner::regrole end as owner) o
@@ -117,8 +119,8 @@ begin
     end loop;
 end $$;
 
--- Functions and views, which are new at each installation. The public ones run as their owner. pg_temp comes last: it would
--- come first if it were not named, and a type that a caller made there would be taken for ours.
+-- Functions and views, which are new at each installation. The public ones run as their owner. pg_temp comes last: it
+-- would come first if it were not named, and a type that a caller made there would be taken for ours.
 do $$
 declare
     v_has_roles constant boolean := 'heliograph_owner' = (
@@ -146,12 +148,15 @@ begin
         select p.oid::regprocedure as name, array_to_string(g.roles, ', ') as roles
           from (values
                 (array['heliograph_worker'],
-                 array['claim', 'fail_unclaimable', 'renew', 'release', 'append', 'begin_call', 'record_call', 'suspend', 'defer', 'finish', 'react',
+                 array['claim', 'fail_unclaimable', 'renew', 'release', 'append', 'begin_call', 'record_call',
+                       'suspend', 'defer', 'finish', 'react',
                        'fork_boxes', 'replace_boxes', 'sweep_leases', 'sweep_expired', 'sweep_waits', 'sweep_stops',
-                       'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_pending_reactions', 'declare_wire', 'remember',
+                       'sweep_reports', 'sweep_stuck', 'sweep_queued', 'sweep_bells', 'sweep_pending_reactions',
+                       'declare_wire', 'remember',
                        'read_outbox', 'mark_published', 'take_callbacks', 'record_callbacks', 'sweep_callbacks']),
                 (array['heliograph_api'],
-                 array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs', 'put_boxes', 'redeliver_callbacks',
+                 array['start_runs', 'enqueue', 'report', 'report_result', 'take_commands', 'stop', 'stop_runs',
+                       'put_boxes', 'redeliver_callbacks',
                        'remember', 'forget']),
                 (array['heliograph_worker', 'heliograph_api', 'heliograph_reader'],
                  array['read_log', 'read_box', 'recall', 'doctor', 'liveness', 'bell_key'])) g (roles, names)
@@ -168,7 +173,8 @@ begin
          where p.pronamespace = 'heliograph'::regnamespace and p.proname like '\_%' and not p.prosecdef
          order by 1
     loop
-        execute format('grant execute on function %s to heliograph_worker, heliograph_api, heliograph_reader', v_each.name);
+        execute format('grant execute on function %s to heliograph_worker, heliograph_api, heliograph_reader',
+                       v_each.name);
     end loop;
 
     grant create on schema heliograph to heliograph_views;  -- as long as it takes to be given the views
@@ -177,7 +183,8 @@ begin
          where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'v' order by c.oid
     loop
         execute format('alter view %s owner to heliograph_views', v_each.name);
-        execute format('grant select on %s to heliograph_owner, heliograph_worker, heliograph_api, heliograph_reader', v_each.name);
+        execute format('grant select on %s to heliograph_owner, heliograph_worker, heliograph_api, heliograph_reader',
+                       v_each.name);
     end loop;
     revoke create on schema heliograph from heliograph_views;
     grant select on heliograph.schema_version, heliograph.kernel_version, heliograph.head_transitions
