@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from heliograph.app import Heliograph
-    from heliograph.client import Client, Command, StopResult
     from heliograph.client.budgets import Budget
+    from heliograph.client.client import Client
     from heliograph.client.human_tasks import HumanTask
+    from heliograph.client.replies import Command, StopResult
     from heliograph.definitions.agent import AgentSpec, define_agent
     from heliograph.definitions.tool import Tool, external_tool, tool
     from heliograph.errors import (
@@ -67,9 +68,10 @@ if TYPE_CHECKING:
 # Loaded when first used: `helio --help` and a program that only defines agents load no driver and no model library.
 _HOMES = {
     "heliograph.app": ("Heliograph",),
-    "heliograph.client": ("Client", "Command", "StopResult"),
     "heliograph.client.budgets": ("Budget",),
+    "heliograph.client.client": ("Client",),
     "heliograph.client.human_tasks": ("HumanTask",),
+    "heliograph.client.replies": ("Command", "StopResult"),
     "heliograph.errors": (
         "AgentFailed", "BudgetExceeded", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRejected",
         "NotFound", "Rejected", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",

@@ -18,7 +18,7 @@ from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, check_rules
 
 if TYPE_CHECKING:
-    from heliograph.client import StopResult
+    from heliograph.client.replies import StopResult
     from heliograph.ports import Memory
     from heliograph.runtime import RunResult
     from heliograph.secrets import Resolver
@@ -172,7 +172,7 @@ class Heliograph:
         The agent's own priority, attempts, time to live, result fields and budget hold; the rest, and what it raises, is said
         at `Client.enqueue`. The same turn_id with the same message is the same turn.
         """
-        from heliograph.client import Client
+        from heliograph.client.client import Client
 
         spec = self.workflow.agents.get(agent)
         if spec is None:
@@ -194,7 +194,7 @@ class Heliograph:
 
         Raises InvalidInput unless exactly one of the two is named.
         """
-        from heliograph.client import Client
+        from heliograph.client.client import Client
 
         if (run_id is None) == (turn is None):
             raise InvalidInput("stop takes a run id, or turn='turn_...', one of the two", code="required_field")

@@ -37,7 +37,7 @@ COMMANDS = (
     "turn",
     "worker",
 )
-OTHERS = ("heliograph.runtime", "heliograph.client", "heliograph.embedded.server", "pydantic")
+OTHERS = ("heliograph.runtime", "heliograph.client.client", "heliograph.embedded.server", "pydantic")
 REQUEST_BYTES = 1 << 20
 
 

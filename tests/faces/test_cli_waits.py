@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from heliograph.cli.run import _Watch
+from heliograph.cli.run_watch import RunWatch
 from heliograph.cli.waits import UnclaimedWatch
 from heliograph.ledger.reader import TurnRow
 from tests.faces.cli_support import HELIO, Running, Shell, open_shell
@@ -99,7 +99,7 @@ def test_note_about_a_dead_worker_appears_only_where_the_lease_is_overdue(second
     held = msgspec.structs.replace(
         turn(status="running", owner="host:1:abc"), lease_until=datetime.now(UTC) + timedelta(seconds=seconds)
     )
-    watch = _Watch(runtime, "r", view, None)
+    watch = RunWatch(runtime, "r", view, None)
     for _ in range(2):
         watch._note_others([held, turn("t2")])
     [note] = notes

@@ -18,7 +18,7 @@ from heliograph.cli.output import duration, json_line, line, moment, note
 from heliograph.errors import InvalidInput, safe_repr
 
 if TYPE_CHECKING:
-    from heliograph.client import Client
+    from heliograph.client.client import Client
     from heliograph.client.human_tasks import HumanTask
 
 _QUESTION_WIDTH = 200

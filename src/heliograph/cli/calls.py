@@ -18,7 +18,7 @@ from heliograph.errors import InvalidInput, safe_repr
 from heliograph.ledger.reader import WaitRow
 
 if TYPE_CHECKING:
-    from heliograph.client import Command
+    from heliograph.client.replies import Command
 
 _ARGUMENTS_WIDTH = 100
 _MEANING = {

@@ -20,7 +20,7 @@ from heliograph.ledger.reader import Reader
 from heliograph.runtime import open_reader
 
 if TYPE_CHECKING:
-    from heliograph.client import Client
+    from heliograph.client.client import Client
 
 _DATA = re.compile(r"pg([0-9]+)")  # the data folder of a cluster, and what else begins so has a dot in it
 
@@ -45,7 +45,7 @@ async def open_existing(wanted: str | None = None) -> AsyncIterator[Reader]:
 @asynccontextmanager
 async def open_client(wanted: str) -> AsyncIterator[Client]:
     """A client of the database, if that exists. Raises NotFound (`no_data`), and what `open_runtime` raises."""
-    from heliograph.client import Client  # slow: what only reads does without
+    from heliograph.client.client import Client  # slow: what only reads does without
 
     lacking = missing_database(read_settings(os.environ))
     if lacking is not None:

@@ -11,7 +11,7 @@ from heliograph.cli.open_database import open_client
 from heliograph.cli.output import json_line, line
 
 if TYPE_CHECKING:
-    from heliograph.client import StopResult
+    from heliograph.client.replies import StopResult
 
 
 def stop_turn(options: Namespace) -> int:

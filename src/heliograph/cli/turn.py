@@ -142,7 +142,7 @@ def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
         "stopping": f"since {clock(turn.stop_requested_at)}" if turn.stop_requested_at else None,
         "attempt": _attempt(turn),
         "epoch": None if turn.turn_epoch is None else f"{turn.turn_epoch}, {_EPOCH}",
-        "put off": _deferrals(turn),
+        "deferred": _deferrals(turn),
         "reads": turn.context_box_id,
         "asked by": f"call {turn.parent_call_id} of {turn.parent_turn_id}" if turn.parent_turn_id else None,
         "woken by": f"{cause['name']}{by} ({cause['id']})",

@@ -1,4 +1,4 @@
-"""What callers of the client give: each of these says in its error what it takes."""
+"""Checks for the arguments of the client. Each error states the accepted values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from heliograph.types import Json
 
 ID_LENGTH_MAX = 200
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+LIMIT_MAX = 1000
 _REASON_MAX = 250  # at most four bytes each
 
 
@@ -29,8 +30,16 @@ def check_stop(*, now: bool, grace_seconds: float, reason: str, actor: str | Non
             "actor": check_text(actor, "an actor", "/actor")}  # fmt: skip
 
 
+def check_limit(limit: int) -> None:
+    """Raises InvalidInput (`out_of_range`)."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
+        raise InvalidInput(
+            f"limit is from 1 to {LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
+        )
+
+
 def check_text(value: str | None, what: str, path: str) -> str | None:
-    """Raises InvalidInput: `too_long`, `wrong_type`, and what no text in the ledger may hold."""
+    """Raises InvalidInput (`too_long`, `wrong_type`, or characters that the ledger cannot store)."""
     if value is not None and not isinstance(value, str):
         raise InvalidInput(f"{what} is a text, not {safe_repr(value)}", code="wrong_type", path=path)
     if value is not None and len(value.encode("utf-8", "surrogatepass")) > ID_LENGTH_MAX:
@@ -40,15 +49,15 @@ def check_text(value: str | None, what: str, path: str) -> str | None:
 
 
 def check_error(error: str | Mapping[str, Any]) -> Json:
-    """An error as an agent sees it: an object with a message, at least."""
-    told = {"code": TOOL_ERROR, "message": error} if isinstance(error, str) else dict(error)
-    if not isinstance(told.get("message"), str) or not told["message"]:
+    """An error as an agent sees it: an object with at least a message."""
+    shaped = {"code": TOOL_ERROR, "message": error} if isinstance(error, str) else dict(error)
+    if not isinstance(shaped.get("message"), str) or not shaped["message"]:
         raise InvalidInput("an error is a text, or an object with a message", code="invalid_result", path="/error")
-    return check_payload(to_json(told, "/error"), "/error")
+    return check_payload(to_json(shaped, "/error"), "/error")
 
 
 def check_id(value: Any, what: str, path: str) -> str:
-    """Raises InvalidInput: `too_long`, `invalid_id`."""
+    """Raises InvalidInput (`too_long`, `invalid_id`)."""
     if isinstance(value, str) and len(value) > ID_LENGTH_MAX:
         raise InvalidInput(f"{what} has at most {ID_LENGTH_MAX} characters, not {len(value)}: {safe_repr(value, 40)}",
                            code="too_long", path=path)  # fmt: skip

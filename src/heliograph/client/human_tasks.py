@@ -1,7 +1,7 @@
-"""The part of a client that speaks for people: what waits for them, and what they say to it.
+"""Approvals and questions: list the open ones, and report what a person decides or answers.
 
-Everything is checked before it is reported, so that a mistake is told to whoever made it and changes nothing. The turn
-checks again: it cannot know who has reported.
+The client validates each decision before it reports it, so a mistake raises an error and changes nothing. The turn
+validates it again, because other clients can report too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from heliograph.client.arguments import ID_LENGTH_MAX, check_limit
+from heliograph.client.reports import report_result
 from heliograph.errors import InvalidInput, Rejected, safe_repr
 from heliograph.ledger.reader import Reader, WaitRow
 from heliograph.runtime import Runtime
@@ -20,17 +22,15 @@ from heliograph.turn.calls import check_name
 from heliograph.turn.human_tasks import NAME_MAX, REASON_MAX, Question
 from heliograph.types import Json, JsonObject
 
-_ID_MAX = 200
-_LIMIT_MAX = 1000
-
 
 @dataclass(frozen=True, slots=True)
 class HumanTask:
-    """What waits for a person.
+    """An open approval or question.
 
-    wants: `decision`, to be granted or denied, or `answer`. arguments: what leave is asked for, of a decision; may_edit:
-    whether it may be granted for others. options: the answers that there are. form: the JSON Schema of the answer, or of
-    edited arguments. may_answer: a decision in whose place the result itself may be told. deadline: when it counts as timed out; None for no deadline.
+    wants: `decision` (grant or deny) or `answer`. arguments: the arguments of the call that needs approval. may_edit:
+    whether it may be granted for other arguments. options: the possible answers. form: the JSON Schema of the answer or
+    of edited arguments. may_answer: whether a person may give the result of the call instead of a decision. deadline:
+    when it times out; None for no deadline.
     """
 
     turn_id: str
@@ -49,37 +49,20 @@ class HumanTask:
     may_answer: bool = False
 
 
-class ClientApprovals:
-    """Mixed into `Client`. `by` says who decides; it is recorded, and believed."""
+class Approvals:
+    """The decisions and answers of people in one project. `by` names the person; it is recorded, not verified."""
 
-    @property
-    def _open(self) -> Runtime:
-        raise NotImplementedError
+    def __init__(self, runtime: Runtime):
+        self._runtime = runtime
 
-    async def report(
-        self, turn_id: str, call_id: str, *, token: str | None = None, result: Any = None,
-        error: str | Mapping[str, Any] | None = None, actor: str | None = None,
-    ) -> str:  # fmt: skip
-        raise NotImplementedError
+    async def list(self, run_id: str | None, limit: int) -> list[HumanTask]:
+        """See `Client.approvals`."""
+        check_limit(limit)
+        run = None if run_id is None else check_name(run_id, "a run id", ID_LENGTH_MAX)
+        return await read_tasks(self._runtime.reader, run, limit)
 
-    async def approvals(self, run_id: str | None = None, *, limit: int = 50) -> list[HumanTask]:
-        """What waits for people, the oldest first, of all turns or of a run's. Raises InvalidInput."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LIMIT_MAX:
-            raise InvalidInput(
-                f"limit is from 1 to {_LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
-            )
-        run = None if run_id is None else check_name(run_id, "a run id", _ID_MAX)
-        return await read_tasks(self._open.reader, run, limit)
-
-    async def grant(
-        self, turn_id: str, call_id: str, *, arguments: Mapping[str, Any] | None = None, by: str | None = None
-    ) -> str:
-        """Give leave: for what was asked, or, where that is allowed, for other `arguments`.
-
-        Answers `applied`, or `duplicate` where the same was said by the same before. Raises NotFound (`unknown_turn`,
-        `unknown_call`), Rejected (`already_decided`, `too_late`, `turn_done`, `no_edits`), InvalidInput (`wrong_type`,
-        `invalid_arguments`).
-        """
+    async def grant(self, turn_id: str, call_id: str, arguments: Mapping[str, Any] | None, by: str | None) -> str:
+        """See `Client.grant`."""
         wait, asked = await self._question(turn_id, call_id, "decision")
         given: Json = asked.arguments or {}
         if arguments is not None and (edited := _object(arguments)) != given:
@@ -90,11 +73,11 @@ class ClientApprovals:
             if problems := asked.problems(given):
                 raise InvalidInput(f"the arguments do not fit: {safe_repr('; '.join(problems), REASON_MAX)}",
                                    code="invalid_arguments", path="/arguments")  # fmt: skip
-        # what is granted is said in full, so that the turn can tell leave for this from leave for something else
+        # the arguments are recorded in full, so that the turn can verify that the approval is for this call
         return await self._report(wait, {"decision": "grant", "arguments": given}, by)
 
-    async def deny(self, turn_id: str, call_id: str, *, reason: str | None = None, by: str | None = None) -> str:
-        """Deny leave, or decline to answer. Answers and raises as `grant`."""
+    async def deny(self, turn_id: str, call_id: str, reason: str | None, by: str | None) -> str:
+        """See `Client.deny`."""
         if reason is not None and (not isinstance(reason, str) or len(reason) > REASON_MAX):
             raise InvalidInput(
                 f"a reason is a text of at most {REASON_MAX} characters", code="too_long", path="/reason"
@@ -103,8 +86,8 @@ class ClientApprovals:
         wait, _ = await self._question(turn_id, call_id, None)
         return await self._report(wait, {"decision": "deny", **({"reason": reason} if reason else {})}, by)
 
-    async def answer(self, turn_id: str, call_id: str, value: Any, *, by: str | None = None) -> str:
-        """Answer a question, or say the result of a call in doubt. Answers and raises as `grant`; InvalidInput (`invalid_answer`) for what does not fit."""
+    async def answer(self, turn_id: str, call_id: str, value: Any, by: str | None) -> str:
+        """See `Client.answer`."""
         wait, asked = await self._question(turn_id, call_id, "answer")
         given = to_json(value, "/answer")
         if problems := asked.problems(given):
@@ -115,14 +98,14 @@ class ClientApprovals:
     async def _question(
         self, turn_id: str, call_id: str, wants: Literal["decision", "answer"] | None
     ) -> tuple[WaitRow, Question]:
-        """The call, and what it asks. Raises NotFound, InvalidInput for what cannot be told to it."""
-        check_name(turn_id, "a turn id", _ID_MAX)
-        check_name(call_id, "a call id", _ID_MAX)
-        wait = await self._open.reader.wait(turn_id, call_id)
+        """Read the call and its question. Raises NotFound, and InvalidInput when the call does not take this kind of reply."""
+        check_name(turn_id, "a turn id", ID_LENGTH_MAX)
+        check_name(call_id, "a call id", ID_LENGTH_MAX)
+        wait = await self._runtime.reader.wait(turn_id, call_id)
         if wait.kind != "human":
             raise InvalidInput(f"call {call_id} of {turn_id} waits for {wait.tool}, not for a person", code="wrong_type",
                                path="/call_id")  # fmt: skip
-        cards = await self._open.reader.call_cards([wait], "tool.call")
+        cards = await self._runtime.reader.call_cards([wait], "tool.call")
         asked = Question.of(cards.get((turn_id, call_id), {}).get("arguments"))
         if wants is not None and asked.wants != wants and not asked.may_answer:
             what = "an answer" if asked.wants == "answer" else "to be granted or denied"
@@ -137,23 +120,23 @@ class ClientApprovals:
             )
         check_json(by, "/by")
         result: JsonObject = decision if by is None else {**decision, "by": by}
-        # the sweep that ends a wait comes a little after its deadline, or much later where no worker runs
-        is_late = wait.deadline is not None and wait.deadline <= self._open.world.now()
+        # the sweep closes a wait a little after its deadline, or much later when no worker runs
+        is_late = wait.deadline is not None and wait.deadline <= self._runtime.world.now()
         if wait.state == "open" and not is_late:
-            outcome = await self.report(wait.turn_id, wait.call_id, result=result, actor=by)
+            outcome = await report_result(self._runtime, wait.turn_id, wait.call_id, result=result, actor=by)
             if outcome == "applied":
                 return outcome
-            wait = await self._open.reader.wait(wait.turn_id, wait.call_id)
+            wait = await self._runtime.reader.wait(wait.turn_id, wait.call_id)
         return await self._already_decided(wait, result)
 
     async def _already_decided(self, wait: WaitRow, result: JsonObject) -> str:
-        """'duplicate', where it is the same that counts. Raises Rejected."""
+        """Return 'duplicate' when the recorded result is the same; otherwise raise Rejected."""
         where = f"call {wait.call_id} of {wait.turn_id}"
         if wait.state == "open" or wait.status == "timeout":
             raise Rejected(f"{where} was to be decided until {wait.deadline}: it is too late", code="too_late")
         if wait.state == "closed":
             raise Rejected(f"{where} is not open any more: its turn has ended without it", code="turn_done")
-        cards = await self._open.reader.call_cards([wait], "tool.result")
+        cards = await self._runtime.reader.call_cards([wait], "tool.result")
         output = cards.get((wait.turn_id, wait.call_id), {}).get("output")
         if output == result:
             return "duplicate"
@@ -161,7 +144,7 @@ class ClientApprovals:
 
 
 async def read_tasks(reader: Reader, run_id: str | None, limit: int) -> list[HumanTask]:
-    """See `ClientApprovals.approvals`; for who may only look."""
+    """Read the open approvals and questions. It needs a reader only, so a login without write access can list them."""
     waits = await reader.questions(run_id, limit)
     cards = await reader.call_cards(waits, "tool.call") if waits else {}
     return [_task(wait, cards.get((wait.turn_id, wait.call_id))) for wait in waits]

@@ -1,42 +1,43 @@
-"""The client: one project of a database, from outside."""
+"""The client: what a process outside the application can do in one project."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
-from heliograph.client.arguments import check_error, check_id, check_stop, check_text
+from heliograph.client.arguments import check_id, check_limit, check_stop, check_text
 from heliograph.client.boxes import Boxes
 from heliograph.client.budgets import Budget, budget_of
-from heliograph.client.human_tasks import ClientApprovals
-from heliograph.client.replies import Command, StopResult, command_of, enqueue_refused, report_refused, unknown_turn
+from heliograph.client.human_tasks import Approvals, HumanTask
+from heliograph.client.replies import Command, StopResult, command_of, enqueue_refused
+from heliograph.client.reports import report_result
+from heliograph.client.stops import stop_run, stop_turn
 from heliograph.codes import USER_INTERRUPT
 from heliograph.config import read_settings
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
-from heliograph.errors import InvalidInput, NotFound, SetupError, StoreUnavailable, safe_repr
+from heliograph.errors import InvalidInput, NotFound, safe_repr
 from heliograph.ledger.reader import CALLBACK_STATES, CallbackRow, DelegationRow
 from heliograph.runtime import Runtime, check_callback, open_runtime
 from heliograph.signals.model import Signal
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_payload
-from heliograph.signals.values import check_size, to_json
+from heliograph.signals.values import to_json
 from heliograph.turn.interruptions import check_seconds
 from heliograph.world.seam import bell_keys
 
-_LIMIT_MAX = 1000
 _SEQ_MAX = 2**63 - 1
 _COMMANDS_POLL_SECONDS = 5.0  # the bound on a lost bell
 
 
-class Client(ClientApprovals):
-    """One project of a database, from outside; `async with Client() as client`.
+class Client:
+    """Access to one project of a database from any process: `async with Client() as client`.
 
-    url, project: before HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT.
+    url, project: override HELIOGRAPH_DATABASE_URL and HELIOGRAPH_PROJECT.
     """
 
     def __init__(self, url: str | None = None, project: str | None = None):
@@ -47,7 +48,7 @@ class Client(ClientApprovals):
 
     @classmethod
     def on(cls, runtime: Runtime) -> Client:
-        """A client of a runtime that is open already, and is closed by whoever opened it."""
+        """A client of an open runtime. The caller that opened the runtime closes it."""
         client = cls()
         client._runtime = runtime
         return client
@@ -66,58 +67,38 @@ class Client(ClientApprovals):
 
     @property
     def boxes(self) -> Boxes:
-        """Boxes of cards: what agents read, put together, forked and read from outside."""
+        """Boxes of cards: the context that agents read and the output that they write."""
         return Boxes(self._open)
 
     async def report(
         self, turn_id: str, call_id: str, *, token: str | None = None, result: Any = None,
         error: str | Mapping[str, Any] | None = None, actor: str | None = None,
     ) -> str:  # fmt: skip
-        """The result of a call, or its error, as text or as an object with code and message.
+        """Report the result of a call, or its error as text or as an object with code and message.
 
-        Answers `applied`; `early`, kept for a call that the turn is about to make; or what is only acknowledged: a
-        `duplicate`, a `late` one after the deadline, one of a turn that is done (`turn_done`). A second call with the
-        same result is harmless. Raises NotFound (`unknown_turn`, `unknown_call`), Rejected (`bad_signature`) for a wrong
-        token, InvalidInput (`invalid_result`, `payload_too_large`, or what is wrong with the JSON).
+        Returns `applied`, or `early` when the kernel keeps the result for a call that the turn is about to make. Reports
+        without effect return `duplicate`, `late` (after the deadline) or `turn_done`, so a repeated report is harmless.
+        Raises NotFound (`unknown_turn`, `unknown_call`), Rejected (`bad_signature`) for a wrong token, and InvalidInput
+        (`invalid_result`, `payload_too_large`, or a JSON problem).
         """
-        check_id(turn_id, "a turn id", "/turn_id")
-        check_id(call_id, "a call id", "/call_id")
-        if error is not None and result is not None:
-            raise InvalidInput("a report has a result or an error, not both", code="invalid_result", path="/error")
-        if isinstance(result, bytes | bytearray | memoryview):
-            raise InvalidInput("a result is JSON, and bytes are none", code="not_json", path="/result",
-                               hint="upload them, and report where they are")  # fmt: skip
-        item = {
-            "turn_id": turn_id, "call_id": call_id, "token": check_text(token, "a token", "/token"),
-            "status": "success" if error is None else "failed",
-            "result": to_json(result, "/result"), "error": None if error is None else check_error(error),
-            "actor": check_text(actor, "an actor", "/actor"),
-        }  # fmt: skip
-        check_size(item["result"], "the result", "/result")
-        answer = await self._open.ledger.report(item)
-        if answer.outcome not in ("applied", "early", "duplicate", "late", "turn_done"):
-            raise report_refused(answer, self._name)
-        return answer.outcome
+        return await report_result(self._open, turn_id, call_id, token=token, result=result, error=error, actor=actor)
 
     async def take_commands(
         self, tools: Sequence[str], limit: int = 10, *, visible_seconds: float = 60.0
     ) -> list[Command]:
-        """Calls of these tools that nobody has answered, the oldest first. Others do not get them for so long.
+        """Take open calls of these tools, the oldest first, and hide them from other takers for `visible_seconds`.
 
-        What is not reported by then is handed out again. Raises InvalidInput (`out_of_range`, `wrong_type`).
+        A call that is not reported in that time is handed out again. Raises InvalidInput (`out_of_range`, `wrong_type`).
         """
         if isinstance(tools, str) or not all(isinstance(tool, str) for tool in tools):
             raise InvalidInput(f"tools is a list of names, not {safe_repr(tools)}", code="wrong_type", path="/tools")
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LIMIT_MAX:
-            raise InvalidInput(
-                f"limit is from 1 to {_LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
-            )
+        check_limit(limit)
         seconds = check_seconds("a command is hidden for", visible_seconds)
         rows = await self._open.ledger.take_commands(tools, limit, seconds)
         return [command_of(row, self) for row in rows]
 
     async def commands(self, tools: Sequence[str], *, visible_seconds: float = 60.0) -> AsyncIterator[Command]:
-        """The calls of these tools, as they come, until the caller has enough."""
+        """Iterate over the calls of these tools as turns make them, until the caller stops."""
         subscription = self._open.world.subscribe(
             bell_keys(self._open.ledger.project, [f"calls:{tool}" for tool in tools])
         )
@@ -135,10 +116,10 @@ class Client(ClientApprovals):
             subscription.close()
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
-        """The signals of a run after position `after` as they are recorded, up to `workflow:end`.
+        """Iterate over the signals of a run after position `after` as they are recorded, up to `workflow:end`.
 
-        Who comes back and says the `seq` of the last signal that it had misses none and gets none twice. A database that is
-        away is waited for, up to a minute. Raises NotFound (`unknown_run`), StoreUnavailable, InvalidInput.
+        A follower that resumes with the `seq` of its last signal misses none and gets none twice. An unreachable database
+        is retried for up to a minute. Raises NotFound (`unknown_run`), StoreUnavailable, InvalidInput.
         """
         check_id(run_id, "a run id", "/run_id")
         if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= _SEQ_MAX:
@@ -155,17 +136,12 @@ class Client(ClientApprovals):
     ) -> StopResult:  # fmt: skip
         """End a turn as canceled, and the turns that it waits for.
 
-        A running one is told, and may wind up for `grace_seconds`; with `now`, and where nothing is under way, it ends
-        at once. Raises NotFound (`unknown_turn`), InvalidInput.
+        A running turn has `grace_seconds` to wind up. With `now`, and when nothing is in progress, it ends at once.
+        Raises NotFound (`unknown_turn`), InvalidInput.
         """
         check_id(turn_id, "a turn id", "/turn_id")
-        [answer] = await self._open.ledger.stop([
-            {"turn_id": turn_id, **check_stop(now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)}
-        ])  # fmt: skip
-        if answer["outcome"] == "unknown_turn":
-            raise unknown_turn(turn_id, self._name)
-        await self._execute_stops(turn_id=turn_id)  # of its children, which are stopped in transactions of their own
-        return StopResult(answer["outcome"], answer.get("turn_outcome"))
+        request = check_stop(now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
+        return await stop_turn(self._open, turn_id, request)
 
     async def stop_run(
         self, run_id: str, *, now: bool = False, grace_seconds: float = 10.0, reason: str = USER_INTERRUPT,
@@ -176,33 +152,37 @@ class Client(ClientApprovals):
         Raises NotFound (`unknown_run`), InvalidInput.
         """
         check_id(run_id, "a run id", "/run_id")
-        [answer] = await self._open.ledger.stop_runs([
-            {"run_id": run_id, **check_stop(now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)}
-        ])  # fmt: skip
-        if answer["outcome"] == "unknown_run":
-            raise NotFound(f"no run {safe_repr(run_id)} in project {self._name}; helio runs shows the newest",
-                           code="unknown_run")  # fmt: skip
-        await self._execute_stops(run_id=run_id)
-        return StopResult(answer["outcome"], answer.get("run_outcome"))
+        request = check_stop(now=now, grace_seconds=grace_seconds, reason=reason, actor=actor)
+        return await stop_run(self._open, run_id, request)
 
-    async def _execute_stops(self, *, turn_id: str | None = None, run_id: str | None = None) -> None:
-        """Deliver those that wait in the outbox, and ring for what follows: further stops, and what the run owes (K25).
+    async def approvals(self, run_id: str | None = None, *, limit: int = 50) -> list[HumanTask]:
+        """List open approvals and questions, the oldest first, of all runs or of one. Raises InvalidInput."""
+        return await self._approvals.list(run_id, limit)
 
-        The stop itself is committed, and workers do all this too: what fails here does not change its answer.
+    async def grant(
+        self, turn_id: str, call_id: str, *, arguments: Mapping[str, Any] | None = None, by: str | None = None
+    ) -> str:
+        """Grant an approval, for the requested arguments or, where editing is allowed, for other `arguments`.
+
+        by: the name of the person who decides; it is recorded, not verified. Returns `applied`, or `duplicate` when the
+        same person made the same decision before. Raises NotFound (`unknown_turn`, `unknown_call`), Rejected
+        (`already_decided`, `too_late`, `turn_done`, `no_edits`), InvalidInput (`wrong_type`, `invalid_arguments`).
         """
-        reader = self._open.reader
-        with suppress(NotFound, StoreUnavailable):
-            if turn_id is not None:
-                run_id = (await reader.turn(turn_id)).run_id
-            assert run_id is not None
-            run = await reader.run(run_id)
-            with suppress(SetupError):  # a login that may order stops and not carry them out
-                await self._open.ledger.sweep("stops")
-            names = [f"owed:{run.target}", f"report:{run.target}"]
-            self._open.world.ring(bell_keys(self._open.ledger.project, names))
+        return await self._approvals.grant(turn_id, call_id, arguments, by)
+
+    async def deny(self, turn_id: str, call_id: str, *, reason: str | None = None, by: str | None = None) -> str:
+        """Deny an approval, or decline to answer a question. Returns and raises as `grant`."""
+        return await self._approvals.deny(turn_id, call_id, reason, by)
+
+    async def answer(self, turn_id: str, call_id: str, value: Any, *, by: str | None = None) -> str:
+        """Answer a question, or give the result of a call in doubt.
+
+        Returns and raises as `grant`, and InvalidInput (`invalid_answer`) when the value does not match the form.
+        """
+        return await self._approvals.answer(turn_id, call_id, value, by)
 
     async def budgets(self, turn_id: str) -> list[Budget]:
-        """The budgets that hold for a turn, its own and those of the turns that asked for it. Raises NotFound."""
+        """List the budgets that limit a turn: its own, and those of the turns above it. Raises NotFound."""
         reader = self._open.reader
         turn = await reader.turn(check_id(turn_id, "a turn id", "/turn_id"))
         return [budget_of(row) for row in await reader.budgets(turn)]
@@ -213,14 +193,16 @@ class Client(ClientApprovals):
         result_fields: Sequence[Mapping[str, Any]] = (), context_box_id: str | None = None, ui_action: bool = False,
         actor: str | None = None, callback_url: str | None = None, budget: Mapping[str, int | float] | None = None,
     ) -> str:  # fmt: skip
-        """Send an agent of a run a message, as signal `name` with `payload`: one message is one turn. Answers its id.
+        """Send a message to an agent of a run, as signal `name` with `payload`. Returns the id of the turn that handles it.
 
-        The same turn_id with the same message is the same turn. result_fields: what the deliverable must have.
-        context_box_id: the box that the agent finds in `ctx.context()`, see `boxes`. ui_action: the agent takes it at
-        once or not at all. callback_url: told of the turn's end by a signed POST, see `callbacks`. budget: what the turn
-        may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
+        Sending the same message with the same turn_id again has no effect. result_fields: the fields that the deliverable
+        must have. context_box_id: the box that the agent reads with `ctx.context()`, see `boxes`. ui_action: the agent
+        handles the message at once or not at all. callback_url: receives a signed POST when the turn ends, see
+        `callbacks`. budget: limits the turn and everything that it delegates: tokens, usd, model_calls, tool_calls.
+
         Raises NotFound (`unknown_agent`), Rejected (`run_ended`, `id_conflict`, `agent_busy`, `queue_full`,
-        `unknown_box`, `box_in_use`, `recursion_depth_exceeded`, `egress_refused`), InvalidInput (`payload_too_large` and others).
+        `unknown_box`, `box_in_use`, `recursion_depth_exceeded`, `egress_refused`), InvalidInput (`payload_too_large` and
+        others).
         """
         check_id(run_id, "a run id", "/run_id")
         check_id(agent, "the name of an agent", "/agent")
@@ -248,7 +230,7 @@ class Client(ClientApprovals):
         return chosen
 
     async def delegations(self, turn_id: str) -> list[DelegationRow]:
-        """How the turns stand that a turn has delegated, in that order; counted in the tables, as of now.
+        """List the turns that a turn has delegated, in that order, with their current status.
 
         Raises NotFound (`unknown_turn`), InvalidInput (`invalid_id`).
         """
@@ -256,25 +238,26 @@ class Client(ClientApprovals):
         return await self._open.reader.delegations(turn_id)
 
     async def callbacks(self, state: str | None = None, limit: int = 50) -> list[CallbackRow]:
-        """What is told by POSTs, the newest first. state: `due`, `delivered` or `dead`, given up after many tries.
+        """List callbacks, the newest first. state: `due`, `delivered`, or `dead` after too many failed attempts.
 
         Raises InvalidInput (`invalid_enum`, `out_of_range`).
         """
         if state is not None and state not in CALLBACK_STATES:
             raise InvalidInput(f"the state of a callback is one of {', '.join(CALLBACK_STATES)}, not {safe_repr(state)}",
                                code="invalid_enum", path="/state")  # fmt: skip
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LIMIT_MAX:
-            raise InvalidInput(
-                f"limit is from 1 to {_LIMIT_MAX}, not {safe_repr(limit)}", code="out_of_range", path="/limit"
-            )
+        check_limit(limit)
         return await self._open.reader.callbacks(state, limit)
 
     async def redeliver(self, callback_id: str) -> None:
-        """Send a callback again, from its first try on, under the same id. Raises NotFound (`unknown_callback`)."""
+        """Send a callback again under the same id, with all its attempts. Raises NotFound (`unknown_callback`)."""
         [answer] = await self._open.ledger.redeliver_callbacks([check_id(callback_id, "a callback id", "/callback_id")])
         if answer["outcome"] == "unknown_callback":
             raise NotFound(f"no callback {safe_repr(callback_id)} in project {self._name}; helio callback list shows them",
                            code="unknown_callback")  # fmt: skip
+
+    @property
+    def _approvals(self) -> Approvals:
+        return Approvals(self._open)
 
     @property
     def _open(self) -> Runtime:

@@ -1,0 +1,49 @@
+"""Requests to stop a turn or a run."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from heliograph.client.replies import StopResult, unknown_turn
+from heliograph.errors import NotFound, SetupError, StoreUnavailable, safe_repr
+from heliograph.runtime import Runtime
+from heliograph.world.seam import bell_keys
+
+
+async def stop_turn(runtime: Runtime, turn_id: str, request: dict[str, Any]) -> StopResult:
+    """Stop a turn and then its children. `request` comes from `check_stop`."""
+    item = {"turn_id": turn_id, **request}
+    [answer] = await runtime.ledger.stop([item])
+    if answer["outcome"] == "unknown_turn":
+        raise unknown_turn(turn_id, runtime.settings.project)
+    with suppress(NotFound, StoreUnavailable):
+        turn = await runtime.reader.turn(turn_id)
+        await _propagate_stop(runtime, turn.run_id)  # each child is stopped in a transaction of its own
+    return StopResult(answer["outcome"], answer.get("turn_outcome"))
+
+
+async def stop_run(runtime: Runtime, run_id: str, request: dict[str, Any]) -> StopResult:
+    """Stop a run and each of its turns. `request` comes from `check_stop`."""
+    item = {"run_id": run_id, **request}
+    [answer] = await runtime.ledger.stop_runs([item])
+    if answer["outcome"] == "unknown_run":
+        project = runtime.settings.project
+        raise NotFound(
+            f"no run {safe_repr(run_id)} in project {project}; helio runs shows the newest", code="unknown_run"
+        )
+    with suppress(NotFound, StoreUnavailable):
+        await _propagate_stop(runtime, run_id)
+    return StopResult(answer["outcome"], answer.get("run_outcome"))
+
+
+async def _propagate_stop(runtime: Runtime, run_id: str) -> None:
+    """Deliver the stops that wait in the outbox and wake the workers of the run's application (K25).
+
+    The stop itself is committed, and workers do the same work in their sweeps, so a failure here changes no answer.
+    """
+    run = await runtime.reader.run(run_id)
+    with suppress(SetupError):  # a login may have the right to request stops and no right to sweep
+        await runtime.ledger.sweep("stops")
+    names = [f"owed:{run.target}", f"report:{run.target}"]
+    runtime.world.ring(bell_keys(runtime.ledger.project, names))
