@@ -8,7 +8,7 @@ import pytest
 
 from tools.mutations import BadMutation, Mutation, Runner, read_mutations
 
-CLAIMS = {"SIG-10": ["tests/rules/test_ids.py::test_a_signal_id_tells_the_run_and_the_position_it_was_made_of"]}
+CLAIMS = {"SIG-10": ["tests/rules/test_ids.py::test_signal_id_splits_into_its_run_and_position"]}
 ENTRY = {
     "ids": "['SIG-10']", "file": "'src/heliograph/ids.py'", "old": """'return f"sig_{run_id}_{seq}"'""",
     "new": """'return f"{run_id}_{seq}"'""",

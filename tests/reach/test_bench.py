@@ -169,7 +169,7 @@ def test_the_picture_has_a_bar_for_each_rate_and_its_length_follows_the_logarith
     assert lengths[2] == pytest.approx(lengths[0] - 2 * decade, abs=0.2)
 
 
-async def test_lanes_count_what_each_of_them_did() -> None:
+async def test_lanes_count_their_own_work() -> None:
     asked = 0
 
     async def one(_: int) -> int:
@@ -204,7 +204,7 @@ async def test_a_single_turn_has_its_latency_and_the_part_after_the_report() -> 
     assert all(0 < resume < whole for whole, resume in zip(done.latencies, done.resumes, strict=True))
 
 
-async def test_what_is_measured_is_counted_between_two_looks_at_the_server(place: Place) -> None:
+async def test_measurement_counts_between_two_reads_of_the_server_statistics(place: Place) -> None:
     async with place.database(sql="create table t (n integer)") as url:
         connection = await asyncpg.connect(url)
 
@@ -219,7 +219,7 @@ async def test_what_is_measured_is_counted_between_two_looks_at_the_server(place
     assert sample.wal_bytes > 0
 
 
-async def test_a_copied_past_is_as_long_as_asked_for_and_breaks_no_rule(place: Place) -> None:
+async def test_copied_history_has_the_requested_length_and_breaks_no_rule(place: Place) -> None:
     async with database_with_history(place, 20) as url, place.database(template=url) as copy:
         connection = await asyncpg.connect(copy)
         ended = await connection.fetchval("select count(*) from heliograph.runs where status = 'ended'")

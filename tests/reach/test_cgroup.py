@@ -50,7 +50,7 @@ def test_buffers_of_tcp_are_limited_where_they_are_counted_apart(made: cgroup.Cg
     assert found == [64 * MIB]
 
 
-def test_processes_are_counted_and_what_a_killed_worker_left_is_removed(
+def test_processes_are_counted_and_groups_of_killed_workers_are_removed(
     made: cgroup.Cgroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
@@ -79,7 +79,7 @@ def tree(folder: Path, own: str, *, enabled: str) -> tuple[Path, Path]:
     return proc, ours
 
 
-def test_it_stands_beside_the_workers_own_where_the_controllers_are_enabled(tmp_path: Path) -> None:
+def test_group_is_created_beside_that_of_the_worker_where_controllers_are_enabled(tmp_path: Path) -> None:
     proc, ours = tree(tmp_path, "/app.slice/worker.service", enabled="cpu memory pids\n")
     found = open_cgroup(100 * MIB, 7, str(proc))
     assert found is not None
@@ -89,7 +89,7 @@ def test_it_stands_beside_the_workers_own_where_the_controllers_are_enabled(tmp_
     assert (folder / "pids.max").read_text() == "7"
 
 
-def test_there_is_none_where_a_controller_is_missing(tmp_path: Path) -> None:
+def test_no_group_is_created_without_its_controllers(tmp_path: Path) -> None:
     proc, ours = tree(tmp_path, "/app.slice/worker.service", enabled="cpu pids\n")
     (tmp_path / "mine").mkdir()
     if os.geteuid() == 0:  # a user's own cgroup would get it enabled

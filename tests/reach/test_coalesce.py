@@ -83,7 +83,7 @@ async def test_a_lone_call_is_sent_at_once() -> None:
     assert await task == 10
 
 
-async def test_what_is_asked_at_the_same_time_leaves_together_on_one_lane() -> None:
+async def test_simultaneous_calls_are_sent_together_on_one_lane() -> None:
     sender = Sender()
     tasks = await sender.asked(1, 2, 3)
     assert sender.calls == [[1, 2, 3]]
@@ -104,7 +104,7 @@ async def test_waiting_calls_are_sent_together_in_order_and_each_gets_its_own_an
     assert await asyncio.gather(*tasks) == [10 * n for n in range(1, LANES + 6)]
 
 
-async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
+async def test_new_call_does_not_overtake_waiting_calls() -> None:
     sender = Sender()
     tasks = [*await sender.busy(), *await sender.asked(7, 8)]
     sender.let(0)
@@ -115,7 +115,7 @@ async def test_a_newcomer_does_not_overtake_those_who_wait() -> None:
     assert [item for call in sender.calls for item in call] == [*range(1, LANES + 1), 7, 8, 99]
 
 
-async def test_a_call_holds_so_many_items_and_no_more() -> None:
+async def test_call_has_a_bounded_number_of_items() -> None:
     sender = Sender()
     tasks = [*await sender.busy(), *await sender.asked(*range(2 * BATCH_MAX + 1))]
     sender.let_all()
@@ -134,7 +134,7 @@ async def test_a_poisoned_item_fails_alone() -> None:
     assert await sender.coalescer.call(5) == 50
 
 
-async def test_an_outage_fails_everyone_in_the_call_without_asking_again_for_each() -> None:
+async def test_outage_fails_all_callers_of_a_call_without_a_retry_for_each() -> None:
     sender = Sender()
     tasks = await sender.asked(1, 2, 3)
     sender.outage = StoreUnavailable("away")
@@ -155,7 +155,7 @@ async def test_a_caller_cancelled_while_it_waits_takes_its_item_back() -> None:
     assert sender.calls[LANES:] == [[7, 9]]
 
 
-async def test_a_caller_cancelled_while_its_call_is_under_way_harms_nobody_in_it() -> None:
+async def test_caller_cancelled_during_its_call_does_not_affect_the_others() -> None:
     sender = Sender()
     tasks = await sender.asked(7, 8, 9)
     await cancelled(tasks[1])
@@ -164,7 +164,7 @@ async def test_a_caller_cancelled_while_its_call_is_under_way_harms_nobody_in_it
     assert sender.calls == [[7, 8, 9]]
 
 
-async def test_when_all_callers_of_a_call_are_cancelled_before_it_leaves_the_lane_is_free_again() -> None:
+async def test_lane_is_free_after_all_callers_of_an_unsent_call_are_cancelled() -> None:
     sender = Sender()
     tasks = [*await sender.busy(), *await sender.asked(7)]
     sender.let(0)
@@ -176,7 +176,7 @@ async def test_when_all_callers_of_a_call_are_cancelled_before_it_leaves_the_lan
     assert await tasks[-1] == 80
 
 
-async def test_when_the_runtime_closes_nobody_waits_for_ever() -> None:
+async def test_close_of_the_runtime_ends_all_waiting_callers() -> None:
     sender = Sender()
     tasks = [*await sender.busy(), *await sender.asked(7, 8)]
     sender.let(0)
@@ -197,7 +197,7 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
 
 
 @pytest.mark.parametrize("order", [sorted, lambda names: sorted(names, reverse=True)])
-async def test_runs_started_together_are_answered_in_the_order_asked(
+async def test_runs_started_together_are_answered_in_request_order(
     database_url: str, order: Callable[[list[str]], list[str]]
 ) -> None:
     app = crowd(1)
@@ -212,7 +212,7 @@ async def test_runs_started_together_are_answered_in_the_order_asked(
     ]
 
 
-async def test_turns_of_one_run_that_end_together_conflict_and_all_of_them_count(database_url: str) -> None:
+async def test_turns_of_one_run_that_end_together_conflict_and_all_count(database_url: str) -> None:
     async with open_runtime(Settings(database_url)) as runtime:
         async with asyncio.timeout(60):
             result = await runtime.run(crowd(SIBLINGS).workflow, {}, concurrency=SIBLINGS)

@@ -27,7 +27,7 @@ from tests.reach.serving import serving
 
 class TestNatsDoorbell(DoorbellConformance):
     @pytest.mark.proves("L0-32", "L0-08", "L0-105", "G-72")
-    async def test_a_wakeup_names_the_pool_and_whom_it_is_about_as_a_hint(self, ground: NatsGround) -> None:
+    async def test_wakeup_names_the_pool_and_hints_at_its_agents(self, ground: NatsGround) -> None:
         messages: asyncio.Queue[Any] = asyncio.Queue()
 
         async def heard(message: Any) -> None:
@@ -70,7 +70,7 @@ class TestNatsDoorbell(DoorbellConformance):
         assert await heard.get() == "evt.agent.run_1%2Fa.step"
 
     @pytest.mark.proves("G-61")
-    async def test_an_event_is_not_taken_for_published_because_another_connection_was_made_meanwhile(
+    async def test_reconnection_does_not_confirm_an_earlier_event(
         self, ground: NatsGround, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert isinstance(self.local, NatsDoorbell)
@@ -116,19 +116,19 @@ def test_every_key_has_a_subject_and_comes_back_from_it(key: str) -> None:
     "subject",
     ["cmd.agent.wakeup", "cmd.agent.a.b.wakeup", "heliograph.bell", "heliograph.bell.a.b", "evt.agent.a.task", ""],
 )
-def test_a_subject_that_no_bell_has_is_no_key(subject: str) -> None:
+def test_foreign_subject_maps_to_no_key(subject: str) -> None:
     assert key_of(subject) is None
 
 
 @pytest.mark.parametrize(
     "url", ["", "localhost", "http://a:1", "nats://", "nats://a:x", "nats://a:4222,", "nats://a:0"]
 )
-async def test_a_url_that_no_server_can_have_is_refused_at_once(url: str) -> None:
+async def test_impossible_url_is_refused_at_once(url: str) -> None:
     with pytest.raises(SetupError, match="HELIOGRAPH_NATS_URL cannot be read"):
         NatsDoorbell(url, RecordedRings())
 
 
-def test_without_the_extra_the_message_says_what_to_install() -> None:
+def test_missing_extra_is_reported_with_its_install_command() -> None:
     program = "import sys; sys.modules['nats'] = None; import heliograph.doorbell.nats"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "SetupError: HELIOGRAPH_NATS_URL needs the NATS client: pip install 'heliograph[nats]'" in done.stderr
@@ -143,7 +143,7 @@ def test_runtime_without_nats_does_not_import_it() -> None:
 
 
 @pytest.mark.proves("L0-105", "G-72")
-async def test_a_wakeup_tells_which_agents_have_work(database_url: str, server: NatsServer, ground: NatsGround) -> None:
+async def test_wakeup_lists_the_agents_with_work(database_url: str, server: NatsServer, ground: NatsGround) -> None:
     named: set[str] = set()
 
     async def heard(message: Any) -> None:
@@ -211,7 +211,7 @@ async def test_with_every_ring_lost_a_run_still_ends_within_the_poll_bounds(
 
 
 @pytest.mark.proves("S6", "L0-04", "L0-08")
-async def test_forged_bells_make_a_worker_look_and_change_nothing(
+async def test_forged_bells_make_a_worker_poll_and_change_nothing(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     app = two_steps()

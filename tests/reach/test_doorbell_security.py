@@ -94,7 +94,7 @@ async def stranger_on(database_url: str) -> AsyncIterator[Stranger]:
 
 
 @pytest.mark.proves("S25")
-async def test_login_without_a_role_hears_no_name_and_no_id(database_url: str) -> None:
+async def test_login_without_a_role_receives_no_name_and_no_id(database_url: str) -> None:
     async with stranger_on(database_url) as stranger:
         await run_elsewhere(database_url, chain())
         rings = [text for payload in await stranger.received(CHANNEL) for text in payload.split("\n")]

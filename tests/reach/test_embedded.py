@@ -74,7 +74,7 @@ def test_a_committed_row_outlives_kill_9_of_the_server_its_guard_and_its_holder(
         assert postmaster(home) != killed
 
 
-def test_a_stale_process_id_that_now_is_somebody_else_does_not_keep_the_folder_shut(home: Path) -> None:
+def test_reused_process_id_does_not_lock_the_folder(home: Path) -> None:
     with open_embedded(home) as server:
         left = (home / "pg18" / "postmaster.pid").read_text()
     assert server.wait_stopped(15)
@@ -115,7 +115,7 @@ def test_open_while_the_guard_stops_the_server_gets_a_server_that_answers(home: 
             assert query(server.url, "select 1") == 1
 
 
-def test_processes_that_open_an_empty_folder_at_the_same_time_share_what_one_of_them_makes(empty: Path) -> None:
+def test_processes_that_open_an_empty_folder_at_once_share_one_server(empty: Path) -> None:
     holders = [Holder(empty) for _ in range(3)]
     urls = {holder.url() for holder in holders}
     assert len(urls) == 1
@@ -125,7 +125,7 @@ def test_processes_that_open_an_empty_folder_at_the_same_time_share_what_one_of_
         holder.leave()
 
 
-def test_threads_of_one_process_share_it_too(home: Path) -> None:
+def test_threads_of_one_process_share_one_server(home: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         servers = list(pool.map(lambda _: open_embedded(home), range(3)))
     assert len({server.url for server in servers}) == 1
@@ -178,7 +178,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pipe
 
 
-def test_a_start_that_takes_longer_than_allowed_names_the_limit_and_how_to_raise_it(home: Path, slow: Path) -> None:
+def test_start_past_its_timeout_reports_the_limit_and_its_setting(home: Path, slow: Path) -> None:
     with pytest.raises(SetupError) as caught:
         open_embedded(home, start_timeout_seconds=0.4)
     for part in ("not ready after 0.4 s", "HELIOGRAPH_START_TIMEOUT", "pg18.log"):
@@ -188,7 +188,7 @@ def test_a_start_that_takes_longer_than_allowed_names_the_limit_and_how_to_raise
         os.write(os.open(slow, os.O_WRONLY | os.O_NONBLOCK), b"go\n")
 
 
-def test_a_start_that_takes_long_but_not_too_long_is_waited_for(home: Path, slow: Path) -> None:
+def test_slow_start_within_the_timeout_succeeds(home: Path, slow: Path) -> None:
     answers: list[EmbeddedServer] = []
     opener = threading.Thread(target=lambda: answers.append(open_embedded(home, start_timeout_seconds=30)))
     opener.start()
@@ -200,7 +200,7 @@ def test_a_start_that_takes_long_but_not_too_long_is_waited_for(home: Path, slow
         assert query(server.url, "select 1") == 1
 
 
-def test_waiting_at_the_gate_has_an_end_too(empty: Path) -> None:
+def test_wait_for_the_folder_lock_times_out(empty: Path) -> None:
     empty.mkdir()
     gate = Lock(empty / "pg18.gate")
     assert gate.take_exclusive()
@@ -212,9 +212,7 @@ def test_waiting_at_the_gate_has_an_end_too(empty: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf"])
-def test_a_start_timeout_that_is_no_duration_is_refused(
-    empty: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_invalid_start_timeout_is_refused(empty: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("HELIOGRAPH_START_TIMEOUT", text)
     with pytest.raises(InvalidInput, match=f"HELIOGRAPH_START_TIMEOUT is {text}; expected a number of seconds"):
         open_embedded(empty)

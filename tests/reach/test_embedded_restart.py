@@ -87,7 +87,7 @@ async def test_restarting_holder_replaces_a_killed_guard_too(home: Path) -> None
         server.ensure_running()
 
 
-async def test_run_goes_on_after_its_embedded_server_is_killed(home: Path) -> None:
+async def test_run_continues_after_its_embedded_server_is_killed(home: Path) -> None:
     app = Heliograph("survivor")
 
     @app.agent(activate_on=["workflow:start"], updates="kills")

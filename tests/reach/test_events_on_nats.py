@@ -152,7 +152,7 @@ async def test_state_events_match_the_activity_in_the_view(
 
 
 @pytest.mark.proves("L0-71", "L0-51", "G-61", "K18")
-async def test_where_some_workers_have_nats_and_others_do_not_no_event_and_no_command_is_lost(
+async def test_mixed_workers_with_and_without_nats_lose_no_event_and_no_command(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     """What a worker without the wire commits is left to one that has it, however late that comes."""

@@ -32,7 +32,7 @@ class Verdict(BaseModel):
 @BOTH
 @pytest.mark.parametrize("answer", [Answer(("half ", "an ", "answer")), CALL], ids=["text", "call"])
 @pytest.mark.parametrize("missing", [1, 2, 3])
-async def test_an_answer_that_ends_without_a_word_of_its_provider_may_be_asked_for_again(
+async def test_reply_without_a_finish_reason_is_recoverable(
     provider: Provider, name: str, answer: Answer, missing: int
 ) -> None:
     after = {OPENAI: {1: 2, 2: 3, 3: 4}, ANTHROPIC: {1: 2, 2: 3, 3: 4}}[name][missing]
@@ -45,7 +45,7 @@ async def test_an_answer_that_ends_without_a_word_of_its_provider_may_be_asked_f
 @BOTH
 @pytest.mark.parametrize(("end", "says"), [("length", "limit of tokens"), ("refusal", "refused")])
 @pytest.mark.parametrize("answer", [Answer(("half ", "an ", "answer")), CALL], ids=["text", "call"])
-async def test_what_was_cut_off_or_refused_is_an_error_and_none_of_its_calls_is_made(
+async def test_truncated_or_refused_reply_is_an_error_and_none_of_its_calls_runs(
     provider: Provider, name: str, end: str, says: str, answer: Answer
 ) -> None:
     provider.answers = [Answer(answer.words, calls=answer.calls, finish=FINISHES[end][name])]
@@ -54,7 +54,7 @@ async def test_what_was_cut_off_or_refused_is_an_error_and_none_of_its_calls_is_
     assert not raised.value.recoverable
 
 
-async def test_an_answer_that_only_pauses_may_be_asked_for_again(provider: Provider) -> None:
+async def test_paused_reply_is_recoverable(provider: Provider) -> None:
     provider.answers = [Answer(("wait",), finish="pause_turn")]
     with pytest.raises(HarnessError, match="broke off") as raised:
         await ask(ANTHROPIC)
@@ -80,7 +80,7 @@ async def test_an_answer_that_only_pauses_may_be_asked_for_again(provider: Provi
     ],
     ids=["blank", "name", "long", "nameless", "nan", "infinity", "nul", "surrogate", "raw"],
 )
-async def test_whatever_a_model_says_is_recorded_and_the_next_question_is_valid(
+async def test_any_text_of_a_model_is_recorded_and_the_next_request_is_valid(
     provider: Provider, name: str, words: Any, call: Any
 ) -> None:
     provider.answers = [Answer(words, calls=(call,)), Answer(("done",))]
@@ -138,9 +138,7 @@ async def test_two_invalid_outputs_are_returned_twice_and_the_next_request_is_va
 
 
 @BOTH
-async def test_an_answer_of_nothing_where_one_in_form_was_wanted_may_be_asked_for_again(
-    provider: Provider, name: str
-) -> None:
+async def test_empty_reply_in_place_of_an_output_is_recoverable(provider: Provider, name: str) -> None:
     provider.answers = [Answer()]
     with pytest.raises(HarnessError) as raised:
         await ask(name, output=Verdict)

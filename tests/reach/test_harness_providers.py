@@ -70,7 +70,7 @@ async def reply_to(name: str, *messages: Message, **options: Any) -> ModelReply:
 
 @BOTH
 @pytest.mark.proves("SIG-26", "SIG-28")
-async def test_an_answer_streams_in_order_and_ends_with_its_text_and_usage(provider: Provider, name: str) -> None:
+async def test_reply_streams_in_order_and_ends_with_its_text_and_usage(provider: Provider, name: str) -> None:
     chunks = await ask(name, system="be brief")
     assert [c.content for c in chunks if isinstance(c, TextDelta)] == ["hello ", "from ", "afar"]
     assert chunks[-1] == ModelReply("hello from afar", input_tokens=7, output_tokens=3)
@@ -91,9 +91,7 @@ async def test_provider_receives_the_output_limit_and_reports_a_truncated_reply(
 
 
 @BOTH
-async def test_a_refusal_says_that_nothing_was_used_and_a_broken_answer_that_nobody_knows(
-    provider: Provider, name: str
-) -> None:
+async def test_refused_request_used_nothing_and_a_broken_reply_has_unknown_usage(provider: Provider, name: str) -> None:
     provider.answers = [Answer(status=429), Answer(("hello ", "from"), cut_after=2)]
     told = []
     for _ in range(2):
@@ -104,7 +102,7 @@ async def test_a_refusal_says_that_nothing_was_used_and_a_broken_answer_that_nob
 
 
 @pytest.mark.parametrize(("is_metered", "asked"), [(False, 3), (True, 1)])
-async def test_an_answer_that_does_not_fit_says_what_it_used_and_is_asked_for_once_where_that_is_metered(
+async def test_invalid_output_reports_its_usage_and_is_requested_once_under_a_budget(
     provider: Provider, is_metered: bool, asked: int
 ) -> None:
     provider.answers = [Answer(calls=[("a", "final_result", '{"score": "high"}')])]
@@ -113,7 +111,7 @@ async def test_an_answer_that_does_not_fit_says_what_it_used_and_is_asked_for_on
     assert (caught.value.tokens, len(provider.requests)) == (10 * asked, asked)
 
 
-def test_what_an_answer_costs_at_most_is_known_of_known_models_alone(provider: Provider) -> None:
+def test_maximum_cost_is_known_only_for_known_models(provider: Provider) -> None:
     known, unknown = PydanticHarness("openai-chat:gpt-4o-mini"), PydanticHarness(OPENAI)
     assert known.cost_at_most(1_000_000, 0) == pytest.approx(0.15)
     assert known.cost_at_most(0, 1_000_000) == pytest.approx(0.6)
@@ -121,7 +119,7 @@ def test_what_an_answer_costs_at_most_is_known_of_known_models_alone(provider: P
 
 
 @BOTH
-async def test_a_piece_is_there_before_the_answer_ends(provider: Provider, name: str) -> None:
+async def test_first_delta_arrives_before_the_end_of_the_reply(provider: Provider, name: str) -> None:
     gate = threading.Event()
     provider.answers = [Answer(("one ", "two"), gate=gate)]
     harnesses = Harnesses(name)
@@ -135,7 +133,7 @@ async def test_a_piece_is_there_before_the_answer_ends(provider: Provider, name:
 
 @BOTH
 @pytest.mark.filterwarnings("ignore:The model:DeprecationWarning")  # models with a price grow old
-async def test_an_answer_costs_what_the_price_list_says_and_nothing_is_made_up(provider: Provider, name: str) -> None:
+async def test_cost_follows_the_price_list_and_is_never_guessed(provider: Provider, name: str) -> None:
     assert (await reply_to(name)).cost_usd is None
     provider.answers = [Answer(("dear",), usage=(1_000_000, 1_000_000))]
     known = {OPENAI: "openai-chat:gpt-4o", ANTHROPIC: "anthropic:claude-sonnet-4-5"}[name]
@@ -148,7 +146,7 @@ async def test_an_answer_costs_what_the_price_list_says_and_nothing_is_made_up(p
 
 
 @BOTH
-async def test_calls_and_their_results_go_round_and_the_conversation_stays_valid(provider: Provider, name: str) -> None:
+async def test_calls_and_results_round_trip_in_a_valid_conversation(provider: Provider, name: str) -> None:
     calls = (("t1", "add", '{"a": 1}'), ("t2", "add", '{"a": 2}'), ("t3", "nope", "{}"))
     provider.answers = [Answer(("let me see",), calls=calls), Answer(("3",))]
     question = UserMessage("1 + 2?")
@@ -215,7 +213,7 @@ async def test_id_of_another_provider_is_sent_in_portable_characters(
     assert call_id not in json.dumps(provider.requests)
 
 
-async def test_an_id_that_a_provider_gave_itself_goes_back_to_it_as_it_is(provider: Provider) -> None:
+async def test_id_of_a_provider_is_returned_to_it_unchanged(provider: Provider) -> None:
     provider.answers = [Answer(calls=(("functions.add:0", "add", '{"a": 1}'),)), Answer(("done",))]
     said = await reply_to(OPENAI, UserMessage("1?"), tools=(ADD,))
     answered = AssistantMessage(said.text, said.tool_calls, said.raw), ToolMessage("functions.add:0", "add", 1)
@@ -262,7 +260,7 @@ async def test_invalid_arguments_are_kept_and_the_next_request_is_valid(
     assert again.text == "sorry"
 
 
-async def test_thinking_is_streamed_and_goes_back_with_its_signature(provider: Provider) -> None:
+async def test_thinking_is_streamed_and_sent_back_with_its_signature(provider: Provider) -> None:
     thinks = Answer(("so ",), ("hm, ", "well"), "sig-1", calls=(("t1", "add", '{"a": 1}'),))
     provider.answers = [thinks, Answer(("done",))]
     chunks = await ask(ANTHROPIC, UserMessage("?"), tools=(ADD,))
@@ -281,7 +279,7 @@ async def test_thinking_is_streamed_and_goes_back_with_its_signature(provider: P
 
 
 @BOTH
-async def test_a_structured_answer_is_validated_into_its_type_also_beside_tools(provider: Provider, name: str) -> None:
+async def test_structured_output_is_validated_into_its_type_also_beside_tools(provider: Provider, name: str) -> None:
     provider.answers = [
         Answer(calls=(("t1", "add", '{"a": 1}'),)),
         Answer(calls=(("t2", "final_result", '{"score": 0.5}'),)),
@@ -294,9 +292,7 @@ async def test_a_structured_answer_is_validated_into_its_type_also_beside_tools(
 
 
 @BOTH
-async def test_a_result_that_comes_together_with_calls_waits_and_the_conversation_stays_valid(
-    provider: Provider, name: str
-) -> None:
+async def test_output_beside_calls_waits_and_the_conversation_is_valid(provider: Provider, name: str) -> None:
     both = (("t1", "add", '{"a": 1}'), ("t2", "final_result", '{"score": 0.5}'))
     provider.answers = [Answer(calls=both), Answer(calls=(("t3", "final_result", '{"score": 1}'),))]
     first = await reply_to(name, UserMessage("score"), tools=(ADD,), output=Verdict)
@@ -315,9 +311,7 @@ async def test_a_result_that_comes_together_with_calls_waits_and_the_conversatio
         (Answer(("0.5",)), "text where a structured answer"),
     ],
 )
-async def test_an_answer_that_does_not_fit_its_type_may_be_asked_for_again(
-    provider: Provider, name: str, answer: Answer, why: str
-) -> None:
+async def test_output_of_the_wrong_type_is_recoverable(provider: Provider, name: str, answer: Answer, why: str) -> None:
     provider.answers = [answer]
     with pytest.raises(HarnessError, match=why) as raised:
         await ask(name, output=Verdict)
@@ -331,7 +325,7 @@ async def test_an_answer_that_does_not_fit_its_type_may_be_asked_for_again(
 @pytest.mark.parametrize(
     ("status", "may_pass"), [(429, True), (500, True), (503, True), (529, True), (408, True), (400, False), (401, False), (404, False)]
 )  # fmt: skip
-async def test_a_provider_that_refuses_is_asked_once_and_the_error_says_whether_it_may_pass(
+async def test_refusing_provider_is_called_once_and_the_error_has_a_recoverable_flag(
     provider: Provider, name: str, status: int, may_pass: bool
 ) -> None:
     provider.answers = [Answer(status=status, retry_after="9" if may_pass else None)]
@@ -345,7 +339,7 @@ async def test_a_provider_that_refuses_is_asked_once_and_the_error_says_whether_
 @BOTH
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
 @pytest.mark.parametrize("fault", ["cut_after", "garble_after"])
-async def test_a_stream_cut_or_garbled_anywhere_is_an_error_that_may_pass_and_no_short_answer(
+async def test_stream_cut_or_garbled_anywhere_is_a_recoverable_error_and_no_short_reply(
     provider: Provider, name: str, fault: str, after: int
 ) -> None:
     faults: dict[str, Any] = {fault: after}
@@ -357,7 +351,7 @@ async def test_a_stream_cut_or_garbled_anywhere_is_an_error_that_may_pass_and_no
 
 
 @BOTH
-async def test_a_provider_that_is_not_there_may_be_asked_later(
+async def test_unreachable_provider_is_recoverable(
     provider: Provider, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
@@ -367,18 +361,18 @@ async def test_a_provider_that_is_not_there_may_be_asked_later(
     assert raised.value.recoverable
 
 
-def test_a_name_that_means_nothing_says_how_to_name_a_model() -> None:
+def test_unknown_model_name_is_refused_with_the_expected_form() -> None:
     with pytest.raises(SetupError, match="nobody:nothing") as raised:
         Harnesses("nobody:nothing")(None)
     assert "provider:model" in (raised.value.hint or "")
 
 
-def test_no_model_at_all_names_the_variable() -> None:
+def test_missing_model_is_refused_with_its_variable() -> None:
     with pytest.raises(SetupError, match="HELIOGRAPH_MODEL"):
         Harnesses(None)(None)
 
 
-def test_where_the_provider_is_not_known_no_id_is_taken_for_its_own() -> None:
+def test_ids_of_an_unknown_provider_are_never_taken_for_native_ones() -> None:
     call = ToolCallPart("add", {}, tool_call_id="functions.add:0")
     [told] = with_unique_ids([ModelResponse([call])], None)
     assert [part.tool_call_id for part in told.parts if isinstance(part, ToolCallPart)] == ["functions_add_0_1"]

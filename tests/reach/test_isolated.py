@@ -41,7 +41,7 @@ async def run_sync(function: Any, *args: Any) -> Any:
     return await asyncio.to_thread(function, *args)
 
 
-async def test_a_program_is_run_and_says_what_it_prints() -> None:
+async def test_program_runs_and_returns_its_output() -> None:
     assert await run("import json\nprint(json.dumps([1, 2]))") == {"exit_code": 0, "stdout": "[1, 2]\n", "stderr": ""}
     failed = await run("import sys\nprint('half')\nsys.exit(3)")
     assert (failed["exit_code"], failed["stdout"]) == (3, "half\n")
@@ -50,7 +50,7 @@ async def test_a_program_is_run_and_says_what_it_prints() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 97, 255])
-async def test_no_exit_code_of_the_code_reads_as_a_jail_that_could_not_be_built(code: int) -> None:
+async def test_no_exit_code_of_the_program_is_mistaken_for_a_sandbox_failure(code: int) -> None:
     """And the pipe over which that is said is none of its open files."""
     program = (
         "import os\n"
@@ -66,7 +66,7 @@ async def test_no_exit_code_of_the_code_reads_as_a_jail_that_could_not_be_built(
     assert await run(program) == {"exit_code": code, "stdout": "[1, 2]\n", "stderr": ""}
 
 
-async def test_it_has_no_environment_and_sees_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_program_has_no_environment_and_sees_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://secret")
     assert (await run("import os\nprint(sorted(os.environ))"))["stdout"] == "['HOME', 'LANG', 'OPENBLAS_NUM_THREADS']\n"
     for path in (
@@ -84,7 +84,7 @@ async def test_it_has_no_environment_and_sees_no_other_process(monkeypatch: pyte
         assert "FileNotFoundError" in reading["stderr"], path
 
 
-async def test_it_reaches_no_database_whatever_way_it_tries(database_url: str, tmp_path: Path) -> None:
+async def test_program_reaches_no_database(database_url: str, tmp_path: Path) -> None:
     """Not the one whose address it knows, by its socket in the file system or by TCP."""
     connection = await asyncpg.connect(database_url)
     folder = await connection.fetchval("select current_setting('data_directory')")
@@ -111,7 +111,7 @@ async def test_it_reaches_no_database_whatever_way_it_tries(database_url: str, t
         "libc('syscall', 321, 0, None, 0)", "libc('syscall', 425, 1, None)",
     ],
 )  # fmt: skip
-async def test_it_begins_no_process_and_leaves_its_jail_by_no_call(attempt: str) -> None:
+async def test_program_starts_no_process_and_cannot_escape_its_sandbox(attempt: str) -> None:
     libc = (
         "def libc(name, *args):\n"
         "    library = ctypes.CDLL(None, use_errno=True)\n"
@@ -134,7 +134,7 @@ async def test_it_begins_no_process_and_leaves_its_jail_by_no_call(attempt: str)
     ],
     ids=["processor", "memory", "disk", "open files", "output"],
 )
-async def test_what_it_uses_has_a_limit(code: str, limits: SandboxLimits, says: str) -> None:
+async def test_resources_of_the_program_are_limited(code: str, limits: SandboxLimits, says: str) -> None:
     ran = await run(code, limits=limits)
     assert ran["exit_code"] != 0
     assert says in ran["stderr"]
@@ -182,7 +182,7 @@ async def test_function_that_a_limit_ends_fails_with_the_limit() -> None:
         await call_isolated(isolated_tools.spin, {}, SandboxLimits(cpu_seconds=1, memory_mib=2048))
 
 
-async def test_it_is_killed_when_nobody_waits_for_it_any_more_and_leaves_nothing() -> None:
+async def test_cancelled_program_is_killed_without_remains() -> None:
     before = set(os.listdir("/proc"))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
@@ -215,13 +215,13 @@ async def test_a_function_of_the_application_is_called_in_a_process_of_its_own(
 
 
 @pytest.mark.parametrize("form", range(len(isolated_tools.FORGED)))
-async def test_what_is_no_answer_fails_the_call_as_that(form: int) -> None:
+async def test_invalid_answer_of_the_process_fails_the_call(form: int) -> None:
     context: Any = None
     with pytest.raises(ToolFailed, match="it ended with 0 and no answer"):
         await BoundTool(isolated_tools.forges).call(context, {"form": form}, run_sync)
 
 
-def test_what_cannot_be_found_or_would_reach_the_worker_is_no_isolated_tool() -> None:
+def test_unimportable_function_or_worker_context_is_no_isolated_tool() -> None:
     @tool(isolated=True)
     def local() -> int:
         return 1
@@ -238,7 +238,7 @@ def _with_context(ctx: ToolContext) -> str:
 
 
 @pytest.mark.parametrize("why", ["platform", "machine"])
-async def test_where_there_is_no_filter_nothing_is_run(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+async def test_nothing_runs_without_the_syscall_filter(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     if why == "platform":
         monkeypatch.setattr(sys, "platform", "darwin")
     else:

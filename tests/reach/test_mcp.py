@@ -42,7 +42,7 @@ async def gone(pid: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_public_server_is_spoken_to_and_says_what_went_wrong() -> None:
+async def test_public_server_is_used_and_its_errors_are_reported() -> None:
     async with MCPServer([sys.executable, "-m", "mcp_server_time"], name="time").open_tools() as tools:
         found = by_name(tools)
         assert set(found) == {"get_current_time", "convert_time"}
@@ -52,7 +52,7 @@ async def test_a_public_server_is_spoken_to_and_says_what_went_wrong() -> None:
             await found["get_current_time"](timezone="Nowhere")
 
 
-async def test_results_are_json_structured_where_they_are_else_their_text_else_all_parts() -> None:
+async def test_result_is_structured_content_else_its_text_else_all_parts() -> None:
     async with own().open_tools() as tools:
         found = by_name(tools)
         assert await found["add"](a=1, b=2) == {"result": 3}
@@ -61,7 +61,7 @@ async def test_results_are_json_structured_where_they_are_else_their_text_else_a
 
 
 @pytest.mark.proves("S13")
-async def test_a_program_gets_its_own_variables_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_program_gets_its_own_environment_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOGRAPH_DATABASE_URL", "postgresql://somebody:secret@host/db")
     server = own(env={"API_KEY": "hidden"})
     assert "hidden" not in repr(server)
@@ -72,7 +72,7 @@ async def test_a_program_gets_its_own_variables_and_none_of_ours(monkeypatch: py
 
 
 @pytest.mark.proves("S13")
-async def test_a_secret_reaches_the_server_by_its_name_and_nobody_sees_it_before() -> None:
+async def test_secret_is_resolved_only_for_the_server() -> None:
     server = own(env={"KEY": "Bearer secret://crm"}, secrets=lambda name: f"the value of {name}")
     assert "the value" not in repr(server)
     async with server.open_tools() as tools:
@@ -83,7 +83,7 @@ async def test_a_secret_reaches_the_server_by_its_name_and_nobody_sees_it_before
             pass
 
 
-async def test_an_author_lets_tools_through_names_them_and_says_what_may_happen_twice() -> None:
+async def test_author_selects_tools_prefixes_them_and_sets_their_effects() -> None:
     server = own(
         tools=["add", "pid", "text"], prefix="own_", trusts_annotations=True, approval=["text"], in_doubt="fail"
     )
@@ -99,14 +99,14 @@ async def test_an_author_lets_tools_through_names_them_and_says_what_may_happen_
         assert tools[0].effect == "once"  # what a server says of itself is not believed unasked
 
 
-async def test_a_name_that_the_server_has_not_is_refused() -> None:
+async def test_name_of_a_missing_tool_is_refused() -> None:
     with pytest.raises(InvalidInput, match="has no tool ad; it has add") as refused:
         async with own(tools=["ad"]).open_tools():
             pass
     assert refused.value.code == "unknown_tool"
 
 
-async def test_a_program_that_died_while_nobody_called_is_started_again_and_ended_at_the_end() -> None:
+async def test_idle_program_that_died_is_restarted_and_ended_at_close() -> None:
     async with own().open_tools() as tools:
         found = by_name(tools)
         first = (await found["pid"]())["result"]
@@ -121,7 +121,7 @@ async def test_a_program_that_died_while_nobody_called_is_started_again_and_ende
     await gone(second)
 
 
-async def test_a_connection_lost_in_the_middle_is_in_doubt_where_the_call_may_happen_once(tmp_path: Path) -> None:
+async def test_connection_lost_during_a_once_call_is_in_doubt(tmp_path: Path) -> None:
     async with own().open_tools() as tools:
         with pytest.raises(StepInDoubt, match="lost in the middle of die"):
             await by_name(tools)["die"]()
@@ -132,7 +132,7 @@ async def test_a_connection_lost_in_the_middle_is_in_doubt_where_the_call_may_ha
     assert (lost.value.code, lost.value.recoverable) == ("MCP_UNAVAILABLE", True)
 
 
-async def test_a_server_that_never_answers_holds_nobody_who_is_cancelled() -> None:
+async def test_cancelled_call_does_not_wait_for_a_silent_server() -> None:
     async with own().open_tools() as tools:
         found = by_name(tools)
         with pytest.raises(TimeoutError):
@@ -141,7 +141,7 @@ async def test_a_server_that_never_answers_holds_nobody_who_is_cancelled() -> No
         assert await found["add"](a=1, b=2) == {"result": 3}  # and the connection is as good as before
 
 
-async def test_a_server_over_http_may_go_away_and_come_back(http: HttpServer) -> None:
+async def test_http_server_may_restart(http: HttpServer) -> None:
     await http.start()
     server = MCPServer(url=http.url, effect="idempotent", headers={"authorization": "hidden"})
     async with server.open_tools(http.egress) as tools:
@@ -169,7 +169,7 @@ async def test_unreachable_server_and_missing_program_raise_different_errors(htt
             pass
 
 
-async def test_an_error_that_the_server_answers_is_no_lost_connection_under_whatever_code() -> None:
+async def test_error_response_with_any_code_is_no_lost_connection() -> None:
     async with odd().open_tools() as tools:
         found = by_name(tools)
         first = await found["pid"]()
@@ -182,7 +182,7 @@ async def test_an_error_that_the_server_answers_is_no_lost_connection_under_what
         assert await found["pid"]() == first
 
 
-async def test_tools_that_cannot_be_tools_are_left_out_and_the_others_are_there(caplog: Any) -> None:
+async def test_invalid_tools_are_omitted_and_the_others_remain(caplog: Any) -> None:
     async with odd().open_tools() as tools:
         assert set(by_name(tools)) == {"echo", "transfer", "limited", "pid", "change", "a_b"}
         assert by_name(tools)["echo"].parameters == {"type": "object", "properties": {}}
@@ -194,13 +194,13 @@ async def test_tools_that_cannot_be_tools_are_left_out_and_the_others_are_there(
 @pytest.mark.parametrize(
     "named", [["a.b", "a/b"], ["x" * 65], ["final_result"], ["pattern"], ["reference"]], ids=lambda names: names[0][:9]
 )
-async def test_a_tool_that_is_asked_for_by_name_and_cannot_be_one_is_refused(named: list[str]) -> None:
+async def test_invalid_tool_selected_by_name_is_refused(named: list[str]) -> None:
     with pytest.raises(InvalidInput):
         async with odd(tools=named).open_tools():
             pass
 
 
-async def test_the_list_of_tools_is_read_again_when_the_server_says_so_or_was_lost(tmp_path: Path) -> None:
+async def test_tool_list_is_reread_on_notification_or_reconnection(tmp_path: Path) -> None:
     toolbox = Toolbox()
     for is_told in (True, False):
         server = odd(str(tmp_path / f"changed-{is_told}"))
@@ -221,7 +221,7 @@ async def test_the_list_of_tools_is_read_again_when_the_server_says_so_or_was_lo
     await toolbox.close()
 
 
-async def test_a_list_that_cannot_be_read_again_stays_as_it_was(tmp_path: Path, caplog: Any) -> None:
+async def test_unreadable_tool_list_keeps_the_earlier_one(tmp_path: Path, caplog: Any) -> None:
     away = tmp_path / "away"
     start = ["/bin/sh", "-c", f'test -e "{away}" && exit 1; exec "{sys.executable}" "{ODD}"']
     toolbox = Toolbox()
@@ -257,7 +257,7 @@ async def test_a_list_that_cannot_be_read_again_stays_as_it_was(tmp_path: Path, 
         ({"url": "http://x", "timeout_seconds": 0}, "out_of_range"),
     ],
 )
-def test_what_makes_no_server_is_refused_when_it_is_written(options: dict[str, Any], code: str) -> None:
+def test_invalid_server_definition_is_refused(options: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         MCPServer(**options)
     assert refused.value.code == code

@@ -100,9 +100,7 @@ async def listening(peer: Peer) -> AsyncIterator[tuple[str, EgressPolicy]]:
     ],
     ids=["json", "announced", "an error", "gzip", "events"],
 )
-async def test_an_answer_without_an_end_is_read_to_the_bound_and_the_call_says_why_it_failed(
-    head: str, says: str
-) -> None:
+async def test_endless_response_is_read_to_the_bound_and_fails_with_the_reason(head: str, says: str) -> None:
     peer = Peer(head, BOMB if "gzip" in head else MANY)
     async with listening(peer) as (url, egress), MCPServer(url=url).open_tools(egress) as tools:
         flood, echo = tools
@@ -119,7 +117,7 @@ async def test_an_answer_without_an_end_is_read_to_the_bound_and_the_call_says_w
 @pytest.mark.parametrize(
     "head", [f"200 OK\r\n{JSON}", f"200 OK\r\n{EVENTS}\r\ncontent-encoding: br"], ids=["json", "events"]
 )
-async def test_an_answer_that_cannot_be_read_breaks_off_no_other_call_and_what_may_be_repeated_is_not(
+async def test_unreadable_response_aborts_no_other_call_and_is_not_repeated(
     head: str,
 ) -> None:
     peer = Peer(head)
@@ -135,7 +133,7 @@ async def test_an_answer_that_cannot_be_read_breaks_off_no_other_call_and_what_m
         await connection.close()
 
 
-async def test_what_is_read_of_a_body_ends_at_the_bound_whatever_its_status_says_it_is() -> None:
+async def test_body_is_read_to_the_bound_for_any_status() -> None:
     for head in (f"307 Temporary Redirect\r\nlocation: /mcp\r\n{EVENTS}", "500 Oh\r\ncontent-type: text/plain"):
         peer = Peer(head)
         async with listening(peer) as (url, egress), http_client(url, {}, egress, here) as client:

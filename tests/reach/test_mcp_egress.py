@@ -30,7 +30,7 @@ def connection(url: str, resolve: Any, egress: EgressPolicy | None = None) -> Co
     return Connection("own", None, url, {}, {}, None, 5.0, egress=egress or EgressPolicy(), resolve=resolve)
 
 
-async def test_an_address_of_the_inside_is_not_even_connected_to_and_the_error_names_the_setting() -> None:
+async def test_private_address_is_never_connected_to_and_the_error_names_the_setting() -> None:
     async with hooked() as inside:
         for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
             with pytest.raises(EgressRejected, match="can allow an origin by HELIOGRAPH_MCP_ALLOW") as refused:
@@ -48,7 +48,7 @@ async def test_a_name_that_leads_inside_is_refused_by_what_it_leads_to() -> None
         await connection("https://tools.example/mcp", inside).offered()
 
 
-async def test_a_name_that_nobody_knows_is_a_server_that_cannot_be_reached() -> None:
+async def test_unresolvable_name_is_an_unreachable_server() -> None:
     async def unknown(host: str, port: int) -> Sequence[str]:
         raise OSError(-2, "Name or service not known")
 
@@ -57,7 +57,7 @@ async def test_a_name_that_nobody_knows_is_a_server_that_cannot_be_reached() -> 
     assert (away.value.code, away.value.recoverable) == ("MCP_UNAVAILABLE", True)
 
 
-async def test_each_connection_goes_to_an_address_that_was_checked_whatever_the_name_says_next(
+async def test_connection_goes_to_a_checked_address_despite_dns_rebinding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A resolver that answers with addresses of the outside first, and with one of the inside from then on."""
@@ -80,7 +80,7 @@ async def test_each_connection_goes_to_an_address_that_was_checked_whatever_the_
     assert reached == [(address, "rebind.example", "rebind.example") for address in ("93.184.215.14", "2606:2800::1")]
 
 
-async def test_an_address_that_swallows_everything_leaves_the_time_to_try_the_next(
+async def test_silent_address_does_not_use_the_time_of_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("heliograph.tools.mcp_http.CONNECT_SECONDS_MAX", 0.2)
@@ -155,7 +155,7 @@ async def test_secret_headers_are_never_sent_to_another_origin_after_a_redirect(
         assert [sorted({"authorization", "x-api-key"} & request.headers.keys()) for request in other.requests] == [[]]
 
 
-async def test_a_proxy_of_the_environment_is_no_way_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_of_the_environment_does_not_bypass_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     async def here(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
@@ -179,7 +179,7 @@ async def test_worker_settings_allow_an_origin_for_the_agents_of_all_projects(
     )  # where callbacks may go
 
 
-async def test_an_entry_for_one_project_is_refused_at_the_start_for_all_share_a_server(database_url: str) -> None:
+async def test_allow_entry_for_one_project_is_refused_at_the_start(database_url: str) -> None:
     with pytest.raises(EgressRejected, match=r"default=https://tools\.internal is meant for one project"):
         await told(database_url, "https://tools.internal/mcp", mcp_allow="default=https://tools.internal")
 

@@ -90,14 +90,14 @@ async def test_the_everything_server_has_all_kinds_of_content(database_url: str)
     assert "HELIOGRAPH" not in env
 
 
-async def test_a_tool_that_is_only_to_be_had_as_a_task_is_not_offered() -> None:
+async def test_task_only_tool_is_not_offered() -> None:
     async with MCPServer([program("mcp-server-everything"), "stdio"], name="everything").open_tools() as tools:
         names = {tool.name for tool in tools}
     assert "echo" in names
     assert "simulate-research-query" not in names
 
 
-async def test_the_filesystem_server_keeps_to_its_folder_and_says_what_may_happen_twice(
+async def test_filesystem_server_is_confined_to_its_folder_and_declares_idempotent_tools(
     database_url: str, tmp_path: Path
 ) -> None:
     server = MCPServer([program("mcp-server-filesystem"), str(tmp_path)], name="files", trusts_annotations=True)

@@ -81,7 +81,7 @@ async def test_an_event_counts_when_the_server_has_read_it_and_not_when_it_has_a
 
 
 @pytest.mark.proves("L0-04", "L0-107", "G-61")
-async def test_no_event_counts_on_a_connection_whose_pings_were_once_answered_too_late(
+async def test_no_event_is_confirmed_on_a_connection_with_an_overdue_ping(
     bell: NatsDoorbell, server: OddServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nats, "_TIMEOUT_SECONDS", 0.05)
@@ -101,9 +101,7 @@ async def test_no_event_counts_on_a_connection_whose_pings_were_once_answered_to
 
 
 @pytest.mark.proves("L0-04", "G-61")
-async def test_who_is_cancelled_while_it_publishes_leaves_a_connection_that_others_can_use(
-    bell: NatsDoorbell, server: OddServer
-) -> None:
+async def test_cancelled_publisher_keeps_the_connection_usable(bell: NatsDoorbell, server: OddServer) -> None:
     server.answers_pings = False
     publishing = asyncio.create_task(bell.publish([EVENT]))
     await eventually(lambda: len(server.owed) > 0)
@@ -118,7 +116,7 @@ async def test_who_is_cancelled_while_it_publishes_leaves_a_connection_that_othe
     assert server.connections == 1
 
 
-async def test_a_server_that_reads_no_more_does_not_hold_up_who_closes(
+async def test_close_does_not_wait_for_a_server_that_stopped_reading(
     server: OddServer, bell: NatsDoorbell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nats, "_TIMEOUT_SECONDS", 0.2)
@@ -137,7 +135,7 @@ async def test_a_server_that_reads_no_more_does_not_hold_up_who_closes(
         writer.transport.abort()
 
 
-async def test_what_is_larger_than_nats_takes_is_passed_over_and_holds_up_nothing(
+async def test_event_too_large_for_nats_is_skipped_without_delay(
     bell: NatsDoorbell, server: OddServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     await bell.publish([Event(1, "cmd:turn_1:c1", "cmd.tool.x", {"n": "x" * (1 << 20)}), EVENT])
@@ -147,7 +145,7 @@ async def test_what_is_larger_than_nats_takes_is_passed_over_and_holds_up_nothin
 
 
 @pytest.mark.proves("S6", "L0-107")
-async def test_a_subject_that_is_no_text_kills_no_confirmation(bell: NatsDoorbell, server: OddServer) -> None:
+async def test_invalid_subject_does_not_break_confirmations(bell: NatsDoorbell, server: OddServer) -> None:
     """nats-py stops reading at it, and says nothing: what is published then is not confirmed, and is published again."""
     server.writers[-1].write(b"MSG cmd.agent.\xff.wakeup 1 0\r\n\r\n")
     server.answers_pings = False

@@ -50,7 +50,7 @@ async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
 
 
 @pytest.mark.proves("S7")
-async def test_who_is_not_allowed_is_not_even_connected_to() -> None:
+async def test_forbidden_receiver_is_never_connected_to() -> None:
     async with hooked() as hook:
         for url in (hook.url, f"http://localhost:{hook.port}/hook", f"http://[::ffff:127.0.0.1]:{hook.port}/hook",
                     f"http://2130706433:{hook.port}/hook", f"http://0x7f.1:{hook.port}/hook"):  # fmt: skip
@@ -71,7 +71,7 @@ async def test_a_name_that_leads_inside_is_refused_by_what_it_leads_to() -> None
 
 
 @pytest.mark.proves("S7")
-async def test_the_connection_goes_to_the_address_that_was_checked_and_the_name_is_asked_for_once(
+async def test_connection_goes_to_the_checked_address_after_one_lookup(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A resolver that answers with a public address first, and with one of the inside from then on."""
@@ -103,7 +103,7 @@ async def test_hanging_receiver_is_abandoned_in_bounded_time() -> None:
 
 
 @pytest.mark.proves("S15")
-async def test_an_answer_without_an_end_is_left_after_its_head() -> None:
+async def test_endless_response_is_closed_after_its_head() -> None:
     async with hooked(status("200 OK", "Content-Length: 1073741824")) as hook:
         hook.endless = b"x" * 65536
         assert (await posted(hook)).status == 200
@@ -113,14 +113,14 @@ async def test_an_answer_without_an_end_is_left_after_its_head() -> None:
 @pytest.mark.parametrize(
     "answer", [b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, b"no http\r\n\r\n", b"", b"HTTP/1.1 200", b"\r\n\r\n"]
 )
-async def test_an_answer_that_is_none_is_a_failure_that_may_pass(answer: bytes) -> None:
+async def test_malformed_response_is_a_recoverable_failure(answer: bytes) -> None:
     async with hooked(answer) as hook:
         with pytest.raises(PostFailed) as failed:
             await posted(hook)
         assert failed.value.recoverable
 
 
-async def test_hints_before_the_answer_are_passed_over_and_not_without_end() -> None:
+async def test_informational_responses_are_skipped_up_to_a_bound() -> None:
     hint = status("103 Early Hints", "Link: </x>")
     async with hooked(hint * 2 + status("204 No Content")) as hook:
         assert (await posted(hook)).status == 204
@@ -129,12 +129,12 @@ async def test_hints_before_the_answer_are_passed_over_and_not_without_end() -> 
             await posted(hook)
 
 
-async def test_a_receiver_may_ask_to_be_left_alone_for_a_while() -> None:
+async def test_receiver_may_request_a_delay() -> None:
     async with hooked(status("503 Busy", "Retry-After: 120")) as hook:
         assert await posted(hook) == Posted(503, 120.0)
 
 
-async def test_nobody_at_home_is_a_failure_that_may_pass() -> None:
+async def test_refused_connection_is_a_recoverable_failure() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         hook = Hook(taken.getsockname()[1])

@@ -77,19 +77,19 @@ def test_no_signal_and_no_limit_reaches_another_process(worker: Worker) -> None:
     assert set(got.values()) == {"EPERM"}
 
 
-def test_it_begins_no_process_and_no_namespace(worker: Worker) -> None:
+def test_sandbox_starts_no_process_and_no_namespace(worker: Worker) -> None:
     got = worker.attack(attacks.PROCESS)
     assert set(got["clone"]) | set(got["fork"]) | set(got["x32"]) == {"EPERM"}
     assert got["clone3"] == "ENOSYS"
 
 
-def test_it_has_ids_a_name_and_files_of_its_own(worker: Worker) -> None:
+def test_sandbox_has_its_own_ids_host_name_and_files(worker: Worker) -> None:
     got = worker.attack(attacks.STATE)
     assert (got["ids"], got["host"], got["files"], got["proc"]) == ([1000, 1000, 2, 1], "sandbox", "EBADF", False)
 
 
 @pytest.mark.parametrize("network", [False, True])
-def test_it_opens_no_socket_but_those_of_a_granted_network(worker: Worker, network: bool) -> None:
+def test_sandbox_opens_only_sockets_of_a_granted_network(worker: Worker, network: bool) -> None:
     *rejected, sent = worker.attack(attacks.SOCKETS, network=network)
     assert (set(rejected), sent) == ({"EPERM"}, "x")
 

@@ -96,7 +96,7 @@ class Later:
         (partial(waiting), "waiting", "Wait.", {"a": 1}, [2, "turn_1:m1-1"]),
     ],
 )
-async def test_whatever_can_be_called_is_a_tool(
+async def test_any_callable_is_a_tool(
     made: Any, name: str, description: str, arguments: dict[str, Any], result: Any
 ) -> None:
     (only,) = as_tools("agent", [made])
@@ -108,12 +108,12 @@ async def test_whatever_can_be_called_is_a_tool(
     assert await call(made, **arguments) == result
 
 
-def test_the_docstring_describes_each_argument_and_the_context_is_not_the_models() -> None:
+def test_docstring_describes_each_argument_and_the_context_is_hidden_from_the_model() -> None:
     assert BoundTool(tool(plain)).spec.parameters["properties"]["a"]["description"] == "the first"  # type: ignore[index, call-overload]
     assert "ctx" not in BoundTool(tool(waiting)).spec.parameters["properties"]  # type: ignore[operator]
 
 
-async def test_what_a_partial_has_filled_in_a_model_neither_sees_nor_changes() -> None:
+async def test_arguments_bound_by_a_partial_are_hidden_from_the_model() -> None:
     bound = BoundTool(as_tools("agent", [partial(plain, b=9)])[0])
     assert "b" not in bound.spec.parameters["properties"]  # type: ignore[operator]
     with pytest.raises(BadArguments):
@@ -137,7 +137,7 @@ def test_invalid_arguments_are_reported_with_their_locations(arguments: Any, say
     assert says in refused.value.message
 
 
-def test_a_schema_that_is_given_is_what_arguments_are_checked_by() -> None:
+def test_explicit_schema_validates_the_arguments() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     bound = BoundTool(external_tool("weather", "the weather", schema))
     assert bound.checked({"city": "Oslo"}) == {"city": "Oslo"}
@@ -179,7 +179,7 @@ def test_a_transactional_tool_is_async_and_takes_the_context(function: Any) -> N
         ({"name": "submit_result"}, "belongs to the runtime"),
     ],
 )
-def test_what_makes_no_tool_is_refused_where_it_is_written(options: dict[str, Any], says: str) -> None:
+def test_invalid_tool_is_refused_at_its_definition(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         tool(**options)(plain)
     assert says in refused.value.message
@@ -203,7 +203,7 @@ def test_what_makes_no_tool_is_refused_where_it_is_written(options: dict[str, An
         (travel, {"trip": {"to": "Oslo", "days": "2"}}, {"to": "Oslo", "days": 2}, "2 in Oslo"),
     ],
 )
-async def test_a_rule_gets_the_arguments_as_the_function_does_however_a_model_writes_them(
+async def test_approval_rule_gets_the_same_arguments_as_the_function(
     function: Any, given: Any, form: Any, result: str
 ) -> None:
     seen: list[Any] = []
@@ -224,7 +224,7 @@ def test_valid_default_of_a_json_schema_fills_a_missing_argument() -> None:
     assert BoundTool(external_tool("deploy", "", schema)).checked({}) == {}
 
 
-def test_a_rule_that_raises_asks_and_one_that_changes_the_arguments_changes_a_copy() -> None:
+def test_raising_approval_rule_requires_approval_and_rules_get_copies_of_arguments() -> None:
     arguments = {"amount": [500]}
     assert tool(approval=lambda a: a["sum"] > 100)(plain).needs_approval(arguments)
     assert tool(approval=lambda a: a["amount"].pop() < 100)(plain).needs_approval(arguments) is False
@@ -235,7 +235,7 @@ async def _async_rule(arguments: Any) -> bool:
     return False
 
 
-def test_a_rule_that_would_have_to_be_awaited_is_refused_where_it_is_written() -> None:
+def test_async_approval_rule_is_refused_at_its_definition() -> None:
     with pytest.raises(InvalidInput, match="approval is a plain function"):
         tool(approval=_async_rule)(plain)  # type: ignore[arg-type]
 
@@ -283,7 +283,7 @@ def test_any_failure_of_a_validator_is_reported_as_invalid_arguments(validator: 
         BoundTool(Tool("echo", echo)).checked({"n": 1})
 
 
-async def test_what_a_function_does_to_its_arguments_changes_nothing_for_the_next_try() -> None:
+async def test_mutated_arguments_do_not_reach_the_next_attempt() -> None:
     def take(items: list[Any], more: Any = None) -> int:
         more.clear()
         return len(items)
@@ -294,7 +294,7 @@ async def test_what_a_function_does_to_its_arguments_changes_nothing_for_the_nex
     assert arguments == {"items": [1], "more": [2]}
 
 
-async def test_a_generator_gives_its_results_as_a_list() -> None:
+async def test_generator_returns_its_results_as_a_list() -> None:
     def count(a: int) -> Iterator[int]:
         yield from range(a)
 
@@ -317,7 +317,7 @@ def _both(a: int, ctx: Annotated[ToolContext, "the call"] | None = None) -> Any:
 
 
 @pytest.mark.parametrize("function", [_optional, _annotated, _both])
-async def test_the_context_is_not_the_models_however_it_is_annotated(function: Any) -> None:
+async def test_context_is_hidden_from_the_model_for_any_annotation(function: Any) -> None:
     bound = BoundTool(Tool("t", function))
     assert list(bound.spec.parameters["properties"]) == ["a"]  # type: ignore[arg-type]
     assert await bound.call(CONTEXT, bound.checked({"a": 1}), run_sync) == {"rate": 2}
@@ -359,7 +359,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("made", "says"), REFUSED)
-def test_a_function_that_no_model_can_call_is_refused_where_the_agent_is_defined(made: Any, says: str) -> None:
+def test_uncallable_function_is_refused_at_the_definition_of_the_agent(made: Any, says: str) -> None:
     app = Heliograph("refuses")
     with pytest.raises(InvalidInput, match=says):
         app.prompt_agent("a", "x", model=ScriptedModel([]), tools=[made], activate_on=["workflow:start"])

@@ -145,7 +145,7 @@ def test_helio_catches_signals_before_it_imports_anything_large() -> None:
     assert not loaded & {"argparse", "asyncio", "typing", "dataclasses", "json", "logging", "importlib"}
 
 
-def test_ignored_sigint_stays_ignored(tmp_path: Path) -> None:
+def test_ignored_sigint_remains_ignored(tmp_path: Path) -> None:
     """As in a script's background job: Ctrl-C there is meant for the foreground."""
     probe = (
         "import signal, sys\nfrom heliograph.cli.main import main\nsys.argv[1:] = ['--version']\n"

@@ -14,7 +14,7 @@ from tests.rules.reactive_kit import START, agent, nothing, workflow
 
 
 @pytest.mark.proves("SIG-46")
-def test_an_agent_has_what_its_author_wrote_and_defaults_that_are_safe_for_the_rest() -> None:
+def test_definition_has_the_written_options_and_safe_defaults() -> None:
     spec = define_agent("writer", prompt="Write {state.topic}", activate_on=START, emits=["draft:ready"], model="test")
     assert (spec.prompt, spec.model, spec.emits) == ("Write {state.topic}", "test", ("draft:ready",))
     assert [p.text for p in spec.patterns] == START
@@ -45,14 +45,14 @@ def test_an_agent_has_what_its_author_wrote_and_defaults_that_are_safe_for_the_r
         ({"activate_on": START, "max_attempts": True}, "out_of_range", "/agents/a/max_attempts"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_place(options: dict[str, Any], code: str, path: str) -> None:
+def test_impossible_definition_is_refused_with_its_location(options: dict[str, Any], code: str, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         define_agent("a", **{"run": nothing, **options})
     assert (caught.value.code, caught.value.path) == (code, path)
     assert "agent a" in caught.value.message
 
 
-def test_an_agent_that_others_ask_needs_no_signal_to_wake_it() -> None:
+def test_agent_on_request_needs_no_subscription() -> None:
     assert define_agent("a", run=nothing, on_request=True).patterns == ()
 
 
@@ -64,13 +64,13 @@ def test_a_name_that_could_be_read_in_two_ways_is_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", "a:***", "a:*b", "**", "*:**", "Ä:x"])
-def test_a_pattern_that_no_agent_may_listen_to_is_refused(pattern: str) -> None:
+def test_forbidden_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(HeliographError):
         agent("a", [pattern])
 
 
 @pytest.mark.proves("SIG-35")
-def test_an_agent_may_emit_its_own_names_and_none_of_the_runtime_s() -> None:
+def test_agent_may_emit_custom_names_and_no_reserved_ones() -> None:
     assert agent("a", START, emits=["draft:ready", "x"]).emits == ("draft:ready", "x")
     for name in ("workflow:end", "agent:completed", "harness:end", "state:x:changed", "text:delta"):
         with pytest.raises(Rejected):
@@ -92,7 +92,7 @@ def _three(_a: Any, _b: Any, _c: Any) -> bool:
 
 
 @pytest.mark.parametrize("guard", [_waits, _three, lambda: True])
-def test_a_guard_decides_at_once_on_the_state_or_on_state_and_signal(guard: Any) -> None:
+def test_guard_is_synchronous_and_takes_the_state_or_state_and_signal(guard: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         agent("a", START, when=guard)
     assert caught.value.path == "/agents/a/when"
@@ -120,7 +120,7 @@ def test_a_workflow_without_agents_is_refused() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1_000_001])
-def test_a_run_has_a_limit_of_activations_that_can_be_reached(limit: int) -> None:
+def test_activation_limit_of_a_run_is_a_reachable_number(limit: int) -> None:
     with pytest.raises(InvalidInput) as caught:
         workflow(agent("a", START), max_activations=limit)
     assert caught.value.code == "out_of_range"
@@ -163,13 +163,13 @@ def test_two_agents_of_one_name_are_refused() -> None:
     assert caught.value.code == "duplicate_agent"
 
 
-def test_an_agent_has_the_name_of_its_function_and_the_function_stays_what_it_was() -> None:
+def test_agent_is_named_after_its_function_which_remains_unchanged() -> None:
     app = Heliograph("newsroom")
     assert app.agent(activate_on=START)(nothing) is nothing
     assert list(app.workflow.agents) == ["nothing"]
 
 
-def test_an_agent_added_after_the_workflow_was_looked_at_belongs_to_it_too() -> None:
+def test_agent_added_after_the_workflow_was_read_belongs_to_it() -> None:
     app = Heliograph("newsroom")
     app.agent(name="a", activate_on=START)(nothing)
     assert list(app.workflow.agents) == ["a"]

@@ -129,18 +129,18 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(given(max_attempts="5"), "out_of_range", "/agents/a/max_attempts", "from 1 to 1000, not 5"),
     Case(lambda: app().add("a"), "wrong_type", "/agents", "add takes what define_agent returns, not 'a'"),  # type: ignore[arg-type]
 ])  # fmt: skip
-def test_an_agent_that_cannot_be_meant_is_refused_with_what_to_write(case: Case) -> None:
+def test_impossible_agent_is_refused_with_a_correction(case: Case) -> None:
     refused(case)
 
 
 @pytest.mark.parametrize("function", [Instance(), partial(two, 1), lambda _context: 1, Waits(), print])
-def test_whatever_takes_the_context_is_an_agent_once_it_has_a_name(function: Any) -> None:
+def test_any_named_callable_of_the_context_is_an_agent(function: Any) -> None:
     made = app()
     made.agent(name="a", activate_on=START)(function)
     assert made.workflow.agents["a"].run is function
 
 
-def test_an_argument_with_a_default_is_not_the_agent_s_nor_the_guard_s() -> None:
+def test_arguments_with_defaults_are_left_to_the_function() -> None:
     """As in a loop: `lambda state, limit=limit: ...`; the signal must not take the place of the limit."""
 
     def guarded(_state: Any, _limit: int = 5) -> bool:
@@ -165,12 +165,12 @@ def test_an_argument_with_a_default_is_not_the_agent_s_nor_the_guard_s() -> None
     Case(asking("x", system=5), "wrong_type", "/agents/a/system", "system is a string, not 5"),
     Case(asking("x", name=5), "invalid_identifier", "/agents", "not 5"),
 ])  # fmt: skip
-def test_a_prompt_agent_that_cannot_be_meant_is_refused_with_what_to_write(case: Case) -> None:
+def test_impossible_prompt_agent_is_refused_with_a_correction(case: Case) -> None:
     refused(case)
 
 
 @pytest.mark.parametrize("model", [None, "openai-chat:gpt-5", ScriptedModel(["x"])])
-def test_a_model_is_a_name_or_an_object_that_can_be_asked(model: Any) -> None:
+def test_model_is_a_name_or_a_callable_harness(model: Any) -> None:
     assert app().prompt_agent("a", "x", activate_on=START, model=model).model is model
 
 
@@ -194,7 +194,7 @@ def test_a_model_is_a_name_or_an_object_that_can_be_asked(model: Any) -> None:
     Case(lambda: app(end_when=Waits()), "wrong_type", "/end_when", "end_when is a plain function"),
     Case(lambda: app(end_when=two), "wrong_type", "/end_when", "needs 2 arguments"),
 ])  # fmt: skip
-def test_an_application_that_cannot_be_meant_is_refused_where_it_is_written(case: Case) -> None:
+def test_impossible_application_is_refused_at_its_definition(case: Case) -> None:
     refused(case)
 
 
@@ -275,24 +275,24 @@ NO_TYPE = "is a pydantic model, a dataclass or a TypedDict, not"
     Case(built(Unicode), "invalid_state_key", "/state", "not 'größe'"),
     Case(built(Post, "Of {state.nix}"), "template_undefined", "/agents/a/prompt", "{state.nix}, and there is only"),
 ])  # fmt: skip
-def test_a_state_that_would_not_come_back_whole_is_refused_when_the_application_is_built(case: Case) -> None:
+def test_state_type_without_a_round_trip_is_refused_at_the_definition(case: Case) -> None:
     refused(case)
 
 
 @pytest.mark.parametrize("kind", [None, Open])
-def test_where_any_key_will_do_a_template_may_name_any(kind: Any) -> None:
+def test_template_may_name_any_key_of_an_untyped_state(kind: Any) -> None:
     built(kind, "Of {state.nix}")()
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a:b", "größe", "x" * 187])
 @pytest.mark.parametrize("kind", [None, Open])
-def test_a_run_does_not_begin_with_a_key_whose_changes_have_no_name(kind: Any, key: str) -> None:
+def test_state_key_without_a_signal_name_is_refused_at_the_start(kind: Any, key: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         built(kind)().shape.dump({key: 1})
     assert caught.value.code == "invalid_state_key"
 
 
-def test_a_key_may_have_whatever_a_segment_of_a_name_may_have() -> None:
+def test_state_key_may_have_every_character_of_a_name_segment() -> None:
     document = {"a.b-C_9": 1, "x" * 186: {"größe and all": 1}}
     assert built(None)().shape.dump(document) == document
 
@@ -302,7 +302,7 @@ class Wrapped(BaseModel):
 
 
 @pytest.mark.parametrize("kind", [None, Wrapped])
-def test_a_secret_that_no_type_announces_is_refused_when_it_is_written(kind: Any) -> None:
+def test_secret_in_an_undeclared_field_is_refused(kind: Any) -> None:
     with pytest.raises(InvalidInput, match="a secret is written as stars"):
         built(kind)().shape.dump({"number": SecretStr("x")} if kind is None else {})
 
@@ -340,14 +340,14 @@ def test_a_state_may_contain_itself_where_pydantic_can_take_it() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes it from Python 3.12 on")
-def test_where_it_cannot_the_way_out_is_named() -> None:
+def test_recursive_state_beyond_pydantic_is_refused_with_an_alternative() -> None:
     refused(Case(built(Tree), "wrong_type", "/state", "it contains itself; take TypedDict from typing_extensions"))
 
 
 # ── What guards answer, what templates say ──
 
 
-def test_an_answer_that_is_still_to_be_awaited_is_no_answer() -> None:
+def test_unawaited_coroutine_is_no_output() -> None:
     assert decided(1) is True
     assert decided([]) is False
     with pytest.raises(TypeError, match="returned an awaitable"):

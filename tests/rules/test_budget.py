@@ -44,7 +44,7 @@ def test_a_budget_goes_to_the_kernel_in_whole_numbers_and_money_in_millionths() 
         ({"usd": 10**10}, "out_of_range", "/agents/a/budget/usd"),
     ],
 )
-def test_what_is_no_budget_is_refused_with_its_place(budget: Any, code: str, path: str) -> None:
+def test_invalid_budget_is_refused_with_its_location(budget: Any, code: str, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         define_agent("a", run=nothing, activate_on=START, budget=budget)
     assert (caught.value.code, caught.value.path) == (code, path)
@@ -54,18 +54,18 @@ def test_what_is_no_budget_is_refused_with_its_place(budget: Any, code: str, pat
 @pytest.mark.parametrize(
     "price", [3, {}, {"input": 3}, {"input": 3, "output": -1}, {"input": "3", "output": 1}], ids=str
 )
-def test_what_is_no_price_is_refused(price: Any) -> None:
+def test_invalid_price_is_refused(price: Any) -> None:
     with pytest.raises(InvalidInput, match="agent a: price"):
         define_agent("a", prompt="x", activate_on=START, price=price)
 
 
 @pytest.mark.parametrize("options", [{"price": {"input": 1, "output": 1}}, {"max_output_tokens": 5}], ids=str)
-def test_what_is_for_models_is_refused_for_a_function(options: Any) -> None:
+def test_model_budget_is_refused_for_a_function(options: Any) -> None:
     with pytest.raises(InvalidInput, match="for an agent that asks a model"):
         define_agent("a", run=nothing, activate_on=START, **options)
 
 
-def test_a_copy_is_kept_and_of_several_the_least_of_each_kind_holds() -> None:
+def test_budget_is_copied_and_the_smallest_amount_of_each_kind_applies() -> None:
     given_budget = {"tokens": 5}
     kept = check_budget(given_budget)
     given_budget["tokens"] = 6
@@ -105,5 +105,5 @@ class Form(pydantic.BaseModel):
         (ModelRequest((UserMessage("x"),), output=Form), 650),
     ],
 )
-def test_all_that_goes_along_counts(more: ModelRequest, least: int) -> None:
+def test_input_bound_counts_system_prompt_tools_and_messages(more: ModelRequest, least: int) -> None:
     assert input_tokens_max(more) - input_tokens_max(ModelRequest((UserMessage("x"),))) >= least

@@ -49,7 +49,7 @@ def test_each_task_counts_its_calls_for_itself() -> None:
 
 
 @pytest.mark.proves("L0-61")
-def test_a_call_finds_what_is_recorded_of_it_and_a_new_one_finds_nothing() -> None:
+def test_call_finds_its_record_and_a_new_call_finds_none() -> None:
     journal = Journal("a", [wait("c1", position=1)])
     found = journal.find(asked(journal))
     assert found is not None
@@ -58,9 +58,7 @@ def test_a_call_finds_what_is_recorded_of_it_and_a_new_one_finds_nothing() -> No
 
 
 @pytest.mark.parametrize(("tool", "kind"), [("other", "tool"), ("search", "child"), ("search", "inline")])
-def test_a_recorded_call_of_another_tool_or_kind_says_that_the_function_is_not_deterministic(
-    tool: str, kind: Any
-) -> None:
+def test_recorded_call_of_another_tool_or_kind_raises_not_deterministic(tool: str, kind: Any) -> None:
     journal = Journal("a", [wait("c1")])
     with pytest.raises(AgentFailed, match="call c1 was tool search") as caught:
         journal.find(asked(journal, tool, kind=kind))
@@ -96,7 +94,7 @@ def test_only_calls_that_are_not_recorded_are_new_and_they_keep_their_order() ->
         (["c1"], ["c1", "c2"], False, "all"),
     ],
 )
-def test_a_turn_waits_for_all_that_is_open_unless_a_single_result_lets_it_go_on(
+def test_turn_waits_for_all_open_calls_unless_it_joins_on_each(
     waits: list[str], wanted: list[str], each: bool, join: str
 ) -> None:
     journal = Journal("a", [wait(name) for name in waits])
@@ -107,7 +105,7 @@ def test_a_turn_waits_for_all_that_is_open_unless_a_single_result_lets_it_go_on(
     assert journal.join == join
 
 
-def test_a_step_in_flight_is_nothing_that_a_turn_waits_for() -> None:
+def test_step_in_flight_does_not_suspend_its_turn() -> None:
     journal = Journal("a", [wait("c1", kind="inline")])
     call = asked(journal, call_id="x")
     journal.find(call)
@@ -115,7 +113,7 @@ def test_a_step_in_flight_is_nothing_that_a_turn_waits_for() -> None:
     assert journal.join == "all"
 
 
-def test_a_function_is_replaying_until_it_has_asked_for_all_that_is_recorded() -> None:
+def test_function_replays_until_it_has_requested_every_recorded_call() -> None:
     journal = Journal("a", [wait("c1", position=1), wait("c2")])
     assert journal.is_replaying
     journal.find(asked(journal))
@@ -133,7 +131,7 @@ def test_function_that_returns_while_it_waits_fails_for_a_swallowed_suspension()
         journal.check_not_waiting()
 
 
-def test_a_function_that_asks_without_end_is_stopped() -> None:
+def test_function_with_endless_calls_is_stopped() -> None:
     journal = Journal("a", [])
 
     def asks() -> None:
@@ -156,7 +154,7 @@ def test_a_failed_call_has_the_error_that_was_reported() -> None:
 
 
 @pytest.mark.proves("L0-56")
-def test_the_first_result_of_a_call_made_so_ends_the_turn() -> None:
+def test_first_result_of_a_turn_ending_call_ends_the_turn() -> None:
     waits = [
         wait("c1", position=3, after_execution="terminate"),
         wait("c2", position=1),
@@ -177,7 +175,7 @@ def test_the_first_result_of_a_call_made_so_ends_the_turn() -> None:
         ("success", "success", "c1"),
     ],
 )
-def test_calls_of_one_step_that_end_the_turn_end_it_with_the_worse_result(first: Any, second: Any, worse: str) -> None:
+def test_turn_ending_calls_of_one_step_end_it_with_the_worse_outcome(first: Any, second: Any, worse: str) -> None:
     def ending(call_id: str, step_id: str = "s1", **more: Any) -> Wait:
         return wait(call_id, after_execution="terminate", step_id=step_id, **more)
 
@@ -210,7 +208,7 @@ def test_a_result_decides_only_where_its_tool_may(may_override: bool, after: Any
 
 
 @given(st.permutations([1, 2, 3, 4]), st.sets(st.sampled_from([0, 1, 2, 3])))
-def test_which_result_ends_a_turn_depends_on_the_order_of_arrival_alone(order: list[int], ending: set[int]) -> None:
+def test_turn_ending_result_depends_only_on_the_order_of_arrival(order: list[int], ending: set[int]) -> None:
     waits = [
         wait(f"c{n}", position=position, after_execution="terminate" if n in ending else "suspend")
         for n, position in enumerate(order)
@@ -237,6 +235,6 @@ def test_deferral_by_an_invalid_time_is_refused(seconds: Any) -> None:
     assert caught.value.code == "out_of_range"
 
 
-def test_an_agent_that_handles_its_errors_does_not_catch_what_only_interrupts_it() -> None:
+def test_except_exception_does_not_catch_the_interrupts_of_a_turn() -> None:
     assert not issubclass(Defer, Exception)
     assert Defer("busy", 0).seconds == 0.0

@@ -27,7 +27,7 @@ def texts(path: Path) -> set[str]:
 
 
 @pytest.mark.proves("G-70")
-def test_every_constant_is_in_the_table_once_and_says_what_it_means() -> None:
+def test_every_code_is_in_the_table_once_with_its_meaning() -> None:
     constants = [value for name, value in vars(codes).items() if name.isupper() and isinstance(value, str)]
     assert sorted(constants) == sorted(KNOWN)
     assert len({code.code for code in CODES} | {reason for reason, _ in REASONS}) == len(CODES) + len(REASONS)

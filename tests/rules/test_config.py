@@ -6,12 +6,12 @@ from heliograph.config import Settings, read_settings
 from heliograph.errors import InvalidInput
 
 
-def test_nothing_set_means_the_embedded_server_and_the_default_project() -> None:
+def test_defaults_are_the_embedded_server_and_the_default_project() -> None:
     settings = read_settings({})
     assert settings == Settings(None, Path(".heliograph"), "default", None, 18, None)
 
 
-def test_an_empty_variable_is_a_variable_that_is_not_set() -> None:
+def test_empty_variable_counts_as_unset() -> None:
     names = (
         "DATABASE_URL",
         "HOME",
@@ -40,7 +40,7 @@ def test_every_variable_reaches_its_setting() -> None:
 
 
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "1 d", "1w", "ever", "9" * 9 + "d", "9" * 10 + "s"])
-def test_an_age_that_is_none_is_refused_before_anything_is_forgotten(age: str) -> None:
+def test_invalid_age_is_refused_before_any_pruning(age: str) -> None:
     with pytest.raises(InvalidInput, match="HELIOGRAPH_PRUNE_AFTER is an age such as 30d") as caught:
         read_settings({"HELIOGRAPH_PRUNE_AFTER": age})
     assert caught.value.code == "out_of_range"

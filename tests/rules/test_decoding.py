@@ -55,7 +55,7 @@ def test_an_answer_of_any_shape_is_read(answer: str) -> None:
     assert holds_placeholder(decode(answer))
 
 
-def test_what_follows_a_value_that_is_too_deep_is_read() -> None:
+def test_rows_after_a_value_nested_too_deep_are_read() -> None:
     first, second = decode(f'[{{"id": 1, "x": [{deep(300)}, 5, {HUGE}], "y": 6}}, {{"id": 2}}]')
     assert (first["id"], first["x"][1], first["x"][2][MARK][:8], first["y"], second) == (1, 5, "a number", 6, {"id": 2})
     assert "over 200 containers" in first[MARK]
@@ -67,7 +67,7 @@ def test_brackets_in_texts_do_not_make_an_answer_deep() -> None:
 
 
 @given(st.integers(1, 3 * DEPTH_MAX))
-def test_an_answer_that_is_taken_for_shallow_is_shallow(levels: int) -> None:
+def test_answer_judged_shallow_is_shallow(levels: int) -> None:
     assert not _is_shallow(deep(levels).encode()) or levels <= DEPTH_MAX
 
 

@@ -21,7 +21,7 @@ def test_a_deliverable_is_text_or_fields_and_reads_back_as_the_output(output: Js
 
 @pytest.mark.proves("L0-83")
 @pytest.mark.parametrize("output", [{"output": 5}, {"output": {"output": 5}}, {"text": "a"}, {"error": "x"}, {}, ""])
-def test_an_output_that_looks_like_the_card_around_it_reads_back_as_itself(output: Json) -> None:
+def test_output_shaped_like_a_card_reads_back_unchanged(output: Json) -> None:
     assert read_output(deliverable_of(output)) == output
 
 

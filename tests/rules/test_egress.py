@@ -27,7 +27,7 @@ POLICY = EgressPolicy()
         "https://１２７.0.0.1", "https://127。0。0。1",
     ],
 )  # fmt: skip
-def test_nothing_is_sent_to(url: str) -> None:
+def test_private_or_malformed_address_is_refused(url: str) -> None:
     with pytest.raises(EgressRejected) as refused:
         POLICY.target(url)
     assert "secret" not in refused.value.message
@@ -45,7 +45,7 @@ def test_nothing_is_sent_to(url: str) -> None:
         ("https://1password.example", "1password.example", "/"),
     ],
 )
-def test_what_is_plain_and_public_is_sent_to(url: str, authority: str, path: str) -> None:
+def test_public_address_is_allowed(url: str, authority: str, path: str) -> None:
     target = POLICY.target(url)
     assert (target.authority, target.path, target.port) == (authority, path, 443)
 
@@ -63,7 +63,7 @@ def test_what_is_plain_and_public_is_sent_to(url: str, authority: str, path: str
         [],
     ],
 )
-def test_a_name_is_refused_for_any_address_of_it_that_is_not_public(addresses: list[str]) -> None:
+def test_name_with_one_private_address_is_refused(addresses: list[str]) -> None:
     with pytest.raises(EgressRejected):
         POLICY.check(POLICY.target("https://example.com"), addresses)
 
@@ -75,7 +75,7 @@ def test_all_public_addresses_of_a_name_may_be_connected_to() -> None:
 
 
 @pytest.mark.proves("S7", "G-23")
-def test_the_allow_list_names_origins_and_nothing_beside_them() -> None:
+def test_allow_list_allows_exactly_its_origins() -> None:
     allowed = read_allowed(
         "http://127.0.0.1:9000, news=https://hooks.internal:8443 other=https://other.internal", "news"
     )

@@ -11,7 +11,7 @@ CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and 
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_error_has_a_code_an_exit_code_and_says_whether_trying_again_may_help(
+def test_every_error_has_a_code_an_exit_code_and_a_recoverable_flag(
     kind: type[HeliographError],
 ) -> None:
     error = kind("what, which, next")
@@ -26,18 +26,18 @@ def test_the_tree_in_the_docstring_names_every_class(kind: type[HeliographError]
     assert kind.__name__ in (errors.__doc__ or "")
 
 
-def test_the_exit_code_tells_bad_input_from_missing_things_from_what_is_not_allowed() -> None:
+def test_exit_code_distinguishes_bad_input_missing_objects_and_forbidden_actions() -> None:
     assert [kind("x").exit_code for kind in (HeliographError, InvalidInput, NotFound, Rejected)] == [1, 2, 3, 4]
 
 
-def test_an_envelope_leaves_out_what_is_not_known() -> None:
+def test_envelope_omits_unknown_fields() -> None:
     assert InvalidInput("no").envelope() == {"error": {"code": "invalid_input", "message": "no"}}
     whole = InvalidInput("no", code="c", path="/p", hint="h").envelope()
     assert whole == {"error": {"code": "c", "message": "no", "path": "/p", "hint": "h"}}
 
 
 @given(st.text() | st.binary() | st.integers() | st.lists(st.text()), st.integers(1, 200))
-def test_what_a_message_shows_is_one_printable_line_of_bounded_length(value: object, limit: int) -> None:
+def test_message_is_one_printable_line_of_bounded_length(value: object, limit: int) -> None:
     text = safe_repr(value, limit)
     assert len(text) <= limit
     assert text.isprintable()

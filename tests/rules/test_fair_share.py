@@ -15,7 +15,7 @@ def test_free_slots_are_all_offered_and_never_more(room: int, held: list[int]) -
 
 @pytest.mark.proves("G-75")
 @given(st.integers(0, 60), HELD)
-def test_who_gets_a_slot_holds_at_most_one_more_than_anybody_else(room: int, held: list[int]) -> None:
+def test_slots_of_two_projects_differ_by_at_most_one(room: int, held: list[int]) -> None:
     given_now = fair_shares(room, held)
     after = [before + more for before, more in zip(held, given_now, strict=True)]
     for mine, more in zip(after, given_now, strict=True):
@@ -34,5 +34,5 @@ def test_who_gets_a_slot_holds_at_most_one_more_than_anybody_else(room: int, hel
         (0, [0, 0], [0, 0]),
     ],
 )
-def test_slots_go_to_those_that_hold_least(room: int, held: list[int], offered: list[int]) -> None:
+def test_free_slot_goes_to_the_project_with_the_fewest(room: int, held: list[int], offered: list[int]) -> None:
     assert fair_shares(room, held) == offered

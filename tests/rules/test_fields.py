@@ -13,7 +13,7 @@ VALUES: dict[str, Any] = {"string": "a", "number": 1.5, "integer": 2, "boolean":
 
 
 @pytest.mark.proves("L0-85")
-def test_fields_are_a_list_of_objects_and_a_field_is_required_unless_it_says_otherwise() -> None:
+def test_fields_are_a_list_of_objects_and_required_by_default() -> None:
     fields = check_fields([{"name": "summary"}, {"name": "score", "type": "integer", "required": False}])
     assert fields == [{"name": "summary", "required": True}, {"name": "score", "type": "integer", "required": False}]
     assert define_agent("a", run=nothing, activate_on=START, result_fields=fields).result_fields == tuple(fields)
@@ -35,7 +35,7 @@ def test_fields_are_a_list_of_objects_and_a_field_is_required_unless_it_says_oth
         ([{"name": f"f{n}"} for n in range(101)], "too_long", "/result_fields"),
     ],
 )
-def test_fields_that_nobody_could_cover_are_refused_with_their_place(fields: Any, code: str, path: str) -> None:
+def test_impossible_fields_are_refused_with_their_location(fields: Any, code: str, path: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_fields(fields)
     assert (caught.value.code, caught.value.path) == (code, path)

@@ -22,5 +22,5 @@ GATE = {"agent_id": "run_1/writer", "turn_id": "turn_1", "epoch": 2}
         ({"turn_id": "turn_1", "call_id": "c1", "result": 1}, []),
     ],
 )
-def test_a_hint_names_whom_an_item_gives_work_as_far_as_it_says_so(item: dict[str, Any], agents: list[str]) -> None:
+def test_hint_names_the_agents_that_an_item_gives_work(item: dict[str, Any], agents: list[str]) -> None:
     assert list(woken_by([item])) == agents

@@ -18,7 +18,7 @@ from heliograph.turn.human_tasks import Question, grant_from
      {"decision": "grant", "arguments": {}}],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_clear_yes_to_what_was_asked_grants_nothing(body: Any) -> None:
+def test_unclear_or_mismatched_decision_grants_nothing(body: Any) -> None:
     question = Question("decision", "May I?", {"amount": 5, "to": "bob"})
     with pytest.raises(Denied):
         grant_from(question, "pay", CallResult("c1", "success", body))
@@ -32,6 +32,6 @@ def test_a_failure_with_a_grant_in_it_grants_nothing() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "60", None])
-def test_how_long_an_answer_may_take_is_a_number_of_seconds(seconds: Any) -> None:
+def test_answer_timeout_is_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(InvalidInput, match="agent clerk: asks_human"):
         define_agent("clerk", prompt="Ask", on_request=True, asks_human=seconds)

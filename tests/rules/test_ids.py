@@ -19,7 +19,7 @@ def test_an_id_is_its_kind_and_26_characters_without_look_alikes(at: datetime, e
 
 
 @given(MOMENTS, ENTROPY, ENTROPY)
-def test_ids_sort_by_time_whatever_their_entropy(at: datetime, one: bytes, other: bytes) -> None:
+def test_ids_sort_by_time_for_any_entropy(at: datetime, one: bytes, other: bytes) -> None:
     assert make_id("turn", at, one) < make_id("turn", at + timedelta(milliseconds=2), other)
 
 
@@ -30,14 +30,14 @@ def test_ids_of_one_moment_differ_exactly_when_their_entropy_does(at: datetime, 
 
 @pytest.mark.proves("SIG-10")
 @given(st.from_regex(r"(run_)?[A-Za-z0-9_-]{1,40}", fullmatch=True), st.integers(1, 10**12))
-def test_a_signal_id_tells_the_run_and_the_position_it_was_made_of(run_id: str, seq: int) -> None:
+def test_signal_id_splits_into_its_run_and_position(run_id: str, seq: int) -> None:
     made = signal_id(run_id, seq)
     assert made.startswith("sig_")
     assert split_signal_id(made) == (run_id, seq)
 
 
 @pytest.mark.parametrize("text", ["", "sig_", "sig_a", "sig_a_", "sig_a_x", "sig_a_-1", "sig_a_٣", "msg_a_1", "a_1"])
-def test_what_is_not_a_signal_id_splits_into_nothing(text: str) -> None:
+def test_text_that_is_no_signal_id_splits_into_nothing(text: str) -> None:
     assert split_signal_id(text) is None
 
 

@@ -49,7 +49,7 @@ def test_a_halt_or_an_unrecoverable_error_ends_any_phase(phase: Phase, cue: str)
 @pytest.mark.proves("LC-66")
 @pytest.mark.parametrize("phase", list(Phase))
 @pytest.mark.parametrize("cue", CUES)
-def test_every_other_pair_of_phase_and_cue_is_refused_with_what_the_phase_takes(phase: Phase, cue: str) -> None:
+def test_every_other_pair_of_phase_and_cue_is_refused_with_the_valid_cues(phase: Phase, cue: str) -> None:
     if phase is not Phase.TERMINATE and ((phase, cue) in NEXT or cue in STOP):
         assert step(phase, cue) in Phase
         return
@@ -61,7 +61,7 @@ def test_every_other_pair_of_phase_and_cue_is_refused_with_what_the_phase_takes(
 
 @pytest.mark.proves("LC-02")
 @given(st.lists(st.sampled_from(CUES), max_size=30))
-def test_whatever_cues_come_a_phase_moves_by_the_table_and_never_leaves_terminate(cues: list[str]) -> None:
+def test_any_sequence_of_cues_follows_the_table_and_ends_in_terminate(cues: list[str]) -> None:
     allowed = {(phase, following) for (phase, _), following in NEXT.items()} | {(p, Phase.TERMINATE) for p in Phase}
     visited = [Phase.INIT]
     for cue in cues:

@@ -136,7 +136,7 @@ def test_expiry_does_not_count_as_progress_but_settles_what_is_abandoned() -> No
     assert result.stuck["L1"].trace == ["0->1"]
 
 
-def test_what_only_a_worker_could_end_is_stuck_when_all_workers_are_dead() -> None:
+def test_turn_that_only_a_worker_can_end_is_stuck_without_workers() -> None:
     assert explore(Graph(((0, SYSTEM, 1), (1, SYSTEM, 9)))).stuck.keys() == {"L2"}
     assert explore(Graph(((0, SYSTEM, 1), (1, WATCHDOG, 9)))).holds
 

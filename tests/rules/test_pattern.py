@@ -65,7 +65,7 @@ def test_the_matcher_agrees_with_the_definition(pattern: str, name: str) -> None
         pytest.param("A:b", "a:b", False),
     ],
 )
-def test_a_pattern_means_what_its_example_says(pattern: str, name: str, expected: bool | None) -> None:
+def test_pattern_matches_its_documented_examples(pattern: str, name: str, expected: bool | None) -> None:
     if expected is None:  # part of a segment is no wildcard, so there is nothing to match with
         with pytest.raises(InvalidInput):
             compile_pattern(pattern)
@@ -80,7 +80,7 @@ def test_no_wildcard_takes_an_empty_segment(pattern: str, name: str) -> None:
     assert not compile_pattern(pattern).matches(name)
 
 
-def test_the_page_on_signals_shows_patterns_as_they_are() -> None:
+def test_page_on_patterns_matches_the_implementation() -> None:
     table = PAGE.read_text(encoding="utf-8").partition("## Patterns")[2].partition("## ")[0]
     rows = [line.strip("| ").split("|") for line in table.splitlines() if line.startswith("| `")]
     assert len(rows) >= 5
@@ -180,6 +180,6 @@ def test_emitted_name_that_no_pattern_matches_is_warned_of_with_the_nearest_patt
     ]
 
 
-def test_where_nothing_is_emitted_the_warning_says_none() -> None:
+def test_warning_without_emitted_names_says_none() -> None:
     (warning,) = warn_unmatchable(["x"], [])
     assert warning.endswith("emitted are: none")

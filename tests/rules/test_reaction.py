@@ -15,7 +15,7 @@ def chain_of(run: Run, name: str) -> list[str]:
 
 
 @pytest.mark.proves("SIG-20", "SIG-41")
-def test_a_run_begins_with_its_state_and_wakes_who_listens_to_that() -> None:
+def test_run_starts_with_its_state_and_wakes_the_subscribers_of_its_start() -> None:
     run = Run(workflow(agent("writer", START), agent("critic", ["draft:ready"])), {"topic": "t"})
     assert run.names() == ["workflow:start", "agent:activated"]
     assert run.signals[0].payload == {"state": {"topic": "t"}}
@@ -61,7 +61,7 @@ def test_one_agent_is_woken_once_by_each_signal() -> None:
 
 
 @pytest.mark.proves("SIG-24", "G-42")
-def test_a_turn_that_went_well_completes_with_its_output() -> None:
+def test_successful_turn_completes_with_its_output() -> None:
     run = Run(workflow(agent("writer", START)))
     run.end("writer", {"words": 3})
     (completed,) = run.named("agent:completed")
@@ -69,7 +69,7 @@ def test_a_turn_that_went_well_completes_with_its_output() -> None:
     assert completed.agent == "writer"
 
 
-def test_a_turn_that_failed_says_so_and_changes_and_emits_nothing() -> None:
+def test_failed_turn_emits_its_failure_and_changes_nothing() -> None:
     run = Run(workflow(agent("writer", START, updates="text", emits=["draft:ready"])), {"text": "old"})
     run.end("writer", "new", outcome="failed")
     assert run.names() == ["workflow:start", "agent:activated", "agent:failed", "workflow:end"]
@@ -85,7 +85,7 @@ def _raises(*_: Any) -> Any:
 
 
 @pytest.mark.proves("SIG-23", "SIG-45")
-def test_a_false_guard_skips_the_agent_and_says_why() -> None:
+def test_false_guard_skips_the_agent_with_a_reason() -> None:
     run = Run(workflow(agent("a", START, when=lambda state: state["go"]), agent("b", START)), {"go": False})
     (skipped,) = run.named("agent:skipped")
     assert skipped.payload == {"agent": "a", "reason": "when guard false"}
@@ -93,7 +93,7 @@ def test_a_false_guard_skips_the_agent_and_says_why() -> None:
     assert run.awake() == ["b"]
 
 
-def test_a_guard_sees_the_state_after_the_change_and_the_signal_that_came() -> None:
+def test_guard_receives_the_changed_state_and_the_signal() -> None:
     seen: list[Any] = []
 
     def guard(state: Any, signal: Any) -> bool:
@@ -106,7 +106,7 @@ def test_a_guard_sees_the_state_after_the_change_and_the_signal_that_came() -> N
 
 
 @pytest.mark.parametrize("guard", [_raises, lambda state: state["missing"]])
-def test_a_guard_that_raises_skips_the_agent_and_says_what_it_raised(guard: Any) -> None:
+def test_raising_guard_skips_the_agent_with_its_error(guard: Any) -> None:
     run = Run(workflow(agent("a", START, when=guard)))
     assert "when guard raised" in run.payload("agent:skipped")["reason"]
     assert run.status == "ended"
@@ -135,7 +135,7 @@ def test_guard_cannot_change_the_signal() -> None:
 # ── Waking oneself ──
 
 
-def test_an_agent_does_not_wake_itself_by_waking() -> None:
+def test_activation_of_an_agent_does_not_wake_it_again() -> None:
     run = Run(workflow(agent("starter", START), agent("watcher", ["agent:activated"])))
     assert run.awake() == ["starter", "watcher"]
 
@@ -158,7 +158,7 @@ def _join(*patterns: str) -> Run:
 
 @pytest.mark.proves("G-47")
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_a_join_wakes_when_each_has_come_in_any_order_and_answers_to_the_last(order: str) -> None:
+def test_join_wakes_after_its_last_source_in_any_order_and_references_it(order: str) -> None:
     run = _join("a:done", "b:done")
     run.end(order[0])
     assert "editor" not in run.awake()
@@ -167,14 +167,14 @@ def test_a_join_wakes_when_each_has_come_in_any_order_and_answers_to_the_last(or
     assert run.turn_of("editor").cause == run.named(f"{order[1]}:done")[0].id
 
 
-def test_the_same_signal_again_does_not_complete_a_join() -> None:
+def test_repeated_signal_does_not_complete_a_join() -> None:
     run = Run(workflow(agent("a", START, emits=["a:done"]), agent("b", START, emits=["b:done"]),
                        agent("editor", activate_when_all=["a:done", "b:done"])))  # fmt: skip
     run.end("a", emitted=(("a:done", 1), ("a:done", 2)))
     assert run.awake() == ["b"]
 
 
-def test_a_join_begins_anew_once_it_has_woken() -> None:
+def test_join_restarts_after_it_has_woken_its_agent() -> None:
     run = Run(
         workflow(agent("a", START, emits=["x:one", "x:two"]), agent("editor", activate_when_all=["x:one", "x:two"]))
     )
@@ -195,7 +195,7 @@ def test_a_join_with_a_failed_source_never_wakes_and_the_run_ends_as_failed() ->
 
 
 @pytest.mark.proves("K25")
-def test_a_turn_that_the_kernel_ended_is_counted_and_the_run_ends_after_the_reaction() -> None:
+def test_turn_ended_by_the_kernel_is_counted_and_the_run_ends_after_the_reaction() -> None:
     run = Run(workflow(agent("a", START)))
     run.end_by_kernel(run.turn_of("a"))
     assert run.status == "running"
@@ -206,7 +206,7 @@ def test_a_turn_that_the_kernel_ended_is_counted_and_the_run_ends_after_the_reac
 
 
 @pytest.mark.proves("K25")
-def test_an_agent_may_listen_to_failures_of_which_the_kernel_tells() -> None:
+def test_agent_may_subscribe_to_failures_emitted_by_the_kernel() -> None:
     run = Run(workflow(agent("a", START), agent("medic", ["agent:failed"])))
     run.end_by_kernel(run.turn_of("a"))
     run.pay()
@@ -235,7 +235,7 @@ def test_run_does_not_end_while_a_reaction_is_pending() -> None:
 
 
 @pytest.mark.proves("K24")
-def test_a_reaction_to_an_older_version_is_refused_and_computed_again_it_counts_both() -> None:
+def test_reaction_to_an_older_version_is_refused_and_recomputed_with_both_endings() -> None:
     run = _join("a:done", "b:done")
     both_saw = run.view
     assert run.end("a", view=both_saw) is not None

@@ -84,7 +84,7 @@ def test_every_run_ends_once_with_a_sound_trace_and_counts_that_add_up(
 
 @pytest.mark.proves("SIG-02")
 @given(workflows(), st.data())
-def test_the_state_is_what_the_signals_say_it_is(definition: Workflow, data: st.DataObject) -> None:
+def test_state_equals_the_replay_of_its_signals(definition: Workflow, data: st.DataObject) -> None:
     run = Run(definition, {"n": 0})
     while run.view.status != "ended":
         until_ended(run, lambda turns: data.draw(st.sampled_from(turns)), _finish(data.draw))
@@ -114,7 +114,7 @@ def test_a_join_of_parallel_agents_wakes_exactly_once_in_any_order_of_their_endi
 
 
 @given(st.permutations(NAMES), st.integers(0, 3))
-def test_an_ending_computed_again_after_a_conflict_is_the_one_that_came_later(order: list[str], late: int) -> None:
+def test_ending_recomputed_after_a_conflict_equals_the_later_one(order: list[str], late: int) -> None:
     critics = [agent(name, START, updates="found") for name in NAMES]
     run = Run(workflow(*critics, reducers={"found": lambda old, new: [*(old or []), new]}))
     first_view = run.view

@@ -18,7 +18,7 @@ from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
 
 
 @pytest.mark.proves("SIG-34", "SIG-44")
-def test_a_changed_key_is_a_signal_that_wakes_who_listens_to_it() -> None:
+def test_changed_key_emits_a_signal_that_wakes_its_subscribers() -> None:
     run = Run(workflow(agent("writer", START, updates="text"), agent("counter", ["state:text:changed"])))
     run.end("writer", "hello")
     (changed,) = run.named("state:text:changed")
@@ -27,14 +27,14 @@ def test_a_changed_key_is_a_signal_that_wakes_who_listens_to_it() -> None:
     assert run.awake() == ["counter"]
 
 
-def test_a_key_that_gets_the_value_it_has_is_no_change() -> None:
+def test_key_set_to_its_own_value_is_no_change() -> None:
     run = Run(workflow(agent("writer", START, updates="text")), {"text": "same"})
     run.end("writer", "same")
     assert "state:text:changed" not in run.names()
 
 
 @pytest.mark.parametrize("value", [None, False, 0, ""])
-def test_a_new_key_is_a_change_whatever_its_value(value: Any) -> None:
+def test_new_key_is_a_change_for_any_value(value: Any) -> None:
     run = Run(workflow(agent("writer", START, updates="text")))
     run.end("writer", value)
     assert run.view.state == {"text": value}
@@ -49,7 +49,7 @@ def test_several_keys_change_in_the_order_of_their_names() -> None:
 
 
 @pytest.mark.parametrize("output", ["text", {"z": 1}, None, []])
-def test_an_output_without_the_keys_that_it_should_update_is_the_agent_s_failure(output: Any) -> None:
+def test_output_without_its_declared_keys_fails_the_agent(output: Any) -> None:
     run = Run(workflow(agent("writer", START, updates=["z", "a"])))
     with pytest.raises(AgentFailed, match="z, a"):
         run.end("writer", output)
@@ -63,7 +63,7 @@ def test_a_reducer_merges_what_parallel_agents_found() -> None:
     assert run.view.state == {"notes": ["critic0", "critic1", "critic2"]}
 
 
-def test_a_reducer_that_changes_its_arguments_changes_nothing_but_its_answer() -> None:
+def test_reducer_that_mutates_its_arguments_changes_only_its_result() -> None:
     def spoil(old: list[str], new: list[str]) -> list[str]:
         old.append("spoiled")
         new.append("spoiled")
@@ -87,14 +87,14 @@ def _nan(*_: Any) -> float:
 
 
 @pytest.mark.parametrize("reducer", [_raises, _nan, lambda _old, _new: object()])
-def test_a_reducer_that_fails_is_the_failure_of_the_agent_whose_output_it_got(reducer: Any) -> None:
+def test_failing_reducer_fails_the_agent_that_produced_the_output(reducer: Any) -> None:
     run = Run(workflow(agent("a", START, updates="n"), reducers={"n": reducer}))
     with pytest.raises(AgentFailed):
         run.end("a", 1)
 
 
 @pytest.mark.proves("S11")
-def test_a_state_that_grows_beyond_the_limit_is_the_failure_of_the_agent_that_made_it_grow() -> None:
+def test_state_beyond_its_limit_fails_the_agent_that_enlarged_it() -> None:
     run = Run(
         workflow(agent("a", START, updates="log"), reducers={"log": lambda old, new: old + new}),
         {"log": "x" * 9_000_000},
@@ -107,13 +107,13 @@ class Count(BaseModel):
     n: int = 0
 
 
-def test_an_output_that_does_not_fit_the_typed_state_is_the_agent_s_failure() -> None:
+def test_output_that_does_not_match_the_typed_state_fails_the_agent() -> None:
     run = Run(workflow(agent("a", START, updates="n"), state=Count))
     with pytest.raises(AgentFailed, match="/n"):
         run.end("a", "not a number")
 
 
-def test_a_typed_state_is_stored_as_its_type_has_it() -> None:
+def test_typed_state_is_stored_in_the_form_of_its_type() -> None:
     run = Run(workflow(agent("a", START, updates="n"), state=Count))
     run.end("a", "7")
     assert run.view.state == {"n": 7}
@@ -123,7 +123,7 @@ def test_a_typed_state_is_stored_as_its_type_has_it() -> None:
 
 
 @pytest.mark.proves("SIG-35")
-def test_an_agent_that_emits_nothing_itself_emits_all_it_declares_with_its_output() -> None:
+def test_agent_without_explicit_signals_emits_each_declared_name_with_its_output() -> None:
     run = Run(workflow(agent("a", START, emits=["x:one", "x:two"])))
     run.end("a", "out")
     for name in ("x:one", "x:two"):
@@ -133,14 +133,14 @@ def test_an_agent_that_emits_nothing_itself_emits_all_it_declares_with_its_outpu
 
 
 @pytest.mark.proves("SIG-35")
-def test_an_agent_that_emits_itself_emits_that_and_nothing_more() -> None:
+def test_agent_with_explicit_signals_emits_only_these() -> None:
     run = Run(workflow(agent("a", START, emits=["x:one", "x:two"])))
     run.end("a", "out", emitted=(("x:two", 1), ("x:two", 2)))
     assert [(s.name, s.payload) for s in run.signals if s.name.startswith("x:")] == [("x:two", 1), ("x:two", 2)]
 
 
 @pytest.mark.proves("S11")
-def test_an_output_too_large_for_a_signal_is_left_to_its_card() -> None:
+def test_output_too_large_for_a_signal_is_stored_in_its_card_only() -> None:
     run = Run(workflow(agent("a", START, emits=["x:one"])))
     run.end("a", "x" * TRUNCATED_BYTES_MAX)
     for name in ("agent:completed", "x:one"):
@@ -150,7 +150,7 @@ def test_an_output_too_large_for_a_signal_is_left_to_its_card() -> None:
 
 @pytest.mark.proves("S11")
 @pytest.mark.parametrize("letter", ["x", "ä", "\n"])
-def test_an_output_that_a_signal_carries_leaves_room_for_what_stands_beside_it(letter: str) -> None:
+def test_output_within_a_signal_reserves_room_for_the_other_fields(letter: str) -> None:
     run = Run(workflow(agent("a" * 64, START, emits=["x:one"])))
     text = letter * ((TRUNCATED_BYTES_MAX - 2) // (1 if letter == "x" else 2))
     run.end("a" * 64, text)
@@ -170,7 +170,7 @@ def test_signals_of_a_turn_precede_its_ending_and_can_wake_others() -> None:
 
 
 @pytest.mark.proves("S22")
-def test_run_whose_stored_memory_lacks_its_keys_goes_on_to_its_end() -> None:
+def test_run_whose_stored_memory_lacks_its_keys_continues_to_its_end() -> None:
     run = Run(workflow(agent("writer", START)))
     run.view = msgspec.structs.replace(run.view, memory={})
     run.end("writer", "text")

@@ -23,7 +23,7 @@ def test_a_loop_stops_at_the_limit_of_activations_and_the_run_fails_with_that_re
     assert run.end_payload["metrics"]["activations"] == 5
 
 
-def test_the_limit_can_be_reached_in_one_reaction_and_is_not_passed() -> None:
+def test_activation_limit_may_be_reached_in_one_reaction_and_is_not_exceeded() -> None:
     mirror = [agent(name, ["agent:activated"]) for name in ("one", "two")]
     run = Run(workflow(agent("starter", START), *mirror, max_activations=50))
     assert run.view.activations == 50
@@ -57,7 +57,7 @@ def test_limit_holds_for_turns_that_no_signal_activated() -> None:
 
 
 @pytest.mark.proves("G-47")
-def test_message_from_outside_begins_the_count_anew() -> None:
+def test_message_from_outside_resets_the_activation_count() -> None:
     run = Run(workflow(agent("a", START, emits=["a:done"]), agent("b", ["a:done"]), max_activations=2))
     run.view = replace(run.view, activations=9, memory={**run.view.memory, "activations_before": 8})
     reaction = react_to_ending(run.workflow, run.view, run.ending("a"), NOW, run.new_id)
@@ -136,7 +136,7 @@ def test_turn_that_lacks_its_result_makes_the_run_partial_at_best_although_the_g
     assert run.end_payload["outcome"] == "partial"
 
 
-def test_the_goal_stops_waking_and_the_turns_in_flight_still_end() -> None:
+def test_met_goal_stops_activations_and_turns_in_flight_still_end() -> None:
     run = Run(workflow(agent("a", START, updates="done"), agent("b", START, emits=["b:done"]), agent("c", ["b:done"]),
                        end_when=lambda state: state["done"]), {"done": False})  # fmt: skip
     run.end("a", True)
@@ -154,13 +154,13 @@ def test_a_goal_that_was_not_met_is_never_reported_as_met() -> None:
     assert run.end_payload["outcome"] == "partial"
 
 
-def test_a_goal_that_is_met_already_ends_the_run_before_it_wakes_anybody() -> None:
+def test_goal_met_at_the_start_ends_the_run_before_any_activation() -> None:
     run = Run(workflow(agent("a", START), end_when=lambda _: True))
     assert run.names() == ["workflow:start", "workflow:end"]
     assert run.end_payload["outcome"] == "success"
 
 
-def test_a_goal_that_cannot_be_judged_fails_the_run_with_the_reason() -> None:
+def test_raising_goal_fails_the_run_with_the_reason() -> None:
     run = Run(workflow(agent("a", START, updates="n"), end_when=lambda state: state["n"] > 1), {"n": 0})
     run.end("a", "many")
     assert run.end_payload["outcome"] == "failed"
@@ -171,7 +171,7 @@ def test_a_goal_that_cannot_be_judged_fails_the_run_with_the_reason() -> None:
 
 
 @pytest.mark.proves("K12", "K26", "L0-87")
-def test_a_run_that_was_stopped_wakes_nobody_more_and_ends_as_canceled_with_the_reason() -> None:
+def test_stopped_run_activates_no_agent_and_ends_as_canceled_with_the_reason() -> None:
     run = Run(workflow(agent("a", START, emits=["a:done"]), agent("b", ["a:done", "agent:failed"]), agent("c", START)))
     run.stop("enough")
     run.end_by_kernel(run.turn_of("c"), "canceled")
@@ -182,7 +182,7 @@ def test_a_run_that_was_stopped_wakes_nobody_more_and_ends_as_canceled_with_the_
     assert run.end_payload["metrics"]["failed"] == 0
 
 
-def test_a_run_that_owes_when_it_is_stopped_ends_with_what_it_pays() -> None:
+def test_stopped_run_ends_with_the_commit_of_its_pending_reactions() -> None:
     run = Run(workflow(agent("a", START), agent("medic", ["agent:failed"])))
     run.end_by_kernel(run.turn_of("a"))
     run.stop("enough")
@@ -190,7 +190,7 @@ def test_a_run_that_owes_when_it_is_stopped_ends_with_what_it_pays() -> None:
     assert (run.awake(), run.end_payload["outcome"]) == ([], "canceled")
 
 
-def test_a_goal_that_was_met_before_the_run_was_stopped_stays_met() -> None:
+def test_goal_met_before_a_stop_still_counts() -> None:
     run = Run(workflow(agent("a", START, updates="done"), agent("b", START), end_when=lambda state: state["done"]),
               {"done": False})  # fmt: skip
     run.end("a", True)

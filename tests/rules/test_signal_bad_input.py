@@ -117,7 +117,7 @@ def test_bad_input_meets_its_error(read: Callable[[Any], object], given: Any, co
     assert len(error.message) < 400
 
 
-def test_the_good_signal_of_the_table_is_good() -> None:
+def test_valid_signal_of_the_table_is_accepted() -> None:
     assert from_wire(but()).id == "sig_r_1"
 
 

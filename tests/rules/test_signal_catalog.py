@@ -97,7 +97,7 @@ def test_only_the_runtime_may_emit_what_the_catalog_lists() -> None:
         assert name in RESERVED_NAMES or name.partition(":")[0] in RESERVED_FIRST_SEGMENTS
 
 
-def test_the_page_on_signals_shows_the_catalog_as_it_is() -> None:
+def test_page_on_signals_lists_the_current_catalog() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page.endswith(render_catalog())
     assert render_catalog().count("\n") == len(CATALOG) + 2

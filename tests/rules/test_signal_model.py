@@ -74,7 +74,7 @@ def test_a_signal_without_source_has_neither_agent_nor_parent() -> None:
     assert (a_signal(Source("a", "sig_1")).agent, a_signal(Source("a", "sig_1")).parent) == ("a", "sig_1")
 
 
-def test_a_signal_decodes_from_json_with_its_payload_as_it_is() -> None:
+def test_signal_decodes_from_json_with_its_payload_unchanged() -> None:
     signal = a_signal(Source("a", "sig_abc_1"))
     assert msgspec.json.decode(msgspec.json.encode(signal), type=Signal) == signal
 
@@ -95,7 +95,7 @@ sources = st.builds(Source, agent=parts, parent=parts).map(lambda source: source
     payload=st.none() | st.booleans() | st.integers() | st.dictionaries(st.text(max_size=3), st.text(max_size=3)),
     seq=st.integers(1, 2**40),
 )
-def test_what_is_written_to_the_wire_is_read_back(
+def test_wire_format_of_a_signal_reads_back_unchanged(
     source: Source | None, at: datetime, payload: object, seq: int
 ) -> None:
     signal = Signal(f"sig_r_{seq}", "a:b", payload, at, source, "run_r", seq)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ def test_segments_of_the_grammar_joined_by_colons_are_a_name(name: str) -> None:
 @given(st.text("ab:.*_- \nA：é", max_size=12) | st.text(max_size=8))
 @example("a\n")
 @example("a:b\n")
-def test_a_text_is_a_name_exactly_when_each_of_its_segments_is_good(text: str) -> None:
+def test_text_is_a_name_exactly_when_all_its_segments_are_valid(text: str) -> None:
     # Written another way than the code: segment by segment, \Z and no $.
     is_name = all(re.match(r"[a-zA-Z0-9_.-]+\Z", segment) for segment in text.split(":"))
     try:
@@ -50,7 +50,7 @@ def test_the_limits_themselves_are_allowed(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["a" * (LENGTH_MAX + 1), ":".join("a" * (SEGMENTS_MAX + 1))], ids=["length", "segments"]
 )
-def test_one_past_a_limit_is_refused(name: str) -> None:
+def test_name_one_past_a_limit_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_name(name)
     assert caught.value.code == "invalid_signal_name"
@@ -72,7 +72,7 @@ def test_a_reserved_first_segment_is_refused_with_and_without_a_tail(first: str)
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
-def test_a_word_of_the_lifecycle_is_refused_alone_only(name: str) -> None:
+def test_lifecycle_word_is_refused_only_as_a_whole_name(name: str) -> None:
     with pytest.raises(Rejected) as caught:
         check_emit_name(name)
     assert caught.value.code == "reserved_name"

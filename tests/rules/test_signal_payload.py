@@ -49,7 +49,7 @@ def nested(depth: int) -> Any:
 
 @pytest.mark.proves("SIG-12")
 @given(values, st.booleans(), st.sampled_from([None, 2]))
-def test_what_python_writes_as_json_is_read_back_the_same(value: Any, ascii_only: bool, indent: int | None) -> None:
+def test_json_written_by_python_reads_back_unchanged(value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert parse_json(text) == value
     assert parse_json(text.encode()) == value
@@ -142,7 +142,7 @@ def test_a_python_value_of_any_depth_is_refused_without_recursion() -> None:
     assert refusal(nested(100_000)).code == "json_too_deep"
 
 
-def test_a_list_that_holds_itself_is_too_deep() -> None:
+def test_self_referencing_list_is_too_deep() -> None:
     loop: list[object] = []
     loop.append(loop)
     assert refusal(loop).code == "json_too_deep"
@@ -158,19 +158,19 @@ def test_a_small_value_that_unfolds_to_billions_is_refused_by_count() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a":1,"b":2,"a":1}', '[{"a":{"x":1,"x":2}}]'])
-def test_a_key_there_twice_is_refused_also_deep_inside_and_with_equal_values(text: str) -> None:
+def test_duplicate_key_is_refused_at_any_depth_and_with_equal_values(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_json(text)
     assert caught.value.code == "json_duplicate_key"
 
 
-def test_a_syntax_error_tells_offset_line_and_column() -> None:
+def test_syntax_error_has_offset_line_and_column() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_json('{"a": 1,\n "b": }')
     assert "offset 15 (line 2, column 7)" in caught.value.message
 
 
-def test_a_payload_may_have_its_limit_in_bytes_and_not_one_more() -> None:
+def test_payload_of_exactly_the_byte_limit_is_allowed_and_one_more_is_refused() -> None:
     fits = "é" * ((PAYLOAD_BYTES_MAX - 2) // 2)  # two bytes each, and two quotes
     assert check_payload(fits) is fits
     with pytest.raises(InvalidInput) as caught:
@@ -189,5 +189,5 @@ def test_value_found_longer_than_the_limit_is_longer(value: Any) -> None:
     assert is_longer([value] * 2000, 3900)
 
 
-def test_what_no_text_can_hold_is_marked_and_every_other_character_stays_in_its_place() -> None:
+def test_unstorable_characters_are_marked_and_all_others_keep_their_place() -> None:
     assert cleaned("a\0b\ud800\udfffc\ue000\ud7ff") == "a\ufffdb\ufffd\ufffdc\ue000\ud7ff"

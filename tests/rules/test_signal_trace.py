@@ -121,7 +121,7 @@ def test_a_log_without_a_root_is_unsound() -> None:
     assert check_trace([]) == ["no signal is a root; a run begins with workflow:start"]
 
 
-def test_the_tree_shows_what_caused_what() -> None:
+def test_tree_draws_causes_above_their_effects() -> None:
     assert draw_tree(EXAMPLE) == [
         'workflow:start  {"state":{}}  +0 ms',
         '├─ agent:activated  {"agent":"analyzer"}  +10 ms',
@@ -177,7 +177,7 @@ def test_a_part_of_a_log_is_drawn_with_its_orphans_as_roots() -> None:
     ]
 
 
-def test_a_log_of_nothing_is_no_lines() -> None:
+def test_empty_log_draws_no_lines() -> None:
     assert draw_tree([]) == []
 
 

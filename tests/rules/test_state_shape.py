@@ -71,7 +71,7 @@ KINDS = [Model, Data, Typed, None]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_document_loads_as_its_type_and_dumps_as_itself(kind: Any) -> None:
+def test_document_loads_as_its_type_and_dumps_unchanged(kind: Any) -> None:
     shape = StateShape(kind)
     document = shape.dump({"topic": "t", "notes": []})
     assert shape.dump(shape.load(document)) == document
@@ -98,7 +98,7 @@ def test_a_state_that_is_no_object_of_the_type_is_refused(kind: Any, state: Any)
     assert (caught.value.code, caught.value.path) == ("invalid_state", "/state")
 
 
-def test_every_field_that_does_not_fit_is_named() -> None:
+def test_every_invalid_field_is_named() -> None:
     with pytest.raises(InvalidInput) as caught:
         StateShape(Model).load({"topic": 5, "notes": [{"text": []}]})
     assert "/topic" in caught.value.message
@@ -106,7 +106,7 @@ def test_every_field_that_does_not_fit_is_named() -> None:
 
 
 @pytest.mark.parametrize("kind", [object(), type("Plain", (), {})])
-def test_what_is_no_type_of_a_state_is_refused_when_the_workflow_is_built(kind: Any) -> None:
+def test_invalid_state_type_is_refused_at_the_definition(kind: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         workflow(agent("a", START), state=kind)
     assert (caught.value.code, caught.value.path) == ("wrong_type", "/state")
@@ -159,7 +159,7 @@ def test_the_keys_of_a_document_are_field_names_never_aliases_or_computed_fields
         (None, None),
     ],
 )
-def test_what_python_programs_hold_becomes_json(value: Any, written: Any) -> None:
+def test_python_values_become_json(value: Any, written: Any) -> None:
     assert to_json(value) == written
 
 
@@ -177,13 +177,13 @@ def test_what_python_programs_hold_becomes_json(value: Any, written: Any) -> Non
         pytest.param(10**5000, "number_too_large", id="5001 digits"),
     ],
 )
-def test_what_the_ledger_cannot_hold_is_refused_by_its_own_name(value: Any, code: str) -> None:
+def test_unstorable_value_is_refused_by_name(value: Any, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         to_json(value, "/output")
     assert caught.value.code == code
 
 
-def test_a_value_that_contains_itself_is_refused_and_not_followed_for_ever() -> None:
+def test_self_referencing_value_is_refused_without_endless_recursion() -> None:
     ring: list[Any] = []
     ring.append(ring)
     with pytest.raises(InvalidInput):
@@ -202,7 +202,7 @@ def test_any_json_object_is_a_state_without_a_type(document: dict[str, Any]) -> 
     assert shape.dump(shape.load(document)) == document
 
 
-def test_a_typed_dict_of_the_standard_library_is_as_good_as_any() -> None:
+def test_standard_library_typed_dict_is_a_state_type() -> None:
     import typing  # the rest of this file is about the other one
 
     class Part(typing.TypedDict):
@@ -222,7 +222,7 @@ def test_a_typed_dict_of_the_standard_library_is_as_good_as_any() -> None:
 WORDS = [f"word {n}" for n in range(50)]
 
 
-def test_sets_are_written_in_one_order_whatever_theirs_is() -> None:
+def test_sets_are_written_in_a_fixed_order() -> None:
     """A set has another order in each process; a key that did not change must not look as if it had."""
     shape = StateShape(Tagged)
     pairs = {(n % 3, word) for n, word in enumerate(WORDS)}
@@ -239,7 +239,7 @@ class Objects(BaseModel):
     parts: set[Frozen] = set()
 
 
-def test_a_set_of_objects_is_refused_with_what_to_write_instead() -> None:
+def test_set_of_objects_is_refused_with_an_alternative() -> None:
     with pytest.raises(InvalidInput, match="give a list instead") as caught:
         StateShape(Objects).dump({"parts": [{"n": 1}]})
     assert caught.value.code == "not_json"
@@ -265,5 +265,5 @@ class Stamped(BaseModel):
         (Objects, {"parts": [Frozen(n=1)] * 0}, {"parts": []}),
     ],
 )
-def test_what_a_caller_gave_is_the_same_whenever_it_is_given_again(kind: Any, state: Any, given: Any) -> None:
+def test_given_state_has_a_canonical_form(kind: Any, state: Any, given: Any) -> None:
     assert StateShape(kind).as_given(state) == given

@@ -73,7 +73,7 @@ def test_ring_that_led_to_work_takes_nothing_from_the_burst_and_ends_the_doublin
     assert pace.take(1.0) == 3600
 
 
-def test_pace_that_was_left_in_peace_allows_a_burst_again() -> None:
+def test_idle_pace_allows_a_burst_again() -> None:
     pace = TokenBucket(1, 8, 2)
     now = 0.0
     for _ in range(10):
@@ -83,7 +83,7 @@ def test_pace_that_was_left_in_peace_allows_a_burst_again() -> None:
     assert [pace.take(now) for _ in range(3)] == [0, 0, 1]
 
 
-def test_two_rings_at_the_burst_end_wait_less_the_longer_ago_the_last_one_was() -> None:
+def test_wait_after_a_burst_shrinks_with_the_time_since_the_last_ring() -> None:
     pace = TokenBucket(1, 8, 1)
     assert (pace.take(10.0), pace.take(10.75)) == (0, 0.25)
 
@@ -115,7 +115,7 @@ async def test_name_of_a_pool_rings_on_wires_with_access_rights_only() -> None:
     subscription.close()
 
 
-async def test_look_that_finds_work_releases_a_ring_that_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_poll_that_finds_work_releases_a_delayed_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", 3600.0)
     monkeypatch.setattr(ears_module, "BURST", 1)
     known = tokens(one=ONE)
@@ -131,7 +131,7 @@ async def test_look_that_finds_work_releases_a_ring_that_is_held_back(monkeypatc
 
 
 @pytest.mark.proves("S25")
-async def test_ring_that_was_held_back_rings_later_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delayed_ring_fires_later_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ears_module, "BURST", 1)
     known = tokens(one=ONE)
     subscriptions = Subscriptions(known)

@@ -40,7 +40,7 @@ def verdict(program: bytes, architecture: int, number: int, *args: int) -> int:
 
 
 @pytest.mark.parametrize(("machine", "network"), EITHER)
-def test_a_number_that_is_not_listed_is_rejected_whatever_its_arguments_are(machine: str, network: bool) -> None:
+def test_unlisted_syscall_is_rejected_for_any_arguments(machine: str, network: bool) -> None:
     program, choose = filter_program(machine, network=network), random.Random(1)
     listed = allowed_numbers(machine, network=network)
     for number in [*range(2000), *(0x40000000 + each for each in range(2000)), 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000]:
@@ -103,5 +103,5 @@ def test_a_granted_network_is_tcp_and_udp_alone(machine: str) -> None:
 
 
 @pytest.mark.parametrize(("machine", "network"), EITHER)
-def test_clone3_is_no_such_call_so_that_libc_takes_clone(machine: str, network: bool) -> None:
+def test_clone3_is_unimplemented_so_that_libc_uses_clone(machine: str, network: bool) -> None:
     assert verdict(filter_program(machine, network=network), MACHINES[machine][0], 435) == ENOSYS

@@ -39,7 +39,7 @@ def names_of(tree: dict[str, Any], seed: int) -> dict[str, str]:
 TREE = {"a": {"x": {}, "y": {"z": {}}}, "b": {"x": {}}}
 
 
-def test_names_depend_on_who_started_a_task_and_not_on_what_was_done_first() -> None:
+def test_task_names_depend_on_the_parent_task_and_not_on_timing() -> None:
     first = names_of(TREE, 0)
     assert first[""] == ""
     assert first["/a1/y0"] == "child_2-child_3-"
@@ -47,7 +47,7 @@ def test_names_depend_on_who_started_a_task_and_not_on_what_was_done_first() -> 
     assert all(names_of(TREE, seed) == first for seed in range(50))
 
 
-def test_a_deep_name_is_cut_to_one_that_is_short_and_its_own() -> None:
+def test_deep_task_name_is_shortened_and_remains_unique() -> None:
     deep: dict[str, Any] = {}
     for _ in range(7):
         deep = {"x": deep}
@@ -56,7 +56,7 @@ def test_a_deep_name_is_cut_to_one_that_is_short_and_its_own() -> None:
     assert max(map(len, found.values())) <= 40
 
 
-async def test_what_a_step_starts_counts_for_nobody_and_the_factory_of_the_loop_still_makes_the_tasks() -> None:
+async def test_tasks_started_by_a_step_are_not_counted_and_use_the_task_factory_of_the_loop() -> None:
     made: list[str] = []
 
     def factory(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
@@ -82,7 +82,7 @@ async def test_what_a_step_starts_counts_for_nobody_and_the_factory_of_the_loop_
 
 
 @pytest.mark.parametrize("name", ["with.dots", "größe"])
-async def test_a_name_is_of_characters_that_an_id_may_have(name: str) -> None:
+async def test_task_name_has_only_characters_of_an_id(name: str) -> None:
     async def part() -> str:
         return branches.name()
 
@@ -92,7 +92,7 @@ async def test_a_name_is_of_characters_that_an_id_may_have(name: str) -> None:
     assert (await asyncio.gather(coroutine))[0].isascii()
 
 
-async def test_a_factory_that_is_put_around_ours_later_changes_no_name() -> None:
+async def test_task_factory_wrapped_around_ours_changes_no_name() -> None:
     async def part() -> str:
         return branches.name()
 
@@ -113,7 +113,7 @@ async def test_a_factory_that_is_put_around_ours_later_changes_no_name() -> None
     assert [*await asyncio.gather(part(), part())] == ["part_1-", "part_2-"]
 
 
-async def test_what_a_task_with_a_context_of_its_own_starts_is_named_after_it() -> None:
+async def test_task_with_its_own_context_names_its_children() -> None:
     async def part() -> str:
         return branches.name()
 

@@ -62,7 +62,7 @@ def delivery(effects: list[Effect]) -> Deliver:
 
 
 @pytest.mark.proves("LC-01")
-def test_a_turn_that_goes_well_says_the_signal_of_each_phase_in_order() -> None:
+def test_successful_turn_emits_the_signal_of_each_phase_in_order() -> None:
     turn, effects = played(BEGIN, Acted("done"))
     assert said(effects) == ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
     assert turn.phase is Phase.TERMINATE
@@ -80,7 +80,7 @@ def test_signals_of_a_turn_reference_its_activation_and_match_the_catalog() -> N
 
 
 @pytest.mark.parametrize("outcome", ["failed", "timeout"])
-def test_an_agent_that_failed_says_error_and_delivers_what_went_wrong(outcome: Any) -> None:
+def test_failed_agent_emits_an_error_and_delivers_it(outcome: Any) -> None:
     turn, effects = played(BEGIN, Raised(outcome, "TOOL_ERROR", "it broke", is_recoverable=True))
     assert said(effects) == ["ready", "plan_ready", "error", "terminated"]
     assert turn.phase is Phase.TERMINATE
@@ -89,7 +89,7 @@ def test_an_agent_that_failed_says_error_and_delivers_what_went_wrong(outcome: A
 
 
 @pytest.mark.proves("K14")
-def test_a_once_agent_that_lost_its_worker_is_not_run_again_and_ends_in_doubt() -> None:
+def test_once_agent_that_lost_its_worker_ends_in_doubt_without_another_attempt() -> None:
     turn, effects = played(Hydrated(recoveries=2, may_run_again=False, is_run_over=False))
     assert Act() not in effects
     assert turn.phase is Phase.TERMINATE
@@ -119,7 +119,7 @@ def test_a_turn_of_a_run_that_is_over_is_canceled_without_running(recoveries: in
 
 
 @pytest.mark.proves("L0-55", "LC-02")
-def test_a_turn_that_waits_suspends_in_act_and_says_nothing_of_phases() -> None:
+def test_waiting_turn_suspends_in_act_and_emits_no_phase_signal() -> None:
     turn, effects = played(BEGIN, Waiting((CALL,), "each"))
     assert turn.phase is Phase.ACT
     assert said(effects) == ["ready", "plan_ready"]
@@ -127,7 +127,7 @@ def test_a_turn_that_waits_suspends_in_act_and_says_nothing_of_phases() -> None:
 
 
 @pytest.mark.proves("L0-63", "LC-02")
-def test_a_turn_that_is_resumed_acts_at_once_and_says_the_signal_of_each_phase_once_in_its_life() -> None:
+def test_resumed_turn_acts_at_once_and_emits_each_phase_signal_once() -> None:
     turn, effects = played(Hydrated(0, may_run_again=False, is_run_over=False, is_resumed=True), Acted("done"))
     assert said(effects) == ["action_complete", "reflection_complete", "terminated"]
     assert delivery(effects).content == {"text": "done"}
@@ -135,14 +135,14 @@ def test_a_turn_that_is_resumed_acts_at_once_and_says_the_signal_of_each_phase_o
 
 
 @pytest.mark.proves("K16")
-def test_a_turn_whose_results_are_all_there_acts_again_without_having_slept() -> None:
+def test_turn_with_all_results_present_acts_again_without_a_suspension() -> None:
     _, effects = played(BEGIN, Waiting((CALL,), "all"), Resolved())
     assert effects[-1] == Act()
 
 
 @pytest.mark.proves("L0-56")
 @pytest.mark.parametrize("resumes", [True, False])
-def test_the_result_of_a_call_that_ends_its_turn_is_delivered_and_nothing_runs(resumes: bool) -> None:
+def test_result_of_a_turn_ending_call_is_delivered_without_running_the_agent(resumes: bool) -> None:
     events: tuple[Event, ...] = (Hydrated(0, True, False, is_resumed=True, answer=ANSWER),)
     if not resumes:
         events = (BEGIN, Waiting((CALL,), "all"), Resolved(ANSWER))
@@ -167,7 +167,7 @@ def test_a_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> N
         ("timeout", {"message": "too late"}, "timeout", "TOOL_TIMEOUT"),
     ],
 )
-def test_a_call_that_was_to_end_its_turn_and_failed_fails_it(status: Any, error: Any, outcome: str, code: str) -> None:
+def test_failed_turn_ending_call_fails_its_turn(status: Any, error: Any, outcome: str, code: str) -> None:
     answer = CallResult("c1", status, None, error)
     _, effects = played(Hydrated(0, may_run_again=True, is_run_over=False, is_resumed=True, answer=answer))
     assert delivery(effects).outcome == outcome
@@ -192,7 +192,7 @@ def test_a_turn_that_is_stopped_goes_to_terminate_and_is_delivered_as_canceled(e
 
 
 @pytest.mark.proves("K14")
-def test_a_once_agent_that_lost_its_worker_after_it_had_waited_ends_in_doubt_too() -> None:
+def test_once_agent_that_lost_its_worker_after_a_wait_ends_in_doubt() -> None:
     _, effects = played(Hydrated(recoveries=1, may_run_again=False, is_run_over=False, is_resumed=True))
     assert (delivery(effects).error or {})["code"] == "IN_DOUBT"
 
