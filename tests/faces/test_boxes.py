@@ -57,7 +57,7 @@ async def idle_turn(url: str) -> AsyncIterator[tuple[Runtime, TurnRow]]:
         yield runtime, turn
 
 
-async def test_id_of_a_box_that_nobody_named_says_what_it_is(environment: str) -> None:
+async def test_generated_box_id_has_its_kind(environment: str) -> None:
     async with idle_turn(environment) as (runtime, turn):
         boxes = Client.on(runtime).boxes
         context = await boxes.put([NOTE])
@@ -108,14 +108,14 @@ async def test_impossible_box_request_is_refused_and_changes_nothing(environment
 
 
 @pytest.mark.proves("S1")
-async def test_a_box_of_another_project_is_not_there(environment: str) -> None:
+async def test_box_of_another_project_is_not_found(environment: str) -> None:
     async with Client() as client, Client(project="another") as stranger:
         await client.boxes.put([NOTE], box_id="mine")
         assert await refusal(stranger.boxes.read("mine")) == (NotFound, "unknown_box")
         assert await refusal(stranger.boxes.fork("mine")) == (NotFound, "unknown_box")
 
 
-async def test_helio_shows_a_box_card_by_card_and_escapes_what_is_in_it(environment: str, tmp_path: Path) -> None:
+async def test_helio_prints_a_box_card_by_card_with_escaped_content(environment: str, tmp_path: Path) -> None:
     async with Client() as client:
         await client.boxes.put([NOTE, {"kind": "note", "content": {"text": "a\x1b[31m"}}], box_id="mine")
         await client.boxes.fork("mine", box_id="fork")

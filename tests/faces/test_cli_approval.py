@@ -283,7 +283,7 @@ def test_late_decision_is_refused_with_a_reason(shell: Shell, started: list[Runn
     assert "it is too late" in done.stderr
 
 
-def test_nothing_is_listed_where_there_is_no_database(tmp_path: Path) -> None:
+def test_list_without_a_database_is_empty(tmp_path: Path) -> None:
     shell = open_shell(tmp_path, None)
     assert shell.helio("approval", "list").returncode == 0
     done = shell.helio("approval", "grant", "turn_1", "c1", "--json")

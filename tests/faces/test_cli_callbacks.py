@@ -65,7 +65,7 @@ async def die(database: Database, *callback_ids: str) -> None:
     )  # fmt: skip
 
 
-def test_callbacks_are_listed_with_what_came_of_them(shell: Shell) -> None:
+def test_callbacks_are_listed_with_their_outcomes(shell: Shell) -> None:
     assert shell.helio("callback", "list").stderr == "no such callbacks\n"
     [callback_id] = told(shell, "ink")
     head, row = normalised(shell.helio("callback", "list").stdout).splitlines()
@@ -79,7 +79,7 @@ def test_callbacks_are_listed_with_what_came_of_them(shell: Shell) -> None:
     }  # fmt: skip
 
 
-def test_a_list_of_callbacks_is_of_one_state_where_it_is_asked_for_the_newest_first(shell: Shell) -> None:
+def test_callbacks_are_filtered_by_state_with_the_newest_first(shell: Shell) -> None:
     first, second = told(shell, "ink", "paper")
     assert ids(shell, "due") == [second, first]
     assert shell.rows("callback", "list", "--limit", "1")[0]["callback_id"] == second
@@ -100,7 +100,7 @@ async def test_abandoned_callbacks_are_redelivered_one_or_all(shell: Shell, data
     assert (none.returncode, none.stderr) == (0, "no callback was given up\n")
 
 
-async def test_a_callback_that_was_delivered_is_sent_again_under_the_same_id_when_it_is_asked_for(
+async def test_delivered_callback_is_redelivered_on_request_under_the_same_id(
     shell: Shell, started: list[Running]
 ) -> None:
     async with hooked() as hook:
@@ -119,9 +119,7 @@ async def test_a_callback_that_was_delivered_is_sent_again_under_the_same_id_whe
     assert hook.requests[1].body == hook.requests[0].body
 
 
-async def test_the_doctor_warns_of_what_nobody_sends_and_says_which_and_what_next(
-    shell: Shell, database: Database
-) -> None:
+async def test_doctor_names_unsent_callbacks_and_the_next_step(shell: Shell, database: Database) -> None:
     [callback_id] = await asyncio.to_thread(told, shell, "ink")
     await database.fetch("update heliograph.callbacks set due_at = due_at - interval '2 min'")
     done = await asyncio.to_thread(shell.helio, "db", "doctor")
@@ -132,7 +130,7 @@ async def test_the_doctor_warns_of_what_nobody_sends_and_says_which_and_what_nex
     assert done.returncode == 0
 
 
-def test_the_children_of_a_turn_are_listed_in_order_with_how_they_stand(shell: Shell, started: list[Running]) -> None:
+def test_children_of_a_turn_are_listed_in_order_with_their_states(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "shop.py:app", "--run-id", "s", "--state", '{"fail": true, "wait": true}')
     started.append(running)
     running.read_until("tool:call")
@@ -153,7 +151,7 @@ def test_the_children_of_a_turn_are_listed_in_order_with_how_they_stand(shell: S
     assert {row["task_id"] for row in whole} < {row["turn_id"] for row in shell.rows("turn", "list", "--run", "s")}
 
 
-def test_a_turn_that_delegated_nothing_has_no_children(shell: Shell) -> None:
+def test_turn_without_delegations_has_no_children(shell: Shell) -> None:
     assert shell.helio("run", "press.py:app", "--run-id", "ink").returncode == 0
     turn_id = shell.rows("turn", "list", "--run", "ink")[0]["turn_id"]
     done = shell.helio("turn", "children", turn_id)

@@ -44,7 +44,7 @@ def taken(shell: Shell) -> dict[str, Any]:
     return call
 
 
-def test_open_calls_are_listed_and_taken_and_a_report_lets_the_run_go_on(shell: Shell, waiting: Running) -> None:
+def test_open_calls_are_listed_and_taken_and_a_report_continues_the_run(shell: Shell, waiting: Running) -> None:
     listed = normalised(shell.helio("calls").stdout).splitlines()
     assert listed[0] == "TURN  CALL  TOOL  AGENT  OPENED  LEFT"
     assert listed[1].startswith("turn_ID  c1  approve  asker  DATE  59 min")
@@ -62,7 +62,7 @@ def test_open_calls_are_listed_and_taken_and_a_report_lets_the_run_go_on(shell: 
     assert "no call is open" in shell.helio("calls").stderr
 
 
-def test_what_is_taken_says_how_to_report_it(shell: Shell, waiting: Running) -> None:
+def test_taken_call_is_printed_with_its_report_command(shell: Shell, waiting: Running) -> None:
     first, second = shell.helio("calls", "--tool", "approve", "--take", "1").stdout.splitlines()
     assert first == 'approve {"amount":5}'
     assert second.startswith("    helio report turn_")
@@ -71,7 +71,7 @@ def test_what_is_taken_says_how_to_report_it(shell: Shell, waiting: Running) -> 
     assert waiting.end() == 0
 
 
-def test_a_turn_shows_what_it_waits_for(shell: Shell, waiting: Running) -> None:
+def test_turn_lists_its_open_calls(shell: Shell, waiting: Running) -> None:
     [turn] = shell.rows("turn", "list", "--run", "q")
     assert (turn["status"], turn["phase"]) == ("suspended", "act")
     shown = normalised(shell.helio("turn", "show", turn["turn_id"]).stdout)
@@ -82,7 +82,7 @@ def test_a_turn_shows_what_it_waits_for(shell: Shell, waiting: Running) -> None:
     assert [(call["call_id"], call["state"]) for call in whole["calls"]] == [("c1", "open")]
 
 
-def test_a_run_that_is_watched_says_that_it_waits_and_for_what(shell: Shell, waiting: Running) -> None:
+def test_watched_run_reports_its_open_calls(shell: Shell, waiting: Running) -> None:
     told = normalised(waiting.read_until("waits for"))
     assert told.startswith("asker (turn_ID) waits for 1 calls: helio turn show turn_ID shows them")
 
@@ -104,7 +104,7 @@ def test_a_reported_error_fails_the_run(shell: Shell, waiting: Running) -> None:
     assert "TOOL_ERROR: approve (call c1): too much" in waiting.text
 
 
-def test_a_report_that_cannot_be_taken_says_which_and_what_next(shell: Shell, waiting: Running) -> None:
+def test_refused_report_names_its_call_and_the_next_step(shell: Shell, waiting: Running) -> None:
     call = taken(shell)
     turn, token = call["turn_id"], ("--token", call["token"])
     (shell.folder / "latin.json").write_bytes(b'"\xe4"')
@@ -142,7 +142,7 @@ def test_a_report_that_cannot_be_taken_says_which_and_what_next(shell: Shell, wa
     assert shell.rows("calls")[0]["duplicates"] == 0
 
 
-def test_a_report_without_a_database_makes_none(tmp_path: Path) -> None:
+def test_report_without_a_database_creates_none(tmp_path: Path) -> None:
     shell = open_shell(tmp_path, None)
     done = shell.helio("report", "turn_1", "c1", "--result", "1", "--json")
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (3, "no_data")
@@ -155,7 +155,7 @@ def test_a_report_without_a_database_makes_none(tmp_path: Path) -> None:
 # ── Stops ──
 
 
-def test_a_run_is_stopped_and_the_command_that_shows_it_ends(shell: Shell, waiting: Running) -> None:
+def test_stopped_run_ends_the_command_that_follows_it(shell: Shell, waiting: Running) -> None:
     assert shell.helio("runs", "stop", "q", "--reason", "resource_limit").stdout.startswith("run q is stopping")
     assert waiting.end() == 1
     assert "outcome  canceled (resource_limit)" in waiting.text
@@ -165,9 +165,7 @@ def test_a_run_is_stopped_and_the_command_that_shows_it_ends(shell: Shell, waiti
 
 @pytest.mark.proves("G-70")
 @pytest.mark.parametrize("words", ["run halt", "run stop", "runs halt", "runs stop", "run --json halt"])
-def test_a_run_is_halted_by_whatever_words_and_its_log_says_who_asked(
-    shell: Shell, waiting: Running, words: str
-) -> None:
+def test_halt_accepts_any_reason_and_logs_its_sender(shell: Shell, waiting: Running, words: str) -> None:
     done = shell.helio(*words.split(), "q", "--now", "--by", "ada", "--reason", "policy_violation")
     assert (done.returncode, done.stderr) == (0, "")
     assert waiting.end() == 1
@@ -179,9 +177,7 @@ def test_a_run_is_halted_by_whatever_words_and_its_log_says_who_asked(
 
 
 @pytest.mark.parametrize("how", [("--grace", "5"), ("--now",)])
-def test_a_turn_at_work_in_another_process_is_stopped(
-    shell: Shell, started: list[Running], how: tuple[str, ...]
-) -> None:
+def test_turn_running_in_another_process_is_stopped(shell: Shell, started: list[Running], how: tuple[str, ...]) -> None:
     running = shell.start("run", "asks.py:app", "--run-id", "w", "--state", '{"work": true}')
     started.append(running)
     running.read_until("at work")
@@ -213,7 +209,7 @@ def test_a_turn_at_work_in_another_process_is_stopped(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
-def test_what_cannot_be_stopped_or_taken_is_named(
+def test_impossible_stop_or_take_names_its_object(
     shell: Shell, arguments: tuple[str, ...], code: int, name: str
 ) -> None:
     done = shell.helio(*arguments, "--json")

@@ -161,7 +161,7 @@ def test_bad_input_is_refused_before_a_database_is_opened(folder: Path, case: Ca
 
 
 @pytest.mark.parametrize("case", WITH_DATABASE, ids=lambda case: case.arguments[:60])
-def test_what_the_store_does_not_have_is_named(folder: Path, database_url: str, case: Case) -> None:
+def test_missing_object_is_named(folder: Path, database_url: str, case: Case) -> None:
     check(Shell(folder, database_url), case)
 
 
@@ -184,7 +184,7 @@ def test_a_wrong_password_is_never_printed(folder: Path, database_url: str, debu
     assert ("Traceback" in done.stderr) is bool(debug)
 
 
-def test_no_database_and_no_wheel_says_what_to_set(folder: Path) -> None:
+def test_missing_database_and_wheel_are_reported_with_the_setting(folder: Path) -> None:
     hidden = folder / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(
@@ -214,7 +214,7 @@ async def test_a_schema_of_another_version_is_refused_and_names_the_next_command
     assert shell.helio("turn", "list").returncode == 0
 
 
-def test_what_should_not_happen_shows_its_traceback_on_request_only(folder: Path) -> None:
+def test_internal_error_prints_its_traceback_only_on_request(folder: Path) -> None:
     broken = folder / "broken-install"
     broken.mkdir(exist_ok=True)
     (broken / "sitecustomize.py").write_text("import heliograph.cli.output as o\no.json_line = None\n")

@@ -44,7 +44,7 @@ async def age(runtime: Runtime, days: int) -> None:
         await runtime.database.fetch(f"update heliograph.{table} set {older}", days)
 
 
-async def test_what_ended_long_ago_is_forgotten_and_nothing_else(shell: Shell, database_url: str) -> None:
+async def test_prune_removes_only_old_ended_runs(shell: Shell, database_url: str) -> None:
     async with open_runtime(Settings(database_url)) as runtime:
         for name in ("old_1", "old_2", "old_3"):
             await runtime.run(APP.workflow, {}, run_id=name)
@@ -69,7 +69,7 @@ async def test_what_ended_long_ago_is_forgotten_and_nothing_else(shell: Shell, d
 
 
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "ever", "9" * 9 + "d"])
-def test_an_age_that_is_none_is_refused(shell: Shell, age: str) -> None:
+def test_invalid_age_is_refused(shell: Shell, age: str) -> None:
     done = shell.helio("db", "prune", f"--older-than={age}")
     assert (done.returncode, "--older-than is an age such as 30d" in done.stderr) == (2, True)
 
@@ -109,14 +109,14 @@ def test_limits_are_listed_changed_and_reset_for_one_project(shell: Shell) -> No
         ("project_id=1", "there is no limit project_id"),
     ],
 )
-def test_a_limit_that_is_none_is_refused_and_nothing_changes(shell: Shell, change: str, said: str) -> None:
+def test_invalid_limit_value_is_refused_and_changes_nothing(shell: Shell, change: str, said: str) -> None:
     done = shell.helio("db", "limits", change, "depth_max=1")
     assert (done.returncode, said in done.stderr) == (2, True)
     [limits] = shell.rows("db", "limits")
     assert limits["depth_max"] == 20
 
 
-async def test_a_wire_that_no_worker_has_any_more_is_forgotten(shell: Shell, database_url: str) -> None:
+async def test_unused_wire_is_removed(shell: Shell, database_url: str) -> None:
     assert await helio(shell, "db", "wires") == (0, "no wire but PostgreSQL's own: any worker publishes\n")
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.ledger.declare_wire("nats")
@@ -131,7 +131,7 @@ async def test_a_wire_that_no_worker_has_any_more_is_forgotten(shell: Shell, dat
         assert await runtime.ledger.read_outbox() == []
 
 
-async def test_the_doctor_warns_of_work_that_nobody_does(shell: Shell, database_url: str) -> None:
+async def test_doctor_warns_of_unclaimed_work(shell: Shell, database_url: str) -> None:
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.start(APP.workflow, {}, "lonely")
         await runtime.database.fetch("update heliograph.agent_state_head set moved_at = moved_at - interval '1 hour'")
@@ -146,7 +146,7 @@ async def test_the_doctor_warns_of_work_that_nobody_does(shell: Shell, database_
 @pytest.mark.parametrize(
     "arguments", [("db", "prune", "--older-than", "30d"), ("db", "limits"), ("db", "wires"), ("db", "doctor")]
 )
-def test_where_there_is_no_database_nothing_is_found_and_none_is_made(
+def test_maintenance_without_a_database_finds_nothing_and_creates_none(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     shell = open_shell(tmp_path, None)

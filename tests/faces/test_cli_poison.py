@@ -47,7 +47,7 @@ async def prepare(url: str, name: str, where: str) -> tuple[str, str]:
 
 @pytest.mark.proves("S22")
 @pytest.mark.parametrize(("name", "where"), [("huge", "instead"), ("deep", "inside")])
-def test_every_command_survives_poisoned_rows_and_shows_them(
+def test_every_command_survives_poisoned_rows_and_prints_them(
     tmp_path: Path, database_url: str, name: str, where: str
 ) -> None:
     shell = open_shell(tmp_path, database_url)

@@ -113,7 +113,7 @@ def test_runs_turns_and_one_turn_are_printed(shell: Shell) -> None:
 
 
 @pytest.mark.proves("SIG-60", "SIG-61")
-def test_a_trace_draws_what_caused_what_and_why_follows_it_to_the_root(shell: Shell) -> None:
+def test_trace_draws_causes_and_why_follows_them_to_the_root(shell: Shell) -> None:
     run_id = run_of(shell)
     tree = shell.helio("signal", "trace", run_id).stdout.splitlines()
     assert "\n".join(line.partition("  {")[0] for line in tree) == TRACE
@@ -154,7 +154,7 @@ def test_tail_takes_whole_segment_patterns_runs_and_times(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("follow", [(), ("--follow",)])
-async def test_tail_goes_on_after_a_position_and_passes_over_what_was_pruned(
+async def test_tail_continues_after_a_position_and_skips_pruned_signals(
     shell: Shell, database: Database, follow: tuple[str, ...]
 ) -> None:
     run_id = run_of(shell)
@@ -178,7 +178,7 @@ def test_tail_follows_all_runs_from_now_on(shell: Shell) -> None:
     assert len(following.lines) == 4
 
 
-async def test_doctor_tells_what_is_violated_and_ends_with_1(shell: Shell, database: Database) -> None:
+async def test_doctor_lists_violations_and_exits_with_1(shell: Shell, database: Database) -> None:
     sound = shell.rows("db", "doctor")
     assert [row["check"] for row in sound] == ["server", "durability", "schema", "roles", "invariants", "liveness"]
     assert {row["check"]: row["status"] for row in sound} == {
@@ -193,18 +193,18 @@ async def test_doctor_tells_what_is_violated_and_ends_with_1(shell: Shell, datab
     assert shell.helio("db", "doctor", "--project", "another").returncode == 0
 
 
-def test_install_says_what_it_did_and_the_second_time_does_nothing(shell: Shell) -> None:
+def test_install_reports_its_changes_and_does_nothing_the_second_time(shell: Shell) -> None:
     assert printed(shell, "db", "install").startswith("nothing to do\nthe schema is at version ")
 
 
-def test_the_url_is_masked_unless_it_is_asked_for(shell: Shell) -> None:
+def test_url_is_masked_by_default(shell: Shell) -> None:
     assert shell.url is not None
     assert "password" not in shell.helio("db", "url").stdout
     assert ":***@" in shell.helio("db", "url").stdout
     assert shell.helio("db", "url", "--show-password").stdout == f"{shell.url}\n"
 
 
-def test_the_embedded_database_is_started_and_held_for_others(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_db_url_starts_the_embedded_database_and_keeps_it_running(tmp_path_factory: pytest.TempPathFactory) -> None:
     shell = open_shell(tmp_path_factory.mktemp("e"), None)
     holding = shell.start("db", "url", "--show-password", "--hold")
     url = holding.read_until("postgresql://").strip()
@@ -237,7 +237,7 @@ def test_a_list_from_an_empty_home_is_empty_and_makes_no_database(
      ("signal tail --run r --follow", "no run r: "), ("signal trace r", "no run r: "),
      ("signal trace sig_r_1", "no signal sig_r_1: "), ("signal why sig_r_1", "no signal sig_r_1: "), ("db doctor", "")],
 )  # fmt: skip
-def test_what_is_named_is_not_found_in_an_empty_home(tmp_path: Path, command: str, what: str) -> None:
+def test_named_object_is_not_found_in_an_empty_home(tmp_path: Path, command: str, what: str) -> None:
     done = Shell(tmp_path, None).helio(*command.split(), "--json")
     assert done.returncode == 3
     error = json.loads(done.stdout)["error"]
@@ -246,7 +246,7 @@ def test_what_is_named_is_not_found_in_an_empty_home(tmp_path: Path, command: st
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_of_the_other_version_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+def test_database_of_another_version_is_reported(tmp_path: Path) -> None:
     (tmp_path / "home" / "pg16").mkdir(parents=True)
     done = Shell(tmp_path, None).helio("runs")
     assert (done.returncode, done.stdout) == (0, "")
@@ -260,7 +260,7 @@ def test_a_home_that_is_no_folder_is_an_error_of_its_own(tmp_path: Path) -> None
     assert "cannot keep a database in" in done.stderr
 
 
-def test_following_waits_for_a_database_and_goes_on(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_follow_waits_for_a_database_and_continues(tmp_path_factory: pytest.TempPathFactory) -> None:
     shell = open_shell(tmp_path_factory.mktemp("f"), None)
     following = shell.start("signal", "tail", "workflow:*", "--follow")
     following.read_until("waiting: there is no database in ")

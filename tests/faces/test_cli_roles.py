@@ -31,9 +31,7 @@ async def shop(database_url: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.proves("S2", "S1", "S18")
-async def test_a_login_is_given_what_it_needs_and_runs_the_application(
-    shell: Shell, shop: str, database_url: str
-) -> None:
+async def test_granted_login_runs_the_application(shell: Shell, shop: str, database_url: str) -> None:
     assert shell.helio("db", "grant", shop, "--project", "shop").stdout == f"{shop} may nothing, in shop\n"
     granted = shell.helio("db", "grant", shop, "--role", "worker", "--role", "api", "--project", "outlet")
     assert granted.stdout == f"{shop} may worker, api, in outlet, shop\n"
@@ -72,7 +70,7 @@ async def test_a_login_is_given_what_it_needs_and_runs_the_application(
     ],
     ids=["unknown role", "nothing", "unknown service", "no project", "revoke unknown"],
 )
-def test_what_cannot_be_granted_is_refused_in_words(
+def test_impossible_grant_is_refused_with_a_message(
     shell: Shell, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
     done = shell.helio("db", *arguments)

@@ -32,7 +32,7 @@ TIME  agent:activated  critic
 """
 
 
-def test_a_run_prints_a_line_per_signal_and_how_it_ended(shell: Shell) -> None:
+def test_run_prints_a_line_per_signal_and_its_outcome(shell: Shell) -> None:
     done = shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}')
     assert (done.returncode, done.stderr) == (0, "")
     text = normalised(done.stdout).replace("the critic prints this\n", "")  # at any moment, as its thread likes
@@ -42,7 +42,7 @@ def test_a_run_prints_a_line_per_signal_and_how_it_ended(shell: Shell) -> None:
 
 
 @pytest.mark.proves("SIG-62")
-def test_json_is_one_object_per_line_and_nothing_else_whatever_agents_print(shell: Shell) -> None:
+def test_json_output_is_one_object_per_line_despite_prints_of_agents(shell: Shell) -> None:
     done = shell.helio("run", "press.py:app", "--state", "{}", "--json", "--run-id", "run_json")
     assert done.returncode == 0
     *signals, result = [json.loads(line) for line in done.stdout.splitlines()]
@@ -55,7 +55,7 @@ def test_json_is_one_object_per_line_and_nothing_else_whatever_agents_print(shel
     assert "helio run press.py:app --run-id run_json" in done.stderr
 
 
-def test_a_run_that_fails_ends_with_1_and_shows_the_cause_without_a_traceback(shell: Shell) -> None:
+def test_failed_run_exits_with_1_and_prints_the_cause_without_a_traceback(shell: Shell) -> None:
     done = shell.helio("run", "press.py:app", "--state", '{"fail": true}')
     assert done.returncode == 1
     assert "ACTION_FAILED: ValueError: no ink" in done.stdout
@@ -131,7 +131,7 @@ def test_a_state_comes_from_a_file(shell: Shell) -> None:
     assert '{"topic":"paper"}' in done.stdout
 
 
-def test_a_run_that_has_ended_is_only_read(shell: Shell) -> None:
+def test_ended_run_is_only_read(shell: Shell) -> None:
     shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "once")
     again = shell.helio("run", "press.py:app", "--run-id", "once")
     assert again.returncode == 0
@@ -148,7 +148,7 @@ def test_a_run_id_with_another_state_is_refused(shell: Shell) -> None:
 
 
 @pytest.mark.proves("L0-111", "G-62")
-async def test_a_killed_run_goes_on_under_its_id_and_says_whom_it_waits_for(
+async def test_killed_run_continues_under_its_id_and_names_the_lease_that_it_waits_for(
     shell: Shell, started: list[Running], database: Database
 ) -> None:
     first = shell.start("run", "press.py:app", "--state", '{"stall": true}', "--run-id", "k")
@@ -170,7 +170,7 @@ async def test_a_killed_run_goes_on_under_its_id_and_says_whom_it_waits_for(
     assert (writer["outcome"], writer["attempts"]) == ("success", 1)
 
 
-def test_two_runs_of_one_id_at_once_share_the_work_and_show_the_same(shell: Shell, started: list[Running]) -> None:
+def test_two_commands_for_one_run_id_share_the_work_and_print_the_same(shell: Shell, started: list[Running]) -> None:
     arguments = ("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "both", "--json")
     started += [shell.start(*arguments), shell.start(*arguments)]
     assert [running.end() for running in started] == [0, 0]
@@ -180,7 +180,7 @@ def test_two_runs_of_one_id_at_once_share_the_work_and_show_the_same(shell: Shel
     assert {row["status"] for row in shell.rows("db", "doctor")} <= {"ok", "warning"}
 
 
-def test_sigint_once_lets_the_turn_in_hand_finish_and_starts_no_other(shell: Shell, started: list[Running]) -> None:
+def test_first_sigint_finishes_the_running_turn_and_starts_no_other(shell: Shell, started: list[Running]) -> None:
     release = shell.folder / "release"
     state = json.dumps({"hold": str(release)})
     running = shell.start("run", "press.py:app", "--state", state, "--run-id", "int")
@@ -218,7 +218,7 @@ def test_a_run_that_ends_within_the_grace_ends_the_command_by_its_outcome(
     assert "is not over" not in running.text
 
 
-def test_a_turn_that_outlasts_the_grace_is_handed_back_at_once(shell: Shell, started: list[Running]) -> None:
+def test_turn_past_the_grace_is_released_at_once(shell: Shell, started: list[Running]) -> None:
     arguments = ("--state", '{"stall": true}', "--run-id", "back", "--lease", "3600", "--grace", "0")
     running = shell.start("run", "press.py:app", *arguments)
     started.append(running)
@@ -228,7 +228,7 @@ def test_a_turn_that_outlasts_the_grace_is_handed_back_at_once(shell: Shell, sta
     assert shell.helio("run", "press.py:app", "--run-id", "back").returncode == 0  # nobody waited for that hour
 
 
-def test_sigint_twice_ends_at_once_and_loses_nothing(shell: Shell, started: list[Running]) -> None:
+def test_second_sigint_ends_at_once_and_loses_nothing(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "press.py:app", "--state", '{"stall": true}', "--run-id", "two", "--lease", "0.5")
     started.append(running)
     running.read_until("half way")
@@ -239,7 +239,7 @@ def test_sigint_twice_ends_at_once_and_loses_nothing(shell: Shell, started: list
     assert shell.helio("run", "press.py:app", "--run-id", "two").returncode == 0
 
 
-def test_a_plain_function_that_never_returns_does_not_keep_the_process(shell: Shell, started: list[Running]) -> None:
+def test_endless_plain_function_does_not_keep_the_process_alive(shell: Shell, started: list[Running]) -> None:
     (shell.folder / "stuck.py").write_text(
         "import threading\nfrom heliograph import Heliograph\napp = Heliograph('stuck')\n"
         "@app.agent(activate_on=['workflow:start'])\n"
@@ -252,7 +252,7 @@ def test_a_plain_function_that_never_returns_does_not_keep_the_process(shell: Sh
     assert running.end() == 130
 
 
-def test_an_async_function_that_lets_its_cancellation_pass_does_not_keep_the_process(
+def test_async_function_that_swallows_its_cancellation_does_not_keep_the_process_alive(
     shell: Shell, started: list[Running]
 ) -> None:
     (shell.folder / "deaf.py").write_text(
@@ -276,7 +276,7 @@ def test_a_closed_pipe_ends_a_run_silently(shell: Shell) -> None:
     assert (code, done.stderr) == ("0", "")
 
 
-def test_without_a_worker_of_its_own_a_run_is_left_to_others(shell: Shell, started: list[Running]) -> None:
+def test_run_without_its_own_worker_is_executed_by_others(shell: Shell, started: list[Running]) -> None:
     worker = shell.start("worker", "press.py:app", "--name", "night-shift")
     started.append(worker)
     worker.read_until("started: serves press")
@@ -290,7 +290,7 @@ def test_without_a_worker_of_its_own_a_run_is_left_to_others(shell: Shell, start
     assert worker.lines[-1].endswith("stopped")
 
 
-async def test_a_worker_survives_an_outage_and_tells_what_it_recovered(
+async def test_worker_survives_an_outage_and_logs_the_recovered_turns(
     shell: Shell, started: list[Running], database: Database
 ) -> None:
     first = shell.start("run", "press.py:app", "--state", '{"stall": true}', "--run-id", "dead", "--lease", "0.5")

@@ -39,7 +39,7 @@ def loaded_by(shell: Shell, *arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["sim", "--help"], ["--version"]], ids=" ".join)
-def test_help_loads_nothing_heavy_and_not_much(tmp_path: Path, arguments: list[str]) -> None:
+def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     loaded = loaded_by(Shell(tmp_path, None), *arguments)
     assert loaded & HEAVY == set()
     assert len(loaded) < MODULES_MAX
@@ -54,7 +54,7 @@ def test_the_schema_is_printed_without_a_driver(tmp_path: Path) -> None:
     [["turn", "list"], ["runs"], ["signal", "tail"], ["db", "doctor"], ["run", "press.py:app"]],
     ids=" ".join,
 )
-def test_no_command_loads_a_model_library_or_a_terminal_for_nothing(
+def test_no_command_imports_an_unneeded_model_or_terminal_library(
     tmp_path: Path, database_url: str, arguments: list[str]
 ) -> None:
     assert not loaded_by(open_shell(tmp_path, database_url), *arguments) & {"pydantic_ai", "rich", "nats"}
@@ -86,7 +86,7 @@ def test_a_closed_stream_is_no_error(tmp_path: Path, database_url: str, command:
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "2> /dev/full"])
-def test_an_error_that_nobody_can_read_keeps_its_exit_code(tmp_path: Path, closed: str) -> None:
+def test_error_on_a_closed_stderr_keeps_its_exit_code(tmp_path: Path, closed: str) -> None:
     done = Shell(tmp_path, None).bash(f"helio turn lst --json {closed} | true; echo ${{PIPESTATUS[0]}}")
     assert done.stdout == "2\n"
     assert "Traceback" not in done.stderr
@@ -109,7 +109,7 @@ def test_a_run_on_a_full_disk_ends_with_1_and_names_it(tmp_path: Path, database_
     assert "Traceback" not in done.stderr
 
 
-def test_a_log_that_cannot_be_written_is_lost_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_log_is_dropped_silently(capsys: pytest.CaptureFixture[str]) -> None:
     ours = logging.getLogger("heliograph")
     before = ours.handlers, ours.propagate, ours.level
     try:
@@ -123,7 +123,7 @@ def test_a_log_that_cannot_be_written_is_lost_in_silence(capsys: pytest.CaptureF
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_option_for_everywhere_stands_before_or_after_the_command(tmp_path: Path, database_url: str) -> None:
+def test_global_option_is_accepted_before_and_after_the_command(tmp_path: Path, database_url: str) -> None:
     shell = Shell(tmp_path, None)
     assert os.environ.get("HELIOGRAPH_PROJECT") is None
     for arguments in (("--database-url", database_url, "runs"), ("runs", "--database-url", database_url)):

@@ -46,7 +46,7 @@ def drawn(board: Board, seconds: float) -> str:
     return console.file.getvalue()
 
 
-def test_deltas_of_agents_that_speak_at_once_are_joined_to_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_deltas_of_parallel_agents_are_joined_to_lines(capsys: pytest.CaptureFixture[str]) -> None:
     view = LineView()
     for seq, (agent, content) in enumerate([("a", "one "), ("b", "eins\n"), ("a", "two"), ("b", "zwei"), ("a", "\nx")]):
         view.show(delta(seq, content, agent))
@@ -73,7 +73,7 @@ def test_a_long_text_is_broken_at_spaces_and_loses_no_word(capsys: pytest.Captur
     assert max(map(len, lines)) <= 100
 
 
-def test_what_a_model_says_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     view = LineView()
     view.show(delta(1, "\x1b[2Jgone\n"))
     view.show(told(2, "agent:completed", {"output": "\x1b]0;title\x07"}))
@@ -95,11 +95,11 @@ def test_what_a_model_says_cannot_command_the_terminal(capsys: pytest.CaptureFix
         ("mine:done", [1, 2], "[1,2]"),
     ],
 )
-def test_a_line_has_the_part_of_a_payload_that_matters(name: str, payload: Json, text: str) -> None:
+def test_line_has_the_relevant_part_of_its_payload(name: str, payload: Json, text: str) -> None:
     assert short_payload(told(1, name, payload)) == text
 
 
-def test_the_board_shows_each_agent_from_idle_to_its_end() -> None:
+def test_board_follows_each_agent_from_idle_to_its_end() -> None:
     board = Board(["writer", "critic"])
     board.show(told(0, "workflow:start", {"state": {}}, None))
     board.show(told(1, "agent:activated", {"agent": "writer"}))
@@ -122,7 +122,7 @@ def test_the_board_shows_each_agent_from_idle_to_its_end() -> None:
     assert "6.0 s" in ended  # the writer's time stands still once it is done
 
 
-def test_an_agent_that_wakes_again_starts_anew() -> None:
+def test_board_restarts_an_agent_that_wakes_again() -> None:
     board = Board(["writer"])
     for seq in (1, 11):
         board.show(told(seq, "agent:activated", {"agent": "writer"}))

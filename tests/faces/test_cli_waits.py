@@ -85,7 +85,7 @@ def test_run_without_turns_is_noted_by_its_id() -> None:
     ],
     ids=["a worker is at work", "deferred", "suspended", "done"],
 )
-def test_wait_for_a_worker_begins_anew_when_a_worker_was_there_or_none_was_needed(others: list[TurnRow]) -> None:
+def test_wait_for_a_worker_restarts_when_a_worker_was_present_or_unneeded(others: list[TurnRow]) -> None:
     queued = [turn("t1")] if others[0].owner else []
     polls = noted((0.0, [turn()]), (3.0, others + queued), (4.0, [turn()]), (6.9, [turn()]), (7.0, [turn()]))
     assert polls == [None, None, None, None, "writer (t1)"]

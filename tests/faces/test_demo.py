@@ -39,7 +39,7 @@ def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.more
-def test_the_demo_reviews_a_document_loses_its_worker_and_finishes(tmp_path: Path) -> None:
+def test_demo_reviews_a_document_loses_its_worker_and_finishes(tmp_path: Path) -> None:
     (tmp_path / "bees.md").write_text(DOCUMENT, encoding="utf-8")
     shown = run_demo(tmp_path, "bees.md", "report.md")
     assert shown.returncode == 0, shown.stderr
@@ -54,7 +54,7 @@ def test_the_demo_reviews_a_document_loses_its_worker_and_finishes(tmp_path: Pat
     assert list(tmp_path.glob("*.part")) == []
 
 
-def test_a_document_that_is_not_there_is_one_line_and_no_server(tmp_path: Path) -> None:
+def test_missing_document_is_reported_in_one_line_without_a_server(tmp_path: Path) -> None:
     shown = run_demo(tmp_path, "nowhere.md")
     assert shown.returncode == 2
     assert shown.stderr.count("\n") == 1

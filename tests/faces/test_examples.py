@@ -63,9 +63,7 @@ def reports(folder: Path) -> list[Path]:
     return list(folder.glob("report-*.txt"))
 
 
-async def test_research_searches_reads_and_publishes_what_a_person_has_granted_and_changed(
-    runtime: Runtime, notes: Path
-) -> None:
+async def test_research_publishes_the_text_that_a_human_approved_and_edited(runtime: Runtime, notes: Path) -> None:
     decision = {"decision": "grant", "arguments": {"title": "Honey", "text": "It keeps."}}
     result, _ = await asyncio.gather(
         run(runtime, make_app(notes), Desk(question="How long does honey keep?")), decide(runtime, decision)
@@ -75,7 +73,7 @@ async def test_research_searches_reads_and_publishes_what_a_person_has_granted_a
     assert result.state.answer == f"The report is in {report.name}."
 
 
-async def test_research_publishes_nothing_that_was_denied(runtime: Runtime, notes: Path) -> None:
+async def test_research_publishes_nothing_after_a_denial(runtime: Runtime, notes: Path) -> None:
     result, _ = await asyncio.gather(
         run(runtime, make_app(notes), Desk(question="honey")), decide(runtime, {"decision": "deny", "reason": "dull"})
     )
@@ -116,7 +114,7 @@ async def test_chat_remembers_the_messages_of_earlier_turns(runtime: Runtime) ->
     assert len(end["state"]["talk"]) == 6
 
 
-async def test_chat_goes_on_past_the_activation_limit(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chat_continues_past_the_activation_limit(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit of six, which three messages would have reached."""
     monkeypatch.setitem(chat.app.__dict__, "workflow", replace(chat.app.workflow, max_activations=6))
     replies, end = await conversation(runtime, [f"message {n}" for n in range(10)])
@@ -172,6 +170,6 @@ def _psql() -> str:
 
 
 @pytest.mark.parametrize("name", ["research", "folder", "chat", "mcp_agent", "shell_tool"])
-def test_each_example_says_how_it_is_run(name: str) -> None:
+def test_each_example_documents_its_command(name: str) -> None:
     text = (ROOT / "examples" / name / "app.py").read_text(encoding="utf-8")
     assert f"python -m examples.{name}.app" in text

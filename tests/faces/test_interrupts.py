@@ -15,7 +15,7 @@ import pytest
 from heliograph.cli import interrupts
 
 
-def test_work_that_lets_its_cancellation_pass_is_left_without_a_complaint(
+def test_work_that_swallows_its_cancellation_is_abandoned_without_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(interrupts, "SETTLE_SECONDS", 0.05)

@@ -119,13 +119,13 @@ def test_links_are_followed_to_files_and_to_headings_in_them(tmp_path: Path) -> 
     ]
 
 
-def test_without_a_folder_no_link_to_a_file_is_called_lost() -> None:
+def test_file_links_without_a_folder_are_not_reported() -> None:
     assert structure.review(split("[a](nowhere.md)")) == []
     assert structure.figures(split("[a](nowhere.md)"))["links_not_checked"] == 1
 
 
 @pytest.mark.parametrize("target", ["a\0b.md", "x" * 5000, "%00", "~" * 300])
-def test_a_target_that_no_file_can_have_is_lost_and_not_a_crash(tmp_path: Path, target: str) -> None:
+def test_impossible_link_target_is_reported_without_a_crash(tmp_path: Path, target: str) -> None:
     assert [finding.severity for finding in structure.review(split(f"[a]({target})"), tmp_path)] == ["error"]
 
 
@@ -157,7 +157,7 @@ def test_a_phrase_is_reported_once_as_long_as_all_its_places_agree() -> None:
     assert [(phrase.text, phrase.lines) for phrase in found] == [("the durable inbox keeps every message", (1, 3, 5))]
 
 
-def test_sentences_that_begin_alike_are_reported_from_three_in_a_row() -> None:
+def test_three_consecutive_sentences_with_the_same_start_are_reported() -> None:
     text = "We run. We stop. They go. We run. We stop. We rest.\n\nThe cat ran. The dog sat. The end came.\n"
     assert said(repetition.review(split(text))) == [(1, "3 sentences in a row begin with “we”")]
 
@@ -294,7 +294,7 @@ def test_megabyte_is_reviewed_with_bounded_findings() -> None:
         assert len(json.dumps([finding.to_dict() for finding in found])) < 64 * 1024
 
 
-def test_what_is_left_out_past_the_limit_is_the_least_severe_and_is_counted() -> None:
+def test_findings_beyond_the_limit_are_the_least_severe_and_are_counted() -> None:
     notes = [Finding("c", "note", line, "n") for line in range(1, 100)]
     found = settle([*notes, Finding("c", "error", 500, "e")], limit=10)
     assert len(found) == 10
@@ -314,7 +314,7 @@ def test_the_project_s_own_files_are_reviewed_from_file_to_report(name: str) -> 
     assert report.count("\n- **") == len(every)
 
 
-def test_the_project_s_readme_has_no_link_that_leads_nowhere() -> None:
+def test_readme_has_no_broken_link() -> None:
     found = structure.review(split(read_document(ROOT / "README.md")), ROOT)
     assert [one for one in found if one.severity == "error"] == []
 
@@ -328,7 +328,7 @@ def review_all(text: str) -> tuple[dict[str, dict[str, object]], dict[str, list[
     return figures, {critic.NAME: critic.review(document) for critic in CRITICS}
 
 
-def test_the_report_itself_passes_the_structure_critic_whatever_the_document_holds() -> None:
+def test_report_on_any_document_passes_the_structure_critic() -> None:
     hostile = "# <script> `x` | [a](gone.md)\n\n![](#x)\n\nTODO: the the ```` `x` [z](#n) | # **b**\n\n~~~\n"
     figures, findings = review_all(hostile)
     report = write_report("a\n# `b` [c](d)", figures, findings, "Sum.\n\n```\n# Bad\n", {"model": "<none>"})
@@ -346,7 +346,7 @@ def test_findings_stand_under_their_critic_by_severity_then_line() -> None:
     assert report.index("- **error**, line 9: e\n  > words") < report.index("- **note**, line 1: n")
 
 
-def test_a_critic_that_did_not_report_is_named_and_its_checks_count_as_not_done() -> None:
+def test_silent_critic_is_named_and_its_checks_count_as_missing() -> None:
     report = write_report("x", {}, {"claims": None, "structure": []}, "Sum.", {})
     assert "### Claims\n\nThis critic did not report" in report
     assert "- claims, which did not report: sentences with percentages" in report
@@ -371,7 +371,7 @@ def test_the_prompt_carries_the_findings_as_data_and_stays_bounded() -> None:
     assert len(prompt) < 16_000
 
 
-def test_what_is_escaped_reads_back_as_it_was() -> None:
+def test_escaped_text_reads_back_unchanged() -> None:
     for text in ["a *b* _c_ [d](e) `f` <g> # h | ~i~ \\", "1. x", "- y", "+ z", "&amp; &lt;", "--- ==="]:
         shown = split(escaped(text)).parts[0]
         assert shown.kind == "paragraph"

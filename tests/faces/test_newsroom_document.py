@@ -58,7 +58,7 @@ def kinds(document: Document) -> list[str]:
     ],
     ids=["missing", "empty", "blank", "latin-1", "binary", "too large"],
 )
-def test_a_file_that_is_no_document_is_refused_with_a_code(tmp_path: Path, content: bytes | None, code: str) -> None:
+def test_invalid_document_is_refused_with_a_code(tmp_path: Path, content: bytes | None, code: str) -> None:
     path = tmp_path / "draft.md"
     if content is not None:
         path.write_bytes(content)
@@ -69,7 +69,7 @@ def test_a_file_that_is_no_document_is_refused_with_a_code(tmp_path: Path, conte
 
 
 @pytest.mark.parametrize(("name", "code"), [("", "is_directory"), ("a\0b", "file_unreadable")], ids=["folder", "nul"])
-def test_a_name_that_is_no_file_is_refused_with_a_code(tmp_path: Path, name: str, code: str) -> None:
+def test_missing_file_is_refused_with_a_code(tmp_path: Path, name: str, code: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_document(f"{tmp_path}/{name}")
     assert refused.value.code == code
@@ -112,7 +112,7 @@ def test_only_sentences_count_as_prose() -> None:
     assert [part.line for part in split(SAMPLE).prose] == [6, 9, 11]
 
 
-def test_a_document_survives_the_journey_as_json() -> None:
+def test_document_survives_a_json_round_trip() -> None:
     document = split(SAMPLE)
     assert Document.from_json(json.loads(json.dumps(document.to_json()))) == document
 
@@ -144,7 +144,7 @@ def test_plain_text_is_one_section_and_its_indentation_is_not_code() -> None:
     ],
     ids=["abbreviations", "marks", "code", "quotes", "chinese", "no word"],
 )
-def test_sentences_end_where_a_reader_ends_them(text: str, expected: list[str]) -> None:
+def test_sentences_end_at_natural_boundaries(text: str, expected: list[str]) -> None:
     assert [sentence for _, sentence in sentences(text)] == expected
 
 

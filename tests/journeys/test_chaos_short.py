@@ -23,7 +23,7 @@ LEAST = {"kill_worker": 3, "kill_client": 1, "freeze": 1, "cut": 1, "hole": 1, "
 )
 @pytest.mark.proves("L0-64", "L0-111", "L0-112", "G-60", "G-61", "G-74", "S11")
 @pytest.mark.timeout(240)
-async def test_processes_that_are_killed_frozen_cut_off_and_misled_lose_nothing_and_do_nothing_twice(
+async def test_killed_frozen_disconnected_and_misled_processes_lose_and_repeat_nothing(
     tmp_path: Path,
 ) -> None:
     report = await run_chaos(tmp_path, SHORT)
@@ -35,7 +35,7 @@ async def test_processes_that_are_killed_frozen_cut_off_and_misled_lose_nothing_
 
 
 @pytest.mark.parametrize("name", [name for name, mutant in MUTANTS.items() if mutant.edits])
-async def test_each_mutant_of_its_own_still_finds_the_rule_that_it_takes_out(database_url: str, name: str) -> None:
+async def test_chaos_detects_each_of_its_own_mutants(database_url: str, name: str) -> None:
     connection = await asyncpg.connect(database_url)
     try:
         await apply(connection, MUTANTS[name])
@@ -43,7 +43,7 @@ async def test_each_mutant_of_its_own_still_finds_the_rule_that_it_takes_out(dat
         await connection.close()
 
 
-def test_chaos_knows_each_mutant_of_the_simulator_that_has_sql_and_says_which_it_cannot_see() -> None:
+def test_chaos_covers_each_sql_mutant_of_the_simulator_or_lists_it_as_invisible() -> None:
     assert {name for name, mutant in SIMULATED.items() if mutant.has_sql} <= MUTANTS.keys()
     assert UNSEEN.keys() <= MUTANTS.keys()
     assert all(UNSEEN.values())

@@ -22,7 +22,7 @@ WORKER = ("worker", "stream_app.py:app", "--lease", "60", "--name")
 
 @pytest.mark.proves("CTL-73", "G-08", "G-66", "K7", "K12", "L0-110")
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "killed"])
-async def test_a_turn_of_a_worker_that_is_frozen_or_dead_ends_after_the_grace_and_nothing_is_written_late(
+async def test_halted_turn_of_a_frozen_or_dead_worker_ends_after_the_grace_without_late_writes(
     shell: Shell, database_url: str, database: Database, provider: Provider, started: list[Running], how: signal.Signals
 ) -> None:
     first = shell.start(*WORKER, "first")

@@ -44,9 +44,7 @@ class Journey:
 
 
 @pytest.mark.proves("L0-111", "G-62")
-def test_a_run_whose_process_was_killed_goes_on_and_nothing_finished_runs_twice(
-    database_url: str, tmp_path: Path
-) -> None:
+def test_run_of_a_killed_process_continues_and_repeats_no_finished_turn(database_url: str, tmp_path: Path) -> None:
     journey = Journey(database_url, tmp_path, "idempotent")
     journey.killed_in_the_middle(1)
     journey.killed_in_the_middle(2)
@@ -58,7 +56,7 @@ def test_a_run_whose_process_was_killed_goes_on_and_nothing_finished_runs_twice(
 
 
 @pytest.mark.proves("K14")
-def test_a_once_agent_whose_process_was_killed_is_never_run_again(database_url: str, tmp_path: Path) -> None:
+def test_once_agent_of_a_killed_process_never_runs_again(database_url: str, tmp_path: Path) -> None:
     journey = Journey(database_url, tmp_path, "once")
     journey.killed_in_the_middle(1)
     journey.gate.touch()

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.proves("S24")
-def test_a_turn_that_another_process_recovers_is_as_tainted_as_before(database_url: str, tmp_path: Path) -> None:
+def test_recovered_turn_keeps_its_taint(database_url: str, tmp_path: Path) -> None:
     began, gate = tmp_path / "began", tmp_path / "gate"
     environment = {**os.environ, "HELIOGRAPH_DATABASE_URL": database_url, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
                    "KILL9_EFFECTS": str(began), "KILL9_GATE": str(gate)}  # fmt: skip

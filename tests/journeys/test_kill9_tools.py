@@ -36,7 +36,7 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.mark.proves("K13", "K14")
-async def test_killed_in_the_middle_of_each_tool_a_turn_makes_each_effect_at_most_once_and_goes_on(
+async def test_turn_killed_in_the_middle_of_each_tool_makes_each_effect_at_most_once(
     database_url: str, tmp_path: Path
 ) -> None:
     effects, gate = tmp_path / "effects", tmp_path / "gate-"

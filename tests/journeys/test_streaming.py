@@ -41,7 +41,7 @@ def disturbed(shell: Shell, started: list[Running], run_id: str) -> list[dict[st
 
 
 @pytest.mark.proves("SIG-28", "SIG-29", "SIG-30", "SIG-31", "G-48", "L0-111")
-async def test_after_a_worker_was_killed_in_mid_answer_the_stream_begins_anew_and_no_follower_misses_or_repeats_anything(
+async def test_stream_restarts_after_a_kill_and_no_follower_misses_or_repeats_a_delta(
     shell: Shell, database_url: str, database: Database, provider: Provider, started: list[Running]
 ) -> None:
     run = ("run", "stream_app.py:app", "--run-id", "s")

@@ -138,7 +138,7 @@ async def _recorded(rig: Rig) -> set[str]:
     return {wait.call_id for wait in await rig.runtime.reader.waits(turn.turn_id) if wait.state == "resolved"}
 
 
-async def test_a_turn_that_waits_is_in_nobodys_hands_and_goes_on_in_another_process(rig: Rig) -> None:
+async def test_suspended_turn_has_no_owner_and_continues_in_another_process(rig: Rig) -> None:
     """The worker that asked is gone, and its application with it: another one has the same agents, and no memory."""
     first = Shop()
     run_id = await rig.start(first.app)

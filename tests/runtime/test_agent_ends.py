@@ -53,7 +53,7 @@ async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(ri
     assert one(signals, "workflow:end")["state"] == {"out": "done"}
 
 
-async def test_a_provider_that_asks_to_be_left_alone_for_years_puts_the_turn_off_and_does_not_fail_it(rig: Rig) -> None:
+async def test_turn_is_deferred_when_a_provider_requests_a_delay_of_years(rig: Rig) -> None:
     rig.is_left_open = True
     app = agent(Model(HarnessError("later", recoverable=True, retry_after_seconds=1e12)))
     await rig.start(app)
@@ -70,7 +70,7 @@ async def test_a_provider_that_asks_to_be_left_alone_for_years_puts_the_turn_off
 
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("options", [{}, {"budget": {"tokens": 10_000_000}}], ids=["", "budget"])
-async def test_an_answer_that_is_too_large_to_be_kept_is_asked_for_again(rig: Rig, options: Any) -> None:
+async def test_reply_too_large_to_store_is_requested_again(rig: Rig, options: Any) -> None:
     @tool(effect="pure")
     def write(text: str) -> int:
         return len(text)
@@ -81,7 +81,7 @@ async def test_an_answer_that_is_too_large_to_be_kept_is_asked_for_again(rig: Ri
     assert (result.outcome, result.state) == ("success", {"out": "done"})
 
 
-async def test_an_answer_that_stays_too_large_fails_its_turn_with_the_reason(rig: Rig) -> None:
+async def test_reply_that_remains_too_large_fails_its_turn_with_the_reason(rig: Rig) -> None:
     @tool(effect="pure")
     def write(text: str) -> int:
         return len(text)
@@ -93,7 +93,7 @@ async def test_an_answer_that_stays_too_large_fails_its_turn_with_the_reason(rig
     assert one(result.signals, "workflow:end")["metrics"]["usage"] == {"inputTokens": 7, "outputTokens": 5}
 
 
-async def test_a_turn_that_fails_says_what_its_model_has_used(rig: Rig) -> None:
+async def test_failed_turn_reports_the_usage_of_its_model(rig: Rig) -> None:
     @tool(effect="pure")
     def look() -> None:
         pass
@@ -104,7 +104,7 @@ async def test_a_turn_that_fails_says_what_its_model_has_used(rig: Rig) -> None:
     assert one(result.signals, "workflow:end")["metrics"]["usage"] == {"inputTokens": 14, "outputTokens": 10}
 
 
-async def test_a_turn_that_waited_counts_what_its_model_used_once(rig: Rig) -> None:
+async def test_resumed_turn_counts_the_usage_of_its_model_once(rig: Rig) -> None:
     model = Model(reply(call("ask_human", {"question": "sure?"})), HarnessError("no"))
     app = agent(model, asks_human=True)
     run_id = await rig.start(app)

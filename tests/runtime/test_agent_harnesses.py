@@ -68,9 +68,7 @@ async def test_a_plain_function_is_a_model_with_tools(rig: Rig, is_async: bool) 
     assert ("MainThread" in threads) is is_async
 
 
-async def test_a_function_that_loses_its_connection_is_asked_again_and_one_that_is_wrong_is_not(
-    rig: Rig, soon: None
-) -> None:
+async def test_function_model_is_retried_after_a_lost_connection_and_not_after_a_bug(rig: Rig, soon: None) -> None:
     asked: list[int] = []
 
     def lost(_request: ModelRequest) -> str:
@@ -88,7 +86,7 @@ async def test_a_function_that_loses_its_connection_is_asked_again_and_one_that_
         assert one(signals, "agent:failed")["error"]["message"] == says
 
 
-async def test_a_plain_function_that_blocks_holds_up_nothing_else_and_is_left_when_its_time_is_over(rig: Rig) -> None:
+async def test_blocking_function_model_delays_nothing_else_and_is_abandoned_at_its_timeout(rig: Rig) -> None:
     free = threading.Event()
 
     def blocks(_request: ModelRequest) -> str:
@@ -102,7 +100,7 @@ async def test_a_plain_function_that_blocks_holds_up_nothing_else_and_is_left_wh
 
 
 @pytest.mark.parametrize("given", ["text", None, ScriptedModel])
-def test_what_is_no_function_or_no_agent_is_refused(given: Any) -> None:
+def test_invalid_function_or_agent_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInput, match="FunctionHarness takes a function"):
         FunctionHarness(given)
     with pytest.raises(InvalidInput, match=r"AgentHarness takes a pydantic_ai\.Agent"):
@@ -141,7 +139,7 @@ async def known(provider: Provider) -> AsyncIterator[Callable[..., Agent[Any, An
 
 
 @BOTH
-async def test_an_agent_of_pydantic_ai_uses_its_own_tools_and_those_of_heliograph_durably(
+async def test_pydantic_ai_agent_uses_its_own_tools_and_those_of_heliograph_durably(
     rig: Rig, provider: Provider, known: Any, name: str
 ) -> None:
     provider.answers = [
@@ -162,7 +160,7 @@ async def test_an_agent_of_pydantic_ai_uses_its_own_tools_and_those_of_heliograp
 
 
 @BOTH
-async def test_the_output_type_of_an_agent_of_pydantic_ai_is_its_answer(
+async def test_output_type_of_a_pydantic_ai_agent_is_its_answer(
     rig: Rig, provider: Provider, known: Any, name: str
 ) -> None:
     provider.answers = [Answer(calls=(("t1", "final_result", '{"celsius": -3}'),))]
@@ -171,7 +169,7 @@ async def test_the_output_type_of_an_agent_of_pydantic_ai_is_its_answer(
 
 
 @BOTH
-async def test_a_provider_that_fails_an_agent_of_pydantic_ai_puts_the_turn_off(
+async def test_failing_provider_of_a_pydantic_ai_agent_defers_the_turn(
     rig: Rig, provider: Provider, soon: None, known: Any, name: str
 ) -> None:
     provider.answers = [Answer(status=429, retry_after="0.01"), Answer(("x ", "y"), cut_after=2), Answer(("fine",))]
@@ -182,7 +180,7 @@ async def test_a_provider_that_fails_an_agent_of_pydantic_ai_puts_the_turn_off(
 
 
 @BOTH
-async def test_an_agent_of_pydantic_ai_that_is_cut_off_says_what_all_of_its_answers_have_used(
+async def test_truncated_pydantic_ai_agent_reports_the_usage_of_all_its_replies(
     provider: Provider, known: Any, name: str
 ) -> None:
     provider.answers = [Answer(calls=(("t1", "look_up", '{"city": "Oslo"}'),)), Answer(("it is",), is_cut=True)]
@@ -218,7 +216,7 @@ class Speaks:
 
 
 @pytest.mark.proves("SIG-28", "SIG-29", "G-48")
-async def test_a_follower_that_comes_back_after_each_delta_misses_and_repeats_nothing(rig: Rig) -> None:
+async def test_follower_that_reconnects_after_each_delta_misses_and_repeats_nothing(rig: Rig) -> None:
     model = Speaks(6)
     app = agent(model)
     run_id = await rig.start(app)
@@ -238,7 +236,7 @@ async def test_a_follower_that_comes_back_after_each_delta_misses_and_repeats_no
     assert one(told, "text:complete")["content"] == text
 
 
-async def test_a_call_of_a_tool_is_seen_while_it_is_under_way_with_its_arguments(rig: Rig) -> None:
+async def test_running_tool_call_is_visible_with_its_arguments(rig: Rig) -> None:
     may_end = asyncio.Event()
 
     async def long(name: str) -> str:
@@ -257,7 +255,7 @@ async def test_a_call_of_a_tool_is_seen_while_it_is_under_way_with_its_arguments
     assert one(signals, "tool:result") == {"id": "m1-1", "name": "long", "status": "success", "output": "BOB"}
 
 
-async def test_each_try_of_a_question_streams_from_its_own_beginning(rig: Rig, soon: None) -> None:
+async def test_each_attempt_of_a_model_call_streams_from_its_start(rig: Rig, soon: None) -> None:
     model = Speaks(4, fails_at=2)
     for _ in range(7):
         model.may_go_on.release()
@@ -275,7 +273,7 @@ async def test_each_try_of_a_question_streams_from_its_own_beginning(rig: Rig, s
     assert whole.payload == {"content": "".join(model.pieces)}
 
 
-async def test_what_a_harness_has_not_streamed_is_streamed_at_its_end_and_another_text_is_refused(rig: Rig) -> None:
+async def test_unstreamed_text_is_streamed_at_the_end_and_a_different_text_is_refused(rig: Rig) -> None:
     class Half:
         model = "half"
 

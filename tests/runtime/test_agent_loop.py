@@ -79,7 +79,7 @@ async def test_impossible_call_returns_an_error_to_the_model_and_the_turn_contin
     assert told in text
 
 
-async def test_a_tool_is_given_its_call_and_what_the_application_has_for_it(rig: Rig) -> None:
+async def test_tool_context_has_the_call_and_the_dependencies_of_the_application(rig: Rig) -> None:
     seen: list[Any] = []
 
     @tool
@@ -152,7 +152,7 @@ async def test_turn_without_its_required_result_fails_and_its_text_does_not_ente
     assert deliverable["error"]["code"] == "RESULT_MISSING"
 
 
-async def test_what_there_is_at_the_last_step_is_delivered_also_where_it_does_not_fit_the_state(rig: Rig) -> None:
+async def test_output_of_the_last_step_is_delivered_even_if_it_does_not_match_the_state(rig: Rig) -> None:
     app = Heliograph("typed")
     says = ModelReply("not yet", tool_calls=(call("add", {"a": 1, "b": 2}),))
     app.prompt_agent(
@@ -177,14 +177,14 @@ async def test_empty_reply_is_returned_to_the_model_and_the_turn_continues(rig: 
     assert asked[-1].messages[-1] == UserMessage("You have said nothing: give your answer, or call a tool.")
 
 
-async def test_a_model_without_tools_that_says_nothing_is_asked_again_and_then_fails(rig: Rig) -> None:
+async def test_silent_model_without_tools_is_called_again_and_then_fails(rig: Rig) -> None:
     model = ScriptedModel(["", "there"])
     assert (await rig.run(agent(model))).state == {"out": "there"}
     result = await rig.run(agent(ScriptedModel([""]), retries=0))
     assert one(result.signals, "agent:failed")["error"]["message"] == "the model answered with nothing"
 
 
-async def test_must_end_with_holds_the_turn_until_that_tool_went_well_and_its_result_is_the_output(rig: Rig) -> None:
+async def test_must_end_with_continues_the_turn_until_that_tool_succeeds_and_outputs_its_result(rig: Rig) -> None:
     model = Model("I am done", [call("add", {"a": "q"})], [call("add", {"a": 2, "b": 2})], "never asked")
     result = await rig.run(agent(model, [add], must_end_with="add"))
     assert result.state == {"out": 4}
@@ -199,7 +199,7 @@ async def test_must_end_with_holds_the_turn_until_that_tool_went_well_and_its_re
         ({"must_end_with": "add", "output": int}, "output and must_end_with exclude each other"),
     ],
 )
-def test_an_end_that_cannot_come_is_refused_when_the_agent_is_defined(options: Any, says: str) -> None:
+def test_impossible_must_end_with_is_refused_at_the_definition(options: Any, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         agent(Model("x"), [add], **options)
 
@@ -210,7 +210,7 @@ FIELDS = [{"name": "total", "type": "integer"}, {"name": "why", "required": Fals
 
 
 @pytest.mark.proves("L0-85", "L0-88", "L0-89")
-async def test_a_result_is_submitted_alone_and_with_the_fields_that_are_wanted(rig: Rig) -> None:
+async def test_submitted_result_stands_alone_and_has_the_required_fields(rig: Rig) -> None:
     good = call("submit_result", {"total": 3, "why": "sum"})
     model = Model(
         "in words",
@@ -236,7 +236,7 @@ async def test_a_result_is_submitted_alone_and_with_the_fields_that_are_wanted(r
 
 
 @pytest.mark.proves("L0-85", "L0-88")
-async def test_a_message_may_want_fields_of_its_own(rig: Rig) -> None:
+async def test_message_may_require_its_own_fields(rig: Rig) -> None:
     model = Model([call("submit_result", {"total": 1})], [call("submit_result", {"mood": "fine"})])
     model_of_worker = Model([call("submit_result", {"total": 1})])
     app = Heliograph("asked")
@@ -258,7 +258,7 @@ async def _until_told(ctx: Any) -> None:
     await ctx.call("go")
 
 
-async def test_an_answer_with_a_type_of_its_own_has_its_fields_checked_and_nothing_to_submit(rig: Rig) -> None:
+async def test_typed_answer_has_its_fields_checked_without_a_submission(rig: Rig) -> None:
     class Sum(BaseModel):
         total: int
 
@@ -290,7 +290,7 @@ class Odd:
         ((TextDelta("a"), ModelReply("b")), "the harness for odd streamed another text than its reply has"),
     ],
 )
-async def test_a_harness_that_breaks_its_word_fails_the_turn_and_the_message_says_how(
+async def test_harness_that_breaks_its_contract_fails_the_turn_with_the_reason(
     rig: Rig, chunks: Any, says: str
 ) -> None:
     result = await rig.run(agent(Odd(*chunks), retries=0))
@@ -298,6 +298,6 @@ async def test_a_harness_that_breaks_its_word_fails_the_turn_and_the_message_say
     assert one(result.signals, "harness:error")["message"] == says
 
 
-async def test_an_error_that_is_no_harness_error_ends_the_turn_with_its_text(rig: Rig) -> None:
+async def test_unexpected_error_of_a_harness_ends_the_turn_with_its_text(rig: Rig) -> None:
     result = await rig.run(agent(Model([call("add", {"a": 1, "b": 1})], HarnessError("gone", code="GONE")), [add]))
     assert one(result.signals, "agent:failed")["error"]["code"] == "GONE"

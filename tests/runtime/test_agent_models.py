@@ -42,7 +42,7 @@ async def ended(rig: Rig, app: Any) -> Any:
 
 
 @pytest.mark.parametrize("error", [BUSY, HarnessError("no such key")], ids=["busy", "refused"])
-async def test_a_model_that_fails_is_followed_by_the_next_and_the_first_is_asked_first_again(
+async def test_failing_model_falls_back_to_the_next_and_the_next_step_starts_with_the_first(
     rig: Rig, error: Any
 ) -> None:
     first, second = Quotes("first", (error, ADD), "done"), Quotes("second", ADD, "done")
@@ -60,7 +60,7 @@ async def test_turn_is_deferred_when_one_of_its_failing_models_may_recover(rig: 
     assert (len(first.asked), len(second.asked)) == (2, 1)
 
 
-async def test_each_question_has_a_stream_of_its_own_also_after_a_fallback_and_a_retry(rig: Rig, soon: None) -> None:
+async def test_each_model_call_has_its_own_stream_also_after_a_fallback_and_a_retry(rig: Rig, soon: None) -> None:
     class Breaks:
         model = "breaks"
 
@@ -92,7 +92,7 @@ async def test_each_question_has_a_stream_of_its_own_also_after_a_fallback_and_a
 
 
 @pytest.mark.proves("L0-64")
-async def test_a_model_that_fails_in_passing_puts_the_turn_off_and_no_call_is_made_again(rig: Rig, soon: None) -> None:
+async def test_recoverable_model_failure_defers_the_turn_and_repeats_no_call(rig: Rig, soon: None) -> None:
     ran: list[int] = []
 
     def count() -> int:
@@ -109,14 +109,14 @@ async def test_a_model_that_fails_in_passing_puts_the_turn_off_and_no_call_is_ma
     assert row["retry_count"] == 3  # more than `retries`, which are for each question
 
 
-async def test_a_question_that_keeps_failing_ends_the_turn_with_the_models_error(rig: Rig, soon: None) -> None:
+async def test_model_call_that_keeps_failing_ends_the_turn_with_its_error(rig: Rig, soon: None) -> None:
     model = Model(ADD, BUSY)
     signals = await ended(rig, agent(model, [add], retries=2))
     assert one(signals, "agent:failed")["error"] == {"code": "RATE_LIMITED", "message": "busy", "recoverable": True}
     assert len(model.asked) == 1 + 3
 
 
-async def test_a_model_that_does_not_answer_in_its_time_is_asked_again_later(rig: Rig, soon: None) -> None:
+async def test_model_call_past_its_timeout_is_retried_later(rig: Rig, soon: None) -> None:
     class Slow:
         model = "slow"
         asked = 0
@@ -134,7 +134,7 @@ async def test_a_model_that_does_not_answer_in_its_time_is_asked_again_later(rig
     assert one(signals, "workflow:end")["state"] == {"out": "here it is"}
 
 
-async def test_the_next_model_is_asked_where_one_is_silent(rig: Rig) -> None:
+async def test_silent_model_falls_back_to_the_next(rig: Rig) -> None:
     class Silent:
         model = "silent"
 
@@ -150,7 +150,7 @@ async def test_the_next_model_is_asked_where_one_is_silent(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("name", ["openai-chat:test", "anthropic:claude-test"])
-async def test_a_storm_of_refusals_cuts_and_nonsense_is_lived_through_and_nothing_is_done_twice(
+async def test_turn_survives_refusals_truncations_and_nonsense_and_repeats_no_effect(
     rig: Rig, provider: Provider, soon: None, name: str
 ) -> None:
     did: list[int] = []
@@ -178,7 +178,9 @@ async def test_a_storm_of_refusals_cuts_and_nonsense_is_lived_through_and_nothin
     assert len(provider.requests) == 11  # one request is one call: no SDK tries again by itself
 
 
-async def test_the_wait_that_a_provider_asks_for_is_kept_and_no_worker_holds_it(rig: Rig, provider: Provider) -> None:
+async def test_delay_requested_by_a_provider_is_respected_without_occupying_a_worker(
+    rig: Rig, provider: Provider
+) -> None:
     provider.answers = [Answer(status=429, retry_after="3600")]
     app = agent("openai-chat:test")
     await rig.start(app)

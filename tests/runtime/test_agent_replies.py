@@ -39,7 +39,7 @@ def echo(s: Any = "") -> str:
 # ── What no record can hold ──
 
 
-async def test_text_that_no_record_can_hold_is_kept_with_a_mark_in_its_place(rig: Rig) -> None:
+async def test_unstorable_text_is_stored_with_a_mark_in_its_place(rig: Rig) -> None:
     said = Says(ThinkingDelta(BAD), TextDelta(BAD), TextDelta("\0"), ModelReply(BAD + "\0!", thinking=BAD))
     result = await rig.run(agent(said))
     assert result.state == {"out": GOOD + "\N{REPLACEMENT CHARACTER}!"}
@@ -76,7 +76,7 @@ async def test_error_of_a_tool_reaches_the_model_with_any_text(rig: Rig, error: 
 
 
 @pytest.mark.parametrize("ids", [("c1", "c1"), ("", ""), ("a", "\0"), (None, None)], ids=str)
-async def test_calls_under_one_id_get_others_and_each_is_answered(rig: Rig, ids: Any) -> None:
+async def test_calls_with_one_id_get_distinct_ids_and_each_is_answered(rig: Rig, ids: Any) -> None:
     calls = [ToolCall(ids[0], "echo", {"s": 1}), ToolCall(ids[1], "echo", {"s": 2})]
     model = Model(calls, calls, "done")
     result = await rig.run(agent(model, [echo], retries=0))
@@ -99,7 +99,7 @@ async def test_calls_under_one_id_get_others_and_each_is_answered(rig: Rig, ids:
         (ModelReply("x", tool_calls=({"name": "echo"},)), "a tuple of ToolCall"),  # type: ignore[arg-type]
     ],
 )
-async def test_a_reply_that_is_none_says_which_part_of_it_is_wrong(rig: Rig, reply: Any, says: str) -> None:
+async def test_malformed_reply_is_refused_with_the_wrong_part(rig: Rig, reply: Any, says: str) -> None:
     result = await rig.run(agent(Says(reply)))
     assert result.outcome == "failed"
     assert says in one(result.signals, "agent:failed")["error"]["message"]
@@ -116,7 +116,7 @@ async def test_a_reply_that_is_none_says_which_part_of_it_is_wrong(rig: Rig, rep
     ],
     ids=["no key", "no such model", "ValueError", "ConnectionError", "AssertionError", "nothing", "nonsense", "no reply", "no output"],
 )  # fmt: skip
-async def test_the_next_model_is_asked_whatever_was_wrong_with_the_one_before(
+async def test_any_failure_of_a_model_falls_back_to_the_next(
     rig: Rig, first: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -127,7 +127,7 @@ async def test_the_next_model_is_asked_whatever_was_wrong_with_the_one_before(
     ]  # fmt: skip
 
 
-async def test_a_silent_model_leaves_time_for_the_next_one_without_a_word_of_its_author(rig: Rig) -> None:
+async def test_silent_model_does_not_use_the_time_of_the_next_by_default(rig: Rig) -> None:
     class Silent:
         model = "silent"
 
@@ -140,7 +140,7 @@ async def test_a_silent_model_leaves_time_for_the_next_one_without_a_word_of_its
     assert one(result.signals, "harness:error")["code"] == "MODEL_TIMEOUT"
 
 
-def test_one_model_alone_has_all_the_time_of_its_turn() -> None:
+def test_single_model_has_the_whole_time_of_its_turn() -> None:
     def seconds(model: Any, **options: Any) -> float | None:
         return define_agent("a", prompt="x", model=model, activate_on=START, **options).answer_seconds
 
@@ -153,7 +153,7 @@ def test_one_model_alone_has_all_the_time_of_its_turn() -> None:
 
 
 @pytest.mark.parametrize("name", ["openai-chat:test", "anthropic:claude-test"])
-async def test_a_call_that_was_cut_off_is_never_made_with_what_had_come_of_it(
+async def test_truncated_call_never_runs_with_partial_arguments(
     rig: Rig, provider: Provider, soon: None, name: str
 ) -> None:
     did: list[str] = []

@@ -38,7 +38,7 @@ def _nothing_is_done() -> None:
     did.clear()
 
 
-async def test_a_model_that_leaves_out_what_the_rule_looks_at_is_asked_for_all_the_same(rig: Rig) -> None:
+async def test_approval_rule_sees_defaults_of_omitted_arguments(rig: Rig) -> None:
     model = Model([ToolCall("1", "deploy", {}), ToolCall("2", "deploy", {"env": "test"})], "done")
     app = agent(model, [deploy])
     run_id = await rig.start(app)
@@ -52,7 +52,7 @@ async def test_a_model_that_leaves_out_what_the_rule_looks_at_is_asked_for_all_t
     assert results(model.last)[1] == "deployed test"
 
 
-async def test_edits_that_only_the_function_can_refuse_open_the_question_again_with_the_reason(rig: Rig) -> None:
+async def test_edits_refused_by_the_function_reopen_the_approval_with_the_reason(rig: Rig) -> None:
     model = Model([ToolCall("1", "pay", {"amount": 4})], "done")
     app = agent(model, [pay])
     run_id = await rig.start(app)

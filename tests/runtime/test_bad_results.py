@@ -20,7 +20,7 @@ class Price(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize("row", [78, 79, 83, 84, 87])
-async def test_what_cannot_be_taken_is_refused_with_its_code_and_the_call_stays_open(rig: Rig, row: int) -> None:
+async def test_invalid_report_is_refused_with_its_code_and_the_call_remains_open(rig: Rig, row: int) -> None:
     app = asking(Call("a"))
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -59,7 +59,7 @@ async def _of_another_project(rig: Rig) -> Client:
     return other
 
 
-async def test_what_comes_again_too_late_or_after_the_end_is_acknowledged_and_changes_nothing(rig: Rig) -> None:
+async def test_repeated_or_late_report_is_acknowledged_without_effect(rig: Rig) -> None:
     """Rows 80, 81, 82."""
     app = asking(Call("a"), Call("b", timeout=0.05))
     run_id = await rig.start(app)
@@ -74,7 +74,7 @@ async def test_what_comes_again_too_late_or_after_the_end_is_acknowledged_and_ch
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, Price], ids=["schema", "type"])
-async def test_a_report_that_breaks_the_declared_schema_is_a_failure_that_the_agent_sees(rig: Rig, schema: Any) -> None:
+async def test_report_that_breaks_the_declared_schema_is_a_failure_for_the_agent(rig: Rig, schema: Any) -> None:
     """Row 85: it is taken, and the turn goes on at once."""
     app = Heliograph("asking")
 
@@ -124,7 +124,7 @@ async def test_tool_result_that_breaks_its_schema_returns_an_error_to_the_model(
     assert far_said[1].startswith("result_schema: the result of far does not fit: ")
 
 
-def test_what_is_no_schema_is_refused_when_the_tool_is_first_used() -> None:
+def test_invalid_schema_is_refused_at_the_first_use_of_its_tool() -> None:
     from heliograph.tools.bound_tool import BoundTool
 
     with pytest.raises(InvalidInput) as refused:

@@ -53,7 +53,7 @@ def said(text: str = "", *tools: Any, tokens: tuple[int, int] = (10, 5), **field
 
 
 @pytest.mark.proves("S12")
-async def test_a_turn_counts_what_its_model_and_its_tools_have_used(rig: Rig) -> None:
+async def test_turn_counts_the_usage_of_its_model_and_its_tools(rig: Rig) -> None:
     model = Model(said("let me", call("buy", {"item": "tea"}), cost_usd=0.25), said("done", cost_usd=0.125))
     limits = {"tokens": 20_000, "usd": 2.5, "model_calls": 10, "tool_calls": 40}
     result = await rig.run(agent(model, [buy], budget=limits, price={"input": 1.0, "output": 2.0}))
@@ -64,7 +64,7 @@ async def test_a_turn_counts_what_its_model_and_its_tools_have_used(rig: Rig) ->
     }  # fmt: skip
 
 
-async def test_a_turn_without_tools_is_settled_too(rig: Rig) -> None:
+async def test_turn_without_tools_is_settled(rig: Rig) -> None:
     result = await rig.run(agent(Model(said("done")), budget={"tokens": 9000, "model_calls": 1}))
     assert result.state["out"] == "done"
     assert await budgets(rig) == {("worker", "tokens"): (15, 0, 0), ("worker", "model_calls"): (1, 0, 0)}
@@ -102,7 +102,7 @@ async def test_exhausted_tool_budget_returns_an_error_for_each_call_and_the_turn
     assert await budgets(rig) == {("worker", "tool_calls"): (2, 0, 0)}
 
 
-async def test_tools_that_work_elsewhere_are_called_as_long_as_there_is_something_left(rig: Rig) -> None:
+async def test_remote_tools_are_called_within_the_budget(rig: Rig) -> None:
     search = external_tool("search", "Find.", {"type": "object"})
     model = Model([call("search", {"n": n}, f"x{n}") for n in range(3)], "enough")
     app = Heliograph("looping")
@@ -121,7 +121,7 @@ async def test_tools_that_work_elsewhere_are_called_as_long_as_there_is_somethin
 
 
 @pytest.mark.proves("S12")
-async def test_the_author_of_a_function_catches_it_where_it_asks_and_finds_it_there_when_the_turn_runs_again(
+async def test_budget_error_is_raised_at_the_call_and_replayed_there(
     rig: Rig,
 ) -> None:
     app, seen = Heliograph("steps"), list[str]()
@@ -150,7 +150,7 @@ async def test_the_author_of_a_function_catches_it_where_it_asks_and_finds_it_th
     assert await budgets(rig) == {("worker", "tool_calls"): (2, 0, 0)}
 
 
-async def test_a_function_that_does_not_handle_it_ends_its_turn_as_failed_with_the_code(rig: Rig) -> None:
+async def test_unhandled_budget_error_fails_the_turn_with_its_code(rig: Rig) -> None:
     app = Heliograph("steps")
 
     @app.agent(activate_on=START, budget={"tool_calls": 0})
@@ -180,7 +180,7 @@ def family(model: Any, *, budget: Any = None, of_child: Any = None, own: Any = N
 
 
 @pytest.mark.proves("S12")
-async def test_the_budget_of_a_turn_holds_for_all_that_it_delegates(rig: Rig) -> None:
+async def test_budget_of_a_turn_applies_to_its_descendants(rig: Rig) -> None:
     result = await rig.run(family(Model(said("done")), budget={"model_calls": 2, "tokens": 90_000}))
     assert sorted(result.state["out"]) == [["partial", ""], ["success", "done"], ["success", "done"]]
     assert await budgets(rig) == {("parent", "model_calls"): (2, 0, 0), ("parent", "tokens"): (30, 0, 0)}
@@ -195,7 +195,7 @@ async def test_a_delegation_may_allow_less_than_the_agent_itself(rig: Rig) -> No
     assert limits == {0}
 
 
-async def test_a_delegation_with_a_budget_that_is_none_is_refused_where_it_is_asked_for(rig: Rig) -> None:
+async def test_delegation_with_an_invalid_budget_is_refused_at_the_call(rig: Rig) -> None:
     app = Heliograph("family")
 
     @app.agent(activate_on=START, updates="out")
@@ -261,14 +261,14 @@ async def test_provider_receives_an_output_limit_within_the_remaining_budget(rig
     assert input_tokens_max(model.last) + bound == 300
 
 
-async def test_an_answer_that_was_cut_at_the_bound_is_partial(rig: Rig) -> None:
+async def test_reply_truncated_at_the_output_limit_is_partial(rig: Rig) -> None:
     result = await rig.run(agent(Model(said("once upon a", is_cut=True)), budget={"tokens": 300}))
     assert (await rig.turn_of("worker")).outcome == "partial"
     assert result.state["out"] == "once upon a"
     assert "was cut at 5 tokens" in payloads(result.signals, "terminated")[0]["limit"]["message"]
 
 
-async def test_with_too_little_left_to_be_of_use_nobody_is_asked(rig: Rig) -> None:
+async def test_remaining_budget_too_small_to_be_useful_makes_no_model_call(rig: Rig) -> None:
     model = Model(said("done"))
     result = await rig.run(agent(model, budget={"tokens": 90}))
     assert (model.asked, (await rig.turn_of("worker")).outcome) == ([], "partial")
@@ -276,7 +276,7 @@ async def test_with_too_little_left_to_be_of_use_nobody_is_asked(rig: Rig) -> No
 
 
 @pytest.mark.proves("S12")
-async def test_what_others_only_hold_is_waited_for_and_then_used(rig: Rig) -> None:
+async def test_budget_reserved_by_others_is_awaited_and_then_used(rig: Rig) -> None:
     gate, bounds = asyncio.Event(), list[int | None]()
 
     async def answer(request: ModelRequest) -> ModelReply:
@@ -305,20 +305,20 @@ async def test_what_others_only_hold_is_waited_for_and_then_used(rig: Rig) -> No
     assert await budgets(rig) == {("parent", "tokens"): (45, 0, 0)}
 
 
-async def test_money_needs_a_price_and_says_where_to_write_it(rig: Rig) -> None:
+async def test_budget_in_money_without_a_price_is_refused_with_the_setting(rig: Rig) -> None:
     result = await rig.run(agent(Model(said("done")), budget={"usd": 1}))
     error = one(result.signals, "agent:failed")["error"]
     assert "nobody knows what scripted costs: give agent worker a price" in error["message"]
 
 
-async def test_money_without_a_word_of_the_provider_is_counted_by_the_declared_price(rig: Rig) -> None:
+async def test_cost_unreported_by_the_provider_is_counted_by_the_declared_price(rig: Rig) -> None:
     await rig.run(
         agent(Model(said("done", tokens=(1000, 200))), budget={"usd": 1}, price={"input": 3.0, "output": 15.0})
     )
     assert await budgets(rig) == {("worker", "micros"): (6000, 0, 0)}
 
 
-async def test_of_which_nobody_says_what_it_used_counts_as_it_was_reserved(rig: Rig) -> None:
+async def test_unreported_usage_of_a_model_counts_as_reserved(rig: Rig) -> None:
     def answer(request: ModelRequest) -> str:
         return "done"
 
@@ -328,7 +328,7 @@ async def test_of_which_nobody_says_what_it_used_counts_as_it_was_reserved(rig: 
     assert (1000 < used < 1300, reserved, over) == (True, 0, 0)
 
 
-async def test_what_a_failed_try_used_is_counted_and_a_fallback_reserves_for_itself(rig: Rig) -> None:
+async def test_usage_of_a_failed_attempt_is_counted_and_a_fallback_reserves_separately(rig: Rig) -> None:
     models = [
         FunctionHarness(_refusing(0), model="refuses"), FunctionHarness(_refusing(70), model="breaks off"), Model(said("done")),
     ]  # fmt: skip

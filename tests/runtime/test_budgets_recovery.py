@@ -21,7 +21,7 @@ from tests.runtime.test_lost_replies import lose_first_reply
 
 @pytest.mark.proves("S12", "K7", "L0-111")
 @pytest.mark.parametrize("fail_fast", [False, True])
-async def test_a_worker_may_die_anywhere_while_calls_are_refused_and_the_next_one_finds_the_same(
+async def test_refused_calls_are_the_same_for_the_next_worker_wherever_the_first_dies(
     rig: Rig, fail_fast: bool
 ) -> None:
     """At each named place of the runtime, and at each answer of the kernel, of a turn with two refused calls."""
@@ -143,7 +143,7 @@ async def kill(worker: Worker, working: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.proves("S12")
-async def test_a_tool_whose_worker_died_is_tried_again_without_a_second_call_of_the_budget(rig: Rig) -> None:
+async def test_tool_retried_after_the_death_of_its_worker_counts_as_one_call_of_the_budget(rig: Rig) -> None:
     begun, tries = asyncio.Event(), list[str]()
 
     @tool(effect="idempotent")

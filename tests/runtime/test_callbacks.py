@@ -81,7 +81,7 @@ async def test_end_of_a_delegation_and_end_of_its_run_are_each_sent_once_and_sig
 
 
 @pytest.mark.proves("S14")
-async def test_it_is_signed_with_every_active_secret(rig: Rig) -> None:
+async def test_callback_is_signed_with_every_active_secret(rig: Rig) -> None:
     async with hooked() as hook:
         allow(rig, hook)
         await rig.run(application(), {}, callback_url=hook.url)
@@ -110,7 +110,7 @@ async def _hang(ctx: Context) -> None:
 
 
 @pytest.mark.proves("S15")
-async def test_a_receiver_that_fails_is_asked_again_with_the_same_id_and_body(rig: Rig, quick: None) -> None:
+async def test_failing_receiver_gets_a_retry_with_the_same_id_and_body(rig: Rig, quick: None) -> None:
     async with hooked(status(500), status(302), status(429), OK) as hook:
         allow(rig, hook)
         app = application()
@@ -130,7 +130,7 @@ async def _is(rig: Rig, state: str) -> bool:
 
 
 @pytest.mark.proves("S15", "G-23")
-async def test_after_so_many_tries_it_is_a_dead_letter_until_somebody_sends_it_again(rig: Rig, quick: None) -> None:
+async def test_callback_beyond_its_attempts_is_a_dead_letter_until_it_is_redelivered(rig: Rig, quick: None) -> None:
     async with hooked(*[status(503)] * policy.ATTEMPTS_MAX, OK) as hook:
         allow(rig, hook)
         app = application()
@@ -145,7 +145,7 @@ async def test_after_so_many_tries_it_is_a_dead_letter_until_somebody_sends_it_a
             await rig.client.redeliver("callback_none")
 
 
-async def test_a_receiver_that_is_gone_for_good_is_not_asked_again(rig: Rig) -> None:
+async def test_permanently_gone_receiver_gets_no_retry(rig: Rig) -> None:
     async with hooked(status(410)) as hook:
         allow(rig, hook)
         app = application()
@@ -157,7 +157,7 @@ async def test_a_receiver_that_is_gone_for_good_is_not_asked_again(rig: Rig) -> 
 
 @pytest.mark.proves("S7")
 @pytest.mark.parametrize("mcp", [False, True], ids=["not allowed", "allowed for MCP servers"])
-async def test_what_is_not_allowed_is_never_connected_to_and_says_so(rig: Rig, mcp: bool) -> None:
+async def test_forbidden_receiver_is_never_connected_to_and_the_callback_has_the_reason(rig: Rig, mcp: bool) -> None:
     """Where a server of tools may be is no place that whoever starts a run may have posted to."""
     async with hooked() as hook:
         allow(rig)
@@ -187,7 +187,7 @@ async def test_callback_waits_for_a_worker_with_the_secret(rig: Rig) -> None:
 
 
 @pytest.mark.proves("S11")
-async def test_what_no_worker_can_sign_is_a_dead_letter_when_its_time_is_over(
+async def test_callback_that_no_worker_can_sign_is_a_dead_letter_after_its_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heliograph.worker.sweeps.PRUNE_SECONDS", 0.0)
@@ -207,7 +207,7 @@ async def test_what_no_worker_can_sign_is_a_dead_letter_when_its_time_is_over(
 
 
 @pytest.mark.parametrize("where", ["take_callbacks", "send"])
-async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_at_once(
+async def test_callback_taken_by_a_stopped_worker_is_sent_by_the_next_at_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     came, stays = asyncio.Event(), asyncio.Event()
@@ -240,7 +240,7 @@ async def test_what_a_worker_had_taken_when_it_was_stopped_is_sent_by_the_next_a
 
 
 @pytest.mark.parametrize("where", ["send", "record_callbacks"])
-async def test_what_had_been_sent_when_a_worker_was_stopped_is_not_sent_again(
+async def test_callback_sent_by_a_stopped_worker_is_not_sent_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     came, arrived = asyncio.Event(), asyncio.Event()
@@ -278,7 +278,7 @@ async def test_what_had_been_sent_when_a_worker_was_stopped_is_not_sent_again(
 
 
 @pytest.mark.proves("L0-111")
-async def test_a_worker_whose_grace_is_over_waits_for_no_receiver(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_past_its_grace_waits_for_no_receiver(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging, came, is_over, send = Heliograph("hangs"), asyncio.Event(), asyncio.Event(), Messenger.send
 
     @hanging.agent(activate_on=START)

@@ -14,7 +14,7 @@ from tests.runtime.kit import START, Rig, asking, is_resolved, names, one, seen,
 @pytest.mark.proves(
     "L0-13", "L0-20", "L0-52", "L0-53", "L0-55", "L0-60", "L0-61", "L0-63", "SIG-32", "SIG-33", "K3", "K15"
 )
-async def test_a_call_suspends_the_turn_and_its_result_is_what_the_call_returns(rig: Rig) -> None:
+async def test_call_suspends_its_turn_and_returns_the_reported_result(rig: Rig) -> None:
     runs: list[int] = []
     app = Heliograph("weather")
 
@@ -87,7 +87,7 @@ async def test_a_call_and_its_result_are_cards_edges_and_a_row_of_the_inbox(rig:
 
 
 @pytest.mark.proves("L0-106")
-async def test_result_that_ends_its_turn_says_so_in_its_inbox_row(rig: Rig) -> None:
+async def test_turn_ending_result_is_marked_in_its_inbox_row(rig: Rig) -> None:
     app = asking(Call("search", {"q": "x"}, after="terminate"))
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -159,7 +159,7 @@ async def test_a_tool_s_error_is_raised_in_the_agent_which_may_handle_it(rig: Ri
 
 
 @pytest.mark.proves("ERR-04")
-async def test_a_tool_s_error_that_nobody_handles_fails_the_turn_with_its_code(rig: Rig) -> None:
+async def test_unhandled_tool_error_fails_the_turn_with_its_code(rig: Rig) -> None:
     app = Heliograph("fails")
 
     @app.agent(activate_on=START)
@@ -175,7 +175,7 @@ async def test_a_tool_s_error_that_nobody_handles_fails_the_turn_with_its_code(r
 
 
 @pytest.mark.proves("L0-21", "L0-75", "L0-76", "CTL-16", "K11", "G-63")
-async def test_a_call_that_nobody_answers_times_out_by_its_own_deadline(rig: Rig) -> None:
+async def test_unanswered_call_times_out_at_its_own_deadline(rig: Rig) -> None:
     app = Heliograph("late")
 
     @app.agent(activate_on=START, updates="seen")
@@ -261,7 +261,7 @@ async def test_each_task_of_a_function_gets_the_results_of_its_own_calls(rig: Ri
 
 
 @pytest.mark.proves("K15")
-async def test_a_streaming_join_hands_over_each_result_as_it_comes_in_an_order_that_stays(rig: Rig) -> None:
+async def test_streaming_join_yields_each_result_on_arrival_in_a_stable_order(rig: Rig) -> None:
     app = Heliograph("streams")
     orders: list[list[str]] = []
 
@@ -283,7 +283,7 @@ async def test_a_streaming_join_hands_over_each_result_as_it_comes_in_an_order_t
     assert all(order == ["c3", "c1", "c4", "c2"][: len(order)] for order in orders)
 
 
-async def test_a_stream_that_is_left_early_does_not_wait_for_the_rest(rig: Rig) -> None:
+async def test_stream_closed_early_does_not_wait_for_the_rest(rig: Rig) -> None:
     app = Heliograph("first")
 
     @app.agent(activate_on=START, updates="seen")
@@ -308,7 +308,7 @@ async def test_a_stream_that_is_left_early_does_not_wait_for_the_rest(rig: Rig) 
 
 
 @pytest.mark.proves("L0-56", "L0-57", "S9")
-async def test_a_call_made_to_end_its_turn_delivers_its_result_without_running_the_agent_again(rig: Rig) -> None:
+async def test_turn_ending_call_delivers_its_result_without_running_the_agent_again(rig: Rig) -> None:
     runs: list[int] = []
     app = Heliograph("terminates")
 

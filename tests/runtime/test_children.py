@@ -72,7 +72,7 @@ async def test_child_past_its_timeout_is_abandoned_and_stopped(rig: Rig) -> None
     assert (await rig.turn_of("child")).outcome == "canceled"
 
 
-async def test_a_child_reaches_its_parent_by_a_bell_and_not_by_a_sweep(rig: Rig) -> None:
+async def test_end_of_a_child_reaches_its_parent_by_a_bell_and_not_by_a_sweep(rig: Rig) -> None:
     app = family()
     run_id = await rig.start(app, {"task": 1})
     async with rig.serving(app, sweep_seconds=3600), asyncio.timeout(60):
@@ -80,7 +80,7 @@ async def test_a_child_reaches_its_parent_by_a_bell_and_not_by_a_sweep(rig: Rig)
 
 
 @pytest.mark.proves("G-74", "S12")
-async def test_a_turn_that_delegates_to_itself_ends_where_the_depth_does(rig: Rig) -> None:
+async def test_self_delegation_ends_at_the_depth_limit(rig: Rig) -> None:
     app = Heliograph("deep")
 
     @app.agent(activate_on=START)
@@ -117,7 +117,7 @@ async def test_children_of_one_named_instance_run_one_after_another(rig: Rig) ->
     assert (await rig.run(app)).state["seen"] == [0, 1, 2, 3]
 
 
-async def test_children_and_tools_can_be_waited_for_together_and_as_they_come(rig: Rig) -> None:
+async def test_children_and_tools_are_joined_together_and_streamed(rig: Rig) -> None:
     app = Heliograph("mixed")
 
     @app.agent(activate_on=START, updates="seen")
@@ -138,7 +138,7 @@ async def _resolved(rig: Rig, turn_id: str, count: int) -> bool:
 
 
 @pytest.mark.proves("L0-38", "L0-111", "K4", "S12")
-async def test_twenty_children_are_joined_although_workers_are_killed_meanwhile(rig: Rig) -> None:
+async def test_twenty_children_are_joined_despite_killed_workers(rig: Rig) -> None:
     app = Heliograph("forks", reducers={"ran": lambda old, new: (old or 0) + new})
 
     @app.agent(activate_on=START, updates="seen")
@@ -181,7 +181,7 @@ async def _kill(worker: Worker, working: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.proves("K26")
-async def test_a_child_speaks_and_updates_as_any_turn_of_its_agent_does(rig: Rig) -> None:
+async def test_child_emits_signals_and_updates_the_state_like_any_turn_of_its_agent(rig: Rig) -> None:
     app = Heliograph("speaks")
 
     @app.agent(activate_on=START)

@@ -33,7 +33,7 @@ async def locked_runs(rig: Rig) -> AsyncIterator[None]:
 
 
 @pytest.mark.proves("L0-38")
-async def test_a_sweep_that_is_cut_off_by_the_close_of_its_worker_is_made_again_by_it(
+async def test_sweep_interrupted_by_the_close_of_its_worker_is_repeated(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, is_closing = Heliograph("family"), False
@@ -69,9 +69,7 @@ async def test_a_sweep_that_is_cut_off_by_the_close_of_its_worker_is_made_again_
 
 
 @pytest.mark.proves("L0-111")
-async def test_a_claim_that_is_under_way_when_a_worker_hands_back_is_handed_back_too(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_turns_claimed_during_a_release_are_released_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     app, claiming, released = Heliograph("hangs"), asyncio.Event(), asyncio.Event()
 
     @app.agent(activate_on=START)
@@ -108,7 +106,7 @@ async def test_a_claim_that_is_under_way_when_a_worker_hands_back_is_handed_back
 
 
 @pytest.mark.proves("K14", "L0-111")
-async def test_a_renewal_that_is_under_way_does_not_keep_what_a_worker_leaves_to_its_lease(
+async def test_renewal_in_flight_does_not_extend_the_lease_of_an_abandoned_turn(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, renewing, left, is_over = Heliograph("hangs"), asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -150,7 +148,7 @@ async def test_a_renewal_that_is_under_way_does_not_keep_what_a_worker_leaves_to
 
 
 @pytest.mark.parametrize("ticks", range(8))
-async def test_a_call_that_is_made_while_its_runtime_closes_is_answered(shared_url: str, ticks: int) -> None:
+async def test_call_during_the_close_of_its_runtime_is_answered(shared_url: str, ticks: int) -> None:
     """Whenever it is made: the task that is to send it may be cancelled before it has begun."""
     app = Heliograph("closing")
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
@@ -170,7 +168,7 @@ async def test_a_call_that_is_made_while_its_runtime_closes_is_answered(shared_u
 
 
 @pytest.mark.proves("L0-111")
-async def test_a_project_that_refuses_to_take_turns_back_keeps_no_turn_of_another_from_going_back(
+async def test_project_that_refuses_a_release_does_not_block_releases_of_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, other = Heliograph("hangs"), f"{rig.runtime.settings.project}-other"

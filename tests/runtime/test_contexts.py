@@ -38,7 +38,7 @@ def reader() -> Heliograph:
 
 
 @pytest.mark.proves("L0-90", "L0-93", "L0-95")
-async def test_what_an_agent_puts_out_is_made_of_its_context_and_its_task(rig: Rig) -> None:
+async def test_output_of_an_agent_follows_from_its_context_and_its_task(rig: Rig) -> None:
     """Output_Box = Agent(Context_Box, User_Prompt)."""
     app = reader()
     boxes = rig.client.boxes
@@ -61,7 +61,7 @@ async def test_what_an_agent_puts_out_is_made_of_its_context_and_its_task(rig: R
 
 
 @pytest.mark.proves("L0-94", "L0-90")
-async def test_a_turn_finds_the_box_that_it_was_given_each_time_that_it_runs_and_nothing_else(rig: Rig) -> None:
+async def test_turn_reads_exactly_its_own_box_in_every_attempt(rig: Rig) -> None:
     app = Heliograph("again", reducers={"seen": lambda old, new: [*(old or []), new]})
     seen: list[Any] = []
 
@@ -95,7 +95,7 @@ async def test_a_turn_finds_the_box_that_it_was_given_each_time_that_it_runs_and
 
 
 @pytest.mark.proves("L0-38", "L0-93")
-async def test_a_delegation_hands_on_a_context_or_gives_none(rig: Rig) -> None:
+async def test_delegation_passes_on_a_context_or_none(rig: Rig) -> None:
     app = reader()
     boxes = rig.client.boxes
     mine = await boxes.put([{"kind": "note", "content": "mine"}])
@@ -111,7 +111,7 @@ async def test_a_delegation_hands_on_a_context_or_gives_none(rig: Rig) -> None:
 
 
 @pytest.mark.proves("L0-96", "L0-98", "L0-92")
-async def test_what_one_turn_wrote_is_what_the_next_one_reads(rig: Rig) -> None:
+async def test_next_turn_reads_the_cards_of_the_turn_before(rig: Rig) -> None:
     app = Heliograph("rounds")
 
     @app.agent(on_request=True)
@@ -144,7 +144,7 @@ async def test_what_one_turn_wrote_is_what_the_next_one_reads(rig: Rig) -> None:
 
 
 @pytest.mark.proves("L0-97", "L0-82")
-async def test_a_turn_that_runs_goes_on_in_a_fork_and_is_given_its_new_context_when_it_is_next_claimed(
+async def test_running_turn_continues_in_a_fork_and_gets_its_new_context_at_the_next_claim(
     rig: Rig,
 ) -> None:
     app = Heliograph("swap")

@@ -71,7 +71,7 @@ async def test_turn_deferred_too_often_fails_with_the_reason(rig: Rig) -> None:
 
 @pytest.mark.proves("L0-64", "G-71")
 @pytest.mark.usefixtures("soon")
-async def test_a_model_that_fails_in_passing_is_asked_again_later(rig: Rig) -> None:
+async def test_recoverable_model_failure_is_retried_later(rig: Rig) -> None:
     app = Heliograph("asks")
     busy = HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True)
     app.prompt_agent("writer", "Write.", model=ScriptedModel([busy, busy, "there"]), activate_on=START, updates="text")
@@ -85,7 +85,7 @@ async def test_a_model_that_fails_in_passing_is_asked_again_later(rig: Rig) -> N
 @pytest.mark.proves("G-71")
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize(("retries", "asked"), [(0, 1), (1, 2), (5, 6)])
-async def test_an_agent_says_how_often_its_model_is_asked_again(rig: Rig, retries: int, asked: int) -> None:
+async def test_agent_option_sets_the_number_of_model_retries(rig: Rig, retries: int, asked: int) -> None:
     app = Heliograph("gives-up")
     replies = [HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True) for _ in range(9)]
     app.prompt_agent("writer", "Write.", model=ScriptedModel(replies), activate_on=START, retries=retries)
@@ -95,7 +95,7 @@ async def test_an_agent_says_how_often_its_model_is_asked_again(rig: Rig, retrie
     assert failed == {"code": "NETWORK_ERROR", "message": "overloaded", "recoverable": True}
 
 
-async def test_a_model_that_objects_is_not_asked_again(rig: Rig) -> None:
+async def test_unrecoverable_model_failure_is_not_retried(rig: Rig) -> None:
     app = Heliograph("objects")
     app.prompt_agent("writer", "Write.", model=ScriptedModel([HarnessError("no key")]), activate_on=START)
     signals = await ran(rig, app)
@@ -103,7 +103,7 @@ async def test_a_model_that_objects_is_not_asked_again(rig: Rig) -> None:
 
 
 @pytest.mark.proves("L0-77", "K11")
-async def test_a_pause_holds_nothing_and_ends_by_itself(rig: Rig) -> None:
+async def test_pause_occupies_no_worker_and_ends_by_its_timer(rig: Rig) -> None:
     app = Heliograph("pauses")
 
     @app.agent(activate_on=START, updates="seen")
@@ -151,7 +151,7 @@ async def test_a_deliverable_that_covers_its_fields_has_them_by_name(rig: Rig) -
 
 
 @pytest.mark.proves("L0-84")
-async def test_a_message_may_say_what_its_answer_must_have(rig: Rig) -> None:
+async def test_message_may_name_the_required_fields_of_its_answer(rig: Rig) -> None:
     app = Heliograph("asked")
 
     @app.agent(activate_on=START)

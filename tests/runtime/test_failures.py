@@ -153,7 +153,7 @@ async def test_a_signal_that_may_not_be_emitted_fails_the_agent(rig: Rig, name: 
 
 
 @pytest.mark.parametrize(("fraction", "message"), [(2, ""), (-0.1, ""), (float("nan"), ""), (True, ""), (0.5, "a\0b")])
-async def test_progress_that_means_nothing_fails_the_agent(rig: Rig, fraction: Any, message: str) -> None:
+async def test_invalid_progress_fails_the_agent(rig: Rig, fraction: Any, message: str) -> None:
     await failed_with(rig, lambda ctx: ctx.progress(fraction, message))
 
 
@@ -162,12 +162,12 @@ async def _sleeps(_ctx: Context) -> None:
 
 
 @pytest.mark.proves("ERR-13")
-async def test_an_async_agent_that_takes_too_long_is_cancelled(rig: Rig) -> None:
+async def test_async_agent_past_its_timeout_is_cancelled(rig: Rig) -> None:
     told = await failed_with(rig, _sleeps, timeout_seconds=0.05)
     assert (told["outcome"], told["error"]["code"]) == ("timeout", "TIMEOUT")
 
 
-async def test_a_plain_agent_that_takes_too_long_is_left_behind(rig: Rig) -> None:
+async def test_plain_agent_past_its_timeout_is_abandoned(rig: Rig) -> None:
     is_over = threading.Event()
     told = await failed_with(rig, lambda _ctx: is_over.wait(20), timeout_seconds=0.05)
     is_over.set()
@@ -211,7 +211,7 @@ def _unhappy(_old: Any, _new: Any) -> Any:
 
 
 @pytest.mark.parametrize("reducer", [_not_a_number, _unhappy])
-async def test_a_reducer_that_fails_fails_the_turn_whose_output_it_got(rig: Rig, reducer: Any) -> None:
+async def test_failing_reducer_fails_the_turn_that_produced_the_output(rig: Rig, reducer: Any) -> None:
     app = Heliograph("reducer", reducers={"n": reducer})
     app.agent(name="a", activate_on=START, updates="n")(lambda _ctx: 1)
     result = await rig.run(app, {"n": 0})

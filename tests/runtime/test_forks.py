@@ -51,7 +51,7 @@ async def ran(rig: Rig, app: Heliograph) -> Any:
 
 
 @pytest.mark.proves("L0-38", "CTL-28")
-async def test_results_come_by_index_each_with_how_it_ended(rig: Rig) -> None:
+async def test_fork_results_are_in_request_order_with_their_outcomes(rig: Rig) -> None:
     delegations = [*children(1, "fail", 3), Delegation("child", "hang", timeout=0.2)]
     assert await ran(rig, forking(lambda ctx: ctx.delegates(delegations))) == [
         ["c1", "success", 1], ["c2", "failed", "ACTION_FAILED"], ["c3", "success", 3], ["c4", "timeout", "DELEGATION_TIMEOUT"],
@@ -72,7 +72,7 @@ async def test_the_first_failure_ends_the_wait_and_stops_the_other_children(rig:
 
 
 @pytest.mark.proves("CTL-29", "CTL-76")
-async def test_a_deadline_for_all_gives_up_who_is_not_done_and_keeps_the_rest(rig: Rig) -> None:
+async def test_overall_deadline_abandons_unfinished_children_and_keeps_the_others(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children(1, "hang", 3), timeout=2.0, retries=2))
     assert await ran(rig, app) == [["c1", "success", 1], ["c2", "timeout", "DELEGATION_TIMEOUT"], ["c3", "success", 3]]
     assert (
@@ -81,20 +81,20 @@ async def test_a_deadline_for_all_gives_up_who_is_not_done_and_keeps_the_rest(ri
 
 
 @pytest.mark.proves("L0-38")
-async def test_what_failed_is_delegated_again_as_often_as_the_parent_says(rig: Rig) -> None:
+async def test_failed_children_are_retried_as_often_as_the_parent_requests(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children(1, "fail first", "fail"), retries=2))
     assert await ran(rig, app) == [
         ["c1", "success", 1], ["c2-again-1", "success", "fail first"], ["c3-again-2", "failed", "ACTION_FAILED"],
     ]  # fmt: skip
 
 
-async def test_what_was_canceled_for_the_first_failure_is_delegated_again_with_it(rig: Rig) -> None:
+async def test_children_canceled_by_fail_fast_are_retried_with_the_failed_one(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children("fail first", "fail first"), fail_fast=True, retries=1))
     assert [each[1:] for each in await ran(rig, app)] == [["success", "fail first"], ["success", "fail first"]]
 
 
 @pytest.mark.proves("CTL-24")
-async def test_a_delegation_has_its_own_priority_else_that_of_its_agent(rig: Rig) -> None:
+async def test_delegation_has_its_own_priority_or_that_of_its_agent(rig: Rig) -> None:
     delegations = [Delegation("child", 1, priority="critical"), Delegation("child", 2)]
     result = await rig.run(forking(lambda ctx: ctx.delegates(delegations), priority="low"))
     told = [s.payload["priority"] for s in result.signals if s.name == "delegation" and isinstance(s.payload, dict)]
@@ -104,7 +104,7 @@ async def test_a_delegation_has_its_own_priority_else_that_of_its_agent(rig: Rig
 
 
 @pytest.mark.proves("CTL-26", "CTL-27", "G-22")
-async def test_a_follower_sees_how_a_delegation_stands_in_order(rig: Rig) -> None:
+async def test_follower_receives_the_statuses_of_a_delegation_in_order(rig: Rig) -> None:
     app = Heliograph("watched")
     begun, may_end = asyncio.Event(), asyncio.Event()
 
@@ -201,7 +201,7 @@ async def test_start_of_a_short_child_is_emitted_with_its_end_without_an_extra_c
 
 
 @pytest.mark.proves("S11", "L0-64")
-async def test_children_for_whom_there_is_no_room_are_dispatched_again_later(rig: Rig) -> None:
+async def test_children_beyond_a_full_queue_are_dispatched_later(rig: Rig) -> None:
     app = Heliograph("crowd")
     await rig.runtime.world.call("set_limits", rig.runtime.settings.project, {"queue_max": 3})
     has_begun, may_end = asyncio.Event(), asyncio.Event()
@@ -248,7 +248,7 @@ async def test_a_fork_wider_than_the_project_allows_fails_with_a_clear_message(r
     ("options", "code"),
     [({"retries": -1}, "out_of_range"), ({"retries": True}, "out_of_range"), ({"timeout": "soon"}, "out_of_range")],
 )
-async def test_nonsense_is_refused_where_it_is_written(rig: Rig, options: Any, code: str) -> None:
+async def test_invalid_fork_options_are_refused_at_the_call(rig: Rig, options: Any, code: str) -> None:
     refused: list[str] = []
 
     async def fork(ctx: Context) -> list[CallResult]:
@@ -262,7 +262,7 @@ async def test_nonsense_is_refused_where_it_is_written(rig: Rig, options: Any, c
     assert refused == [code]
 
 
-async def test_a_priority_that_there_is_not_is_refused(rig: Rig) -> None:
+async def test_unknown_priority_is_refused(rig: Rig) -> None:
     result = await rig.run(forking(lambda ctx: ctx.delegates([Delegation("child", priority="urgent")])))
     assert "priority is one of low, normal, high, critical" in one(result.signals, "agent:failed")["error"]["message"]
 
@@ -271,9 +271,7 @@ async def test_a_priority_that_there_is_not_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["refused first", "refused last"])
-async def test_a_call_that_a_budget_refuses_fails_fast_as_any_other_and_nothing_else_is_begun(
-    rig: Rig, is_first: bool
-) -> None:
+async def test_call_refused_by_a_budget_fails_fast_and_starts_no_other_call(rig: Rig, is_first: bool) -> None:
     app, happened = Heliograph("dear"), list[Any]()
     refused, other = Call("search", call_id="no"), children(1)[0]
 
@@ -303,7 +301,7 @@ async def test_a_call_that_a_budget_refuses_fails_fast_as_any_other_and_nothing_
     assert await rig.client.take_commands(["search"]) == []
 
 
-async def test_what_could_be_paid_for_is_not_called_where_another_call_of_a_fail_fast_step_cannot(rig: Rig) -> None:
+async def test_affordable_calls_do_not_start_beside_an_unaffordable_call_of_a_fail_fast_step(rig: Rig) -> None:
     app = Heliograph("dear")
 
     @app.agent(activate_on=START, updates="seen", budget={"tool_calls": 1})
@@ -322,7 +320,7 @@ async def test_what_could_be_paid_for_is_not_called_where_another_call_of_a_fail
     }
 
 
-async def test_without_fail_fast_the_others_are_made_all_the_same(rig: Rig) -> None:
+async def test_affordable_calls_start_beside_an_unaffordable_call_without_fail_fast(rig: Rig) -> None:
     app = Heliograph("dear")
 
     @app.agent(activate_on=START, updates="seen", budget={"tool_calls": 0})

@@ -111,7 +111,7 @@ class Hung:
 @pytest.mark.proves("G-66", "G-09", "CTL-38", "CTL-40")
 @PROTOCOLS
 @BOTH
-async def test_the_connection_to_a_model_is_closed_when_its_turn_is_halted_and_no_delta_comes_late(
+async def test_halt_closes_the_connection_to_the_model_and_no_late_delta_arrives(
     rig: Rig, provider: Provider, model: str, now: bool
 ) -> None:
     provider.answers = [slow()]
@@ -131,7 +131,7 @@ async def test_the_connection_to_a_model_is_closed_when_its_turn_is_halted_and_n
 @pytest.mark.proves("G-66", "CTL-40", "K12")
 @pytest.mark.parametrize("what", ["waits", "ignores", "looks", "swallows"])
 @BOTH
-async def test_tools_that_hang_do_not_delay_a_halt_and_what_they_answer_late_is_not_written(
+async def test_hanging_tools_do_not_delay_a_halt_and_their_late_results_are_discarded(
     rig: Rig, what: str, now: bool
 ) -> None:
     hung = Hung()
@@ -163,7 +163,7 @@ async def _results(rig: Rig, turn_id: str, count: int) -> bool:
 
 
 @pytest.mark.proves("CTL-73", "G-08", "K12")
-async def test_work_that_lets_every_cancellation_pass_is_forced_and_loses_its_slot_to_others(
+async def test_work_that_swallows_every_cancellation_is_forced_out_and_frees_its_slot(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim_loop, "STUBBORN_SECONDS", 0.1)
@@ -210,7 +210,7 @@ class Deaf:
 
 
 @pytest.mark.proves("CTL-40")
-async def test_no_tool_and_no_model_call_begins_after_a_halt_whatever_lets_its_cancellation_pass(rig: Rig) -> None:
+async def test_no_tool_and_no_model_call_starts_after_a_halt_with_swallowed_cancellations(rig: Rig) -> None:
     marks = itertools.count()
 
     def mark() -> int:
@@ -227,7 +227,7 @@ async def test_no_tool_and_no_model_call_begins_after_a_halt_whatever_lets_its_c
 
 
 @pytest.mark.proves("CTL-40")
-async def test_no_step_begins_in_an_agent_that_goes_on_after_its_cancellation(rig: Rig) -> None:
+async def test_no_step_starts_in_an_agent_that_continues_after_its_cancellation(rig: Rig) -> None:
     begun, marks = asyncio.Event(), itertools.count()
     app = Heliograph("goes-on")
 
@@ -248,9 +248,7 @@ async def test_no_step_begins_in_an_agent_that_goes_on_after_its_cancellation(ri
 
 @pytest.mark.proves("G-66", "K12")
 @BOTH
-async def test_a_transactional_tool_that_is_halted_leaves_nothing_and_its_connection_is_free(
-    rig: Rig, now: bool
-) -> None:
+async def test_halted_transactional_tool_rolls_back_and_frees_its_connection(rig: Rig, now: bool) -> None:
     begun = asyncio.Event()
     table = f"bookings_{next(_tables)}"
     await rig.fetch(f"create table {table} (key text)")
@@ -341,7 +339,7 @@ async def test_a_halt_reaches_the_models_tools_and_outside_calls_of_all_descenda
 
 
 @BOTH
-async def test_a_run_is_halted_while_all_its_models_speak(rig: Rig, provider: Provider, now: bool) -> None:
+async def test_run_is_halted_while_all_its_models_stream(rig: Rig, provider: Provider, now: bool) -> None:
     provider.answers = [slow()]
     app = Heliograph("choir")
     for voice in range(5):

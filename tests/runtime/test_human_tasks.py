@@ -16,7 +16,7 @@ from tests.runtime.human_task_kit import PAY, Till, asked
 from tests.runtime.kit import Rig
 
 
-async def test_an_approval_says_what_is_asked_and_the_tool_runs_when_it_is_granted(rig: Rig) -> None:
+async def test_approval_shows_the_call_and_the_tool_runs_when_it_is_granted(rig: Rig) -> None:
     till = Till(PAY, approval_seconds=600.0)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -88,7 +88,7 @@ async def test_report_without_a_decision_returns_an_error_and_the_tool_does_not_
     assert str(till.told["x1"].content).endswith("it was not called")
 
 
-async def test_edits_are_made_where_they_are_allowed_and_refused_where_they_do_not_fit(rig: Rig) -> None:
+async def test_allowed_edits_apply_and_invalid_edits_are_refused(rig: Rig) -> None:
     till = Till(PAY, may_edit=True)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -107,7 +107,7 @@ async def test_edits_are_made_where_they_are_allowed_and_refused_where_they_do_n
     assert till.paid == [(4, "bob")]
 
 
-async def test_edits_that_are_not_allowed_are_refused_and_the_question_stays_open(rig: Rig) -> None:
+async def test_forbidden_edits_are_refused_and_the_approval_remains_open(rig: Rig) -> None:
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -177,7 +177,7 @@ async def test_report_without_an_answer_returns_an_error_to_the_model(rig: Rig, 
     assert till.told["x1"].is_error
 
 
-async def test_a_tool_that_works_elsewhere_gets_its_command_only_when_it_is_granted(rig: Rig) -> None:
+async def test_remote_tool_gets_its_command_only_after_the_approval(rig: Rig) -> None:
     send = external_tool("send", "Send it", approval=True, may_edit=True)
     till = Till(ToolCall("x1", "send", {"to": "eve"}), tools=(send,))
     run_id = await rig.start(till.app)
@@ -192,7 +192,7 @@ async def test_a_tool_that_works_elsewhere_gets_its_command_only_when_it_is_gran
     assert till.told["x1"].content == "sent"
 
 
-async def test_a_denial_holds_although_the_rule_asks_for_no_approval_any_more(rig: Rig) -> None:
+async def test_denial_applies_although_the_rule_no_longer_requires_approval(rig: Rig) -> None:
     most = [1]
     till = Till(PAY, approval=lambda arguments: arguments["amount"] > most[0])
     run_id = await rig.start(till.app)

@@ -43,7 +43,7 @@ async def test_one_of_two_simultaneous_decisions_wins_and_the_other_receives_its
         assert till.paid == ([(5, "bob")] if yes == "applied" else [])
 
 
-async def test_who_says_the_same_again_is_not_refused(rig: Rig) -> None:
+async def test_repeated_decision_is_not_refused(rig: Rig) -> None:
     app = Heliograph("again")
 
     @app.agent(activate_on=START, updates="seen")
@@ -63,7 +63,7 @@ async def test_who_says_the_same_again_is_not_refused(rig: Rig) -> None:
         assert await seen(rig, run_id) == ["ann", None]
 
 
-async def test_a_decision_after_the_deadline_is_refused_also_where_no_worker_sweeps(rig: Rig) -> None:
+async def test_decision_after_the_deadline_is_refused_also_without_a_sweep(rig: Rig) -> None:
     till = Till(PAY, approval_seconds=0.3)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app, sweep_seconds=3600):
@@ -122,7 +122,7 @@ async def test_several_are_decided_in_any_order_and_each_once(rig: Rig) -> None:
     assert till.asked_model == 2
 
 
-async def test_an_approval_in_a_child_of_a_child_holds_nobody_but_them(rig: Rig) -> None:
+async def test_approval_in_a_grandchild_blocks_only_its_ancestors(rig: Rig) -> None:
     till = Till(PAY)
     app = Heliograph("nested")
     made: list[str] = []

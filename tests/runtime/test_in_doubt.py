@@ -58,9 +58,7 @@ Said = Callable[[Client, HumanTask], Awaitable[str]]
     ],
     ids=["grant", "answer", "deny"],
 )
-async def test_a_doubt_that_is_to_be_asked_waits_for_somebody_who_knows(
-    rig: Rig, say: Said, made: int, heard: Any
-) -> None:
+async def test_call_in_doubt_waits_for_a_human_decision(rig: Rig, say: Said, made: int, heard: Any) -> None:
     pay, script = Pay(), Script([called("pay", amount=5)])
     app = app_of(script, pay.tool(in_doubt="ask"))
     run_id = await lost(rig, app, pay.begun)
@@ -75,7 +73,7 @@ async def test_a_doubt_that_is_to_be_asked_waits_for_somebody_who_knows(
 
 
 @pytest.mark.proves("K14")
-async def test_what_is_made_again_has_the_key_of_the_first_time_and_is_asked_about_again_when_in_doubt_again(
+async def test_repeated_call_has_its_first_key_and_requires_another_decision_when_in_doubt_again(
     rig: Rig,
 ) -> None:
     bank = Bank(doubts=2)
@@ -91,7 +89,7 @@ async def test_what_is_made_again_has_the_key_of_the_first_time_and_is_asked_abo
     assert bank.keys == [f"{project}/{bank.app.name}/{turn.turn_id}/m1-1"] * 3
 
 
-async def test_a_result_that_somebody_says_has_to_be_what_the_tool_declares(rig: Rig) -> None:
+async def test_result_of_a_call_in_doubt_must_match_the_declared_schema(rig: Rig) -> None:
     bank = Bank(doubts=1, result_schema=str)
     run_id = await rig.start(bank.app)
     async with rig.serving(bank.app):
@@ -105,7 +103,7 @@ async def test_a_result_that_somebody_says_has_to_be_what_the_tool_declares(rig:
 
 
 @pytest.mark.parametrize("body", ["grant", {"decision": "grant", "arguments": {"amount": 500}}, None], ids=str)
-async def test_a_report_that_is_no_decision_makes_nothing_again(rig: Rig, body: Any) -> None:
+async def test_report_without_a_decision_repeats_no_call(rig: Rig, body: Any) -> None:
     bank = Bank(doubts=1)
     run_id = await rig.start(bank.app)
     async with rig.serving(bank.app):

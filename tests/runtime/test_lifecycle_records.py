@@ -28,7 +28,7 @@ def of_phases(signals: list[Any]) -> list[str]:
 
 
 @pytest.mark.proves("LC-15", "CTL-55", "CTL-56")
-async def test_ready_names_what_the_agent_can_do_and_its_version(rig: Rig) -> None:
+async def test_ready_lists_the_capabilities_and_the_version_of_the_agent(rig: Rig) -> None:
     app = Heliograph("able")
     app.prompt_agent("lead", "Lead.", model=Model("done"), activate_on=START, tools=[search], agents=["clerk"],
                      asks_human=True, emits=["lead:done"], version="2.1")  # fmt: skip
@@ -103,7 +103,7 @@ def failing(what: str) -> Heliograph:
         ("model", "failed", ("AUTH_ERROR", "the key has expired", True)),
     ],
 )
-async def test_a_turn_that_fails_logs_an_error_with_its_code_message_and_whether_it_may_pass(
+async def test_failed_turn_logs_an_error_with_its_code_message_and_recoverable_flag(
     rig: Rig, what: str, status: str, error: tuple[str, str, bool]
 ) -> None:
     signals = (await rig.run(failing(what))).signals

@@ -76,7 +76,7 @@ async def test_a_payload_of_any_kind_of_json_arrives_as_it_was_emitted(rig: Rig)
     [("Once.", ["harness:start", "harness:end"]), (HarnessError("no"), ["harness:start", "harness:error"])],
     ids=["answered", "failed"],
 )
-async def test_an_agent_may_listen_to_all_that_a_harness_says(rig: Rig, reply: Any, said: list[str]) -> None:
+async def test_agent_may_subscribe_to_every_signal_of_a_harness(rig: Rig, reply: Any, said: list[str]) -> None:
     app = Heliograph("listened", reducers={"heard": lambda old, new: [*old, new]})
     app.prompt_agent("writer", "Write.", activate_on=START, model=ScriptedModel([reply]))
     app.agent(name="listener", activate_on=["harness:**"], updates="heard")(lambda ctx: ctx.signal.name)

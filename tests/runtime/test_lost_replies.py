@@ -60,7 +60,7 @@ def whole() -> tuple[Heliograph, list[str]]:
         ("finish", "ok", "duplicate"),
     ],
 )
-async def test_a_lost_reply_changes_nothing_of_what_comes_out(
+async def test_lost_reply_does_not_change_the_result(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str, first: str, again: str
 ) -> None:
     app, happened = whole()
@@ -77,9 +77,7 @@ async def test_a_lost_reply_changes_nothing_of_what_comes_out(
 
 
 @pytest.mark.parametrize("function", ["stop", "stop_runs"])
-async def test_a_stop_whose_reply_is_lost_has_happened(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str
-) -> None:
+async def test_stop_with_a_lost_reply_takes_effect(rig: Rig, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     app = Heliograph("stops")
 
     @app.agent(activate_on=START)
@@ -97,9 +95,7 @@ async def test_a_stop_whose_reply_is_lost_has_happened(
         assert one(await rig.ended(run_id), "agent:failed")["outcome"] == "canceled"
 
 
-async def test_a_turn_whose_release_got_no_reply_goes_on_elsewhere_all_the_same(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_turn_whose_release_got_no_reply_continues_elsewhere(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[int] = []
     app = Heliograph("releases")
 

@@ -34,7 +34,7 @@ async def test_a_turn_that_runs_again_remembers_once_and_recalls_what_it_recalle
 
 
 @pytest.mark.proves("S1")
-async def test_an_agent_finds_its_own_and_everybodys_only_everywhere(rig: Rig) -> None:
+async def test_agent_recalls_its_own_memories_and_those_of_others_only_everywhere(rig: Rig) -> None:
     app = Heliograph("two")
 
     @app.agent(activate_on=START, emits=["told"])
@@ -107,6 +107,6 @@ async def test_an_application_may_bring_a_memory_of_its_own(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("memory", [5, "postgres", Heliograph], ids=str)
-def test_what_is_no_memory_is_refused_at_once(memory: Any) -> None:
+def test_invalid_memory_store_is_refused_at_once(memory: Any) -> None:
     with pytest.raises(InvalidInput, match="store and search"):
         Heliograph("wrong", memory=memory)

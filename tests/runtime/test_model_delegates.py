@@ -29,7 +29,7 @@ def crew(lead: Model, *, contexts: Any = None, hangs: bool = False, **options: A
 
 
 @pytest.mark.proves("CTL-24")
-async def test_a_model_says_who_comes_first_and_what_is_read_among_what_it_is_allowed(rig: Rig) -> None:
+async def test_model_chooses_priority_and_context_within_its_permissions(rig: Rig) -> None:
     await rig.client.boxes.put([{"kind": "note", "content": "be kind"}], box_id="handbook-3")
     said = {"task": "greet", "priority": "high", "deadline": 30, "context": "handbook"}
     lead = Model([call(TOOL, said, "x1"), call(TOOL, {"task": "part", "priority": None}, "x2")], "done")
@@ -43,7 +43,7 @@ async def test_a_model_says_who_comes_first_and_what_is_read_among_what_it_is_al
     assert deadlines == [30, None]
 
 
-async def test_what_it_may_say_is_in_the_schema_of_its_tool(rig: Rig) -> None:
+async def test_permitted_delegation_options_are_in_the_schema_of_the_tool(rig: Rig) -> None:
     lead = Model("done")
     await rig.run(crew(lead, contexts={"handbook": "handbook-3"}, priority="low", ttl_seconds=600))
     [tool] = lead.last.tools
@@ -89,7 +89,7 @@ async def test_child_past_the_deadline_of_its_model_is_abandoned_and_the_turn_co
     assert (await rig.turn_of("clerk")).outcome == "canceled"
 
 
-async def test_a_function_says_which_boxes_there_are_such_as_the_turns_own(rig: Rig) -> None:
+async def test_contexts_function_may_offer_the_box_of_its_turn(rig: Rig) -> None:
     box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
     app = Heliograph("crew")
     told = {"task": "read", "context": "own"}
@@ -112,7 +112,7 @@ async def test_a_function_says_which_boxes_there_are_such_as_the_turns_own(rig: 
     assert heard == [[["mine"]], [("error", f"{TOOL} takes task, priority, deadline; not context")]]
 
 
-async def test_what_was_delegated_is_found_again_by_a_version_that_would_not_allow_it_any_more(rig: Rig) -> None:
+async def test_recorded_delegation_is_replayed_by_a_version_that_forbids_it(rig: Rig) -> None:
     may_end = asyncio.Event()
 
     def version(lead: Model, **options: Any) -> Heliograph:
@@ -142,7 +142,7 @@ async def test_what_was_delegated_is_found_again_by_a_version_that_would_not_all
     assert results(lead.last) == ["greet"]
 
 
-async def test_boxes_that_are_none_end_the_turn_with_what_is_wrong(rig: Rig) -> None:
+async def test_invalid_context_boxes_fail_the_turn_with_the_reason(rig: Rig) -> None:
     result = await rig.run(crew(Model("never"), contexts=lambda _ctx: {"own": 5}))
     assert (
         "agent lead: contexts has 5, and a box id is 1 to 200"
@@ -160,7 +160,7 @@ async def test_boxes_that_are_none_end_the_turn_with_what_is_wrong(rig: Rig) -> 
         ({"contexts": {"name": "box"}}, "contexts are boxes for those that it delegates to; name these in agents"),
     ],
 )
-def test_contexts_that_are_none_are_refused_where_they_are_written(options: Any, told: str) -> None:
+def test_invalid_contexts_are_refused_at_the_definition(options: Any, told: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         define_agent("a", prompt="Lead.", on_request=True, **options)
     assert told in caught.value.message

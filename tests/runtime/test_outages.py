@@ -71,9 +71,7 @@ async def test_an_application_runs_on_through_a_restart_of_its_embedded_server(t
     assert result.state == {"n": LINKS}
 
 
-async def test_who_no_longer_waits_for_the_embedded_server_does_not_hold_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cancelled_open_releases_the_embedded_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opening, is_left, holds = asyncio.Event(), threading.Event(), list[EmbeddedServer]()
     ring = partial(asyncio.get_running_loop().call_soon_threadsafe, opening.set)
 
@@ -97,9 +95,7 @@ async def test_who_no_longer_waits_for_the_embedded_server_does_not_hold_it(
     await until(lambda: bool(holds) and holds[0].wait_stopped(0))
 
 
-async def test_work_that_is_done_is_delivered_when_the_database_comes_back(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_finished_work_is_delivered_when_the_database_returns(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     ran, refusals = list[int](), list[str]()
     call = rig.runtime.world.call
 
@@ -197,7 +193,7 @@ def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_polls")
 @pytest.mark.proves("L0-32")
-async def test_a_chain_of_activations_goes_by_bells_and_not_by_polling(rig: Rig) -> None:
+async def test_chain_of_activations_progresses_by_bells_and_not_by_polling(rig: Rig) -> None:
     app = chain_of_agents()
     run_id = await rig.start(app, {"n": 0})
     async with rig.serving(app, sweep_seconds=3600):
@@ -215,7 +211,7 @@ async def test_a_bell_reaches_a_worker_in_another_process_s_runtime(rig: Rig) ->
 
 
 @pytest.mark.proves("S6", "K10", "L0-08")
-async def test_a_worker_that_hears_no_bell_at_all_does_the_same_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_without_bells_does_the_same_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_loop, "POLL_SECONDS", 0.02)
     app = chain_of_agents()
     run_id = await rig.start(app, {"n": 0})
@@ -226,7 +222,7 @@ async def test_a_worker_that_hears_no_bell_at_all_does_the_same_work(rig: Rig, m
 
 
 @pytest.mark.proves("S6")
-async def test_a_forged_bell_wakes_nobody_but_a_look(rig: Rig) -> None:
+async def test_forged_bell_causes_only_a_poll(rig: Rig) -> None:
     app = chain_of_agents()
     async with rig.serving(app):
         for payload in ("work:chain", "*", "", "work:\nlog:x\0"[:8], "x" * 7000):
@@ -237,7 +233,7 @@ async def test_a_forged_bell_wakes_nobody_but_a_look(rig: Rig) -> None:
 
 
 @pytest.mark.usefixtures("no_polls")
-async def test_a_claim_that_fails_is_made_again_though_no_bell_rings(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_claim_is_retried_without_a_bell(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     app, refusals, call = Heliograph("claims"), list[str](), rig.runtime.world.call
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
 

@@ -45,9 +45,7 @@ async def tidied(rig: Rig, worker: Worker) -> None:
 
 
 @pytest.mark.proves("K25", "K26")
-async def test_a_reaction_that_meets_a_run_that_moved_on_is_made_again_at_once(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reaction_to_a_changed_run_is_recomputed_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     app = waiting("first", "second")
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -80,7 +78,7 @@ async def test_a_run_whose_turns_are_stopped_while_they_wait_ends_without_the_ti
 
 
 @pytest.mark.proves("K25", "L0-80")
-async def test_what_a_bell_ends_is_paid_for_by_it_too(rig: Rig) -> None:
+async def test_run_ended_by_a_bell_commits_its_pending_reactions_without_a_sweep(rig: Rig) -> None:
     app = family()
     async with rig.serving(app, sweep_seconds=3600.0) as worker:
         run_id = await rig.start(app)
@@ -92,7 +90,7 @@ async def test_what_a_bell_ends_is_paid_for_by_it_too(rig: Rig) -> None:
 
 
 @pytest.mark.proves("K23", "K25")
-async def test_a_reaction_that_is_refused_is_tried_once_a_round_however_often_others_move(
+async def test_refused_reaction_is_tried_once_a_round_despite_progress_of_others(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = Heliograph("two")

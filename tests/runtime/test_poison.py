@@ -58,7 +58,7 @@ async def rig(shared_url: str, warm_pool: WarmPool) -> AsyncIterator[Rig]:
 @pytest.mark.parametrize("where", poison.WHERE)
 @pytest.mark.parametrize("name", poison.POISONS)
 @pytest.mark.parametrize("column", poison.COLUMNS, ids=".".join)
-async def test_a_value_that_cannot_be_decoded_costs_its_own_run_at_most(
+async def test_undecodable_value_affects_at_most_its_own_run(
     rig: Rig, column: tuple[str, str], name: str, where: str
 ) -> None:
     app = application()
@@ -137,7 +137,7 @@ async def test_a_command_that_cannot_be_decoded_fails_its_turn_at_once_and_the_o
 
 
 @pytest.mark.proves("S22")
-async def test_an_event_that_cannot_be_decoded_is_published_and_says_so(rig: Rig) -> None:
+async def test_undecodable_event_is_published_with_a_mark(rig: Rig) -> None:
     app = Heliograph("quick")
 
     @app.agent(activate_on=START)

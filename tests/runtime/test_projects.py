@@ -140,7 +140,7 @@ async def test_the_same_ids_in_two_projects_are_two_runs(rigs: list[Rig]) -> Non
             assert one(await rig.ended("run_same"), "workflow:end")["state"] == {"who": who, "seen": who}
 
 
-async def test_a_worker_tells_of_each_turn_that_it_takes(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_worker_logs_each_turn_that_it_claims(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     app = Heliograph("told")
 
     @app.agent(activate_on=START)
@@ -180,7 +180,7 @@ async def test_turn_that_a_sweep_cannot_move_is_logged_once(
 
 
 @pytest.mark.proves("G-75", "L0-111")
-async def test_a_lock_that_somebody_holds_in_one_project_costs_no_other_its_leases(rigs: list[Rig]) -> None:
+async def test_lock_in_one_project_does_not_cost_another_its_leases(rigs: list[Rig]) -> None:
     app, may_leave = Heliograph("holds"), asyncio.Event()
     locked, free = rigs[:2]
     lease = "select lease_until from heliograph.agent_state_head where project_id = $1"

@@ -71,7 +71,7 @@ async def test_deltas_that_come_faster_than_a_batch_leaves_share_a_signal_and_lo
 
 
 @pytest.mark.proves("SIG-25", "SIG-26", "G-43")
-async def test_asking_is_recorded_with_the_prompt_the_usage_and_what_it_took(rig: Rig) -> None:
+async def test_model_call_is_recorded_with_prompt_usage_and_duration(rig: Rig) -> None:
     result = await rig.run(
         asking(Thinker(), "Write about {state.topic}, woken by {signal.name}."), {"topic": "{braces}"}
     )
@@ -82,7 +82,7 @@ async def test_asking_is_recorded_with_the_prompt_the_usage_and_what_it_took(rig
     assert result.metrics["usage"] == {"inputTokens": 3, "outputTokens": 4}
 
 
-async def test_what_a_model_says_hangs_below_the_question(rig: Rig) -> None:
+async def test_deltas_of_a_model_reference_its_call(rig: Rig) -> None:
     result = await rig.run(asking(Thinker()))
     start = next(signal for signal in result.signals if signal.name == "harness:start")
     for signal in result.signals:
@@ -90,7 +90,7 @@ async def test_what_a_model_says_hangs_below_the_question(rig: Rig) -> None:
             assert signal.parent == start.id
 
 
-async def test_deltas_are_seen_while_the_model_still_speaks(rig: Rig) -> None:
+async def test_deltas_are_visible_while_the_model_streams(rig: Rig) -> None:
     may_end = asyncio.Event()
 
     class Waits:
@@ -112,7 +112,7 @@ async def test_deltas_are_seen_while_the_model_still_speaks(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("model", [TestModel(custom_output_text="from the test model"), "test"])
-async def test_a_model_of_pydantic_ai_is_asked_by_object_or_by_name(rig: Rig, model: Any) -> None:
+async def test_pydantic_ai_model_is_given_by_object_or_by_name(rig: Rig, model: Any) -> None:
     result = await rig.run(asking(model))
     assert result.outcome == "success"
     assert result.state["text"] == one(result.signals, "text:complete")["content"] != ""
@@ -130,7 +130,7 @@ async def _answers(_messages: list[ModelMessage], info: AgentInfo) -> AsyncItera
     yield {0: DeltaToolCall(json_args='"why": "short"}')}
 
 
-async def test_a_structured_answer_is_validated_and_goes_into_several_keys(rig: Rig) -> None:
+async def test_structured_output_is_validated_and_updates_several_keys(rig: Rig) -> None:
     app = Heliograph("structured")
     app.prompt_agent("judge", "Judge.", model=FunctionModel(stream_function=_answers), output=Verdict, activate_on=START,
                      updates=["score", "why"])  # fmt: skip
@@ -141,7 +141,7 @@ async def _answers_nonsense(_messages: list[ModelMessage], info: AgentInfo) -> A
     yield {0: DeltaToolCall(name=info.output_tools[0].name, json_args='{"score": "many"}')}
 
 
-async def test_an_answer_that_does_not_fit_fails_the_turn_and_says_how(rig: Rig) -> None:
+async def test_invalid_output_fails_the_turn_with_the_reason(rig: Rig) -> None:
     model = FunctionModel(stream_function=_answers_nonsense)
     result = await rig.run(asking(model, output=Verdict, retries=0))
     assert result.outcome == "failed"
@@ -171,7 +171,7 @@ def _unplugged(_request: ModelRequest) -> str:
     "model",
     [ScriptedModel([HarnessError("overloaded", code="NETWORK_ERROR")]), ScriptedModel(_unplugged), ScriptedModel([])],
 )
-async def test_a_model_that_fails_leaves_an_error_and_a_failed_turn(rig: Rig, model: ScriptedModel) -> None:
+async def test_failing_model_records_an_error_and_a_failed_turn(rig: Rig, model: ScriptedModel) -> None:
     result = await rig.run(asking(model, retries=0))
     assert result.outcome == "failed"
     told = one(result.signals, "harness:error")
@@ -183,20 +183,20 @@ async def test_a_model_that_fails_leaves_an_error_and_a_failed_turn(rig: Rig, mo
 
 
 @pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair"], ids=["nul", "surrogate"])
-async def test_a_prompt_that_the_ledger_cannot_hold_fails_the_turn_at_once_and_says_why(rig: Rig, text: str) -> None:
+async def test_unstorable_prompt_fails_the_turn_at_once_with_the_reason(rig: Rig, text: str) -> None:
     result = await rig.run(asking(ScriptedModel(["never asked"]), lambda _context: text))
     assert result.outcome == "failed"
     assert one(result.signals, "agent:failed")["error"]["message"]
     assert one(result.signals, "agent:activated") == {"agent": "writer"}
 
 
-async def test_a_template_of_something_that_is_not_there_fails_and_names_what_there_is(rig: Rig) -> None:
+async def test_template_with_an_unknown_key_fails_and_lists_the_known_keys(rig: Rig) -> None:
     result = await rig.run(asking(ScriptedModel(["never asked"]), "About {state.topci}"), {"topic": "t"})
     assert "state.topic" in one(result.signals, "agent:failed")["error"]["message"]
     assert "harness:start" not in names(result.signals)
 
 
-async def test_no_model_at_all_fails_the_turn_with_what_to_set(rig: Rig) -> None:
+async def test_missing_model_fails_the_turn_with_the_setting(rig: Rig) -> None:
     result = await rig.run(asking(None))
     assert "HELIOGRAPH_MODEL" in one(result.signals, "agent:failed")["error"]["message"]
 

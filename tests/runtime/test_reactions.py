@@ -13,7 +13,7 @@ from tests.runtime.kit import START, Rig, names, one, until
 
 
 @pytest.mark.proves("K24")
-async def test_critics_that_finish_in_the_same_moment_both_count_and_the_editor_wakes_once(
+async def test_critics_that_finish_at_once_both_count_and_the_editor_wakes_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes: list[str] = []
@@ -116,7 +116,7 @@ async def test_a_signal_in_the_middle_of_a_turn_wakes_another_agent_while_the_tu
 
 
 @pytest.mark.proves("K26")
-async def test_a_run_waits_for_the_reaction_to_the_last_words_of_its_last_turn(rig: Rig) -> None:
+async def test_run_waits_for_the_reaction_to_the_last_signal_of_its_last_turn(rig: Rig) -> None:
     app = Heliograph("lastwords", reducers={"heard": lambda old, new: [*(old or []), new]})
 
     @app.agent(activate_on=START)
@@ -136,7 +136,7 @@ async def test_a_run_waits_for_the_reaction_to_the_last_words_of_its_last_turn(r
 
 
 @pytest.mark.proves("G-42", "L0-80")
-async def test_a_goal_met_with_turns_in_flight_lets_these_end_and_cancels_those_that_wait(rig: Rig) -> None:
+async def test_met_goal_lets_running_turns_end_and_cancels_waiting_ones(rig: Rig) -> None:
     goal_is_met = asyncio.Event()
     ran: list[str] = []
     app = Heliograph("goal", end_when=lambda state: state.get("done", False))
@@ -170,7 +170,7 @@ async def test_a_goal_met_with_turns_in_flight_lets_these_end_and_cancels_those_
 
 
 @pytest.mark.proves("G-47", "S12")
-async def test_a_loop_of_agents_stops_at_the_limit_and_the_run_says_so(rig: Rig) -> None:
+async def test_loop_of_agents_stops_at_the_limit_with_the_reason_in_its_run(rig: Rig) -> None:
     app = Heliograph("loop", max_activations=6)
     app.agent(name="ping", activate_on=[*START, "pong:said"], emits=["ping:said"])(lambda _ctx: None)
     app.agent(name="pong", activate_on=["ping:said"], emits=["pong:said"])(lambda _ctx: None)

@@ -117,7 +117,7 @@ async def test_a_worker_that_was_stalled_past_its_lease_writes_nothing_more(
 
 
 @pytest.mark.proves("K7")
-async def test_a_worker_that_learns_that_it_lost_a_turn_stops_it(rig: Rig) -> None:
+async def test_worker_stops_a_turn_whose_lease_it_lost(rig: Rig) -> None:
     gate = Gate()
     app = gated(gate)
     run_id = await rig.start(app)
@@ -134,7 +134,7 @@ async def test_a_worker_that_learns_that_it_lost_a_turn_stops_it(rig: Rig) -> No
         await until(lambda: not worker._running)
 
 
-async def test_a_worker_keeps_a_turn_that_takes_many_leases(rig: Rig) -> None:
+async def test_worker_renews_a_turn_longer_than_many_leases(rig: Rig) -> None:
     app = Heliograph("long")
     app.agent(name="a", activate_on=START, updates="attempt")(_three_leases)
     run_id = await rig.start(app)
@@ -159,7 +159,7 @@ async def test_stopping_worker_finishes_its_running_turns(rig: Rig) -> None:
     assert one(await rig.ended(run_id), "workflow:end")["state"] == {"attempt": 1}
 
 
-async def test_what_a_worker_cannot_finish_in_its_grace_is_handed_back_and_goes_on_elsewhere_at_once(rig: Rig) -> None:
+async def test_turn_unfinished_within_the_grace_is_released_and_continues_elsewhere_at_once(rig: Rig) -> None:
     gate = Gate()
     app = gated(gate)
     run_id = await rig.start(app)
@@ -173,7 +173,7 @@ async def test_what_a_worker_cannot_finish_in_its_grace_is_handed_back_and_goes_
 
 
 @pytest.mark.proves("K14")
-async def test_a_once_turn_that_a_worker_hands_back_in_the_middle_is_not_run_again(rig: Rig) -> None:
+async def test_once_turn_released_in_the_middle_is_not_run_again(rig: Rig) -> None:
     gate = Gate()
     app = gated(gate, effect="once")
     run_id = await rig.start(app)

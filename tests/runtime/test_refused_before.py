@@ -47,7 +47,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.proves("L0-100", "K13")
 @pytest.mark.parametrize("case", CASES)
-async def test_what_was_refused_is_not_made_by_a_version_for_which_it_would_fit(rig: Rig, case: str) -> None:
+async def test_refused_call_is_not_made_by_a_version_that_allows_it(rig: Rig, case: str) -> None:
     refused, old, new = CASES[case]
     happened: list[Any] = []
     ends = [call("submit_result", {"total": 2})] if case == "its result" else "done"
@@ -70,7 +70,7 @@ async def test_what_was_refused_is_not_made_by_a_version_for_which_it_would_fit(
     assert "delegation" not in names(ended)
 
 
-async def test_a_box_that_somebody_names_meanwhile_is_handed_on_where_the_model_asks_again(rig: Rig) -> None:
+async def test_box_named_later_is_passed_on_only_to_a_repeated_request(rig: Rig) -> None:
     box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
     asks, happened = call("delegate_to_clerk", {"task": "read", "context": "draft"}), list[Any]()
     model = Model([asks], [call("look")], [asks], "done")
@@ -87,7 +87,7 @@ async def test_a_box_that_somebody_names_meanwhile_is_handed_on_where_the_model_
     assert happened == ["read"]
 
 
-async def test_a_box_that_somebody_names_while_its_owner_goes_on_is_not_handed_on_either(rig: Rig) -> None:
+async def test_box_named_while_its_owner_runs_is_not_passed_on(rig: Rig) -> None:
     box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
     asks, happened, runs = call("delegate_to_clerk", {"task": "read", "context": "draft"}), list[Any](), list[Any]()
     model = Model([asks], [call("look"), call("look")], "done")

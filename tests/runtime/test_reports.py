@@ -27,7 +27,7 @@ async def test_the_first_report_counts_and_every_other_one_is_only_acknowledged(
 
 
 @pytest.mark.proves("K16", "L0-60")
-async def test_a_result_that_comes_before_its_call_is_kept_and_the_turn_goes_on_without_having_slept(rig: Rig) -> None:
+async def test_result_before_its_call_is_kept_and_the_turn_continues_without_suspending(rig: Rig) -> None:
     asked, reported = asyncio.Event(), asyncio.Event()
     app = Heliograph("early")
 
@@ -49,7 +49,7 @@ async def test_a_result_that_comes_before_its_call_is_kept_and_the_turn_goes_on_
 
 
 @pytest.mark.proves("S14", "K16")
-async def test_a_guess_that_comes_before_its_call_is_not_taken_for_the_answer(rig: Rig) -> None:
+async def test_forged_report_before_its_call_is_not_applied(rig: Rig) -> None:
     asked, reported = asyncio.Event(), asyncio.Event()
     app = Heliograph("guessed")
 
@@ -71,7 +71,7 @@ async def test_a_guess_that_comes_before_its_call_is_not_taken_for_the_answer(ri
 
 
 @pytest.mark.proves("S14", "L0-61")
-async def test_a_report_without_the_right_to_it_changes_nothing(rig: Rig) -> None:
+async def test_unauthorized_report_changes_nothing(rig: Rig) -> None:
     app = asking(Call("a"))
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -106,7 +106,7 @@ async def test_each_call_has_a_token_of_its_own_of_160_random_bits_that_opens_no
 
 
 @pytest.mark.proves("S11")
-async def test_a_result_that_the_ledger_cannot_hold_is_refused_with_what_to_do(rig: Rig) -> None:
+async def test_unstorable_result_is_refused_with_the_next_step(rig: Rig) -> None:
     app = Heliograph("large")
 
     @app.agent(activate_on=START, updates="seen")
@@ -133,7 +133,7 @@ async def test_a_result_that_the_ledger_cannot_hold_is_refused_with_what_to_do(r
         assert await seen(rig, run_id) == 900_000
 
 
-async def test_a_command_comes_again_when_nobody_reported_it_in_time(rig: Rig) -> None:
+async def test_unreported_command_is_redelivered(rig: Rig) -> None:
     app = asking(Call("a"))
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -150,7 +150,7 @@ async def test_a_command_comes_again_when_nobody_reported_it_in_time(rig: Rig) -
     assert "token" not in body["body"]
 
 
-async def test_a_tool_hears_of_a_call_as_soon_as_it_is_made(rig: Rig) -> None:
+async def test_tool_receives_a_call_as_soon_as_it_is_made(rig: Rig) -> None:
     app = asking(Call("a"), Call("a"))
     results: list[str] = []
 

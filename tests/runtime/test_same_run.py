@@ -36,7 +36,7 @@ def app_of(kind: Any) -> Heliograph:
     "state", [None, {}, {"topic": "t"}, {"notes": [{"tags": {"a", "b"}}]}, {"notes": [Note(tags={"a", "b"})]}]
 )
 @pytest.mark.parametrize("later", [Before, After])
-async def test_what_the_type_fills_in_does_not_make_it_another_run(rig: Rig, state: Any, later: Any) -> None:
+async def test_defaults_of_the_state_type_do_not_make_another_run(rig: Rig, state: Any, later: Any) -> None:
     first = await rig.run(app_of(Before), state, run_id="run_same")
     again = await rig.run(app_of(later), state, run_id="run_same")
     assert again.signals == first.signals
@@ -44,7 +44,7 @@ async def test_what_the_type_fills_in_does_not_make_it_another_run(rig: Rig, sta
 
 
 @pytest.mark.parametrize("state", [{"topic": "u"}, {"topic": "t", "at": 5}, Before(topic="t", at=5)])
-async def test_what_the_caller_gave_does(rig: Rig, state: Any) -> None:
+async def test_different_state_of_the_caller_makes_another_run(rig: Rig, state: Any) -> None:
     app = app_of(Before)
     await rig.run(app, {"topic": "t"}, run_id="run_same")
     with pytest.raises(Rejected) as caught:
@@ -52,13 +52,13 @@ async def test_what_the_caller_gave_does(rig: Rig, state: Any) -> None:
     assert caught.value.code == "id_conflict"
 
 
-async def test_an_object_with_the_same_in_it_is_the_same(rig: Rig) -> None:
+async def test_equal_state_object_is_the_same_run(rig: Rig) -> None:
     app = app_of(Before)
     first = await rig.run(app, Before(at=5, notes=[Note(tags={"a", "b"})]), run_id="run_same")
     assert await rig.run(app, Before(at=5, notes=[Note(tags={"b", "a"})]), run_id="run_same") == first
 
 
-async def test_a_key_with_a_set_that_stays_as_it_was_does_not_change(rig: Rig) -> None:
+async def test_unchanged_key_with_a_set_emits_no_change(rig: Rig) -> None:
     result = await rig.run(app_of(Before), {"notes": [{"tags": [f"word {n}" for n in range(50)]}]})
     changed = [name for name in names(result.signals) if name.startswith("state:")]
     assert changed == ["state:topic:changed"]
@@ -90,7 +90,7 @@ async def _hear(_signal: Any) -> None:
         ({"run_id": 5}, "invalid_id", "/run_id", "not 5"),
     ],
 )
-async def test_a_command_that_cannot_be_meant_starts_nothing(
+async def test_invalid_command_starts_nothing(
     rig: Rig, options: dict[str, Any], code: str, path: str, text: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -101,6 +101,6 @@ async def test_a_command_that_cannot_be_meant_starts_nothing(
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"lease_seconds": 0.01}])
-async def test_a_worker_that_could_do_nothing_is_not_made(rig: Rig, options: dict[str, Any]) -> None:
+async def test_worker_without_agents_is_refused(rig: Rig, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="is from"):
         rig.runtime.worker(app_of(Before).workflow, **options)

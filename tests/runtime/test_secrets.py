@@ -140,7 +140,7 @@ async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: R
 
 
 @pytest.mark.proves("S13")
-async def test_a_secret_of_another_tool_or_of_nobody_is_not_resolved(rig: Rig, canaries: list[str]) -> None:
+async def test_unknown_secret_or_that_of_another_tool_is_not_resolved(rig: Rig, canaries: list[str]) -> None:
     got: list[str] = []
 
     @tool(secrets=["c0", "gone"], effect="pure")
@@ -165,7 +165,7 @@ async def test_a_secret_of_another_tool_or_of_nobody_is_not_resolved(rig: Rig, c
     assert "there is no secret gone" in third[1]
 
 
-def test_a_secret_shows_itself_to_nobody_who_does_not_ask() -> None:
+def test_secret_is_masked_until_it_is_revealed() -> None:
     made = Secret("open sesame", "door")
     assert [str(made), repr(made), f"{made}", f"{made!r:>9}", f"{[made]}"] == [
         "***",
@@ -184,7 +184,7 @@ def test_a_secret_shows_itself_to_nobody_who_does_not_ask() -> None:
         Secret("short")
 
 
-def test_a_resolver_is_asked_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolver_precedes_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOGRAPH_SECRET_DB_KEY", "from the environment")
     assert secret("db-key").reveal() == "from the environment"
     assert secret("db-key", lambda name: f"resolved {name}").reveal() == "resolved db-key"
@@ -197,7 +197,7 @@ def test_a_resolver_is_asked_before_the_environment(monkeypatch: pytest.MonkeyPa
         secret("../etc/passwd")
 
 
-def test_references_are_found_where_they_stand_alone_and_only_the_allowed_are_resolved() -> None:
+def test_whole_value_references_are_found_and_only_allowed_ones_are_resolved() -> None:
     given = {"a": "secret://one", "b": ["secret://two", {"c": "x secret://three"}]}
     assert names_in(given) == {"one", "two"}
     assert resolved(given, ["one"], lambda name: f"value of {name}") == {**given, "a": "value of one"}
@@ -223,7 +223,7 @@ def test_references_are_found_where_they_stand_alone_and_only_the_allowed_are_re
         ("REDIS_URL", "redis://:swordfish@cache:6379/0", "swordfish"),
     ],
 )
-def test_secrets_of_the_environment_are_redacted_before_anyone_looks_them_up(
+def test_environment_secrets_are_redacted_before_their_first_lookup(
     variable: str, value: str, secret: str | None
 ) -> None:
     keep_keys_out({variable: value})
@@ -245,13 +245,13 @@ def test_secrets_of_the_environment_are_redacted_before_anyone_looks_them_up(
         ("ODD_URL", "http://[::1"),
     ],
 )
-def test_short_and_ordinary_values_of_the_environment_are_left_alone(variable: str, value: str) -> None:
+def test_short_and_ordinary_environment_values_are_not_redacted(variable: str, value: str) -> None:
     keep_keys_out({variable: value})
     assert redaction._kept.forms == set()
 
 
 @pytest.mark.proves("S13")
-async def test_passwords_and_environment_secrets_that_no_one_looked_up_are_in_no_record(
+async def test_passwords_and_unused_environment_secrets_are_in_no_record(
     database_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     password = urlsplit(database_url).password
@@ -294,7 +294,7 @@ def test_the_command_line_redacts_its_own_errors(
     assert "Tr0ub4dor" not in shown.out + shown.err
 
 
-def test_the_command_line_still_says_what_an_error_was_that_held_a_secret() -> None:
+def test_redacted_error_of_the_command_line_is_still_readable() -> None:
     logs, made = io.StringIO(), Secret("open sesame")
     record = logging.LogRecord("heliograph.worker", logging.WARNING, "", 0, "it failed", (), None)
     try:
@@ -308,7 +308,7 @@ def test_the_command_line_still_says_what_an_error_was_that_held_a_secret() -> N
     assert "sesame" not in logs.getvalue()
 
 
-def test_every_logger_of_ours_is_guarded() -> None:
+def test_every_heliograph_logger_redacts() -> None:
     import re
 
     import heliograph

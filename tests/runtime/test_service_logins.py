@@ -78,7 +78,7 @@ async def test_whole_runs_need_no_more_than_a_worker_s_and_an_api_s_rights(share
 
 
 @pytest.mark.proves("S2")
-async def test_one_login_asks_and_another_works(shared_url: str) -> None:
+async def test_one_login_starts_and_another_executes(shared_url: str) -> None:
     named = project()
     app = everything()
     async with (
@@ -102,7 +102,7 @@ async def test_one_login_asks_and_another_works(shared_url: str) -> None:
 
 
 @pytest.mark.proves("S1")
-async def test_a_project_of_others_is_not_found_and_so_is_one_that_is_not_there(shared_url: str) -> None:
+async def test_foreign_and_missing_projects_are_not_found(shared_url: str) -> None:
     mine, theirs = project(), project()
     async with as_login(shared_url, theirs) as runtime:
         await runtime.start(everything().workflow, run_id="run_of_theirs")

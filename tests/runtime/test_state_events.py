@@ -29,7 +29,7 @@ def claimed(agent_id: str) -> Any:
 
 
 @pytest.mark.proves("L0-113")
-def test_agent_has_at_most_ten_state_events_in_any_second_and_others_have_theirs() -> None:
+def test_state_events_are_limited_to_ten_a_second_per_agent() -> None:
     wire: Any = Wire()
     events = StateEvents()
     for n in range(200):

@@ -11,7 +11,7 @@ from tests.runtime.kit import START, Rig, one, until
 
 
 @pytest.mark.proves("K13", "SIG-33")
-async def test_a_step_happens_once_although_its_turn_runs_again_and_gives_the_recorded_result(rig: Rig) -> None:
+async def test_step_runs_once_and_a_replay_returns_its_recorded_result(rig: Rig) -> None:
     happened: list[str] = []
     app = Heliograph("steps")
 
@@ -63,7 +63,9 @@ async def _lose(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
 @pytest.mark.parametrize(
     ("effect", "again"), [("once", False), ("transactional", True), ("idempotent", True), ("pure", True)]
 )
-async def test_a_step_whose_worker_died_is_done_again_only_where_it_may_be(rig: Rig, effect: Any, again: bool) -> None:
+async def test_step_of_a_dead_worker_is_repeated_only_if_its_effect_allows_it(
+    rig: Rig, effect: Any, again: bool
+) -> None:
     begun, happened = asyncio.Event(), list[int]()
     app = Heliograph("doubt")
 
@@ -89,7 +91,7 @@ async def test_a_step_whose_worker_died_is_done_again_only_where_it_may_be(rig: 
 
 
 @pytest.mark.proves("K14")
-async def test_a_step_in_doubt_that_nobody_handles_ends_its_turn_in_doubt(rig: Rig) -> None:
+async def test_unhandled_step_in_doubt_ends_its_turn_in_doubt(rig: Rig) -> None:
     begun = asyncio.Event()
     app = Heliograph("doubt")
 
@@ -138,7 +140,7 @@ async def test_exception_of_a_step_is_recorded_as_a_tool_error_with_its_message_
 
 
 @pytest.mark.proves("K13")
-async def test_what_a_step_raises_is_recorded_and_raised_again_when_the_turn_runs_again(rig: Rig) -> None:
+async def test_exception_of_a_step_is_recorded_and_raised_again_in_a_replay(rig: Rig) -> None:
     happened: list[int] = []
     app = Heliograph("raises")
 
@@ -166,9 +168,7 @@ async def test_what_a_step_raises_is_recorded_and_raised_again_when_the_turn_run
 
 
 @pytest.mark.parametrize(("effect", "raised"), [("pure", ToolTimedOut), ("once", StepInDoubt)])
-async def test_a_step_that_takes_too_long_is_in_doubt_unless_it_may_be_repeated(
-    rig: Rig, effect: Any, raised: Any
-) -> None:
+async def test_step_past_its_timeout_is_in_doubt_unless_it_is_repeatable(rig: Rig, effect: Any, raised: Any) -> None:
     app = Heliograph("slow")
 
     @app.agent(activate_on=START, updates="seen")
@@ -203,7 +203,7 @@ async def test_inside_a_step_nothing_can_wait(rig: Rig, what: str) -> None:
     )
 
 
-async def test_steps_beside_a_call_are_recorded_before_the_turn_is_given_back(rig: Rig) -> None:
+async def test_steps_beside_a_call_are_recorded_before_the_turn_suspends(rig: Rig) -> None:
     happened: list[str] = []
     app = Heliograph("beside")
 
@@ -225,7 +225,7 @@ async def test_steps_beside_a_call_are_recorded_before_the_turn_is_given_back(ri
     assert happened == ["done"]
 
 
-async def test_steps_of_tasks_that_end_in_another_order_than_they_began_are_done_once(rig: Rig) -> None:
+async def test_steps_of_tasks_that_end_out_of_order_run_once(rig: Rig) -> None:
     happened: list[str] = []
     second_is_done = asyncio.Event()
     app = Heliograph("chains")
@@ -262,9 +262,7 @@ async def test_steps_of_tasks_that_end_in_another_order_than_they_began_are_done
 
 
 @pytest.mark.parametrize("rounds", range(6))
-async def test_a_step_that_begins_while_its_function_is_left_is_done_before_the_turn_is_given_back(
-    rig: Rig, rounds: int
-) -> None:
+async def test_step_started_during_a_suspension_ends_before_the_turn_suspends(rig: Rig, rounds: int) -> None:
     happened: list[str] = []
     app = Heliograph("late")
 
@@ -291,7 +289,7 @@ async def test_a_step_that_begins_while_its_function_is_left_is_done_before_the_
     assert happened == ["first", "second"]
 
 
-async def test_tasks_of_tasks_that_ask_for_nothing_themselves_find_their_own_steps_again(rig: Rig) -> None:
+async def test_nested_tasks_replay_their_own_steps(rig: Rig) -> None:
     happened: list[str] = []
     quick_is_done = asyncio.Event()
     app = Heliograph("tasks")
@@ -327,7 +325,7 @@ async def test_tasks_of_tasks_that_ask_for_nothing_themselves_find_their_own_ste
     assert happened == ["b1", "b2", "a1", "a2"]
 
 
-async def test_a_step_beside_a_wait_in_a_task_group_is_done_once_and_is_not_in_doubt(rig: Rig) -> None:
+async def test_step_beside_a_wait_in_a_task_group_runs_once_and_is_not_in_doubt(rig: Rig) -> None:
     """The group cancels it in the moment in which its intent was to be recorded."""
     happened: list[str] = []
     app = Heliograph("group")
@@ -344,7 +342,7 @@ async def test_a_step_beside_a_wait_in_a_task_group_is_done_once_and_is_not_in_d
 
 
 @pytest.mark.proves("L0-110", "K13")
-async def test_a_step_of_a_turn_that_was_taken_away_is_not_begun(rig: Rig) -> None:
+async def test_step_of_a_lost_turn_does_not_start(rig: Rig) -> None:
     inside, may_go_on, happened = asyncio.Event(), asyncio.Event(), list[int]()
     app = Heliograph("fenced")
 
@@ -371,7 +369,7 @@ async def test_a_step_of_a_turn_that_was_taken_away_is_not_begun(rig: Rig) -> No
     assert happened == [2]
 
 
-async def test_a_store_that_is_away_for_long_ends_the_drive_and_not_the_turn(
+async def test_long_outage_of_the_store_ends_the_drive_and_not_the_turn(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[int] = []

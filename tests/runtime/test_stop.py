@@ -39,7 +39,7 @@ def working(work: Work, **options: Any) -> Heliograph:
 
 
 @pytest.mark.proves("G-66", "G-08", "CTL-40", "LC-65", "L0-80", "L0-87")
-async def test_a_running_turn_that_is_stopped_is_cancelled_at_once_and_winds_itself_up(rig: Rig) -> None:
+async def test_stopped_running_turn_is_cancelled_at_once_and_cleans_up(rig: Rig) -> None:
     work = Work()
     app = working(work)
     run_id = await rig.start(app)
@@ -62,7 +62,7 @@ async def test_a_running_turn_that_is_stopped_is_cancelled_at_once_and_winds_its
 
 
 @pytest.mark.proves("CTL-73", "G-08", "K12")
-async def test_a_turn_that_does_not_wind_up_in_its_grace_is_ended_by_the_kernel(rig: Rig) -> None:
+async def test_stopped_turn_past_its_grace_is_ended_by_the_kernel(rig: Rig) -> None:
     work = Work(is_stubborn=True)
     app = working(work)
     run_id = await rig.start(app)
@@ -94,7 +94,7 @@ async def test_a_running_turn_that_is_stopped_at_once_writes_nothing_more(rig: R
 
 @pytest.mark.proves("L0-47", "L0-80")
 @pytest.mark.parametrize("now", [True, False])
-async def test_a_suspended_turn_is_stopped_in_place_and_its_call_is_answered_no_more(rig: Rig, now: bool) -> None:
+async def test_stopped_suspended_turn_ends_in_place_and_its_call_accepts_no_result(rig: Rig, now: bool) -> None:
     app = Heliograph("waits")
 
     @app.agent(activate_on=START)
@@ -113,7 +113,7 @@ async def test_a_suspended_turn_is_stopped_in_place_and_its_call_is_answered_no_
 
 
 @pytest.mark.proves("G-65")
-async def test_a_queued_turn_is_stopped_in_place_and_the_one_before_it_goes_on(rig: Rig) -> None:
+async def test_stopped_queued_turn_ends_in_place_and_the_turn_before_it_continues(rig: Rig) -> None:
     work = Work()
     app = working(work)
     run_id = await rig.start(app)
@@ -190,7 +190,7 @@ async def test_a_run_that_is_stopped_wakes_nobody_and_ends_as_canceled_with_the_
     assert await rig.client.stop_run(run_id) == StopResult("already_done", "canceled")
 
 
-async def test_a_stop_of_what_is_not_there_says_so(rig: Rig) -> None:
+async def test_stop_of_an_unknown_turn_or_run_is_refused(rig: Rig) -> None:
     for stop, code in ((rig.client.stop_turn, "unknown_turn"), (rig.client.stop_run, "unknown_run")):
         with pytest.raises(NotFound) as missing:
             await stop("nothing")
@@ -203,7 +203,7 @@ async def test_a_stop_of_what_is_not_there_says_so(rig: Rig) -> None:
                 await stop("nothing", **options)
 
 
-async def test_a_turn_that_has_its_output_is_delivered_although_a_stop_comes(rig: Rig) -> None:
+async def test_turn_with_its_output_is_delivered_despite_a_stop(rig: Rig) -> None:
     work = Work()
     app = Heliograph("done")
 

@@ -15,7 +15,7 @@ from tests.runtime.test_service_logins import as_login, project
 
 @pytest.mark.proves("K25")
 @pytest.mark.parametrize("by_turn", [False, True])
-async def test_a_client_that_leaves_at_once_has_rung_for_the_end_of_the_run(rig: Rig, *, by_turn: bool) -> None:
+async def test_client_that_closes_at_once_has_rung_for_the_end_of_the_run(rig: Rig, *, by_turn: bool) -> None:
     app = waiting("only")
     async with rig.serving(app, sweep_seconds=3600.0) as worker:
         run_id = await rig.start(app)
@@ -48,9 +48,7 @@ async def test_stop_by_an_api_login_takes_effect_in_workers(shared_url: str, *, 
 
 
 @pytest.mark.proves("L0-80")
-async def test_a_stop_whose_answer_was_lost_reaches_the_children_all_the_same(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stop_with_a_lost_reply_reaches_the_children(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.is_left_open = True
     app, database, lost = family(), rig.runtime.database, itertools.count()
     async with rig.serving(app):
@@ -70,7 +68,7 @@ async def test_a_stop_whose_answer_was_lost_reaches_the_children_all_the_same(
     assert (await rig.runtime.reader.turn(child.turn_id)).outcome == "canceled"
 
 
-async def test_what_is_away_after_a_stop_does_not_change_its_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_outage_after_a_stop_does_not_change_its_answer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.is_left_open = True
     app, database = waiting("only"), rig.runtime.database
     async with rig.serving(app):

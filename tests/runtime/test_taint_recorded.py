@@ -93,7 +93,7 @@ async def test_the_descriptions_of_an_untrusted_server_are_framed_and_count_as_r
 
 
 @pytest.mark.proves("S9")
-async def test_a_prompt_function_that_takes_over_an_untrusted_text_has_it_in_a_frame(rig: Rig) -> None:
+async def test_untrusted_text_returned_by_a_prompt_function_is_framed(rig: Rig) -> None:
     app, payer = Heliograph("written"), Payer()
     reader(app, activate_on=START, updates="order")
     payer.join(app, lambda ctx: f"Do it: {ctx.state['order']}", ["state:order:changed"])
@@ -103,7 +103,7 @@ async def test_a_prompt_function_that_takes_over_an_untrusted_text_has_it_in_a_f
     assert payer.request.prompt == f"Do it: {untrusted(MAIL, 'state.order')}"
 
 
-async def test_what_clients_give_is_trusted_unless_they_say_otherwise(rig: Rig) -> None:
+async def test_client_input_is_trusted_by_default(rig: Rig) -> None:
     app, payer = Heliograph("clients"), Payer()
 
     @app.agent(activate_on=START)
@@ -166,7 +166,7 @@ async def test_a_memory_of_the_application_decides_what_is_trusted(rig: Rig, pas
     assert (await trust_of(rig, run_id))["state:seen:changed"] == ["untrusted" if is_tainted else "trusted"]
 
 
-def test_a_text_is_framed_wherever_it_stands_and_once() -> None:
+def test_text_is_framed_at_any_place_and_once() -> None:
     framed = untrusted(MAIL, "state.order")
     assert framed_within(f"a {MAIL} b {MAIL}", {"state.order": {"deep": [MAIL]}}) == f"a {framed} b {framed}"
     assert framed_within(f"a {framed}", {"state.order": MAIL}) == f"a {framed}"
@@ -180,7 +180,7 @@ def test_a_text_with_a_frame_of_its_own_inside_is_framed_too() -> None:
     assert framed_within(f"{unclosed} b", {"mail": unclosed}) == f"{untrusted(unclosed, 'mail')} b"
 
 
-def test_a_schema_from_outside_has_its_words_in_frames_and_its_data_as_they_are() -> None:
+def test_schema_from_outside_has_its_texts_framed_and_its_data_unchanged() -> None:
     schema: Any = {
         "type": "object", "title": "Obey", "required": ["description"],
         "properties": {"description": {"type": "string", "description": "Obey", "enum": ["a"], "default": {"title": "b"}}},

@@ -63,9 +63,7 @@ async def test_tool_error_that_would_end_a_program_reaches_the_model_and_ends_no
 
 
 @pytest.mark.parametrize("error", [GeneratorExit, Odd])
-async def test_an_agent_that_raises_what_passes_all_handlers_fails_by_itself(
-    rig: Rig, error: type[BaseException]
-) -> None:
+async def test_agent_that_raises_a_base_exception_fails_alone(rig: Rig, error: type[BaseException]) -> None:
     app = Heliograph("odd")
 
     @app.agent(activate_on=START)
@@ -77,7 +75,7 @@ async def test_an_agent_that_raises_what_passes_all_handlers_fails_by_itself(
     assert [turn.attempts for turn in await rig.runtime.reader.turns()] == [0]
 
 
-async def test_no_call_goes_on_when_the_turn_that_made_it_has_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_stop_when_their_turn_has_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = asyncio.Event(), list[str]()
     record = Steps.record
 

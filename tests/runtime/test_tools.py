@@ -14,7 +14,7 @@ from tests.runtime.kit import Rig
 from tests.runtime.tools_kit import Script, app_of, called
 
 
-async def test_functions_get_what_they_are_annotated_for_and_say_what_went_wrong(rig: Rig) -> None:
+async def test_functions_get_annotated_arguments_and_report_errors(rig: Rig) -> None:
     def double(n: int, ctx: ToolContext) -> Any:
         """Double."""
         return [n * ctx.deps["by"], ctx.agent, ctx.idempotency_key.endswith(f"/tools/{ctx.turn_id}/{ctx.call_id}")]
@@ -54,7 +54,7 @@ async def test_tool_of_another_agent_does_not_run(rig: Rig) -> None:
     assert script.offered == ["look"]
 
 
-async def test_a_try_that_failed_or_took_too_long_is_made_again_where_it_may_be(rig: Rig) -> None:
+async def test_failed_or_late_attempt_is_retried_if_its_effect_allows_it(rig: Rig) -> None:
     tries: list[float] = []
 
     @tool(effect="pure", retries=2, timeout_seconds=0.3)
@@ -96,7 +96,7 @@ async def test_call_that_raised_an_unrecoverable_exception_is_not_tried_again(ri
     assert tries == [1]
 
 
-async def test_no_more_calls_at_a_time_than_a_tool_allows_and_waiting_is_not_late(rig: Rig) -> None:
+async def test_concurrency_of_a_tool_is_limited_and_queueing_does_not_count_as_time(rig: Rig) -> None:
     now, most = 0, 0
 
     @tool(concurrency=2, timeout_seconds=0.4)
@@ -114,7 +114,7 @@ async def test_no_more_calls_at_a_time_than_a_tool_allows_and_waiting_is_not_lat
     assert script.heard == [(n, False) for n in range(8)]
 
 
-async def test_a_thread_that_cannot_be_started_keeps_no_slot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_start_of_a_thread_frees_its_slot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     refusals, start = list[str](), threading.Thread.start
 
     def start_later(thread: threading.Thread) -> None:
@@ -147,7 +147,7 @@ async def test_too_large_result_returns_an_error_and_the_turn_continues(rig: Rig
     assert said.startswith("RESULT_TOO_LARGE: it was done")
 
 
-async def test_a_huge_result_is_refused_and_nothing_else_of_the_process_waits_for_it(rig: Rig) -> None:
+async def test_huge_result_is_refused_without_blocking_the_process(rig: Rig) -> None:
     rows = [{"a": n, "b": str(n)} for n in range(1_500_000)]
 
     @tool(effect="pure")

@@ -41,7 +41,7 @@ async def test_a_transactional_tool_writes_once_with_its_result_although_its_wor
 
 
 @pytest.mark.proves("K13")
-async def test_what_a_transactional_tool_did_is_undone_when_it_fails_is_late_or_cannot_be_committed(rig: Rig) -> None:
+async def test_transactional_tool_rolls_back_when_it_fails_is_late_or_cannot_commit(rig: Rig) -> None:
     table = f"kept_{rig.runtime.settings.project.replace('-', '_')}"
     await rig.fetch(f"create table {table} (n integer unique deferrable initially deferred)")
 
@@ -74,7 +74,7 @@ async def test_what_a_transactional_tool_did_is_undone_when_it_fails_is_late_or_
 
 
 @pytest.mark.proves("K13")
-async def test_a_transaction_whose_connection_breaks_is_made_again_unless_it_was_committed(rig: Rig) -> None:
+async def test_transaction_with_a_broken_connection_is_repeated_unless_it_committed(rig: Rig) -> None:
     table = f"cut_{rig.runtime.settings.project.replace('-', '_')}"
     await rig.fetch(f"create table {table} (n integer)")
     tries: list[int] = []
@@ -95,9 +95,7 @@ async def test_a_transaction_whose_connection_breaks_is_made_again_unless_it_was
 
 
 @pytest.mark.proves("K13")
-async def test_a_commit_whose_answer_is_lost_is_found_and_not_made_again(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_commit_with_a_lost_reply_is_detected_and_not_repeated(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     table = f"lost_{rig.runtime.settings.project.replace('-', '_')}"
     await rig.fetch(f"create table {table} (n integer)")
     commit, tries = OpenTransaction.commit, list[int]()

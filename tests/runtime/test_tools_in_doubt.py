@@ -59,7 +59,7 @@ async def test_a_call_that_began_is_in_doubt_although_the_next_version_takes_oth
 
 
 @pytest.mark.proves("K14")
-async def test_a_doubt_that_is_to_fail_ends_the_turn_in_doubt(rig: Rig) -> None:
+async def test_in_doubt_fail_ends_the_turn_in_doubt(rig: Rig) -> None:
     pay, script = Pay(), Script([called("pay", amount=5)])
     app = app_of(script, pay.tool(in_doubt="fail"))
     run_id = await lost(rig, app, pay.begun)

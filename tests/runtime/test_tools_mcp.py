@@ -12,7 +12,7 @@ from tests.runtime.kit import Rig, one, until
 from tests.runtime.tools_kit import Script, app_of, called
 
 
-async def test_turns_share_one_program_of_an_mcp_server_and_only_what_it_was_allowed(rig: Rig) -> None:
+async def test_turns_share_one_mcp_server_process_with_only_its_allowed_environment(rig: Rig) -> None:
     server = MCPServer([sys.executable, OWN], name="own", tools=["pid", "add"], prefix="own_", trusted=True)
     pids: list[Any] = []
     for _ in range(2):
@@ -27,7 +27,7 @@ async def test_turns_share_one_program_of_an_mcp_server_and_only_what_it_was_all
     assert pids[0] == pids[1]
 
 
-async def test_a_server_that_dies_in_the_middle_is_an_error_for_the_model_and_serves_again(rig: Rig) -> None:
+async def test_server_that_dies_during_a_call_is_an_error_for_the_model_and_is_restarted(rig: Rig) -> None:
     server = MCPServer([sys.executable, OWN], name="own", timeout_seconds=20, trusted=True)
     script = Script([called("die")], [called("add", a=1, b=2)])
     result = await rig.run(app_of(script, server))

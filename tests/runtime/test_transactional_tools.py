@@ -93,7 +93,7 @@ async def test_transaction_ended_by_its_function_is_reported_with_its_real_outco
     assert len(made) == runs
 
 
-async def test_a_call_that_gets_no_connection_in_its_time_says_so_and_its_function_is_not_called(
+async def test_call_without_a_connection_in_time_fails_without_calling_its_function(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transactions, "_SIZE", 1)

@@ -153,7 +153,7 @@ async def test_after_untrusted_content_a_call_with_an_effect_waits_for_a_person(
 @pytest.mark.parametrize(
     ("policy", "first"), [("allow", "mail"), ("confirm", "look")], ids=["allowed", "nothing untrusted was read"]
 )
-async def test_nobody_is_asked_where_the_author_allows_it_or_nothing_untrusted_was_read(
+async def test_no_approval_is_requested_with_trusted_content_or_a_permissive_policy(
     rig: Rig, policy: str, first: str
 ) -> None:
     model, paid, app = banker(policy, [call(first)], [call("pay", {"amount": 5}, "x2")], "done")
@@ -163,7 +163,7 @@ async def test_nobody_is_asked_where_the_author_allows_it_or_nothing_untrusted_w
 
 
 @pytest.mark.proves("S9")
-async def test_what_was_read_goes_with_a_delegation_and_comes_back_with_its_result(rig: Rig) -> None:
+async def test_taint_propagates_with_a_delegation_and_returns_with_its_result(rig: Rig) -> None:
     """A turn that read a stranger's mail cannot have another agent do what it may not do itself."""
     _, paid, app = banker(None)
     pay: Tool = app.workflow.agents["worker"].tools[0]
@@ -206,7 +206,7 @@ async def test_text_of_humans_and_of_the_runtime_is_not_framed(rig: Rig, provide
     assert "there is no tool no_such" in told[0]
 
 
-def test_a_policy_that_there_is_not_is_refused() -> None:
+def test_unknown_policy_is_refused() -> None:
     with pytest.raises(InvalidInput, match="after_untrusted is one of confirm, allow"):
         agent("openai-chat:any", after_untrusted="never")
     with pytest.raises(InvalidInput, match="trusted is True or False"):

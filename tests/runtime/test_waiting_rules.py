@@ -69,7 +69,7 @@ async def test_gather_that_keeps_exceptions_fails_with_the_reason(rig: Rig) -> N
     assert "gather(return_exceptions=True)" in one(result.signals, "agent:failed")["error"]["message"]
 
 
-async def test_a_function_that_asks_otherwise_when_it_runs_again_ends_its_turn(rig: Rig) -> None:
+async def test_nondeterministic_replay_fails_its_turn(rig: Rig) -> None:
     runs: list[int] = []
     app = Heliograph("fickle")
 
@@ -108,9 +108,7 @@ MALFORMED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "code"), MALFORMED, ids=[f"{n}-{code}" for n, (_, code) in enumerate(MALFORMED)])
-async def test_a_call_that_cannot_be_meant_is_refused_in_the_agent_before_anything_happens(
-    rig: Rig, call: Any, code: str
-) -> None:
+async def test_invalid_call_is_refused_in_the_agent_before_any_effect(rig: Rig, call: Any, code: str) -> None:
     app = Heliograph("wrong")
 
     @app.agent(activate_on=START, updates="seen")
@@ -124,7 +122,7 @@ async def test_a_call_that_cannot_be_meant_is_refused_in_the_agent_before_anythi
     assert result.state == {"seen": code}
 
 
-async def test_a_turn_with_more_calls_than_its_project_allows_fails_and_says_the_limit(rig: Rig) -> None:
+async def test_turn_with_more_calls_than_its_project_allows_fails_with_the_limit(rig: Rig) -> None:
     app = asking(*[Call("a") for _ in range(1001)])
     result = await rig.run(app)
     failed = one(result.signals, "agent:failed")["error"]
@@ -133,7 +131,7 @@ async def test_a_turn_with_more_calls_than_its_project_allows_fails_and_says_the
 
 
 @pytest.mark.proves("K23", "S20")
-async def test_a_suspension_that_the_store_refuses_fails_the_turn_and_says_what_it_had_to_say(
+async def test_refused_suspension_fails_the_turn_and_emits_its_signals(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuses(_self: Ledger, _item: object) -> WriteResult:
@@ -146,7 +144,7 @@ async def test_a_suspension_that_the_store_refuses_fails_the_turn_and_says_what_
     assert error["message"] == "the store refused what this turn was to write; the worker's log says why"
 
 
-async def test_a_function_sees_whether_it_runs_again_and_tells_its_progress_once(rig: Rig) -> None:
+async def test_replaying_function_knows_that_it_replays_and_emits_its_progress_once(rig: Rig) -> None:
     replaying: list[bool] = []
     app = Heliograph("again")
 
@@ -169,7 +167,7 @@ async def test_a_function_sees_whether_it_runs_again_and_tells_its_progress_once
     assert names(signals).count("x:y") == 1
 
 
-async def test_results_are_what_was_reported_whatever_the_agent_did_with_the_one_before(rig: Rig) -> None:
+async def test_result_is_unaffected_by_changes_of_an_earlier_copy(rig: Rig) -> None:
     app = Heliograph("mutates")
 
     @app.agent(activate_on=START, updates="seen")
@@ -187,5 +185,5 @@ async def test_results_are_what_was_reported_whatever_the_agent_did_with_the_one
         assert await seen(rig, run_id) == {"list": ["theirs", "mine"]}
 
 
-def test_a_call_result_says_how_it_ended() -> None:
+def test_call_result_has_its_outcome() -> None:
     assert CallResult("c1", "success", 5) == CallResult("c1", "success", 5, None)

@@ -32,9 +32,7 @@ def exhausted(signals: Any) -> str:
 
 @pytest.mark.proves("S12")
 @pytest.mark.parametrize("budget", [None, {"tool_calls": 2}], ids=["no budget", "a budget for two"])
-async def test_a_step_of_more_calls_elsewhere_than_the_turn_may_have_makes_none_of_them_and_uses_nothing(
-    rig: Rig, budget: Any
-) -> None:
+async def test_step_with_too_many_remote_calls_makes_none_and_uses_no_budget(rig: Rig, budget: Any) -> None:
     await allow(rig, 10)  # and the answer of the model is the eleventh
     model = Model(ASKED, "never heard")
     result = await rig.run(agent(model, [SEARCH], budget=budget))
@@ -48,7 +46,7 @@ async def test_a_step_of_more_calls_elsewhere_than_the_turn_may_have_makes_none_
 
 
 @pytest.mark.proves("S12")
-async def test_what_a_budget_refuses_counts_and_the_others_are_made_where_all_fit(rig: Rig) -> None:
+async def test_calls_refused_by_a_budget_count_toward_the_limit_and_the_others_run(rig: Rig) -> None:
     await allow(rig, 12)  # ten calls, and two answers of the model
     model = Model(ASKED, "enough")
     app = agent(model, [SEARCH], budget={"tool_calls": 2})
@@ -63,7 +61,7 @@ async def test_what_a_budget_refuses_counts_and_the_others_are_made_where_all_fi
     assert (len(told), await used(rig)) == (10, [(2, 0)])
 
 
-async def test_a_turn_with_no_room_for_another_answer_ends_with_the_reason(rig: Rig) -> None:
+async def test_turn_without_room_for_another_model_call_ends_with_the_reason(rig: Rig) -> None:
     await allow(rig, 11)
     model = Model(ASKED, "never asked")
     app = agent(model, [SEARCH], budget={"tool_calls": 2})
@@ -76,7 +74,7 @@ async def test_a_turn_with_no_room_for_another_answer_ends_with_the_reason(rig: 
     assert (len(model.asked), await used(rig)) == (1, [(2, 0)])
 
 
-async def test_the_calls_of_a_function_are_held_to_it_too(rig: Rig) -> None:
+async def test_limit_applies_to_the_calls_of_a_function(rig: Rig) -> None:
     app = Heliograph("calls")
 
     @app.agent(activate_on=START, updates="out", budget={"tool_calls": 1})
@@ -94,7 +92,7 @@ async def test_the_calls_of_a_function_are_held_to_it_too(rig: Rig) -> None:
 
 
 @pytest.mark.proves("K14")
-async def test_of_a_step_of_more_calls_here_than_the_turn_may_have_what_was_begun_is_done_to_its_end(rig: Rig) -> None:
+async def test_started_calls_of_a_step_with_too_many_local_calls_run_to_their_end(rig: Rig) -> None:
     await allow(rig, 4)
     begun, ended = list[int](), list[int]()
 

@@ -60,7 +60,7 @@ async def test_every_signal_leads_back_to_the_root(rig: Rig) -> None:
 
 
 @pytest.mark.proves("SIG-23", "SIG-45")
-async def test_a_false_guard_leaves_a_signal_and_no_turn(rig: Rig) -> None:
+async def test_false_guard_emits_a_signal_and_starts_no_turn(rig: Rig) -> None:
     result = await rig.run(newsroom(), {"text": "one"})
     assert one(result.signals, "agent:skipped") == {"agent": "editor", "reason": "when guard false"}
     assert [turn.agent for turn in await rig.runtime.reader.turns(run_id=result.run_id)] == ["counter"]
@@ -106,7 +106,7 @@ async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_agents_that_one_signal_woke_run_at_the_same_time(rig: Rig, is_async: bool) -> None:
+async def test_agents_woken_by_one_signal_run_in_parallel(rig: Rig, is_async: bool) -> None:
     meeting, threads = asyncio.Barrier(3), threading.Barrier(3)
     app = Heliograph("parallel", reducers={"met": lambda old, new: [*(old or []), new]})
 
@@ -126,7 +126,7 @@ async def test_agents_that_one_signal_woke_run_at_the_same_time(rig: Rig, is_asy
 
 
 @pytest.mark.proves("SIG-01")
-async def test_an_agent_reaches_others_by_signals_and_by_turns_that_are_delegated_and_in_no_other_way(rig: Rig) -> None:
+async def test_agent_reaches_others_only_by_signals_and_delegation(rig: Rig) -> None:
     offered: list[str] = []
     app = Heliograph("alone")
 
@@ -151,7 +151,7 @@ def _at(signal: Signal, key: str) -> Any:
 
 
 @pytest.mark.proves("SIG-01", "SIG-15", "SIG-60")
-async def test_all_that_passes_between_agents_is_a_signal_in_the_log_with_its_emitter(rig: Rig) -> None:
+async def test_every_exchange_between_agents_is_a_logged_signal_with_its_emitter(rig: Rig) -> None:
     app = Heliograph("talk")
 
     @app.agent(activate_on=START, emits=["fact:found"])
@@ -189,7 +189,7 @@ async def test_all_that_passes_between_agents_is_a_signal_in_the_log_with_its_em
     assert {signal.name for signal in result.signals if signal.agent is None} == {"workflow:start", "workflow:end"}
 
 
-async def test_a_context_tells_the_agent_who_it_is_and_what_woke_it(rig: Rig) -> None:
+async def test_context_identifies_the_agent_and_the_signal_that_woke_it(rig: Rig) -> None:
     seen: dict[str, Any] = {}
     app = Heliograph("who")
 
@@ -226,7 +226,7 @@ class Model(BaseModel):
 
 
 @pytest.mark.parametrize("kind", [Model, Data, Typed, None])
-async def test_a_state_comes_back_as_the_type_it_went_in(rig: Rig, kind: Any) -> None:
+async def test_state_returns_as_the_type_it_was_given_in(rig: Rig, kind: Any) -> None:
     app = Heliograph("typed", state=kind, reducers={"notes": lambda old, new: [*old, new]})
 
     @app.agent(activate_on=START, updates="notes")
@@ -239,7 +239,7 @@ async def test_a_state_comes_back_as_the_type_it_went_in(rig: Rig, kind: Any) ->
     assert result.state == (expected if kind in (Typed, None) else kind(**expected))
 
 
-async def test_an_agent_that_changes_its_copy_and_returns_it_has_changed_the_state(rig: Rig) -> None:
+async def test_agent_that_returns_its_changed_copy_changes_the_state(rig: Rig) -> None:
     app = Heliograph("copy")
 
     @app.agent(activate_on=START, updates="notes")
@@ -253,7 +253,7 @@ async def test_an_agent_that_changes_its_copy_and_returns_it_has_changed_the_sta
     assert one(result.signals, "state:notes:changed")["value"] == ["first", "mine"]
 
 
-async def test_a_state_that_does_not_fit_starts_nothing(rig: Rig) -> None:
+async def test_invalid_state_starts_nothing(rig: Rig) -> None:
     with pytest.raises(InvalidInput) as caught:
         await rig.run(newsroom(), {"words": 3})
     assert caught.value.code == "invalid_state"
@@ -264,7 +264,7 @@ async def test_a_state_that_does_not_fit_starts_nothing(rig: Rig) -> None:
 
 
 @pytest.mark.proves("SIG-35")
-async def test_signals_are_emitted_for_an_agent_unless_it_emits_its_own(rig: Rig) -> None:
+async def test_signals_are_emitted_by_default_unless_an_agent_emits_its_own(rig: Rig) -> None:
     app = Heliograph("emits")
 
     @app.agent(activate_on=START, emits=["a:one", "a:two"])
@@ -283,7 +283,7 @@ async def test_signals_are_emitted_for_an_agent_unless_it_emits_its_own(rig: Rig
     assert spoken["a:one"]["output"] == "out"  # type: ignore[index,call-overload]
 
 
-async def test_progress_from_a_plain_function_s_thread_is_seen_while_it_runs(rig: Rig) -> None:
+async def test_progress_of_a_plain_function_is_visible_while_it_runs(rig: Rig) -> None:
     may_end = threading.Event()
     app = Heliograph("progress")
 
@@ -303,7 +303,7 @@ async def test_progress_from_a_plain_function_s_thread_is_seen_while_it_runs(rig
                     {"agent": "slow", "fraction": 1.0, "message": ""}]  # fmt: skip
 
 
-async def test_one_agent_runs_its_turns_one_after_another_in_the_order_they_were_woken(rig: Rig) -> None:
+async def test_agent_runs_its_turns_one_at_a_time_in_activation_order(rig: Rig) -> None:
     inside: list[int] = []
     app = Heliograph("fifo", reducers={"seen": lambda old, new: [*(old or []), new]})
 
