@@ -86,7 +86,7 @@ bench-peers: ## make or renew .venv-bench: the systems that users would pick ins
 docs: venv conformance ## write the generated pages again, and what is generated within others
 	@$(PY) -m tools.docs
 
-conformance: venv ## docs/conformance.md: which test proves which requirement
+conformance: venv ## docs/internals/conformance: which tests prove which requirement
 	@$(PY) -m tools.conformance
 
 mutations: venv ## remove the behaviour of each proven requirement, and see its tests fail; ARGS="--sample 20 --seed 3"

@@ -39,7 +39,7 @@ def begin_call(cfg: Config, s: State, i: int, w: Worker, at: int) -> Steps:
 
 
 def effect(cfg: Config, s: State, i: int, w: Worker) -> Steps:
-    """The side effect itself, outside of any transaction. A zombie may still make it (docs/kernel-rules.md, K14)."""
+    """The side effect itself, outside of any transaction. A zombie may still make it (docs/internals/kernel-rules.md, K14)."""
     k = cfg.scripts[w.turn][w.step].calls[0]
     d = Draft(cfg, s)
     c = cfg.call(w.turn, k)

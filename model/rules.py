@@ -1,6 +1,6 @@
 """The rules of the kernel as switches. All on is the kernel; one off is an ablation that must break something.
 
-Names and numbers are those of docs/kernel-rules.md; the comment of each says what the rule is and what its absence costs. Which
+Names and numbers are those of docs/internals/kernel-rules.md; the comment of each says what the rule is and what its absence costs. Which
 configuration shows it, and the expected finding, is in `ablations.ABLATIONS`; `python -m model ablate` looks for it.
 """
 

@@ -51,7 +51,7 @@ def activations(d: Draft) -> int:
 
 
 def stop_open_turns(d: Draft, *, only_human: bool) -> None:
-    """K35b: the run begins to end, and in the same transaction gets a stop row for each open turn; `only_people`: for those
+    """K35b: the run begins to end, and in the same transaction gets a stop row for each open turn; `only_human`: for those
     that wait for people, whose answers have no use any more. The others end by themselves."""
     if not (d.cfg.rules.goal_stops if only_human else d.cfg.rules.limit_stops):
         return

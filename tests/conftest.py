@@ -20,7 +20,7 @@ from tests.faces.cli_support import Running
 
 pytest_plugins = ["heliograph.testing.plugin", "tests.time_limit"]
 
-REQUIREMENTS = Path(__file__).resolve().parent.parent / "docs" / "requirements.tsv"
+REQUIREMENTS = Path(__file__).resolve().parent.parent / "docs" / "internals" / "requirements.tsv"
 
 # The machine is shared, so a slow example is no failure; and a gate has to say the same thing twice, so examples
 # are derived from the test and not drawn. `--hypothesis-profile=explore` draws new ones, and more of them.
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for mark in item.iter_markers("proves"):
             if unknown := [identifier for identifier in mark.args if identifier not in known]:
-                raise pytest.UsageError(f"{item.nodeid} proves {unknown}, not in docs/requirements.tsv")
+                raise pytest.UsageError(f"{item.nodeid} proves {unknown}, not in docs/internals/requirements.tsv")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,10 +1,10 @@
-"""Write docs/conformance.md: each requirement, and the tests that claim to prove it.
+"""Write docs/internals/conformance/: for each requirement, the tests that claim to prove it.
 
-    python -m tools.conformance            write the page
-    python -m tools.conformance --check    fail when the page is stale or a mark names no requirement
+    python -m tools.conformance            write the pages
+    python -m tools.conformance --check    fail if a page is stale or a mark names an unknown requirement
 
-Reads docs/requirements.tsv (id, statement), docs/conformance-notes.tsv (id, note) and every
-`@pytest.mark.proves("ID", ...)` below tests/, from the syntax tree, so nothing is imported or run.
+The input is requirements.tsv (id, statement) and conformance-notes.tsv (id, note) in docs/internals, and each
+`@pytest.mark.proves("ID", ...)` below tests/. The marks are read from the syntax tree: nothing is imported or run.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "conformance.md"
+INTERNALS = ROOT / "docs" / "internals"
+PAGES = INTERNALS / "conformance"
 
 HEAD = """\
 # Conformance
 
-Which test proves which requirement. Written by `make conformance` from the `proves` marks in `tests/`, from
-`docs/requirements.tsv` and from `docs/conformance-notes.tsv`; `make check` fails when this page is stale.
-A requirement that no test claims is **open**. A claim counts because its tests fail once the behaviour is removed: each
-claimed requirement has a mutation in `tests/mutations/` that removes it, and `make mutations` runs them all.
+Each family of requirements has a page, which lists the proven requirements, then the open ones. The last column names
+the tests: `kernel: finish (3), stop` stands for three tests in `tests/kernel/test_finish.py` and one in
+`tests/kernel/test_stop.py`.
+`make conformance` writes these pages from the `proves` marks in `tests/`, from
+[requirements.tsv](../requirements.tsv) and from [conformance-notes.tsv](../conformance-notes.tsv); `make check` fails
+if a page is stale. Each proven requirement has a mutation in `tests/mutations/` that removes its behaviour, and
+`make mutations` checks that the named tests then fail.
 """
 FAMILIES = {
     "CTL": "Control signals",
@@ -37,7 +42,7 @@ FAMILIES = {
     "LC": "Lifecycle",
     "SIG": "Signal system",
     "L0": "Turn state machine",
-    "G": "Contradictions and gaps, and what we build",
+    "G": "Contradictions and gaps in the specifications",
     "K": "Rules of the kernel",
     "S": "Security",
 }
@@ -59,7 +64,7 @@ def read_table(path: Path) -> dict[str, str]:
 
 
 def marks(tree: ast.AST, scope: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], ast.Call]]:
-    """Every call of `….proves(…)` with the names of the class and function it stands on."""
+    """Each call of `....proves(...)`, with the names of the class and function that it marks."""
     for node in ast.iter_child_nodes(tree):
         inner = scope
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -83,49 +88,74 @@ def collect(tests: Path) -> dict[str, list[str]]:
 
 
 def escape(text: str) -> str:
-    """`text` as a cell of a Markdown table; what stands in backticks stays as it is, but for the bar."""
+    """`text` as a cell of a Markdown table; text in backticks is unchanged except for the bar."""
     parts = re.split(r"(`[^`]*`)", text.replace("|", r"\|"))
     return "".join(part if part.startswith("`") else re.sub(r"[*<]", r"\\\g<0>", part) for part in parts)
 
 
-def row(identifier: str, statement: str, tests: Sequence[str], note: str | None) -> str:
-    shown = [f"`{test}`" for test in tests] or ["**open**"]
-    if note is not None:
-        shown.append(escape(note))
-    return f"| {identifier} | {escape(statement)} | {'<br>'.join(shown)} |"
+def proofs(nodes: Sequence[str]) -> str:
+    """The test files by folder, each with the number of its tests if they are several: `kernel: finish (3), stop`."""
+    folders: dict[str, list[str]] = {}
+    for file, count in sorted(Counter(node.partition("::")[0] for node in nodes).items()):
+        path = Path(file).relative_to("tests")
+        shown = path.stem.removeprefix("test_") + (f" ({count})" if count > 1 else "")
+        folders.setdefault(path.parent.as_posix(), []).append(shown)
+    return "; ".join((f"{folder}: " if folder != "." else "") + ", ".join(names) for folder, names in folders.items())
 
 
-def page(requirements: Mapping[str, str], claims: Mapping[str, Sequence[str]], notes: Mapping[str, str]) -> str:
-    """The whole page. Raises BadMark when a claim or a note names a requirement that does not exist."""
+def family_page(
+    family: str, requirements: Mapping[str, str], claims: Mapping[str, Sequence[str]], notes: Mapping[str, str]
+) -> str:
+    """The page of one family: proven requirements, open ones, notes. `requirements` are those of the family."""
+    lines = [f"# {family}: {FAMILIES[family]}", "", "Generated by `make conformance`. [All families](README.md)"]
+    if proven := [each for each in requirements if each in claims]:
+        lines += ["", "## Proven", "", "| Id | Statement | Tests |", "|---|---|---|"]
+        lines += [f"| {each} | {escape(requirements[each])} | {proofs(claims[each])} |" for each in proven]
+    if missing := [each for each in requirements if each not in claims]:
+        lines += ["", "## Open", "", "| Id | Statement |", "|---|---|"]
+        lines += [f"| {each} | {escape(requirements[each])} |" for each in missing]
+    if noted := [each for each in requirements if each in notes]:
+        lines += ["", "## Notes", "", *(f"- **{each}**: {escape(notes[each])}" for each in noted)]
+    return "\n".join([*lines, ""])
+
+
+def pages(
+    requirements: Mapping[str, str], claims: Mapping[str, Sequence[str]], notes: Mapping[str, str]
+) -> dict[str, str]:
+    """File name -> text of all pages. Raises BadMark if a claim or a note names an unknown requirement."""
     for identifier in (*claims, *notes):
         if identifier not in requirements:
-            where = ", ".join(claims.get(identifier, ["docs/conformance-notes.tsv"]))
-            raise BadMark(f"{identifier} is no requirement of docs/requirements.tsv (named in {where})")
-    summary, tables = ["| Family | Proven | Open |", "|---|---:|---:|"], list[str]()
+            where = ", ".join(claims.get(identifier, ["conformance-notes.tsv"]))
+            raise BadMark(f"{identifier} is not a requirement of docs/internals/requirements.tsv (named in {where})")
+    summary, written = ["| Family | Proven | Open |", "|---|---:|---:|"], dict[str, str]()
     for family, title in FAMILIES.items():
-        ids = [each for each in requirements if re.fullmatch(rf"{family}-?\d+", each)]
-        proven = sum(each in claims for each in ids)
-        summary.append(f"| {family}: {title} | {proven} | {len(ids) - proven} |")
-        tables += ["", f"## {family}: {title}", "", "| Id | Statement | Tests |", "|---|---|---|"]
-        tables += [row(each, requirements[each], claims.get(each, ()), notes.get(each)) for each in ids]
+        own = {each: text for each, text in requirements.items() if re.fullmatch(rf"{family}-?\d+", each)}
+        proven = sum(each in claims for each in own)
+        name = f"{family.lower()}.md"
+        summary.append(f"| [{family}: {title}]({name}) | {proven} | {len(own) - proven} |")
+        written[name] = family_page(family, own, claims, notes)
     summary.append(f"| all | {len(claims)} | {len(requirements) - len(claims)} |")
-    return "\n".join([HEAD, *summary, *tables, ""])
+    return {"README.md": "\n".join([HEAD, *summary, ""]), **written}
 
 
 def main() -> int:
-    docs = ROOT / "docs"
     try:
-        notes = read_table(docs / "conformance-notes.tsv")
-        text = page(read_table(docs / "requirements.tsv"), collect(ROOT / "tests"), notes)
+        notes = read_table(INTERNALS / "conformance-notes.tsv")
+        written = pages(read_table(INTERNALS / "requirements.tsv"), collect(ROOT / "tests"), notes)
     except BadMark as bad:
         print(f"conformance: {bad}")
         return 1
+    PAGES.mkdir(exist_ok=True)
+    present = {path.name: path.read_text(encoding="utf-8") for path in PAGES.glob("*.md")}
     if "--check" in sys.argv[1:]:
-        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
+        if present == written:
             return 0
-        print("docs/conformance.md is stale. Next: `make conformance`, and commit the result.")
+        print("docs/internals/conformance/ is stale. Next: `make conformance`, and commit the result.")
         return 1
-    PAGE.write_text(text, encoding="utf-8")
+    for name in present.keys() - written.keys():
+        (PAGES / name).unlink()
+    for name, text in written.items():
+        (PAGES / name).write_text(text, encoding="utf-8")
     return 0
 
 

@@ -1,10 +1,10 @@
-"""Renew the parts of docs/ that are drawn from the code: the catalog, the error tree, the states, the phases.
+"""Regenerate the parts of docs/ that come from the code: signals, errors, states, phases and kernel functions.
 
     python -m tools.docs            write them again
     python -m tools.docs --check    fail when one is stale
 
-A part is a run of lines without a blank one. Its first line, which never changes, is how it is found, so the
-pages need no markers and the prose around a part is free.
+A part is a run of lines without a blank line. The script finds it by its first line, which never changes, so the pages
+need no markers and the text around a part can be edited freely.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 def render_errors() -> str:
     """The exception tree as a table, a class below its base."""
-    lines = ["| Error | Code unless said otherwise | Worth another try | `helio` ends with |", "|---|---|---|---:|"]
+    lines = ["| Error | Default code | Retryable | `helio` exit code |", "|---|---|---|---:|"]
     for depth, error in descendants(HeliographError):
         name = "&nbsp;&nbsp;" * depth + f"`{error.__name__}`"
         lines.append(
@@ -47,22 +47,22 @@ def descendants(error: type[HeliographError], depth: int = 0) -> Iterator[tuple[
 
 
 def render_codes() -> str:
-    """The codes that a turn or a call may end with."""
-    lines = ["| Code | In phase | Worth another try | Meaning |", "|---|---|---|---|"]
+    """The codes with which a turn or a call can end."""
+    lines = ["| Code | In phase | Retryable | Meaning |", "|---|---|---|---|"]
     lines += [f"| `{c.code}` | {c.phase} | {'yes' if c.recoverable else 'no'} | {c.meaning} |" for c in CODES]
     return "\n".join(lines) + "\n"
 
 
 def render_run_codes() -> str:
-    """The codes that the end of a run may carry."""
+    """The codes with which a run can end."""
     return (
         "\n".join(["| Code of a run | Meaning |", "|---|---|", *(f"| `{c}` | {why} |" for c, why in RUN_CODES)]) + "\n"
     )
 
 
 def render_reasons() -> str:
-    """The reasons of a stop that we give ourselves."""
-    return "\n".join(["| Reason | Who says it |", "|---|---|", *(f"| `{r}` | {who} |" for r, who in REASONS)]) + "\n"
+    """The reasons that Heliograph itself records for a stop."""
+    return "\n".join(["| Reason | Recorded by |", "|---|---|", *(f"| `{r}` | {who} |" for r, who in REASONS)]) + "\n"
 
 
 def render_moves() -> str:
@@ -70,7 +70,7 @@ def render_moves() -> str:
     lines = ["| Move | From | To | Epoch | By | What it means |", "|---|---|---|---|---|---|"]
     for move, before, after, step, by, note in head_transitions():
         functions = ", ".join(f"`{function}`" for function in by.split(", "))
-        lines.append(f"| {move} | {before} | {after} | {'+ 1' if step else 'as it was'} | {functions} | {note} |")
+        lines.append(f"| {move} | {before} | {after} | {'+ 1' if step else 'unchanged'} | {functions} | {note} |")
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +85,7 @@ def head_transitions() -> Iterator[list[Any]]:
 
 
 def constant(node: dict[str, Any]) -> Any:
-    """A string or a number of a syntax tree; the tree leaves out what is zero."""
+    """A string or a number of a syntax tree, which omits zeros."""
     return node["sval"]["sval"] if "sval" in node else node["ival"].get("ival", 0)
 
 
@@ -99,19 +99,19 @@ def render_phases() -> str:
 
 
 PARTS: tuple[tuple[str, Callable[[], str]], ...] = (
-    ("signals.md", render_catalog),
-    ("errors.md", render_errors),
-    ("errors.md", render_codes),
-    ("errors.md", render_run_codes),
-    ("errors.md", render_reasons),
-    ("states.md", render_moves),
-    ("states.md", render_phases),
+    ("reference/signals.md", render_catalog),
+    ("reference/errors.md", render_errors),
+    ("reference/errors.md", render_codes),
+    ("reference/errors.md", render_run_codes),
+    ("reference/errors.md", render_reasons),
+    ("internals/states.md", render_moves),
+    ("internals/states.md", render_phases),
     ("reference/kernel.md", render_kernel),
 )
 
 
 def renewed(page: str, part: str) -> str:
-    """`page` with its run of lines that starts like `part` replaced; raises LookupError when it has none."""
+    """`page` with its run of lines that starts like `part` replaced; raises LookupError if there is none."""
     first = part.partition("\n")[0] + "\n"
     old = re.search(rf"^{re.escape(first)}(?:.+\n)*", page, re.MULTILINE)
     if old is None:

@@ -19,7 +19,7 @@ IMPURE += ("tempfile", "threading", "time", "uuid")
 READS_CLOCK = ("datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today")
 OPENS_FILE = ("open()", "input()", "print()", "pathlib.Path.cwd", "pathlib.Path.home")
 
-# The runtime reaches time, chance and waiting through heliograph.world.seam alone (kernel.md section 7, rules 1, 2, 6).
+# The runtime reaches time, chance and waiting through heliograph.world.seam alone (docs/internals/kernel.md).
 # A dot at the end means everything below, brackets a builtin that is called.
 PAST_THE_SEAM: Names = (*READS_CLOCK, "time.", "uuid.", "secrets.", "random.", "os.urandom", "threading.")
 PAST_THE_SEAM += ("concurrent.", "asyncio.sleep", "asyncio.to_thread", "asyncio.Event", "asyncio.Queue")
@@ -109,7 +109,7 @@ def is_declaration(statement: ast.stmt) -> bool:
 
 
 def behind_the_seam(tree: ast.Module) -> Iterator[str]:
-    """kernel.md section 7, rules 1, 2, 6 and 8: the simulator replaces the world, and a crash passes through."""
+    """The simulator replaces the world, and a crash propagates: see docs/internals/kernel.md."""
     yield from used(tree, PAST_THE_SEAM)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in SEAM_METHODS:

@@ -1,4 +1,4 @@
-"""What a kernel function may not contain (kernel.md section 7, rules 3 and 5), read from its syntax tree.
+"""What a kernel function may not contain (docs/internals/kernel.md), read from its syntax tree.
 
 - No clock, no randomness, no sequence: time and ids are arguments, so that a test can move the one and a
   retry repeats the other.

@@ -1,7 +1,7 @@
 """The codes that the end of a turn or of a call may carry, and the reasons of a stop: all of them, and only here.
 
 Those of the OSSA specification keep its spelling. A tool may send a code of its own, which is passed on as it is.
-docs/errors.md has these tables, drawn from here; the kernel's SQL uses codes of the same list (tests/rules/test_codes.py).
+docs/reference/errors.md has these tables, drawn from here; the kernel's SQL uses codes of the same list (tests/rules/test_codes.py).
 """
 
 from __future__ import annotations

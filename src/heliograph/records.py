@@ -194,7 +194,7 @@ class PendingSignal(msgspec.Struct, frozen=True):
 
 
 class RunFailure(msgspec.Struct, frozen=True):
-    """Why a run ends as failed, although no turn of it may have failed: a code of docs/errors.md, and a message."""
+    """Why a run ends as failed, although no turn of it may have failed: a code of docs/reference/errors.md, and a message."""
 
     code: str
     message: str

@@ -60,7 +60,7 @@ T = TypeVar("T")
 class RunResult:
     """How a run ended. `state` has the application's type; `signals` is the whole log, in order.
 
-    reason and code: why it ended before its work was done, where it did, see docs/errors.md. failures: the turns that
+    reason and code: why it ended before its work was done, where it did, see docs/reference/errors.md. failures: the turns that
     failed or ran out of time, each with its whole reason.
     """
 

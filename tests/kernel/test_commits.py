@@ -1,4 +1,4 @@
-"""The budget of kernel.md section 6: commits are dear, so each one is counted."""
+"""The budget of commits in docs/internals/kernel.md: each commit waits for the disk, so each one is counted."""
 
 from __future__ import annotations
 

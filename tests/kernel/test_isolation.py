@@ -1,5 +1,5 @@
 """Two and three real connections, ordered by hand: one stands in an open transaction while another call waits for its
-lock (kernel.md section 5). A call that has to wait is seen in pg_stat_activity; nothing here waits for a clock."""
+lock (docs/internals/kernel.md). A call that has to wait is seen in pg_stat_activity; nothing here waits for a clock."""
 
 from __future__ import annotations
 

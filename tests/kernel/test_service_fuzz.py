@@ -206,5 +206,5 @@ async def test_hostile_calls_of_a_service_break_no_reader(
 
 
 def test_documentation_lists_every_state_and_code() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     assert all(f"| `{state}` | `{code}` | {meaning} |" in text for state, (code, meaning) in REFUSALS.items())

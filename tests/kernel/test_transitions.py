@@ -17,7 +17,7 @@ from tools.docs import render_moves
 
 STATUSES = ("idle", "dispatched", "running", "suspended")
 
-# kernel.md section 3: from, to, by how much the epoch is raised
+# docs/internals/states.md: move, from, to, by how much the epoch rises
 MOVES = {
     ("dispatch", "idle", "dispatched", 1), ("claim", "dispatched", "running", 1), ("suspend", "running", "suspended", 0),
     ("resume", "suspended", "dispatched", 0), ("recover", "running", "dispatched", 1), ("defer", "running", "dispatched", 1),

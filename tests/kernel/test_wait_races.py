@@ -1,4 +1,4 @@
-"""Waits on two real connections, ordered by hand (kernel.md section 5): one call stands in an open transaction while
+"""Waits on two real connections, ordered by hand (docs/internals/kernel.md): one call stands in an open transaction while
 another waits for its lock. Whoever comes second finds what the first one did, and each call is resolved once."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/kernel-rules.md names what exists, and every rule that the repository cites is on it."""
+"""docs/internals/kernel-rules.md names what exists, and every rule that the repository cites is on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heliograph.testing.mutants.catalog import MUTANTS
 from model.rules import Rules
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = (ROOT / "docs" / "kernel-rules.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internals" / "kernel-rules.md").read_text(encoding="utf-8")
 KERNEL = ROOT / "src" / "heliograph" / "ledger" / "sql" / "kernel"
 SECTIONS = dict(re.findall(r"^### (K\d+): .*\n((?:(?!^##).*\n)*)", PAGE, re.MULTILINE))
 FURTHER = set(re.findall(r"^\| (K\d+) \|", PAGE, re.MULTILINE))
@@ -20,7 +20,7 @@ CITED = re.compile(r"\bK([1-9]\d?)[a-z]?\b")
 
 
 def required() -> list[str]:
-    lines = (ROOT / "docs" / "requirements.tsv").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "internals" / "requirements.tsv").read_text(encoding="utf-8").splitlines()
     return [line.split("\t")[0] for line in lines if re.match(r"K\d+\t", line)]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from heliograph.errors import InvalidInput, Rejected
 from heliograph.signals.pattern import check_agent_pattern, compile_pattern, warn_unmatchable, warn_unsubscribed
 
-PAGE = Path(__file__).parents[2] / "docs" / "signals.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "signals.md"
 
 # Few letters, so that patterns and names often meet.
 segment = st.sampled_from(["a", "b", "ab"])

@@ -11,7 +11,7 @@ from heliograph.signals.catalog import CATALOG, check_standard, render_catalog
 from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES, check_name
 from heliograph.signals.pattern import compile_pattern
 
-PAGE = Path(__file__).parents[2] / "docs" / "signals.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "signals.md"
 FAILURE = {"code": "TIMEOUT", "message": "late", "recoverable": False}
 
 

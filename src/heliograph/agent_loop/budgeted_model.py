@@ -1,4 +1,4 @@
-"""Ask a model within the budgets that hold for its turn: reserve, ask, settle (S12, decision 18).
+"""Ask a model within the budgets that hold for its turn: reserve, ask, settle (S12, decision 0018).
 
 What an answer may use is reserved before the question is sent: the tokens that the question can have at most, and those
 that the answer may have, which the provider is told as its bound. Each try is a recorded call (`m1`, `m1-try2`, ...): one that

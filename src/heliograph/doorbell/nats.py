@@ -1,4 +1,4 @@
-"""The bell over core NATS, for many nodes: the subject is the key, and what a message says is never read (decision 7).
+"""The bell over core NATS, for many nodes: the subject is the key, and what a message says is never read (decision 0009).
 
     work:<target>      cmd.agent.<target>.wakeup         L0-32, L0-105; the target is a pool of workers, and the body has
                                                          {"agent_id": the first agent with work, "metadata":

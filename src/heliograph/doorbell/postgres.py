@@ -1,11 +1,10 @@
-"""The bell over LISTEN/NOTIFY: no payload but the keys, no promise but speed (decision 7).
+"""The bell over LISTEN/NOTIFY: no payload but the keys, no promise but speed (decision 0025).
 
 Every login of the database may listen and ring, because PostgreSQL has no access rights for channels. So keys and task
 events are sent as tokens, which reveal nothing.
 
-Rings go out on an autocommit connection of their own, never inside a
-transaction: NOTIFY would hold a cluster-wide lock over the flush (kernel.md
-section 6).
+Notifications use a separate autocommit connection. Inside a transaction, NOTIFY would hold a cluster-wide lock until
+the commit is on disk (docs/internals/kernel.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a running turn says: kept until the next commit, or sent ahead when somebody may be watching.
 
 A draft rides in the commit that ends the turn, at no cost. Deltas and progress
-do not wait for that: they are sent in batches, a few tens of milliseconds apart
-(decision 14), each batch one gated append. Neighbouring deltas of one stream
+do not wait for that: they are sent in batches, a few tens of milliseconds
+apart, each batch one gated append. Neighbouring deltas of one stream
 become one signal that carries its offset.
 
 Every gated call that logs drafts goes through here, one at a time: the kernel

@@ -2,8 +2,8 @@
 
 Every method is one kernel call; those that a turn or a caller waits for share it
 with others of their kind (`coalescer.py`). A call whose reply was lost is tried again as
-long as the kernel answers the second one harmlessly (kernel.md section 3, the
-retry table); `claim` and `take_commands` are not tried again: the lease, or the
+long as the kernel answers the second one harmlessly (docs/internals/kernel.md,
+"Lost replies"); `claim` and `take_commands` are not tried again: the lease, or the
 time for which a command is hidden, gives back what they took. To a second call
 the kernel says `duplicate` of a report and of a recorded call, `already_done` of
 a stop, `fresh` of a call begun under the same epoch, and `stale` of whatever
@@ -294,7 +294,7 @@ class Ledger:
                 )
 
     def _ring(self, targets: Iterable[str], items: Iterable[dict[str, Any]] = ()) -> None:
-        # after the commit, never inside it: NOTIFY in a transaction holds a lock over the flush (kernel.md section 6)
+        # after the commit: NOTIFY inside a transaction holds a lock until the flush (docs/internals/kernel.md)
         if names := sorted({f"work:{target}" for target in targets}):
             self.world.ring(bell_keys(self.project, names), woken_by(items))
 

@@ -1,4 +1,4 @@
-"""Calls that are made at the same time become one array call: one commit for many (kernel.md section 6).
+"""Calls that are made at the same time become one array call: one commit for many (docs/internals/kernel.md).
 
 There is no timer. A call that finds a lane free takes it, and leaves when the tasks that are ready now have had their
 turn: what they ask comes along, as the turns do that were claimed together. A call that finds no lane free waits, and

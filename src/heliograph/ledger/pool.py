@@ -18,7 +18,7 @@ from heliograph.ledger.sqlstates import REFUSALS
 from heliograph.redaction import is_clean, keep_url_out, redacted
 
 _JSONB_VERSION = b"\x01"
-# SQLSTATE classes after which the same call may well succeed (kernel.md section 7, rule 10)
+# SQLSTATE classes after which the same call may well succeed (docs/internals/kernel.md)
 _RETRYABLE = ("08", "40001", "40P01", "53", "55P03", "57P0", "57014")
 _JSON_CODES = ("json_too_deep", "json_too_large", "number_too_large")  # of _check_json in 06_json.sql
 _COMMAND_TIMEOUT_SECONDS = (

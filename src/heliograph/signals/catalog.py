@@ -245,7 +245,7 @@ def check_standard(name: str, payload: Json) -> list[str]:
 
 
 def render_catalog() -> str:
-    """The catalog as the Markdown table of docs/signals.md, with a newline at its end."""
+    """The catalog as the Markdown table of docs/reference/signals.md, with a newline at its end."""
     lines = ["| Signal | Payload | Emitted by | Meaning | Source |", "|---|---|---|---|---|"]
     for entry in CATALOG:
         name = entry.name.replace("*", "<key>")

@@ -8,7 +8,7 @@
     Deferred   ──▶ Postpone
 
 Every turn goes through the five phases (LC-01); a phase that has nothing to do
-costs no commit: its signal rides in the next one (decision 8). A turn that may
+costs no commit: its signal rides in the next one. A turn that may
 not run again after a crash, or whose run is over, goes straight to terminate.
 One that waited is in act all the while (LC-02): claimed again it goes on there,
 or, where the result of a call is to end it, delivers that result (L0-56).

@@ -1,6 +1,6 @@
 """The watchdog of every worker: sweeps on a timer, the relay of the outbox, callbacks, and the reactions that runs owe.
 
-Any number of workers may sweep at once (kernel.md section 1); each of these
+Any number of workers may sweep at once (K17); each of these
 loops survives a database that is away, and needs no cleanup when it dies. What a
 bell tells of is done at once: reactions that became owed, children that ended,
 commands that are to go out.

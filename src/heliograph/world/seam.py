@@ -2,8 +2,8 @@
 
 Everything that could differ between two runs of the same program comes through
 a `World`: time, ids, waiting, tasks, the kernel and the bell. Production passes
-`heliograph.ledger.world.RealWorld`; the simulator passes one that is driven by a
-seed (kernel.md section 7). The runtime imports this file and never the others.
+`heliograph.world.real.RealWorld`; the simulator passes one that is driven by a
+seed (docs/internals/kernel.md). The runtime imports this file and never the others.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class World(Protocol):
     def subscribe(self, keys: Iterable[BellKey]) -> Subscription: ...
 
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
-        """Ring, here and in other processes. Never before the commit it tells of; may be lost (decision 7).
+        """Ring, here and in other processes. Never before the commit it tells of; may be lost (decision 0009).
 
         agents: the ids of those that have work now, as far as the caller knows: told to whoever watches the wire (G-72),
         and read by nobody here (S6).
@@ -130,5 +130,5 @@ class World(Protocol):
         ...
 
     async def failpoint(self, name: str) -> None:
-        """A named place where the simulator may crash, stall or cut (kernel.md section 7, rule 12)."""
+        """A named place where the simulator may crash, stall or cut (docs/internals/kernel.md)."""
         ...

@@ -3,7 +3,7 @@
 It keeps books of its own, made of nothing but the arguments and answers of the
 calls, and compares the heads with them after every call. What it checks needs no
 luck: a broken rule shows at the call that breaks it, not when damage is done
-(kernel.md section 8). `final_state` looks at what is left when all is over.
+(docs/internals/kernel.md). `final_state` looks at what is left when all is over.
 """
 
 from __future__ import annotations
