@@ -26,7 +26,16 @@ SKIPPED = (
 )
 # Names of PostgreSQL, systemd and Linux that our code does not use, and the examples of the style page.
 ELSEWHERE = frozenset(
-    "pg_stat_user_functions pg_stat_user_indexes pg_dump DelegateSubgroup TimeoutStopSec no_new_privs attempts_max has_waits".split()
+    [
+        "pg_stat_user_functions",
+        "pg_stat_user_indexes",
+        "pg_dump",
+        "DelegateSubgroup",
+        "TimeoutStopSec",
+        "no_new_privs",
+        "attempts_max",
+        "has_waits",
+    ]
 )
 
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
