@@ -1,7 +1,7 @@
 -- The head: lock it, dispatch it. Lock order everywhere: heads by agent id, then runs by run id; nothing else is
 -- locked.
 
--- _lock_heads: lock heads in ascending agent id (kernel.md section 1, Batches).
+-- _lock_heads: lock heads in ascending agent id (K17).
 --   Agents that do not exist are skipped.
 --   locks:  those rows of agent_state_head
 create function heliograph._lock_heads(p_project text, p_agent_ids text[]) returns void

@@ -1,5 +1,5 @@
--- The doctor: what must hold in every database at every moment, and once all work is done. Letters: I turns and agents
--- (kernel.md section 11), H heads, W waits and counts, R runs, B boxes, O orphans: rows that belong to nothing, in the
+-- The doctor: what must hold in every database at every moment, and once all work is done. Letters: I turns and agents,
+-- H heads, W waits and counts, R runs, B boxes, O orphans: rows that belong to nothing, in the
 -- place of foreign keys. It reads everything, so it is for tests, for suspicion and for quiet hours; liveness is for
 -- all others.
 

@@ -2,7 +2,7 @@
 --   nothing.
 
 -- liveness: what should have been moved by a worker or a sweep, and was not: each check has its own bound and a sweep
---   interval of grace (kernel.md section 11). Up to a hundred findings of a kind, the oldest first.
+--   interval of grace. Up to a hundred findings of a kind, the oldest first.
 --   Answers [{check, subject, since}], empty when all is well.
 --   raises: see _enter
 create function heliograph.liveness(p_project text, p_now timestamptz) returns jsonb
