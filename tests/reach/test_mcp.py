@@ -78,7 +78,7 @@ async def test_secret_is_resolved_only_for_the_server() -> None:
     async with server.open_tools() as tools:
         variable = by_name(tools)["variable"]
         assert await variable(name="KEY") == {"result": "Bearer the value of crm"}
-    with pytest.raises(SetupError, match="there is no secret crm"):
+    with pytest.raises(SetupError, match="no secret crm"):
         async with own(env={"KEY": "secret://crm"}).open_tools():
             pass
 

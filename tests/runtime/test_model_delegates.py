@@ -157,7 +157,7 @@ async def test_invalid_context_boxes_fail_the_turn_with_the_reason(rig: Rig) -> 
         ({"agents": ["b"], "contexts": {"a name": "box"}}, "contexts has 'a name', and a name is 1 to 64"),
         ({"agents": ["b"], "contexts": {"name": ""}}, "contexts has '', and a box id is 1 to 200"),
         ({"agents": ["b"], "contexts": lambda _a, _b: {}}, "contexts is called with the context"),
-        ({"contexts": {"name": "box"}}, "contexts are boxes for those that it delegates to; name these in agents"),
+        ({"contexts": {"name": "box"}}, "contexts are context boxes for delegations; list the other agents in agents"),
     ],
 )
 def test_invalid_contexts_are_refused_at_the_definition(options: Any, told: str) -> None:

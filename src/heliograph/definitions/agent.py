@@ -1,4 +1,4 @@
-"""What an agent is, before it runs: when it wakes, what it may say, what it changes. Source: SIG-40 to SIG-46."""
+"""The definition of an agent: the signals that activate it, the signals that it emits, the state that it updates."""
 
 from __future__ import annotations
 
@@ -42,36 +42,34 @@ AFTER_UNTRUSTED = ("confirm", "allow")
 CONTEXT_BYTES = 262_144  # some 60,000 tokens of English: half the context of common models
 CONTEXT_BYTES_MAX = 16_777_216
 
-_ANSWERS_SHARE = 0.8  # of timeout_seconds, for all models of an agent together
+_MODELS_SHARE = 0.8  # of timeout_seconds: the time for all models of an agent together
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
     """One agent of a workflow.
 
-    Exactly one of `run` (a function of one argument, the turn's context) and `prompt` (a template, or a function of
-    the context that returns one) is set. `updates` names the state key that takes the output, or several keys of an
-    output that is an object. `effect` says what a second run after a crash may do: `idempotent` agents are run again
-    from the start, `once` agents are not: their turn ends as failed with code IN_DOUBT. `timeout_seconds` bounds one
-    run, `ttl_seconds` the turn's whole life, queueing, waiting and recoveries included. `retries` is how often one question
-    to its model puts the turn off when it fails in a way that may pass. `result_fields` are what its deliverable must have (L0-85).
+    Either `run` or `prompt` is set. `run` is a function of the turn's context. `prompt` is a template, or a function of the
+    context that returns a prompt. `updates` names the state key that receives the output, or several keys of an object.
+    `effect` decides what happens after a crash: an `idempotent` agent runs again from the start. The turn of a `once` agent
+    fails with code IN_DOUBT instead. `timeout_seconds` bounds one run. `ttl_seconds` bounds the turn's whole life, which
+    includes queueing, waiting and recoveries. `retries` limits how often one model call that fails with a recoverable
+    error defers the turn. `result_fields` lists the fields that the deliverable must contain.
 
-    Of those that ask a model: `model` may be several, each asked where the one before fails. `tools` are what it may call,
-    `agents` whom it may delegate to, `contexts` the boxes that it may give them to read, by the names that it knows them by; or
-    a function of the context that answers these. `max_steps` is how often it asks in one turn; then the turn ends as partial, with its last
-    text, or as failed where it has to end with a certain result. `must_end_with` names the tool that has to be its last call. `asks_human` lets it ask people: True, or how
-    many seconds an answer may take.
-    `model_timeout_seconds` and `max_output_tokens` bound one answer; without the former each of several models has its share
-    of most of `timeout_seconds`. `price` is what a million tokens cost in dollars, of
-    input and of output, where the harness does not know it.
+    For agents with a model: `model` may be a list, in which each model is the fallback of the one before. `tools` lists the
+    tools that the model may call, and `agents` the agents that it may delegate to. `contexts` maps names to the context boxes
+    that it may pass on; a function of the context may return that mapping. `max_steps` limits the model calls of one turn. At
+    that limit the turn ends as partial, with the model's last text, or fails if the agent requires another result.
+    `must_end_with` names the tool whose call must end the turn. `asks_human` allows questions to people: True, or a time-out
+    in seconds. `model_timeout_seconds` and `max_output_tokens` bound one model call. Without `model_timeout_seconds`, several
+    models share most of `timeout_seconds` equally. `price` gives dollars per million input and output tokens, for models
+    whose price the harness does not know. `context_bytes_max` bounds the text of the context box, in bytes.
 
-    `context_bytes_max` bounds the context box, in bytes as the model reads it.
-
-    `budget` is what each of its turns may use, with all that it delegates: tokens, usd, model_calls, tool_calls.
-    `after_untrusted`: once it has read what strangers wrote (see Tool.trusted), a call that has an effect has to be granted
-    by a person ("confirm"), or is made ("allow"). `trusted`: its author vouches for what it writes, even after untrusted content: its
-    output, state, signals, memories and tasks are not marked as untrusted. `version` is the author's; `ready` names it beside
-    `capabilities`.
+    `budget` limits what each turn uses, including its delegations: tokens, usd, model_calls, tool_calls.
+    `after_untrusted` applies once the turn has read untrusted content (see `Tool.trusted`): calls with an effect require the
+    approval of a person ("confirm"), or run without it ("allow"). `trusted`: the author vouches for everything that the agent
+    writes, even after untrusted content. Its output, state, signals, memories and tasks are not marked as untrusted.
+    `version` is chosen by the author; the signal `ready` contains it, beside `capabilities`.
     """
 
     name: str
@@ -111,31 +109,31 @@ class AgentSpec:
 
     @property
     def limits(self) -> dict[str, Any]:
-        """What the kernel is told of each of its turns."""
-        told: dict[str, Any] = {
+        """The limits that the kernel records for each of its turns."""
+        limits: dict[str, Any] = {
             "priority": self.priority, "max_attempts": self.max_attempts, "ttl_seconds": self.ttl_seconds,
         }  # fmt: skip
         if self.budget is not None:
-            told["budget"] = amounts_of(self.budget)
-        return {**told, "result_fields": list(self.result_fields)} if self.result_fields else told
+            limits["budget"] = amounts_of(self.budget)
+        return {**limits, "result_fields": list(self.result_fields)} if self.result_fields else limits
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What it can do, by name: call tools, delegate to agents, ask people, emit signals. A server counts as one tool."""
+        """The names of its tools, delegations, questions to people and signals. An MCP server counts as one tool."""
         tools = [str(getattr(each, "name", None) or type(each).__name__) for each in self.tools]
         people = [ASK_HUMAN] if self.asks_human else []
         return (*tools, *(f"{DELEGATE}{agent}" for agent in self.agents), *people, *self.emits)
 
     @property
     def models(self) -> list[Any]:
-        """What it asks, in that order."""
+        """Its models, in the order in which they are tried."""
         return list(self.model) if isinstance(self.model, list | tuple) else [self.model]
 
     @property
     def answer_seconds(self) -> float | None:
-        """How long one answer may take. A model that is silent leaves time for those that are to be asked after it."""
+        """The time-out of one model call. It leaves time for the fallback models."""
         if self.model_timeout_seconds is None and len(self.models) > 1:
-            return _ANSWERS_SHARE * self.timeout_seconds / len(self.models)
+            return _MODELS_SHARE * self.timeout_seconds / len(self.models)
         return self.model_timeout_seconds
 
     @property
@@ -157,10 +155,10 @@ def define_agent(
     after_untrusted: str = "confirm", trusted: bool = False, context_bytes_max: int = CONTEXT_BYTES, version: str = "1",
     **unknown: Any,
 ) -> AgentSpec:  # fmt: skip
-    """An agent from what its author wrote; everything is checked here, before anything runs.
+    """Define an agent, and check all of its options; `AgentSpec` describes them.
 
-    on_request: it may do without a signal that wakes it, for others delegate to it or send it messages.
-    Raises InvalidInput naming the agent, the argument and the rule; Rejected for a reserved signal name.
+    on_request: no signal needs to activate the agent, because other agents delegate to it or people send it messages.
+    Raises InvalidInput with the agent, the argument and the rule; Rejected for a reserved signal name.
     """
     check_name(name)
     check_options(
@@ -216,9 +214,9 @@ def _fields(name: str, given: Sequence[Mapping[str, Any]]) -> tuple[JsonObject, 
 
 
 def decided(value: object) -> bool:
-    """What a guard or an `end_when` has answered. Raises TypeError for an awaitable, which is no answer yet."""
+    """The boolean that a guard or an `end_when` returned. Raises TypeError for an awaitable."""
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()  # else Python warns that it was never awaited
-        raise TypeError("it returned an awaitable: it must answer at once, so it can wait for nothing")
+        raise TypeError("it returned an awaitable; it must be a plain function that returns a boolean")
     return bool(value)

@@ -1,4 +1,4 @@
-"""The checks of `define_agent`, one for each kind of thing that an author gives. Each names the agent, the argument and the rule."""
+"""The checks of `define_agent`, one for each kind of option. Each error names the agent, the argument and the rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUTPUT_TOKENS_MAX = 10_000_000
 _NAME_MAX = 64
 _BOX_ID_MAX = 200
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-_MODELS = (("stream", "model"), ("request", "model_name"))  # what tells a Harness, and a model of pydantic-ai
+_MODELS = (("stream", "model"), ("request", "model_name"))  # the attributes of a Harness, and of a pydantic-ai model
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def check_options(name: str, unknown: Mapping[str, Any], known: Sequence[str]) -
 def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[str], T]) -> tuple[T, ...]:
     if isinstance(values, str):
         refuse(name, argument, f"takes a list, not one string; write [{safe_repr(repr_of(values))}]", "wrong_type")
-    if not isinstance(values, list | tuple):  # a set has another order in each process
+    if not isinstance(values, list | tuple):  # the order of a set differs between processes
         refuse(name, argument, f"takes a list of strings, not {safe_repr(values)}", "wrong_type")
     with naming(f"agent {name}: {argument}", f"/agents/{name}/{argument}"):
         return tuple(check(value) for value in values)
@@ -50,13 +50,13 @@ def each_of(name: str, argument: str, values: Sequence[str], check: Callable[[st
 def check_waking(name: str, signals: Sequence[object], on_request: object) -> None:
     if not signals and on_request is not True:
         raise InvalidInput(
-            f"agent {name} would never wake: give activate_on or activate_when_all, such as ['workflow:start'], or "
-            "on_request=True where others delegate to it", code="required_field", path=f"/agents/{name}/activate_on",
+            f"agent {name} would never run: give activate_on or activate_when_all, such as ['workflow:start'], or "
+            "on_request=True if other agents delegate to it", code="required_field", path=f"/agents/{name}/activate_on",
         )  # fmt: skip
 
 
 def check_work(name: str, run: object, prompt: object, model: object, system: object) -> None:
-    """Exactly one of a function and a prompt, and what belongs to it."""
+    """Check that the agent has either a function or a prompt, and check the options of that one."""
     if (run is None) == (prompt is None):
         raise InvalidInput(f"agent {name} needs either a function or a prompt, and not both", code="required_field",
                            path=f"/agents/{name}")  # fmt: skip
@@ -84,7 +84,7 @@ def check_limits(
 def check_answers(
     name: str, model_timeout_seconds: float | None, asks_human: bool | float, max_output_tokens: int | None
 ) -> None:
-    """What bounds the answers of models and of people, where it does."""
+    """Check the limits of answers from models and from people."""
     if model_timeout_seconds is not None:
         check_seconds_of(name, model_timeout_seconds=model_timeout_seconds)
     if not isinstance(asks_human, bool):
@@ -94,30 +94,30 @@ def check_answers(
 
 
 def check_for_models(name: str, is_function: bool, given: Sequence[object]) -> None:
-    """Refuse for a function what only an agent that asks a model has."""
+    """Refuse the options of model agents for an agent that is a function."""
     if is_function and any(given):
-        refuse(name, "tools", "are for an agent that asks a model; a function calls what it wants by its context",
+        refuse(name, "tools", "is for agents with a model; a function calls tools and agents through its context",
                "wrong_type")  # fmt: skip
 
 
 def check_once(name: str, argument: str, values: Sequence[str]) -> None:
     twice = next((value for n, value in enumerate(values) if value in values[:n]), None)
     if twice is not None:
-        refuse(name, argument, f"has {safe_repr(repr_of(twice))} twice; take one of them out", "duplicate_entry")
+        refuse(name, argument, f"has {safe_repr(repr_of(twice))} twice; remove one of them", "duplicate_entry")
 
 
 def check_delegate(agent: str) -> str:
     if not isinstance(agent, str) or len(agent) > _NAME_MAX - len(DELEGATE):
         raise InvalidInput(f"the name of an agent that a model delegates to has at most {_NAME_MAX - len(DELEGATE)} "
-                           f"characters: its tool is {DELEGATE} and that name, and providers take {_NAME_MAX}; not "
+                           f"characters, because its tool is {DELEGATE}<name> and providers accept {_NAME_MAX} characters; not "
                            f"{safe_repr(repr_of(agent))}", code="invalid_identifier")  # fmt: skip
     return agent
 
 
 def check_shared_contexts(name: str, contexts: object, agents: Sequence[str]) -> None:
-    """Boxes by name, or a function of the context that answers them, for those that a model delegates to."""
+    """Check the context boxes that a model may pass on: a mapping from names, or a function of the context that returns it."""
     if not agents:
-        refuse(name, "contexts", "are boxes for those that it delegates to; name these in agents", "required_field")
+        refuse(name, "contexts", "are context boxes for delegations; list the other agents in agents", "required_field")
     if callable(contexts):
         check_function(contexts, f"agent {name}: contexts", f"/agents/{name}/contexts", "the context")
     else:
@@ -125,7 +125,7 @@ def check_shared_contexts(name: str, contexts: object, agents: Sequence[str]) ->
 
 
 def check_contexts(name: str, contexts: object) -> dict[str, str]:
-    """The boxes by name; a name without a box is none."""
+    """The mapping from names to box ids, without the names that have no box."""
     if not isinstance(contexts, Mapping):
         refuse(name, "contexts", f"is an object of names and box ids, not {safe_repr(contexts)}", "wrong_type")
     found = {key: box for key, box in contexts.items() if box is not None}
@@ -144,7 +144,7 @@ def _check_run(name: str, run: object) -> None:
 
 
 def arity(name: str, when: object) -> int:
-    """1 for a guard of the state, 2 for a guard of the state and the signal."""
+    """The number of arguments of a guard: 1 for the state, 2 for the state and the signal."""
     if when is None:
         return 1
     return check_function(when, f"agent {name}: when", f"/agents/{name}/when", "the state", "the signal", least=1)
@@ -155,7 +155,7 @@ def _check_prompt(name: str, prompt: object) -> None:
         check_text(name, "prompt", prompt)
         with naming(f"agent {name}: prompt", f"/agents/{name}/prompt"):
             for used in placeholders(prompt):
-                if not used.startswith("state."):  # which keys there are, the workflow knows
+                if not used.startswith("state."):  # the workflow checks the keys of the state
                     check_known(used, (*SIGNAL_NAMES, "state.<key>"))
     elif callable(prompt):
         check_function(prompt, f"agent {name}: prompt", f"/agents/{name}/prompt", "the context")
@@ -183,13 +183,13 @@ def _check_model(name: str, model: object, system: object) -> None:
 def check_must(
     name: str, must: object, tools: Sequence[Any], agents: Sequence[str], output: object, *, asks_human: bool
 ) -> None:
-    """The last call has to be one that the agent can make, and makes its output; a type of its own cannot, too."""
+    """Check that `must_end_with` is a tool of the agent, whose result replaces an output type."""
     check_text(name, "must_end_with", must)
     if output is not None:
         refuse(
-            name, "output", "and must_end_with exclude each other: the result of that tool is the output", "wrong_type"
+            name, "output", "and must_end_with exclude each other, because the result of that tool is the output", "wrong_type"
         )
-    if all(isinstance(each, Tool) for each in tools):  # what a toolset has is known when it is opened
+    if all(isinstance(each, Tool) for each in tools):  # the tools of a toolset are unknown until it is opened
         known = [SUBMIT_RESULT, *(each.name for each in tools), *(f"{DELEGATE}{agent}" for agent in agents)]
         known += [ASK_HUMAN] if asks_human else []
         if must not in known:

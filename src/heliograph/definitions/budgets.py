@@ -1,4 +1,4 @@
-"""Budgets as their authors write them, and as the kernel counts them (S12)."""
+"""Budgets and prices: checked as authors write them, and converted to the amounts that the kernel counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from heliograph.errors import InvalidInput, repr_of, safe_repr
 
 MICROS_PER_USD = 1_000_000
-_MOST = 10**15  # what the kernel counts to
+_MOST = 10**15  # the largest amount that the kernel counts
 _KERNEL_NAMES = {"tokens": "tokens", "usd": "micros", "model_calls": "model_calls", "tool_calls": "tool_calls"}
 _WHOLE = ("tokens", "model_calls", "tool_calls")
 
@@ -36,7 +36,7 @@ def check_budget(budget: Any, what: str = "a budget", path: str = "/budget") -> 
 
 
 def amounts_of(budget: Mapping[str, int | float]) -> dict[str, int]:
-    """What a budget is to the kernel: whole numbers, money in millionths of a dollar."""
+    """A budget in the units of the kernel: whole numbers, with money in millionths of a dollar."""
     return {
         _KERNEL_NAMES[kind]: round(most * MICROS_PER_USD) if kind == "usd" else int(most)
         for kind, most in budget.items()
@@ -44,18 +44,18 @@ def amounts_of(budget: Mapping[str, int | float]) -> dict[str, int]:
 
 
 def least_of(*budgets: Mapping[str, int] | None) -> dict[str, int] | None:
-    """One that holds as much as all of these together do: of each kind the smallest amount."""
+    """The strictest combination of budgets: the smallest amount of each kind."""
     given = [budget for budget in budgets if budget is not None]
     kinds = {kind for budget in given for kind in budget}
     return {kind: min(b[kind] for b in given if kind in b) for kind in sorted(kinds)} or None
 
 
 def check_price(price: Any, what: str, path: str) -> tuple[float, float] | None:
-    """Dollars for a million tokens, of input and of output, from {"input": 3.0, "output": 15.0}. Raises InvalidInput."""
+    """Dollars per million input and output tokens, from {"input": 3.0, "output": 15.0}. Raises InvalidInput."""
     if price is None:
         return None
     if not isinstance(price, Mapping) or set(price) != {"input", "output"}:
-        raise InvalidInput(f"{what} is what a million tokens cost in dollars, such as {{'input': 3.0, 'output': 15.0}}, not "
+        raise InvalidInput(f"{what} is in dollars per million tokens, such as {{'input': 3.0, 'output': 15.0}}, not "
                            f"{safe_repr(repr_of(price))}", code="wrong_type", path=path)  # fmt: skip
     for part, usd in price.items():
         if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd <= MICROS_PER_USD:
@@ -68,6 +68,6 @@ def _check_most(what: str, kind: str, most: Any, path: str) -> None:
     is_number = isinstance(most, int | float) and not isinstance(most, bool)
     if is_number and kind in _WHOLE and isinstance(most, float):
         raise InvalidInput(f"{what} is a whole number, not {most}", code="wrong_type", path=path)
-    if not is_number or not 0 <= most * (MICROS_PER_USD if kind == "usd" else 1) <= _MOST:  # NaN is not either
+    if not is_number or not 0 <= most * (MICROS_PER_USD if kind == "usd" else 1) <= _MOST:  # False for NaN, too
         raise InvalidInput(f"{what} is a number from 0 to {_MOST // (MICROS_PER_USD if kind == 'usd' else 1)}, not "
                            f"{safe_repr(repr_of(most))}", code="out_of_range", path=path)  # fmt: skip

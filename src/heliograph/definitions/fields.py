@@ -1,4 +1,4 @@
-"""What a deliverable must have: the fields that whoever asked for the task wants answered (L0-84, L0-85, L0-89)."""
+"""Result fields: the fields that a deliverable must contain, and their types."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _KEYS = ("name", "type", "required", "description")
 
 
 def check_fields(fields: Any, path: str = "/result_fields") -> list[JsonObject]:
-    """A list of {name, type?, required?, description?} as it is stored: whether a field is required is always said.
+    """Check a list of {name, type?, required?, description?}, and return it with `required` filled in (True by default).
 
-    A field is required unless it says otherwise. Raises InvalidInput: `wrong_type`, `required_field`, `unknown_field`,
-    `invalid_enum`, `too_long`, `duplicate_entry`.
+    Raises InvalidInput: `wrong_type`, `required_field`, `unknown_field`, `invalid_enum`, `too_long`, `duplicate_entry`.
     """
     if not isinstance(fields, list | tuple):
         raise InvalidInput(f"result_fields is a list of fields such as {{'name': 'summary'}}, not {safe_repr(fields)}",
@@ -33,13 +32,13 @@ def check_fields(fields: Any, path: str = "/result_fields") -> list[JsonObject]:
     names = [field["name"] for field in checked]
     if twice := next((name for n, name in enumerate(names) if name in names[:n]), None):
         raise InvalidInput(
-            f"result_fields has {safe_repr(twice)} twice; take one of them out", code="duplicate_entry", path=path
+            f"result_fields has {safe_repr(twice)} twice; remove one of them", code="duplicate_entry", path=path
         )
     return checked
 
 
 def problems_of(fields: Sequence[Mapping[str, Any]], output: Json) -> list[str]:
-    """What the output lacks of the fields; empty when nothing. An output that is no object has none of them."""
+    """The problems of an output: missing fields and wrong types. An output that is not an object has no fields."""
     values = output if isinstance(output, dict) else {}
     problems = []
     for field in fields:
@@ -75,6 +74,6 @@ def _check_field(field: Any, path: str) -> JsonObject:
 
 
 def _has_type(value: Json, kind: str) -> bool:
-    if isinstance(value, bool):  # an int to Python
+    if isinstance(value, bool):  # Python counts it as an int
         return kind == "boolean"
     return isinstance(value, TYPES[kind])

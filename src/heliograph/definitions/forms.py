@@ -1,4 +1,4 @@
-"""Forms: what a value that comes from outside has to look like, as JSON Schema."""
+"""Forms: JSON Schemas for values that come from outside."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from heliograph.types import Json, JsonObject
 
 
 def validator_of(what: str, schema: Mapping[str, Any], path: str) -> jsonschema_rs.Validator:
-    """Raises InvalidInput for what is no JSON Schema, or refers to another document: nothing is fetched (S7)."""
+    """A validator for `schema`. Raises InvalidInput if it is not a JSON Schema, or refers to a document elsewhere."""
     try:
         return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, validate_formats=True)
     except ValueError as error:
-        raise InvalidInput(f"{what} is no JSON Schema: {error}", code="invalid_schema", path=path) from error
+        raise InvalidInput(f"{what} is not a JSON Schema: {error}", code="invalid_schema", path=path) from error
 
 
 def schema_of(what: str, form: Any, path: str) -> JsonObject:
-    """The JSON Schema of a form: itself, or of a pydantic model or any other type. Raises InvalidInput."""
+    """The JSON Schema of a form, which is a schema, a pydantic model or any other type. Raises InvalidInput."""
     if isinstance(form, Mapping):
         schema = to_json(dict(form), path)
     else:
@@ -36,9 +36,9 @@ def schema_of(what: str, form: Any, path: str) -> JsonObject:
 
 
 def problems_in(validator: jsonschema_rs.Validator, value: Json, name: str) -> list[str]:
-    """What does not fit, each with where it is; `name` stands for the value as a whole."""
+    """The problems of `value`, each with its place; `name` stands for the value as a whole."""
     return [f"{'.'.join(map(str, e.instance_path)) or name}: {e.message}" for e in validator.iter_errors(value)]
 
 
 def _refuse_reference(uri: str) -> JsonObject:
-    raise ValueError(f"it refers to {uri}, which is not fetched")
+    raise ValueError(f"it refers to {uri}, and references to other documents are not followed")

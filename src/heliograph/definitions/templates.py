@@ -1,4 +1,4 @@
-"""Prompt templates: text with {state.key}, {signal.name} and {signal.payload}. Values are never templates (S8)."""
+"""Prompt templates: text with {state.key}, {signal.name} and {signal.payload}. Values are never read as templates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def placeholders(template: str) -> list[str]:
 
 
 def substitute(template: str, values: Mapping[str, Any]) -> str:
-    """Replace each {name} by its value; {{ and }} are braces. One pass: what a value contains stays as it is.
+    """Replace each {name} with its value, in one pass; {{ and }} are literal braces. Braces within values stay.
 
-    Raises InvalidInput: `template_syntax`, `template_undefined` (naming what there is).
+    Raises InvalidInput: `template_syntax`, `template_undefined` (with the names that exist).
     """
     out = []
     for text, name in _pieces(template):
@@ -37,7 +37,7 @@ def check_known(name: str, known: Collection[str]) -> None:
 
 
 def _pieces(template: str) -> list[tuple[str, str | None]]:
-    """Text and the name that follows it, over and over; None where no name follows."""
+    """Pairs of a text and the placeholder that follows it, or None at the end."""
     pieces: list[tuple[str, str | None]] = []
     rest = template
     while rest:
@@ -47,7 +47,7 @@ def _pieces(template: str) -> list[tuple[str, str | None]]:
             continue
         name, closing, after = rest.partition("}")
         if not closing:
-            raise InvalidInput(f"the template has a {{ that no }} closes, before '{safe_repr(rest, 30)}'; write {{{{ for a brace",
+            raise InvalidInput(f"the template has a {{ without a closing }}, before '{safe_repr(rest, 30)}'; write {{{{ for a brace",
                                code="template_syntax")  # fmt: skip
         pieces.append((text, name.strip()))
         rest = after
@@ -55,7 +55,7 @@ def _pieces(template: str) -> list[tuple[str, str | None]]:
 
 
 def _cut(text: str) -> tuple[str, str, str]:
-    """Up to the next brace, the brace (doubled where it is), and what follows."""
+    """The text before the next brace, the brace (single or doubled), and the rest."""
     at = min((i for i in (text.find("{"), text.find("}")) if i >= 0), default=-1)
     if at < 0:
         return text, "", ""

@@ -1,4 +1,4 @@
-"""What a tool is, before anybody calls it: a function of the application, or work that is done elsewhere."""
+"""The definition of a tool: a function of the application, or an external tool that another process runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOOL_EFFECTS: tuple[ToolEffect, ...] = ("pure", "idempotent", "transactional", "
 IN_DOUBT: tuple[InDoubt, ...] = ("tell", "fail", "ask")
 SUBMIT_RESULT = "submit_result"
 ASK_HUMAN = "ask_human"
-DELEGATE = "delegate_to_"  # and the name of an agent
+DELEGATE = "delegate_to_"  # followed by the name of an agent
 RESERVED = (SUBMIT_RESULT, "final_result")
 
 _NAME_MAX = 64
@@ -36,29 +36,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
-    """One tool of an agent. Called, it is its function.
+    """One tool of an agent. A Tool can be called like its function.
 
-    function: plain or async; its signature and docstring are the schema, and a parameter annotated `ToolContext` is
-        given the call. None for a tool that works elsewhere: it takes the command and reports (L0-51).
+    function: plain or async. Its signature and docstring give the schema; a parameter annotated with `ToolContext` receives
+        the context of the call. None for an external tool, which takes commands and reports results from another process.
     parameters: the JSON Schema of the arguments, in place of the signature.
-    effect: what may happen if a worker dies in the middle: `pure` and `idempotent` are done again, `once` is not. A
-        `transactional` tool writes to our own database by `ToolContext.connection`, and what it writes is committed
-        together with its result: if a worker dies, both are there or neither, and then it is done again.
-    in_doubt: what follows when a `once` tool began and nobody knows whether it happened: "tell" the model, "fail" the
-        turn, or "ask" somebody, who may have it made again (grant), leave it (deny), or say its result (answer).
-    timeout_seconds: of one call; None waits as long as the turn lives. retries: how often a call that failed is made
-        again at once, where its effect may be repeated. concurrency: how many calls of it one process makes at a time.
-    approval: True, or a rule on the arguments: somebody has to grant the call first. The rule gets them as the function
-        does, as JSON; where it raises, somebody is asked. may_edit: who grants may change the arguments.
-        approval_seconds: how long that may take.
-    result_schema: what its result has to be, a type or a JSON Schema; one that is not counts as failed.
-    trusted: False where its results hold what strangers wrote, as web pages and mails do: they reach a model in a frame,
-        and what has an effect after that follows the agent's `after_untrusted`. Tools that work elsewhere and MCP servers are
-        not trusted unless that is said.
-    secrets: the names of those that its arguments may refer to, as `secret://name`: resolved where the function runs,
-        and stored nowhere.
-    isolated: the function runs in a process of its own, without the environment, files, network and processes of the
-        worker. It is a function of a module, and takes and returns JSON.
+    effect: whether a call is repeated if its worker dies. `pure` and `idempotent` calls are repeated, `once` calls are not. A
+        `transactional` tool writes to Heliograph's database through `ToolContext.connection`. Its writes commit together
+        with its result, so a call either happened as a whole or is repeated.
+    in_doubt: the reaction to a `once` call that started and whose outcome is unknown. "tell" reports that to the model,
+        "fail" ends the turn, and "ask" lets a person decide: repeat the call (grant), skip it (deny) or enter its result
+        (answer).
+    timeout_seconds: the time-out of one call; None waits as long as the turn lives. retries: the number of immediate retries
+        of a failed call, for effects that may be repeated. concurrency: the number of parallel calls in one process.
+    approval: True, or a function of the arguments that returns True: a person must approve the call first. A function that
+        raises counts as True. may_edit: the person may change the arguments. approval_seconds: the time-out of the approval.
+    result_schema: a type or a JSON Schema for the result. A call whose result does not match it fails.
+    trusted: False if results contain text from outside, such as web pages and mail. Such results reach the model in a frame,
+        and later calls with an effect follow the agent's `after_untrusted`. External tools and MCP servers are untrusted by
+        default.
+    secrets: the names of the secrets that its arguments may contain as `secret://name`. They are resolved where the function
+        runs, and never stored.
+    isolated: the function runs in its own process, without the environment, files, network and processes of the worker. It
+        must be defined in a module, and take and return JSON.
     """
 
     name: str
@@ -80,18 +80,18 @@ class Tool:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
-            raise InvalidInput(f"tool {self.name} works elsewhere, and cannot be called here", code="wrong_type")
+            raise InvalidInput(f"tool {self.name} is an external tool; only its own process can call it", code="wrong_type")
         return self.function(*args, **kwargs)
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
-        """What its approval says of checked arguments. A rule that raises has not said that nobody is to be asked."""
+        """Whether a call with these checked arguments requires an approval. A rule that raises requires one."""
         if not callable(self.approval):
             return self.approval
         try:
             return bool(self.approval(copy.deepcopy(arguments)))
         except Exception as error:
             log.warning(
-                "the approval rule of tool %s raised, so somebody is asked: %s", self.name, format_exception(error)
+                "the approval rule of tool %s raised, so the call requires approval: %s", self.name, format_exception(error)
             )
             return True
 
@@ -107,23 +107,26 @@ def tool(
     isolated: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...  # fmt: skip
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a function a tool: `@tool`, or `@tool(effect="idempotent", ...)`; see Tool. Raises InvalidInput."""
+    """Turn a function into a tool: `@tool`, or `@tool(effect="idempotent", ...)` with the options of `Tool`.
+
+    Raises InvalidInput.
+    """
     if function is not None:
         return _of_function(function, {})
     return lambda function: _of_function(function, options)
 
 
 def external_tool(name: str, description: str, parameters: Mapping[str, Any] | None = None, **options: Any) -> Tool:
-    """A tool that works elsewhere, in any process and language: it takes the command and reports the result.
+    """Define a tool that another process runs, in any language: it takes commands and reports results.
 
-    parameters: the JSON Schema of its arguments. The rest: see Tool. Raises InvalidInput.
+    parameters: the JSON Schema of its arguments. options: those of `Tool`. Raises InvalidInput.
     """
     schema: dict[str, Any] = {"type": "object", "properties": {}} if parameters is None else dict(parameters)
     return check_tool(Tool(name, None, description, schema, **{"trusted": False, **options}))
 
 
 def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
-    """What an agent's author gave as tools: functions become tools, toolsets stay. Raises InvalidInput."""
+    """The tools of an agent: functions become tools, toolsets stay as they are. Raises InvalidInput."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Sequence):
         raise InvalidInput(f"agent {agent}: tools takes a list, not {safe_repr(tools)}", code="wrong_type",
                            path=f"/agents/{agent}/tools")  # fmt: skip
@@ -134,7 +137,7 @@ def as_tools(agent: str, tools: Sequence[Any]) -> tuple[Any, ...]:
         elif callable(given) and not isinstance(given, type):
             made.append(_of_function(given, {}))
         else:
-            raise InvalidInput(f"agent {agent}: a tool is a function, what @tool or external_tool made, or an MCP server, "
+            raise InvalidInput(f"agent {agent}: a tool is a function, a result of @tool or external_tool, or an MCP server, "
                                f"not {safe_repr(given)}", code="wrong_type", path=f"/agents/{agent}/tools")  # fmt: skip
     names = [each.name for each in made if isinstance(each, Tool)]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -159,7 +162,7 @@ def _name_of(function: Any) -> str:
 
 
 def _description_of(function: Any) -> str:
-    """The docstring of a function; of an object with __call__ its class's own, else that of __call__."""
+    """The docstring of a function; for an object with __call__, that of its class or else of __call__."""
     while isinstance(function, partial):
         function = function.func
     if not hasattr(function, "__name__"):
@@ -174,7 +177,7 @@ def check_tool(made: Tool) -> Tool:
         raise InvalidInput(f"a tool's name is 1 to {_NAME_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(repr_of(name))}",
                            code="invalid_identifier", path="/tools")  # fmt: skip
     if name in RESERVED:
-        raise InvalidInput(f"the name {name} belongs to the runtime; give the tool another", code="reserved_name",
+        raise InvalidInput(f"the name {name} belongs to the runtime; give the tool another name", code="reserved_name",
                            path=f"/tools/{name}")  # fmt: skip
     _check(name, "effect", made.effect in TOOL_EFFECTS, f"is one of {', '.join(TOOL_EFFECTS)}", made.effect)
     _check(name, "in_doubt", made.in_doubt in IN_DOUBT, f"is one of {', '.join(IN_DOUBT)}", made.in_doubt)
@@ -193,12 +196,12 @@ def check_tool(made: Tool) -> Tool:
            "is a list of names", made.secrets)  # fmt: skip
     _check(name, "trusted", isinstance(made.trusted, bool), "is True or False", made.trusted)
     is_waiting = inspect.iscoroutinefunction(made.approval) or inspect.iscoroutinefunction(
-        getattr(made.approval, "__call__", None)  # noqa: B004  not whether it can be called, but how
+        getattr(made.approval, "__call__", None)  # noqa: B004  the method itself is inspected
     )
-    _check(name, "approval", not is_waiting, "is a plain function: the answer is wanted at once", made.approval)
+    _check(name, "approval", not is_waiting, "is a plain function that returns without waiting", made.approval)
     if made.retries and made.effect not in ("pure", "idempotent"):
-        raise InvalidInput(f"tool {name}: what may happen only {made.effect} cannot have retries; say effect='idempotent' "
-                           "where it may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip
+        raise InvalidInput(f"tool {name}: a tool with effect='{made.effect}' cannot have retries; set effect='idempotent' "
+                           "if a call may be repeated", code="out_of_range", path=f"/tools/{name}/retries")  # fmt: skip
     return made
 
 

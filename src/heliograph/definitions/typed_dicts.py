@@ -1,7 +1,6 @@
-"""A standard library TypedDict as pydantic takes it.
+"""Conversion of TypedDicts of the standard library to a form that pydantic accepts.
 
-Before Python 3.12 pydantic refuses `typing.TypedDict`, which cannot say which of
-its inherited keys are required. A user should not have to know that.
+Before Python 3.12 pydantic refuses `typing.TypedDict`, because it does not record which inherited keys are required.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, NotRequired, Required, Union, get_args, get_origin, get_
 
 
 def usable(kind: Any) -> Any:
-    """`kind`, with every TypedDict in it, however deep, replaced by its twin of typing_extensions where need be."""
+    """`kind`, with every nested TypedDict replaced by its copy of typing_extensions where pydantic requires that."""
     if sys.version_info >= (3, 12):
         return kind
     if is_typeddict(kind) and type(kind).__module__ == "typing":
@@ -28,14 +27,14 @@ def usable(kind: Any) -> Any:
 
 
 def _typing_copy(kind: Any) -> Any:
-    import typing_extensions  # only where it is needed, and there pydantic has brought it along
+    import typing_extensions  # a dependency of pydantic
 
     hints = {
         key: _typing_copy_hint(hint, key in kind.__required_keys__)
         for key, hint in get_type_hints(kind, include_extras=True).items()
     }
     made = typing_extensions.TypedDict(kind.__name__, hints)  # type: ignore[misc]
-    copy: Any = made  # whose attributes no type checker knows
+    copy: Any = made  # type checkers know none of its attributes
     copy.__module__ = kind.__module__
     if hasattr(kind, "__pydantic_config__"):
         copy.__pydantic_config__ = kind.__pydantic_config__
@@ -43,9 +42,9 @@ def _typing_copy(kind: Any) -> Any:
 
 
 def _typing_copy_hint(hint: Any, is_required: bool) -> Any:
-    """A key's type, Annotated included: it may hold constraints."""
+    """The type of a key, with its Annotated constraints."""
     import typing_extensions
 
-    if get_origin(hint) in (Required, NotRequired):  # which __required_keys__ misses where annotations are strings
+    if get_origin(hint) in (Required, NotRequired):  # __required_keys__ misses these if annotations are strings
         return _typing_copy_hint(get_args(hint)[0], get_origin(hint) is Required)
     return usable(hint) if is_required else typing_extensions.NotRequired[usable(hint)]

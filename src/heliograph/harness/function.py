@@ -1,4 +1,4 @@
-"""A plain function as a harness: for a model that no library knows, a gateway of one's own, or a rule that needs no model."""
+"""A function as a harness: for a model without a library, a private gateway, or a rule in place of a model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from heliograph.ports import Chunk, ModelReply, ModelRequest
 
 
 class FunctionHarness:
-    """Answers with what `function` makes of the ModelRequest: a text, or a ModelReply with calls of tools and usage.
+    """A harness that replies with the result of `function(request)`: a text, or a ModelReply with tool calls and usage.
 
-    The function may be plain or async; a plain one runs in a thread of its own. `model` is the name that the log shows.
-    What it raises ends the turn as failed, but a HarnessError(recoverable=True), and an OSError such as a time-out or a lost
-    connection, put it off and ask again.
+    The function may be plain or async; a plain function runs in its own thread. `model` is the name in the log. Exceptions
+    fail the turn, except HarnessError(recoverable=True) and OSError (such as a time-out or a lost connection): these defer
+    the turn, which then calls the function again.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class FunctionHarness:
 
 
 async def _in_thread(function: Callable[[ModelRequest], Any], request: ModelRequest) -> Any:
-    """In a thread of its own: a pool would be full of slow answers, and its threads would keep the process from ending."""
+    """Call `function` in its own thread: slow calls would fill a pool, whose threads would keep the process from ending."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
     def settle(set_it: Callable[[Any], None], value: Any) -> None:
-        if not done.done():  # nobody has stopped waiting for it
+        if not done.done():  # it may have been cancelled
             set_it(value)
 
     def run() -> None:
         try:
             outcome: tuple[Callable[[Any], None], Any] = done.set_result, function(request)
-        except StopIteration as error:  # no future can carry one
+        except StopIteration as error:  # a future cannot hold a StopIteration
             outcome = done.set_exception, RuntimeError(f"StopIteration left the function: {error}")
-        except BaseException as error:  # it belongs to whoever waits
+        except BaseException as error:  # it propagates to the waiting task
             outcome = done.set_exception, error
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, *outcome)

@@ -1,4 +1,4 @@
-"""Any pydantic-ai Agent as a harness: its instructions, its own tools and its output, asked as if it were one model."""
+"""A pydantic-ai Agent as a harness: its instructions, tools and output behave like one model."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from heliograph.types import Json
 
 
 class AgentHarness:
-    """Asks `agent`, a pydantic_ai.Agent, with `deps` for its tools and instructions.
+    """A harness that calls `agent`, a pydantic_ai.Agent, with `deps` for its tools and instructions.
 
-    The tools of the Heliograph agent are offered beside its own, and carried out durably as ever. Its own run inside of
-    the one question: nothing of them is recorded, and a question that is asked again runs them again. A bound on the
-    answer is one on each answer that the agent asks its model for on the way.
+    The model may call the tools of the Heliograph agent, which run durably as usual, and the agent's own tools. These run
+    within the model call: they are not recorded, and a repeated model call runs them again. A limit on output tokens
+    applies to each request that the agent sends to its model.
     """
 
     def __init__(self, agent: Agent[Any, Any], *, deps: Any = None):

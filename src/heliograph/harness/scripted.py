@@ -1,4 +1,4 @@
-"""A model that answers from a script: for tests, demonstrations and the simulator. No network, no key."""
+"""A model that replies from a script: for tests, demonstrations and the simulator, without network or key."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Reply: TypeAlias = str | ModelReply | ToolCall | Sequence[ToolCall] | Exception
 class ScriptedModel:
     """Streams `replies` word by word.
 
-    replies: a list, answered in order over the life of this object, whichever turn asks; a mapping from a piece of the
-        prompt to its reply; or a function of the request, plain or async, which sees all messages and so can tell the steps
-        of a turn apart, also where the turn goes on in another process. A reply is text, a ModelReply, or a ToolCall or a
-        list of them for the tools that the model is to call; one that is an exception is raised.
-    pause: awaited between words with the seconds given by `pause_seconds`, for those who want to watch.
+    replies: a list, a mapping or a function. A list is used in order, over the life of this object and across turns. A
+        mapping gives the reply to each prompt that contains its key. A function of the request, plain or async, sees all
+        messages, so it can distinguish the steps of a turn even if the turn continues in another process. A reply is a
+        text, a ModelReply, or one or several ToolCalls; an exception is raised.
+    pause: an async function that is awaited between words with `pause_seconds`, to slow the stream down for spectators.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ScriptedModel:
             for piece, reply in self._replies.items():
                 if piece in request.prompt:
                     return reply
-            raise HarnessError(f"the script has no reply to this prompt; it knows {', '.join(self._replies)}")
+            raise HarnessError(f"the script has no reply to this prompt; it has replies to {', '.join(self._replies)}")
         if self._next >= len(self._replies):
             raise HarnessError(f"the script is over: all {len(self._replies)} replies are used")
         self._next += 1

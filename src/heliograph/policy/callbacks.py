@@ -1,4 +1,4 @@
-"""What an answer to a callback means, and when it is tried again. Pure."""
+"""Retries of completion webhooks: the meaning of a receiver's status, and the delay before the next attempt. Pure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def is_taken(status: int) -> bool:
 
 
 def is_final(status: int) -> bool:
-    """Whether a receiver says that it will never take it. All else may be a mistake that somebody mends."""
+    """Whether the receiver will never accept it. Any other status may be an error that gets fixed."""
     return status == _GONE
 
 
 def again_seconds(callback_id: str, attempt: int, retry_after_seconds: float = 0.0) -> float | None:
-    """The delay before the next try, after try number `attempt`; None when there is none: it is a dead letter.
+    """The delay after attempt number `attempt`; None after the last one, which makes the callback a dead letter.
 
-    5, 20, 80 seconds and so on up to six hours, each between a half and the whole of it. Who asks to be left alone is, for
-    as long as the longest delay.
+    5, 20, 80 seconds and so on up to six hours, each multiplied by a random factor from a half to one. A receiver's
+    Retry-After is respected, up to the longest delay.
     """
     if attempt >= ATTEMPTS_MAX:
         return None
@@ -32,13 +32,13 @@ def again_seconds(callback_id: str, attempt: int, retry_after_seconds: float = 0
 
 
 def _delay_seconds(attempt: int, jitter: float) -> float:
-    # four times as long each time: two steps of a delay that doubles
+    # four times as long each time: two steps of the doubling backoff
     return backoff_seconds(2 * attempt - 1, jitter, first=_FIRST_SECONDS, at_most=_DELAY_SECONDS_MAX)
 
 
-# What nobody has tried for as long as all tries take, is a dead letter too: no worker was there that could.
+# A callback without an attempt for as long as all attempts take becomes a dead letter, too: no worker could send it.
 UNTRIED_SECONDS_MAX = sum(_delay_seconds(attempt, 1.0) for attempt in range(1, ATTEMPTS_MAX))
-# For so long a worker that cannot sign looks on before it says so: after a weekend that all were away, it may be the
-# first one back, and those that can sign come, and try what they owe, soon after.
+# A worker without a signing secret waits for this long before it reports an unsigned callback: after an outage it may be
+# the first worker to start, and workers with the secret may follow soon.
 ONLOOKER_SECONDS = 3600.0
-AWAY_SECONDS = 300.0  # not to have looked for so long is to have been away
+AWAY_SECONDS = 300.0  # a worker that has not looked for this long counts as having been away

@@ -1,8 +1,8 @@
-"""Signatures of what is sent over HTTP, in the form of Standard Webhooks: made by us, checked by whoever receives. Pure.
+"""Signatures of webhooks in the format of Standard Webhooks: signing here, and verification for receivers. Pure.
 
-Three headers: `webhook-id`, the same for every try of one message; `webhook-timestamp`, seconds since 1970, of this try;
-`webhook-signature`, one `v1,<base64>` for each active secret, an HMAC-SHA256 of `id.timestamp.body`. While secrets are
-exchanged both sides have two: what is signed with both is accepted by whoever has either.
+There are three headers. `webhook-id` is the same for every attempt of one message. `webhook-timestamp` is the time of this
+attempt, in seconds since 1970. `webhook-signature` has one `v1,<base64>` for each active secret: an HMAC-SHA256 of
+`id.timestamp.body`. While a secret is rotated, the sender signs with the old and the new one, and receivers accept either.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _SIGNATURES_MAX = 20
 
 
 def sign_webhook(webhook_id: str, at: datetime, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
-    """The three headers of one try. Raises InvalidInput where there is no secret, or one that is none."""
+    """The three headers of one attempt. Raises InvalidInput without a secret, and for a malformed secret."""
     timestamp = str(int(at.timestamp()))
     signatures = [f"v1,{_signature(key, webhook_id, timestamp, body)}" for key in _keys(secrets)]
     return {ID_HEADER: webhook_id, TIMESTAMP_HEADER: timestamp, SIGNATURE_HEADER: " ".join(signatures)}
 
 
 def verify_webhook(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now: datetime) -> str:
-    """The id of a message that is signed with one of these secrets, and not older or newer than five minutes.
+    """Verify a webhook's signature with one of these secrets and its age of at most five minutes, and return its id.
 
-    headers: in any spelling of their names. body: the bytes as they came, before anybody read them as JSON. The same id
-    comes again when an answer was lost: remember it for a day, and do nothing the second time. Raises Rejected
-    (`bad_signature`); InvalidInput where there is no secret to check with.
+    headers: their names in upper or lower case. body: the bytes as received, before JSON parsing. The same id arrives again
+    if a response was lost: remember each id for a day, and ignore repetitions. Raises Rejected (`bad_signature`);
+    InvalidInput without a secret to check with.
     """
     keys = _keys(secrets)
     given = {name.lower(): value for name, value in headers.items()}
@@ -49,16 +49,16 @@ def verify_webhook(headers: Mapping[str, str], body: bytes, secrets: Sequence[st
         or not timestamp.isdigit()
         or len(timestamp) > 12
     ):
-        raise Rejected("the id or the timestamp of the request is none", code="bad_signature")
+        raise Rejected("the id or the timestamp of the request is malformed", code="bad_signature")
     if abs(now.timestamp() - int(timestamp)) > TOLERANCE_SECONDS:
         raise Rejected(
             f"the request was signed more than {TOLERANCE_SECONDS} s before or after now", code="bad_signature"
         )
     candidates = [each[3:].encode() for each in signatures.split(" ")[:_SIGNATURES_MAX] if each.startswith("v1,")]
     expected = [_signature(key, webhook_id, timestamp, body).encode() for key in keys]
-    # all pairs, always: how long it takes tells nobody which secret or how much of it was right
+    # compare all pairs, so that the time it takes does not reveal which secret matched, or how much of it
     if not any([hmac.compare_digest(candidate, right) for candidate in candidates for right in expected]):  # noqa: C419
-        raise Rejected("no signature of the request fits any of the secrets", code="bad_signature")
+        raise Rejected("no signature of the request matches any of the secrets", code="bad_signature")
     return webhook_id
 
 
@@ -74,7 +74,7 @@ def _keys(secrets: Sequence[str]) -> list[bytes]:
 
 
 def _key(secret: str) -> bytes:
-    """The bytes of one secret; no message says what it was."""
+    """The bytes of one secret. No message contains the secret."""
     try:
         if not secret.startswith(_PREFIX):
             raise ValueError

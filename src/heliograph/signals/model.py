@@ -1,4 +1,4 @@
-"""A signal: one thing that happened, as the log keeps it, as the wire shows it, and before it is kept."""
+"""Signals: as drafts before they are recorded, as rows of the log, and as JSON on the wire."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ID_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 
 class Source(Struct, frozen=True):
-    """Where a signal comes from. Source: SIG-14..SIG-16.
+    """The origin of a signal.
 
     agent: the name of the agent that emitted it; None for the runtime.
     parent: the id of the signal that caused it; None for the root of a run.
@@ -30,11 +30,11 @@ class Source(Struct, frozen=True):
 
 
 class Signal(Struct, frozen=True):
-    """One row of the log. Source: SIG-10..SIG-16.
+    """A recorded signal: one row of the log of a run.
 
-    timestamp: aware, UTC. It informs; `seq` orders.
+    timestamp: aware, UTC, for information; `seq` defines the order.
     seq: the position in the log of its run, from 1, without gaps.
-    turn_id: the turn it was written by; None where no turn was running.
+    turn_id: the turn that emitted it; None if no turn did.
     """
 
     id: str
@@ -56,10 +56,10 @@ class Signal(Struct, frozen=True):
 
 
 class Draft(Struct, frozen=True):
-    """A signal that is not recorded yet: it has no id and no position.
+    """A signal that is not recorded yet, so it has no id and no position.
 
     parent: the id of a recorded signal, or the index of an earlier draft of the same batch.
-    at: aware; None means the time of recording. is_untrusted: it follows from untrusted content.
+    at: aware; None means the time of recording. is_untrusted: it derives from untrusted content.
     """
 
     name: str
@@ -71,9 +71,9 @@ class Draft(Struct, frozen=True):
 
 
 def to_wire(signal: Signal) -> JsonObject:
-    """The signal in the shape of the specification, with `run_id` and `seq` beside it.
+    """The signal as JSON in the format of the specification, with `run_id` and `seq`.
 
-    Absent parts of the source are left out, and so is a source without parts.
+    Absent parts of the source are left out, and so is an empty source.
     """
     wire: JsonObject = {
         "id": signal.id,
@@ -92,14 +92,14 @@ def to_wire(signal: Signal) -> JsonObject:
 
 
 def from_wire(wire: JsonObject) -> Signal:
-    """The signal that `to_wire` wrote; it says nothing of the turn, so `turn_id` is None.
+    """Read a signal from the format of `to_wire`, which has no `turn_id`.
 
-    The payload is taken as it is: `payload.parse_json` has checked it while reading.
+    The payload is not checked again: `payload.parse_json` checked it while parsing.
     Raises InvalidInput: required_field, wrong_type, unknown_field, invalid_id, invalid_timestamp.
     """
     _refuse_unknown(wire, {"id", "name", "payload", "timestamp", "source", "run_id", "seq"}, "")
     if "payload" not in wire:
-        raise InvalidInput("a signal needs 'payload'; null is one", code="required_field", path="/payload")
+        raise InvalidInput("a signal needs 'payload', which may be null", code="required_field", path="/payload")
     return Signal(
         id=_read_id(wire),
         name=_read_text(wire, "name"),
@@ -129,7 +129,7 @@ def _read_id(wire: JsonObject) -> str:
     body = identifier.removeprefix("sig_")
     if body == identifier or not body or len(identifier) > _ID_LENGTH_MAX or not _ID_CHARACTERS.issuperset(body):
         raise InvalidInput(
-            f"'{safe_repr(identifier)}' is not the id of a signal: sig_ and then letters, digits, '_' or '-', "
+            f"'{safe_repr(identifier)}' is not the id of a signal: sig_, followed by letters, digits, '_' or '-', "
             f"at most {_ID_LENGTH_MAX} characters",
             code="invalid_id",
             path="/id",
@@ -139,7 +139,7 @@ def _read_id(wire: JsonObject) -> str:
 
 def _read_seq(wire: JsonObject) -> int:
     seq = wire.get("seq")
-    if type(seq) is not int or seq < 1:  # bool is an int, and no position
+    if type(seq) is not int or seq < 1:  # excludes bool, which is an int
         raise InvalidInput(f"'seq' is an integer from 1, not {safe_repr(seq)}", code="wrong_type", path="/seq")
     return seq
 
@@ -181,7 +181,7 @@ def _refuse_unknown(wire: JsonObject, known: set[str], path: str) -> None:
     for key in wire:
         if key not in known:
             raise InvalidInput(
-                f"'{safe_repr(key)}' is no field here; there are {', '.join(sorted(known))}",
+                f"'{safe_repr(key)}' is not a known field; the fields are {', '.join(sorted(known))}",
                 code="unknown_field",
                 path=f"{path}/{safe_repr(key)}",
             )

@@ -1,7 +1,4 @@
-"""Run code in a sandbox: in a process of its own, without credentials, files, network or unlimited resources.
-
-`jail` is the program of that process. Where the platform does not allow a sandbox, nothing is run.
-"""
+"""Tools that run in a sandbox: Python code that a model writes, and isolated functions of the application."""
 
 from __future__ import annotations
 
@@ -44,10 +41,10 @@ _OURS = str(Path(jail.__file__).resolve().parents[1])
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What code in the sandbox may use.
+    """The limits of one sandbox.
 
-    cpu_seconds: processor time. memory_mib: memory. disk_mib, files: the size of its two folders, and how many files and
-    folders they may hold. output_mib: what it prints. open_files, threads: how many at once.
+    cpu_seconds: processor time. memory_mib: memory. disk_mib, files: the size of its two writable folders, and the number of
+    files and folders in them. output_mib: the printed output. open_files, threads: the number at a time.
     """
 
     cpu_seconds: int = 10
@@ -67,7 +64,7 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class SandboxResult:
-    """error: which limit ended it, and what to do; None when no limit did."""
+    """The exit code and output of sandboxed code. error: the limit that ended the code, and the remedy; otherwise None."""
 
     exit_code: int
     stdout: str
@@ -79,12 +76,13 @@ def code_tool(
     name: str = "run_python", *, description: str = "", limits: SandboxLimits | None = None, network: bool = False,
     packages: bool = False, timeout_seconds: float = 30.0, **options: Any,
 ) -> Tool:  # fmt: skip
-    """A tool that runs the Python that a model writes, shut in; it answers {exit_code, stdout, stderr}.
+    """Define a tool that runs a model's Python code in a sandbox, and returns {exit_code, stdout, stderr}.
 
-    Where a limit of the sandbox ended the code, the answer has `error` too: the limit, and what to do about it.
+    If a limit of the sandbox ended the code, the result also contains `error`: the limit and the remedy. Each call starts
+    empty, without the files and variables of earlier calls.
 
-    network: it may reach the network. packages: it may import what is installed, beside the standard library. options: as
-    of Tool. Each call begins with nothing: no file and no variable of the call before. Raises InvalidInput.
+    network: the code may use the network. packages: the code may import installed packages, beside the standard library.
+    options: those of `Tool`. Raises InvalidInput.
     """
     bounds = limits or SandboxLimits()
 
@@ -96,21 +94,21 @@ def code_tool(
         answer: JsonObject = {"exit_code": ran.exit_code, "stdout": ran.stdout, "stderr": ran.stderr}
         return answer if ran.error is None else {**answer, "error": ran.error}
 
-    says = description or (
-        "Run a Python program by itself, and get its exit code and what it prints. It has the standard library, "
-        f"{'the network' if network else 'no network'}, no files of ours, and nothing of the call before."
+    text = description or (
+        "Run a Python program, and return its exit code and output. It has the standard library, "
+        f"{'the network' if network else 'no network'}, no files of this machine, and nothing of earlier calls."
     )
     schema: JsonObject = {"type": "object", "required": ["code"], "properties": {"code": {"type": "string"}}}
     given: dict[str, Any] = {"effect": "once" if network else "pure", "trusted": not network, **options}
-    return check_tool(Tool(name, run, says, schema, timeout_seconds=timeout_seconds, **given))
+    return check_tool(Tool(name, run, text, schema, timeout_seconds=timeout_seconds, **given))
 
 
 def place_of(function: Any) -> dict[str, Any]:
-    """Where a process of its own finds a function: in its module, by name. Raises InvalidInput for one that is not there."""
+    """The module and name by which another process finds a function. Raises InvalidInput for a function without them."""
     qualname, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     if not inspect.isfunction(function) or "<" in qualname or module is None:
         raise InvalidInput(
-            f"an isolated tool is a function of a module, which another process can find, not {safe_repr(qualname or repr_of(function))}",
+            f"an isolated tool is a function at the top of a module, where another process can find it, not {safe_repr(qualname or repr_of(function))}",
             code="wrong_type", path="/tools",
         )  # fmt: skip
     top = sys.modules.get(module.__name__.partition(".")[0], module)
@@ -126,7 +124,7 @@ def place_of(function: Any) -> dict[str, Any]:
 async def call_isolated(
     function: Any, arguments: Mapping[str, Any], limits: SandboxLimits | None = None, *, network: bool = False
 ) -> Json:
-    """What a function of the application returns, called in a process of its own. Raises ToolFailed with what it raises."""
+    """Call a function of the application in a sandbox, and return its result. Raises ToolFailed with its exception."""
     place = place_of(function)
     binds = [*place.pop("binds"), *_packages(), _OURS]
     paths = [*place.pop("path"), str(Path(_OURS).parent)]
@@ -140,11 +138,11 @@ async def call_isolated(
         case _ if ran.error is not None:
             raise ToolFailed(ran.error)
         case _:
-            raise ToolFailed(safe_repr(f"it ended with {ran.exit_code} and no answer: {ran.stderr[-500:]}", _ERROR_MAX))
+            raise ToolFailed(safe_repr(f"it ended with {ran.exit_code} and no result: {ran.stderr[-500:]}", _ERROR_MAX))
 
 
 def _json_in(text: str) -> Json:
-    """None where the sandboxed process wrote no JSON, or more nested JSON than Python reads."""
+    """The JSON that the sandboxed process printed; None for other text, and for JSON that is nested too deeply for Python."""
     with contextlib.suppress(ValueError, RecursionError):
         found: Json = json.loads(text)
         return found
@@ -154,7 +152,7 @@ def _json_in(text: str) -> Json:
 async def run_sandboxed(
     spec: Mapping[str, Any], limits: SandboxLimits, binds: list[str], *, network: bool = False
 ) -> SandboxResult:
-    """Run what `spec` describes, and end with it: cancelled, its processes are killed. Raises SetupError (`no_sandbox`)."""
+    """Run the code or function of `spec`. Cancelling it kills its processes. Raises SetupError (`no_sandbox`)."""
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise _no_sandbox(f"{sys.platform} on {platform.machine()} has no system call filter in this version")
     program = filter_program(platform.machine(), network=network)
@@ -175,7 +173,7 @@ async def run_sandboxed(
 
 
 def limit_message(exit_code: int, cpu_seconds: float, limits: SandboxLimits, is_out_of_memory: bool) -> str | None:
-    """Which limit ended code that a signal ended, and what to do; None where none is known to have."""
+    """The limit that ended code that died by a signal, and the remedy; None if no limit is known to have ended it."""
     if exit_code not in (-signal.SIGKILL, -signal.SIGXCPU):
         return None
     if is_out_of_memory and exit_code == -signal.SIGKILL:
@@ -187,7 +185,7 @@ def limit_message(exit_code: int, cpu_seconds: float, limits: SandboxLimits, is_
 
 def _limit_text(name: str, amount: str) -> str:
     text = f"the sandbox ended the code at its limit of {amount}"
-    return f"{text}. Do less in one call; the application can raise the limit: Limits({name}=...)"
+    return f"{text}. Do less in one call; the application can raise the limit: SandboxLimits({name}=...)"
 
 
 def _resource_limits(limits: SandboxLimits) -> dict[str, int]:
@@ -199,15 +197,15 @@ def _resource_limits(limits: SandboxLimits) -> dict[str, int]:
 
 def _no_sandbox(why: str) -> SetupError:
     return SetupError(
-        f"this machine cannot run the sandbox: {safe_repr(why, 300)}; nothing was run. It needs Linux 5.14 or newer with user namespaces; "
-        "a container's seccomp and AppArmor profiles have to allow unshare, mount and pivot_root",
+        f"this machine cannot run the sandbox, so nothing was run: {safe_repr(why, 300)}. The sandbox requires Linux 5.14 or newer with "
+        "user namespaces; in a container, the seccomp and AppArmor profiles must allow unshare, mount and pivot_root",
         code="no_sandbox",
     )
 
 
 @contextlib.asynccontextmanager
 async def _cgroup_for(limits: SandboxLimits) -> AsyncIterator[Cgroup | None]:
-    """A cgroup for one sandbox, or None where the worker may not make one. It holds the launcher and init, too."""
+    """A cgroup for one sandbox, with its launcher and init; None if the worker cannot create one."""
     memory = (limits.memory_mib + limits.disk_mib + _LAUNCHER_MIB) * _MIB
     cgroup = open_cgroup(
         memory, limits.threads + _LAUNCHER_PROCESSES
@@ -218,13 +216,13 @@ async def _cgroup_for(limits: SandboxLimits) -> AsyncIterator[Cgroup | None]:
         for _ in range(_REMOVAL_ATTEMPTS):
             if cgroup is None or cgroup.try_remove():
                 break
-            await asyncio.sleep(0.01)  # its last process is about to be gone
+            await asyncio.sleep(0.01)  # its last process is ending
 
 
 async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | None) -> tuple[SandboxResult, bytes]:
-    """What came of the process, and what it said about its jail: nothing that runs in it can say that."""
-    heard, pipe = os.pipe()
-    os.set_blocking(heard, False)
+    """The result of the process, and its report about the sandbox, which sandboxed code cannot write."""
+    report, pipe = os.pipe()
+    os.set_blocking(report, False)
     try:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -242,9 +240,9 @@ async def _run(specification: Mapping[str, Any], most: int, cgroup: Cgroup | Non
         finally:
             await _end(process)
         error = _limit_text("output_mib", f"{most // _MIB} MiB of output") if is_cut else None
-        return SandboxResult(code, out, err, error), _decoded(heard)
+        return SandboxResult(code, out, err, error), _report_in(report)
     finally:
-        os.close(heard)
+        os.close(report)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -266,16 +264,16 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _decoded(raw: int) -> bytes:
-    """What is in the pipe when the process has ended. Nothing ends it where somebody else holds the other end: another fork."""
+def _report_in(pipe: int) -> bytes:
+    """The content of the pipe when the process has ended. Another fork may hold the other end, so there may be no end of file."""
     try:
-        return os.read(raw, _ERROR_MAX)
+        return os.read(pipe, _ERROR_MAX)
     except BlockingIOError:
         return b""
 
 
 async def _communicate(process: asyncio.subprocess.Process, sent: bytes, most: int) -> tuple[str, str, bool]:
-    """What it prints, each as much as it may, and whether it printed more, for which it is killed."""
+    """Its output and errors, each up to `most` bytes, and whether it printed more; a process that prints more is killed."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -289,20 +287,20 @@ async def _communicate(process: asyncio.subprocess.Process, sent: bytes, most: i
 
 
 async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader, *, most: int) -> bytes:
-    """Read to the end, also beyond what is kept (one byte more than `most`): asyncio waits for the end of a process until its pipes are empty."""
-    heard = bytearray()
+    """Read to the end, and keep one byte more than `most`: asyncio waits for a process until its pipes are empty."""
+    kept = bytearray()
     while part := await stream.read(65536):
-        if len(heard) > most:
+        if len(kept) > most:
             continue
-        heard += part
-        if len(heard) > most:
+        kept += part
+        if len(kept) > most:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
-    return bytes(heard[: most + 1])
+    return bytes(kept[: most + 1])
 
 
 def _python() -> list[str]:
-    """The interpreter with its standard library. The jail hides the packages that are installed below these folders."""
+    """The folders of the interpreter and its standard library. The sandbox hides the packages that are installed in them."""
     paths = sysconfig.get_paths()
     found = [paths["stdlib"], paths["platstdlib"], str(Path(sys.base_prefix) / "lib")]
     return list(dict.fromkeys(each for name in found for each in (name, str(Path(name).resolve()))))

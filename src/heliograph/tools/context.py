@@ -1,4 +1,4 @@
-"""What a tool's function may ask for: which call it carries out, and for whom."""
+"""The context of a tool call, which a tool's function may take as a parameter."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from heliograph.tools.secrets import secret
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """One call of a tool. A function gets it by a parameter that is annotated with this type.
+    """One call of a tool. A function receives it through a parameter that is annotated with this type.
 
-    idempotency_key: the same for every attempt of this call, and for no other call of any project or application:
-        `project/application/turn/call`. Pass it to every receiver that must not act twice. deps: what the application was given as `deps`.
-    connection: of a transactional tool, the driver's connection (asyncpg) with a transaction open on it. What is done
-        there is committed together with the tool's result; the tool neither commits nor rolls back.
-    given_up: set as soon as nobody waits for the result any more: it took too long, or its turn was halted. An async
-        function is cancelled then; a plain one is in a thread that nothing can interrupt, and looks here between its
-        steps (`given_up.is_set()`), or sleeps by it (`given_up.wait(seconds)`).
+    idempotency_key: the same for every attempt of this call, and different for every other call of any project:
+        `project/application/turn/call`. Pass it to every receiver that must not act twice.
+    deps: the object that the application was given as `deps`.
+    connection: for transactional tools, the asyncpg connection with an open transaction. Writes through it commit together
+        with the tool's result; the tool neither commits nor rolls back.
+    is_abandoned: set when the call timed out or its turn was halted. An async function is cancelled then. A plain function
+        runs in a thread, which nothing can interrupt: it should check `is_abandoned.is_set()` between its steps, and
+        sleep with `is_abandoned.wait(seconds)`.
     """
 
     run_id: str
@@ -41,5 +42,5 @@ class ToolContext:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        # inside of another type it would be an argument, which a model makes up
+        # nested in another type it would be an argument, which the model invents
         raise PydanticSchemaGenerationError("ToolContext is a parameter by itself, not a part of an argument")

@@ -1,4 +1,4 @@
-"""An MCP server as tools: what it offers, as the agent's author lets it through."""
+"""MCP servers as toolsets: the tools of a server, with the options that the agent's author chose."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _EFFECTS = tuple(effect for effect in TOOL_EFFECTS if effect != "transactional")
 
 @dataclass(frozen=True, eq=False)
 class MCPServer:
-    """A server of the Model Context Protocol, given to an agent among its `tools`.
+    """A server of the Model Context Protocol, listed among an agent's `tools`.
 
-    command: the program and its arguments, spoken to over stdin and stdout. It gets `env` and the few variables that any
-        program needs, and nothing else of ours. url: the server's address instead, for streamable HTTP; `headers` go with
-        every request. Neither env nor headers are ever shown. Only https on the public internet is reached, and what
-        HELIOGRAPH_MCP_ALLOW names: its origins may be private, or http.
-    name: for people, and in error messages. prefix: put before the name of each tool, where two servers use the same.
-    tools: the names, as the server calls them, that agents may use; None for all that it has.
-    effect: what may happen if a worker dies, or the connection breaks, in the middle of a call (see Tool); `effects` says
-        it for single tools. trusts_annotations: believe the server's own readOnlyHint (pure) and idempotentHint.
-    timeout_seconds: of one call. connect_seconds: to start or reach the server.
-    approval: True, a rule on the arguments, or the names of the tools that somebody has to grant. concurrency: calls of
-        one tool at a time. in_doubt, trusted: see Tool.
-    secrets: `(name) -> value`, for each `secret://name` in env and headers; the environment where there is none. They are looked
-        up when the server is started or reached.
+    command: the program and its arguments, for a server over stdin and stdout. It receives `env` and the few variables that
+        every program needs, and no other variables of the worker. url: the address of a server over streamable HTTP;
+        every request sends `headers`. Neither env nor headers are ever shown. Only https on the public internet is allowed,
+        and the origins in HELIOGRAPH_MCP_ALLOW, which may be private or http.
+    name: a name for messages. prefix: put before the name of each tool, if two servers use the same names.
+    tools: the tools that agents may use, by the server's names; None allows all of them.
+    effect: whether a call is repeated if the worker dies or the connection breaks (see `Tool`); `effects` overrides it for
+        single tools. trusts_annotations: believe the server's own readOnlyHint (pure) and idempotentHint.
+    timeout_seconds: the time-out of one call. connect_seconds: the time-out of starting or reaching the server.
+    approval: True, a function of the arguments, or the names of the tools that require approval. concurrency: the number of
+        parallel calls of one tool. in_doubt, trusted: see `Tool`.
+    secrets: a function `(name) -> value` for each `secret://name` in env and headers; by default the environment. Secrets are
+        looked up when the server is started or reached.
     """
 
     command: Sequence[str] | None = None
@@ -84,18 +84,19 @@ class MCPServer:
 
     @property
     def label(self) -> str:
-        """How people know it: its name, else its program, or the host of its address."""
+        """The server's name in messages: its `name`, or else its program or the host of its address."""
         if self.name is not None:
             return self.name
         return self.command[0] if self.command else parse(self.url or "").host
 
     @asynccontextmanager
     async def open_tools(self, egress: EgressPolicy | None = None) -> AsyncIterator[MCPTools]:
-        """The server's tools, on a connection that is opened again whenever it was lost, until this is left.
+        """The server's tools, on a connection that is opened again whenever it is lost.
 
-        The list is read again by its `refresh`. egress: where it may be; by default on the public internet alone. Raises
-        HarnessError (MCP_UNAVAILABLE, recoverable) while it cannot be reached, EgressRejected for a url that may not be,
-        InvalidInput for tools that are named and it has not, or that cannot be tools here.
+        The sequence has a method `refresh` that reads the list again. egress: the allowed addresses; by default only those on
+        the public internet. Raises HarnessError (MCP_UNAVAILABLE, recoverable) while the server cannot be reached,
+        EgressRejected for a url that is not allowed, and InvalidInput for named tools that the server does not have or that
+        cannot be tools.
         """
         connection = Connection(
             self.label,
@@ -116,7 +117,7 @@ class MCPServer:
             await connection.close()
 
     def allowed(self, offered: Sequence[Offered], connection: Connection) -> list[Tool]:
-        """Those of the server's tools that agents may use. One that cannot be a tool is left out, unless it is named."""
+        """The tools that agents may use. An offered tool that cannot be a tool is left out, or raises if `tools` names it."""
         has = {each.name: each for each in offered}
         wanted = has if self.tools is None else self.tools
         named = {*wanted, *self.effects, *(self.approval if isinstance(self.approval, Collection) else ())}
@@ -138,7 +139,7 @@ class MCPServer:
         return list(found.values())
 
     def _checked(self, offered: Offered, connection: Connection) -> Tool:
-        """Raises InvalidInput for what cannot be a tool here."""
+        """Raises InvalidInput for an offered tool that cannot be a tool."""
         check_json(offered.parameters)
         made = check_tool(self._tool(offered, connection))
         BoundTool(made)  # its schema is checked here
@@ -170,7 +171,7 @@ class MCPServer:
 
 
 class MCPTools(Sequence[Tool]):
-    """The tools of a server that is connected, as they were when they were read last."""
+    """The tools of a connected server, as they were when they were last read."""
 
     def __init__(self, server: MCPServer, connection: Connection):
         self._server = server
@@ -182,12 +183,12 @@ class MCPTools(Sequence[Tool]):
     async def read(self) -> None:
         """Raises what `open_tools` raises."""
         offered = await self._connection.offered()
-        if offered != self._offered:  # else they stay the same objects, with what limits them
+        if offered != self._offered:  # otherwise the tools stay the same objects, with their concurrency limits
             self._tools = self._server.allowed(offered, self._connection)
             self._offered = offered
 
     async def refresh(self) -> None:
-        """Read the list again where it may have changed; while it cannot be read, or not be used, it stays as it was."""
+        """Read the list again if it may have changed. If that fails, the tools stay as they were."""
         async with self._reading:
             if self._connection.has_changed:
                 try:
@@ -203,5 +204,5 @@ class MCPTools(Sequence[Tool]):
 
 
 def _name(name: str) -> str:
-    """MCP allows more in a name than model providers do."""
+    """A name that model providers accept: MCP allows more characters."""
     return "".join(c if c in _NAME_CHARACTERS else "_" for c in name)

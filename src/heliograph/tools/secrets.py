@@ -1,4 +1,4 @@
-"""The values of secrets, looked up where they are used: by the application's own function, else in the environment (S13)."""
+"""Lookup of secrets at their place of use: by the application's own function, or else in the environment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def secret(name: str, resolver: Resolver | None = None) -> Secret:
-    """The secret of this name: what `resolver` answers, else the environment's HELIOGRAPH_SECRET_<NAME>.
+    """Look up a secret: `resolver(name)`, or else the environment variable HELIOGRAPH_SECRET_<NAME>.
 
-    Raises SetupError (`no_secret`), InvalidInput for what can be no name, or is too short to be kept out.
+    Raises SetupError (`no_secret`); InvalidInput for an invalid name, and for a value that is too short to be redacted.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidInput(
@@ -29,18 +29,18 @@ def secret(name: str, resolver: Resolver | None = None) -> Secret:
     value = os.environ.get(variable) if value is None else value
     if value is None:
         raise SetupError(
-            f"there is no secret {name}: set {variable}, or give the application a resolver", code="no_secret"
+            f"no secret {name}: set {variable}, or give the application a resolver", code="no_secret"
         )
     return Secret(value, name)
 
 
 def filled(text: str, resolver: Resolver | None = None) -> str:
-    """`text` with each `secret://name` in it replaced, as in "Bearer secret://crm". Raises what `secret` raises."""
+    """`text` with each `secret://name` replaced, as in "Bearer secret://crm". Raises the errors of `secret`."""
     return REFERENCE.sub(lambda found: secret(found[1], resolver).reveal(), text)
 
 
 def resolved(value: Any, allowed: Collection[str], resolver: Resolver | None = None) -> Any:
-    """JSON with its references to allowed secrets replaced by their values. Raises what `secret` raises."""
+    """JSON with its references to allowed secrets replaced by their values. Raises the errors of `secret`."""
     if isinstance(value, str):
         found = REFERENCE.fullmatch(value)
         return value if found is None or found[1] not in allowed else secret(found[1], resolver).reveal()
