@@ -216,7 +216,7 @@ def test_call_in_doubt_is_listed_with_its_decisions_and_accepts_a_result(shell: 
     running = run(shell, started, "bank", "sends", 1)
     shown = normalised(shell.helio("approval", "list").stdout).splitlines()
     assert shown[0].startswith(
-        "It is not known whether send happened. Grant: make it again. Deny: leave it. Answer: it happened"
+        "The outcome of send is unknown. Grant: call it again. Deny: do not call it again. Answer: it happened"
     )
     assert shown[0].endswith('{"amount":5}')
     assert [row.strip() for row in shown[2:]] == [

@@ -122,7 +122,7 @@ def by_name(_context: Any, *, depth: int) -> None: ...
     Case(given(updates="x" * 187), "invalid_state_key", "/agents/a/updates", "1 to 186 letters"),
     Case(given(when=5), "wrong_type", "/agents/a/when", "a function of the state or the state and the signal, not 5"),
     Case(given(when=waits), "wrong_type", "/agents/a/when", "returns without waiting; write def, not async def"),
-    Case(given(when=Waits()), "wrong_type", "/agents/a/when", "waits for nothing"),
+    Case(given(when=Waits()), "wrong_type", "/agents/a/when", "returns without waiting"),
     Case(given(when=yields), "wrong_type", "/agents/a/when", "is a generator"),
     Case(given(when=by_name), "wrong_type", "/agents/a/when", "takes depth by name only"),
     Case(given(max_attempts=2.7), "wrong_type", "/agents/a/max_attempts", "a whole number, not 2.7"),
@@ -155,7 +155,7 @@ def test_arguments_with_defaults_are_left_to_the_function() -> None:
     Case(asking(5), "wrong_type", "/agents/a/prompt", "prompt is text or a function of the context, not 5"),
     Case(asking(""), "required_field", "/agents/a/prompt", "prompt is empty"),
     Case(asking(" \n"), "required_field", "/agents/a/prompt", "prompt is empty"),
-    Case(asking(waits), "wrong_type", "/agents/a/prompt", "waits for nothing"),
+    Case(asking(waits), "wrong_type", "/agents/a/prompt", "returns without waiting"),
     Case(asking(lambda: "x"), "wrong_type", "/agents/a/prompt", "takes only 0"),
     Case(asking("Of {state.x"), "template_syntax", "/agents/a/prompt", "a { without a closing }, before 'state.x'"),
     Case(asking("Of {topic}"), "template_undefined", "/agents/a/prompt", "the template uses {topic}, and there is only"),
@@ -186,7 +186,7 @@ def test_model_is_a_name_or_a_callable_harness(model: Any) -> None:
     Case(lambda: app(max_activations=0), "out_of_range", "/max_activations", "between 1 and 1000000, not 0"),
     Case(lambda: app(reducers=[1]), "wrong_type", "/reducers", "a mapping of state keys to functions (old, new)"),
     Case(lambda: app(reducers={"k": 5}), "wrong_type", "/reducers/k", "the reducer for k is a function of the old"),
-    Case(lambda: app(reducers={"k": waits}), "wrong_type", "/reducers/k", "waits for nothing"),
+    Case(lambda: app(reducers={"k": waits}), "wrong_type", "/reducers/k", "returns without waiting"),
     Case(lambda: app(reducers={"k": nothing}), "wrong_type", "/reducers/k", "takes only 1; add the missing parameters"),
     Case(lambda: app(reducers={"a b": max}), "invalid_state_key", "/reducers", "reducers: a key of the state is"),
     Case(lambda: app(end_when=5), "wrong_type", "/end_when", "end_when is a function of the state, not 5"),
@@ -267,11 +267,11 @@ NO_TYPE = "is a pydantic model, a dataclass or a TypedDict, not"
         int, list, dict, "x", 5, list[int], dict[str, int], Post(), RootModel[dict[str, int]], Post | None)],
     Case(built(Unknown), "wrong_type", "/state", "Unknown cannot be the type of a state: name 'Nowhere' is not defined"),
     Case(built(UnknownDict), "wrong_type", "/state", "UnknownDict cannot be the type of a state"),
-    Case(built(HasSecret), "lossy_state", "/state/token", "a secret is written as stars, so it would be lost"),
+    Case(built(HasSecret), "lossy_state", "/state/token", "a secret is written as asterisks, so it would be lost"),
     Case(built(HasBytes), "lossy_state", "/state/key", "read it where it is used"),
     Case(built(Excludes), "lossy_state", "/state/seen", "excluded when the state is written, so it would be lost"),
-    Case(built(DeepExcludes), "lossy_state", "/state/seen", "take exclude out"),
-    Case(built(DataExcludes), "lossy_state", "/state/seen", "take exclude out"),
+    Case(built(DeepExcludes), "lossy_state", "/state/seen", "remove exclude"),
+    Case(built(DataExcludes), "lossy_state", "/state/seen", "remove exclude"),
     Case(built(Unicode), "invalid_state_key", "/state", "not 'größe'"),
     Case(built(Post, "Of {state.nix}"), "template_undefined", "/agents/a/prompt", "{state.nix}, and there is only"),
 ])  # fmt: skip
@@ -303,7 +303,7 @@ class Wrapped(BaseModel):
 
 @pytest.mark.parametrize("kind", [None, Wrapped])
 def test_secret_in_an_undeclared_field_is_refused(kind: Any) -> None:
-    with pytest.raises(InvalidInput, match="a secret is written as stars"):
+    with pytest.raises(InvalidInput, match="a secret is written as asterisks"):
         built(kind)().shape.dump({"number": SecretStr("x")} if kind is None else {})
 
 
@@ -341,7 +341,7 @@ def test_a_state_may_contain_itself_where_pydantic_can_take_it() -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes it from Python 3.12 on")
 def test_recursive_state_beyond_pydantic_is_refused_with_an_alternative() -> None:
-    refused(Case(built(Tree), "wrong_type", "/state", "it contains itself; take TypedDict from typing_extensions"))
+    refused(Case(built(Tree), "wrong_type", "/state", "it contains itself; use TypedDict from"))
 
 
 # ── What guards answer, what templates say ──

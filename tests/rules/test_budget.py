@@ -61,7 +61,7 @@ def test_invalid_price_is_refused(price: Any) -> None:
 
 @pytest.mark.parametrize("options", [{"price": {"input": 1, "output": 1}}, {"max_output_tokens": 5}], ids=str)
 def test_model_budget_is_refused_for_a_function(options: Any) -> None:
-    with pytest.raises(InvalidInput, match="for an agent that asks a model"):
+    with pytest.raises(InvalidInput, match="for agents with a model"):
         define_agent("a", run=nothing, activate_on=START, **options)
 
 

@@ -75,7 +75,7 @@ ROWS: list[Row] = [
     (42, check_emit_name, "kernel:x", "reserved_name", "'kernel'"),
     (42, check_emit_name, "terminated", "reserved_name", "'my:terminated'"),
     (43, from_wire, but(id="abc"), "invalid_id", "'abc'"),
-    (43, from_wire, but(id="sig_"), "invalid_id", "sig_ and then"),
+    (43, from_wire, but(id="sig_"), "invalid_id", "sig_, followed by"),
     (43, from_wire, but(id="sig_a/../b"), "invalid_id", "sig_a/../b"),
     (43, from_wire, but(id="sig_a\n"), "invalid_id", "sig_a\\n"),
     (43, from_wire, but(id="sig_" + "a" * 3_000), "invalid_id", "at most 200"),

@@ -146,7 +146,7 @@ async def test_turn_without_its_required_result_fails_and_its_text_does_not_ente
     assert (result.state, result.outcome) == ({"out": "before"}, "failed")
     error = one(result.signals, "agent:failed")["error"]
     assert error["code"] == "RESULT_MISSING"
-    assert f"has to end with {wanted}, and did not: " in error["message"]
+    assert f"must end with {wanted}, and did not: " in error["message"]
     turn = await rig.turn_of("worker")
     [deliverable] = [c.content for c in await rig.runtime.reader.cards(turn.turn_id) if c.kind == "task.deliverable"]
     assert deliverable["error"]["code"] == "RESULT_MISSING"
@@ -174,14 +174,14 @@ async def test_empty_reply_is_returned_to_the_model_and_the_turn_continues(rig: 
 
     result = await rig.run(agent(ScriptedModel(script), [add]))
     assert result.state == {"out": "three"}
-    assert asked[-1].messages[-1] == UserMessage("You have said nothing: give your answer, or call a tool.")
+    assert asked[-1].messages[-1] == UserMessage("Your reply was empty: give your answer, or call a tool.")
 
 
 async def test_silent_model_without_tools_is_called_again_and_then_fails(rig: Rig) -> None:
     model = ScriptedModel(["", "there"])
     assert (await rig.run(agent(model))).state == {"out": "there"}
     result = await rig.run(agent(ScriptedModel([""]), retries=0))
-    assert one(result.signals, "agent:failed")["error"]["message"] == "the model answered with nothing"
+    assert one(result.signals, "agent:failed")["error"]["message"] == "the model gave an empty reply"
 
 
 async def test_must_end_with_continues_the_turn_until_that_tool_succeeds_and_outputs_its_result(rig: Rig) -> None:

@@ -91,7 +91,7 @@ async def test_calls_with_one_id_get_distinct_ids_and_each_is_answered(rig: Rig,
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
-        (ModelReply("x", input_tokens=None), "input_tokens None; it is a whole number"),  # type: ignore[arg-type]
+        (ModelReply("x", input_tokens=None), "input_tokens None; it must be a whole number"),  # type: ignore[arg-type]
         (ModelReply("x", output_tokens=-1), "output_tokens -1"),
         (ModelReply("x", output_tokens=True), "output_tokens True"),
         (ModelReply("x", cost_usd=float("nan")), "cost_usd nan"),

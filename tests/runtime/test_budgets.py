@@ -308,7 +308,7 @@ async def test_budget_reserved_by_others_is_awaited_and_then_used(rig: Rig) -> N
 async def test_budget_in_money_without_a_price_is_refused_with_the_setting(rig: Rig) -> None:
     result = await rig.run(agent(Model(said("done")), budget={"usd": 1}))
     error = one(result.signals, "agent:failed")["error"]
-    assert "nobody knows what scripted costs: give agent worker a price" in error["message"]
+    assert "the price of scripted is unknown: give agent worker a price" in error["message"]
 
 
 async def test_cost_unreported_by_the_provider_is_counted_by_the_declared_price(rig: Rig) -> None:

@@ -50,7 +50,7 @@ Said = Callable[[Client, HumanTask], Awaitable[str]]
             lambda client, task: client.deny(task.turn_id, task.call_id, reason="I cannot tell", by="ann"),
             1,
             (
-                "IN_DOUBT: it is not known whether it happened, and it was not made again: another try was denied by ann: "
+                "IN_DOUBT: its outcome is unknown, and it was not called again: another try was denied by ann: "
                 "I cannot tell",
                 True,
             ),
@@ -119,5 +119,5 @@ async def test_undecided_call_in_doubt_returns_an_error_to_the_model(rig: Rig) -
     run_id = await rig.start(bank.app)
     async with asyncio.timeout(60), rig.serving(bank.app):
         await rig.ended(run_id)
-    assert "it was not made again: nobody answered" in bank.heard[1]
+    assert "it was not called again: nobody answered" in bank.heard[1]
     assert "within 0.100 s; approval_seconds sets how long that may take" in bank.heard[1]

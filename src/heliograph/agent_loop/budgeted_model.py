@@ -1,8 +1,8 @@
-"""Ask a model within the budgets that hold for its turn: reserve, ask, settle (S12, decision 0018).
+"""Model calls within the turn's budgets: reserve, call, settle (S12, decision 0018).
 
-What an answer may use is reserved before the question is sent: the tokens that the question can have at most, and those
-that the answer may have, which the provider is told as its bound. Each try is a recorded call (`m1`, `m1-try2`, ...): one that
-failed has used something, too, and the turn that resumes must not pay for it again.
+Before each model call, its maximum usage is reserved: an upper bound of the input tokens, and the output tokens that the
+provider receives as its limit. Each attempt is a recorded call (`m1`, `m1-try2`, ...). A failed attempt has used tokens, too,
+and a resumed turn must not pay for it again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from heliograph.turn.conversation import record_of, reply_of
 from heliograph.turn.token_estimate import input_tokens_max
 from heliograph.types import JsonObject
 
-MODEL = "model"  # the name of a recorded answer among the turn's calls
-OUTPUT_TOKENS = (
-    4096  # of an answer, where the agent says no other bound: who shares a budget must not reserve all of it
-)
+MODEL = "model"  # the tool name of recorded model calls
+OUTPUT_TOKENS = 4096  # the default limit of one reply, so that turns that share a budget do not reserve all of it
 RESERVE_WAIT_SECONDS = 60.0
-_OUTPUT_TOKENS_LEAST = 64  # with less left than that there is no use in asking
+_OUTPUT_TOKENS_LEAST = 64  # a smaller reply is not worth a model call
 _DELAY_SECONDS = 0.05
 _DELAY_SECONDS_MAX = 1.0
 _MESSAGE_MAX = 2000
@@ -43,7 +41,7 @@ def has_budget_for_models(owned: OwnedTurn) -> bool:
 
 
 class BudgetedModel:
-    """Asks the models of one turn."""
+    """The models of one turn, called within its budgets."""
 
     def __init__(self, owned: OwnedTurn, journal: Journal, replay: CallReplay):
         self._owned = owned
@@ -52,9 +50,9 @@ class BudgetedModel:
         self._kinds = [kind for kind in _KINDS if kind in (owned.claimed.budget or {})]
 
     async def call(self, step: int, request: ModelRequest) -> ModelReply:
-        """The model's answer to question `step`: the recorded one, or a new one, which is recorded whatever it is.
+        """The reply of model call `step`: the recorded one, or a new one, which is always recorded.
 
-        Raises BudgetExceeded where a budget has too little left, and what `ask` raises.
+        Raises BudgetExceeded if a budget has too little left, and the errors of `call_model`.
         """
         step_id = self._journal.new_step()
         tries, failed = 1, list[HarnessError]()
@@ -72,14 +70,14 @@ class BudgetedModel:
         raise next((error for error in failed if error.recoverable), failed[-1])
 
     async def _try(self, call_request: CallRequest, model: Any, request: ModelRequest) -> ModelReply | HarnessError:
-        """The answer of one model, or how it failed, settled either way."""
+        """The reply of one model, or its error; both settle the reservation."""
         try:
             harness = self._owned.services.harness_of(model)
-        except Exception:  # there is nothing to ask, and so nothing to reserve; this tells why
+        except Exception:  # there is no harness, so there is nothing to reserve; the call reports the reason
             return await self._call(model, request)
         price = self._price(harness)
         granted = await self._reserve(call_request, request, price)
-        if isinstance(granted, CallResult):  # recorded in the meantime, by a run of the agent that was left since
+        if isinstance(granted, CallResult):  # recorded meanwhile, by an abandoned run of the agent
             return reply_of(granted.output) if granted.status == "success" else HarnessError(_error_message(granted))
         reply = await self._call(model, granted)
         if isinstance(reply, HarnessError):
@@ -89,7 +87,7 @@ class BudgetedModel:
         if cost is None and tokens:
             cost = price(reply.input_tokens, reply.output_tokens)
         result = CallResult(call_request.call_id, "success", record_of(reply, self._owned.claimed.defers))
-        used = self._used(tokens or None, cost)  # an answer of no tokens at all is one of which the provider said none
+        used = self._used(tokens or None, cost)  # zero tokens mean that the provider did not report the usage
         try:
             await self._replay.steps.record(call_request, result, [], used)
         except AgentFailed as error:
@@ -115,10 +113,10 @@ class BudgetedModel:
     async def _reserve(
         self, call_request: CallRequest, request: ModelRequest, price: Callable[[int, int], float]
     ) -> ModelRequest | CallResult:
-        """The question with the bound of its answer, which is reserved. Raises BudgetExceeded.
+        """The request with an output limit whose usage is reserved, or the recorded result. Raises BudgetExceeded.
 
-        Where others hold what is lacking, it is waited for: most use less than they reserved. Where too little is left
-        for the longest answer, there may be enough for a shorter one.
+        If other turns have reserved the missing amount, this waits, because most use less than they reserve. If too little is
+        left for the longest reply, a shorter limit is reserved.
         """
         world = self._owned.services.world
         most = self._owned.spec.max_output_tokens or OUTPUT_TOKENS
@@ -157,9 +155,9 @@ class BudgetedModel:
                 return replace(request, output_tokens_max=output, is_metered=True) if known is None else known
 
     def _price(self, harness: Harness) -> Callable[[int, int], float]:
-        """Dollars for so many tokens of input and output, the dearer of what is declared and what is known.
+        """The cost in dollars of a number of input and output tokens: the higher of the declared and the known price.
 
-        Raises AgentFailed where a budget has money in it and nobody knows.
+        Raises AgentFailed if a budget limits dollars and the price is unknown.
         """
         declared, known = self._owned.spec.price, getattr(harness, "cost_at_most", None)
 
@@ -173,23 +171,23 @@ class BudgetedModel:
             return lambda _input, _output: 0.0
         if math.isnan(price(1, 1)):
             raise AgentFailed(
-                f"a budget in usd holds for this turn, and nobody knows what {harness.model} costs: give agent "
-                f"{self._owned.spec.name} a price, such as price={{'input': 3.0, 'output': 15.0}} for a million tokens"
+                f"this turn has a budget in usd, and the price of {harness.model} is unknown: give agent "
+                f"{self._owned.spec.name} a price per million tokens, such as price={{'input': 3.0, 'output': 15.0}}"
             )
         return price
 
     def _used(self, tokens: int | None, cost_usd: float | None) -> Mapping[str, int] | None:
-        """What is known of what was used; of the rest the kernel counts what was reserved."""
+        """The known usage. For the rest, the kernel counts the reserved amounts."""
         known = {"tokens": tokens, "micros": None if cost_usd is None else _micros(cost_usd)}
         return {kind: n for kind, n in known.items() if n is not None and kind in self._kinds} or None
 
 
 def too_large(error: AgentFailed, reply: ModelReply, journal: Journal) -> HarnessError:
-    """What comes of an answer whose record was refused: another may be shorter. Raises `error` where that is no reason."""
+    """The error for a reply that is too large to record; a repeated call may give a shorter one. Raises any other `error`."""
     if error.code != "payload_too_large":
         raise error
     journal.tokens = journal.tokens[0] + reply.input_tokens, journal.tokens[1] + reply.output_tokens
-    return HarnessError(f"the model's answer is too large to be kept; max_output_tokens bounds it: {error.message}",
+    return HarnessError(f"the model's reply is too large to be recorded; set max_output_tokens to limit it: {error.message}",
                         code=RESOURCE_EXHAUSTED, recoverable=True)  # fmt: skip
 
 
@@ -199,7 +197,7 @@ def _call_request(step: int, step_id: str, tries: int) -> CallRequest:
 
 
 def _micros(cost_usd: float) -> int:
-    return math.ceil(round(cost_usd * MICROS_PER_USD, 6))  # rounded first: 0.3 dollars are no fraction more
+    return math.ceil(round(cost_usd * MICROS_PER_USD, 6))  # rounded first, against floating-point error
 
 
 def _error_message(result: CallResult) -> str:

@@ -1,4 +1,4 @@
-"""The tools that every agent may have from the runtime: submit_result and ask_human."""
+"""The runtime's own tools: submit_result and ask_human."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def builtin_specs(
 
 
 def question_of(call: ToolCall) -> Question:
-    """What a person is asked. Raises BadArguments."""
+    """The question to a person from a call of ask_human. Raises BadArguments."""
     arguments = call.arguments if isinstance(call.arguments, dict) else {}
     question, options = arguments.get("question"), arguments.get("options", [])
     if not isinstance(question, str) or not question.strip():
-        raise BadArguments(f"{ASK_HUMAN} takes an object with a question, a text")
+        raise BadArguments(f"{ASK_HUMAN} takes an object with a question, which is a text")
     if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
         raise BadArguments(f"the options of {ASK_HUMAN} are a list of texts")
     return Question("answer", question, options=tuple(map(str, options)))
 
 
 _HUMAN_SPEC = ToolSpec(
-    ASK_HUMAN, "Ask a person, and wait for the answer. Use it when you cannot know or may not decide something.",
+    ASK_HUMAN, "Ask a person, and wait for the answer. Use it for facts that you cannot know and decisions that are not yours.",
     {"type": "object", "required": ["question"], "properties": {
         "question": {"type": "string"},
         "options": {"type": "array", "items": {"type": "string"}, "description": "answers to choose from, if any"},
@@ -51,6 +51,6 @@ def _submit(fields: Sequence[Mapping[str, Any]]) -> ToolSpec:
     required: list[Json] = [str(f["name"]) for f in fields if f.get("required", True)]
     return ToolSpec(
         SUBMIT_RESULT,
-        "Submit the result of your work, once and by itself, when you are done. It ends your work.",
+        "Submit the result of your work, once and as the only call, when you are done. It ends your work.",
         {"type": "object", "properties": properties, "required": required},
     )

@@ -1,5 +1,7 @@
-"""How many calls of a tool there are at a time. A plain function that is given up goes on in its thread, and counts until
-that has ended."""
+"""The limit of parallel calls of a tool.
+
+An abandoned call of a plain function continues in its thread, and counts until the thread has ended.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ T = TypeVar("T")
 
 
 class Slot:
-    """The place that one call has among those of its tool; where there is no limit, threads are not waited for."""
+    """The slot of one call. Without a limit, nothing waits for its threads."""
 
     def __init__(self, world: World, *, has_limit: bool):
         self._world = world
@@ -31,7 +33,7 @@ class Slot:
         return await self._world.run_sync(function, *args, ended=partial(ended.set_result, None))
 
     async def ended(self) -> None:
-        """Return when no thread of this call is at work."""
+        """Return when all threads of this call have ended."""
         if not self.is_free:
             await asyncio.wait(self._threads)
 
@@ -42,7 +44,7 @@ class Slot:
 
 @asynccontextmanager
 async def slot_of(slots: asyncio.Semaphore | None, world: World) -> AsyncIterator[Slot]:
-    """A slot, as soon as one is free. Left, it is free again when its threads have ended."""
+    """Wait for a free slot. After the block, the slot becomes free when its threads have ended."""
     slot = Slot(world, has_limit=slots is not None)
     if slots is None:
         yield slot
@@ -54,7 +56,7 @@ async def slot_of(slots: asyncio.Semaphore | None, world: World) -> AsyncIterato
         if slot.is_free:
             slots.release()
         else:
-            world.spawn("a tool that was given up", _release(slots, slot))
+            world.spawn("an abandoned tool call", _release(slots, slot))
 
 
 async def _release(slots: asyncio.Semaphore, slot: Slot) -> None:

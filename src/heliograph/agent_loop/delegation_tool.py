@@ -1,4 +1,4 @@
-"""What a model may say when it delegates: a task, and of priority, deadline and context what its agent leaves to it."""
+"""The tools `delegate_to_...` of a model: a task for another agent, with its priority, deadline and context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS_LEAST = 1
 
 @dataclass(frozen=True, slots=True)
 class DelegationRequest:
-    """One delegation of a model. None: what the agent that it is for says itself."""
+    """One delegation of a model. None stands for the default of the agent that receives the task."""
 
     agent: str
     task: Json
@@ -29,11 +29,11 @@ class DelegationRequest:
 
 
 class DelegationTools:
-    """The tools `delegate_to_...` of one turn.
+    """The delegation tools of one turn.
 
-    No priority is above the turn's own and that of the agent that is asked: a model, or whoever it has read, pushes
-    nobody aside who would come first otherwise. No deadline is longer than that agent's turns live.
-    contexts: the boxes that it may hand on, by the name that it knows them by.
+    The priority may be at most the higher one of this turn's and the other agent's, so a model (or untrusted text that it has
+    read) cannot overtake other work. The deadline may be at most the other agent's `ttl_seconds`.
+    contexts: the context boxes that the model may pass on, by the names that it knows.
     """
 
     def __init__(self, owned: OwnedTurn, contexts: Mapping[str, str]):
@@ -50,7 +50,7 @@ class DelegationTools:
         return [self._spec(tool, agent) for tool, agent in self._agents.items()]
 
     def request_of(self, call: ToolCall, *, is_recorded: bool) -> DelegationRequest:
-        """Raises BadArguments. What is recorded has fitted once, whatever is allowed by now."""
+        """The request of a call. Raises BadArguments, but not for a recorded call: it was valid when it was recorded."""
         given = call.arguments if isinstance(call.arguments, dict) else {}
         agent = self._agents[call.tool]
         if "task" not in given:
@@ -84,14 +84,14 @@ class DelegationTools:
 
     def _spec(self, tool: str, agent: AgentSpec) -> ToolSpec:
         properties: JsonObject = {
-            "task": {"type": "string", "description": "all it has to know"},
+            "task": {"type": "string", "description": "everything that the agent has to know"},
             "priority": {"type": "string", "enum": list(self._priorities(agent)),
-                         "description": f"what is done first; without it {PRIORITIES[agent.priority]}"},
+                         "description": f"higher priorities run first; {PRIORITIES[agent.priority]} by default"},
             "deadline": {"type": "number", "minimum": _SECONDS_LEAST, "maximum": agent.ttl_seconds,
-                         "description": "seconds after which you go on without its result"},
+                         "description": "seconds after which you continue without the result"},
         }  # fmt: skip
         if self._contexts:
             properties["context"] = {"type": "string", "enum": list(self._contexts),
-                                     "description": "what it is given to read"}  # fmt: skip
+                                     "description": "the context that the agent may read"}  # fmt: skip
         return ToolSpec(tool, f"Give a task to the agent {agent.name}, and wait for its result.",
                         {"type": "object", "required": ["task"], "properties": properties})  # fmt: skip

@@ -1,4 +1,4 @@
-"""A tool that began and of which nobody knows whether it happened: told to the model, the end of the turn, or asked."""
+"""Calls in doubt: a tool call started and its outcome is unknown, so the model is informed, the turn fails, or a person decides."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from heliograph.types import JsonObject
 
 
 def check_doubt(tool: Tool, result: CallResult) -> None:
-    """Raises AgentFailed (IN_DOUBT) for a tool whose doubt ends the turn."""
+    """Raises AgentFailed (IN_DOUBT) if the outcome is unknown and the tool has in_doubt="fail"."""
     if result.status == "unknown" and tool.in_doubt == "fail":
-        message = (result.error or {}).get("message", "it is not known whether it happened")
+        message = (result.error or {}).get("message", "its outcome is unknown")
         raise AgentFailed(f"{tool.name} (call {result.call_id}) is in doubt: {message}", code=IN_DOUBT)
 
 
 def question_of_doubt(tool: Tool, call_id: str, step_id: str, arguments: JsonObject) -> CallRequest:
-    """What a person is asked about it: an approval that is granted has it made again."""
-    text = f"It is not known whether {tool.name} happened. Grant: make it again. Deny: leave it. Answer: it happened, and this is its result."
+    """The question to a person about a call in doubt; granting it repeats the call."""
+    text = f"The outcome of {tool.name} is unknown. Grant: call it again. Deny: do not call it again. Answer: it happened, and this is its result."
     form = (
         None
         if tool.result_schema is None
@@ -35,7 +35,7 @@ def question_of_doubt(tool: Tool, call_id: str, step_id: str, arguments: JsonObj
 
 
 def resolve_doubt(tool: BoundTool, request: CallRequest, result: CallResult, decision: CallResult) -> CallResult | None:
-    """What is known after the decision: None where the call is to be made again."""
+    """The result after the person's decision; None if the call is to be repeated."""
     answer = decision.output if decision.status == "success" and isinstance(decision.output, dict) else {}
     try:
         if "answer" in answer:
@@ -46,9 +46,9 @@ def resolve_doubt(tool: BoundTool, request: CallRequest, result: CallResult, dec
             raise Denied(timeout_message(decision, "approval_seconds"))
         grant_from(Question.of(request.input), "another try", decision)
     except Denied as error:
-        message = f"it is not known whether it happened, and it was not made again: {error.message}"
+        message = f"its outcome is unknown, and it was not called again: {error.message}"
         return CallResult(result.call_id, "unknown", None, {**(result.error or {}), "message": message})
     except ToolFailed as error:
-        told: JsonObject = {"code": error.code, "message": error.message, "recoverable": False}
-        return CallResult(result.call_id, "failed", None, told)
+        envelope: JsonObject = {"code": error.code, "message": error.message, "recoverable": False}
+        return CallResult(result.call_id, "failed", None, envelope)
     return None

@@ -1,4 +1,4 @@
-"""The tools of this process: each call once, side by side with the others, recorded as it is done."""
+"""Tool calls that run in this process: in parallel, each recorded when it is done."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOO_LARGE = "payload_too_large"
 
 
 class LocalToolExecutor:
-    """Makes the calls of one turn whose tools are functions."""
+    """Runs the tool calls of one turn whose tools are functions."""
 
     def __init__(self, owned: OwnedTurn, journal: Journal, replay: CallReplay):
         self._owned = owned
@@ -35,12 +35,12 @@ class LocalToolExecutor:
         self._replay = replay
 
     async def run_all(self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]]) -> dict[int, CallResult]:
-        """What came of calls, by their places. Raises Suspended, TurnLost, AgentFailed."""
+        """The results of the calls, by their positions. Raises Suspended, TurnLost, AgentFailed."""
         results = await self._run_batch(step, calls, "")
         for n, result in results.items():
             check_doubt(calls[n][0].tool, result)
         decided: set[int] = set()
-        for asks in itertools.count(1):  # what was made again may be in doubt again
+        for asks in itertools.count(1):  # a repeated call may be in doubt again
             doubts = {
                 n: calls[n] for n, result in results.items()
                 if result.status == "unknown" and calls[n][0].tool.in_doubt == "ask" and n not in decided
@@ -57,7 +57,7 @@ class LocalToolExecutor:
     async def _run_batch(
         self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]], suffix: str
     ) -> dict[int, CallResult]:
-        """The results of calls. One that is made again has the key of the first time: to whom it tells it, it is the same."""
+        """The results of the calls. A repeated call reuses its idempotency key, so the receiver can deduplicate it."""
         made = {n: self._call_request(f"m{step}-{n + 1}{suffix}", *calls[n]) for n in calls}
         done = await _run_concurrently(self._run_step(made[n], *calls[n], f"m{step}-{n + 1}") for n in calls)
         return dict(zip(calls, done, strict=True))
@@ -69,7 +69,7 @@ class LocalToolExecutor:
         results: Mapping[int, CallResult],
         suffix: str,
     ) -> dict[int, CallResult]:
-        """What people say of calls in doubt; nothing of those that are to be made again. Raises Suspended."""
+        """The results that people decided on; calls to repeat are left out. Raises Suspended."""
         requests = {
             n: question_of_doubt(tool.tool, f"m{step}-{n + 1}-doubt{suffix}", self._journal.new_step(), arguments)
             for n, (tool, arguments) in doubts.items()
@@ -82,7 +82,9 @@ class LocalToolExecutor:
         made = tool.tool
         seconds = made.timeout_seconds
         if seconds is not None and made.retries:
-            seconds += sum(seconds + DELAY_SECONDS_MAX for _ in range(made.retries))  # a bound: each try has its own
+            seconds += sum(
+                seconds + DELAY_SECONDS_MAX for _ in range(made.retries)
+            )  # an upper bound: each attempt has its own time-out
         return CallRequest(call_id, self._journal.new_step(), made.name, "inline", arguments, seconds, made.effect,
                      is_trusted=made.trusted)  # fmt: skip
 
@@ -94,7 +96,7 @@ class LocalToolExecutor:
 
         if (known := self._replay.recorded_result(request)) is not None:
             return known
-        # before it is begun: what waits has not happened, and is not late
+        # wait for a slot before the step starts: a waiting call has no effect yet, and its time-out has not started
         async with slot_of(tool.slots, self._owned.services.world) as slot:
 
             async def invoke(connection: Any = None) -> Any:
@@ -127,7 +129,7 @@ class LocalToolExecutor:
     async def _run_attempt(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
         world = self._owned.services.world
         given = resolved(arguments, tool.tool.secrets, self._owned.workflow.secrets)
-        await slot.ended()  # of a try before that was given up
+        await slot.ended()  # wait for the thread of an abandoned attempt
         result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, slot.run_sync))
         return (
             result
@@ -137,12 +139,12 @@ class LocalToolExecutor:
 
 
 async def _run_concurrently(calls: Iterable[Coroutine[Any, Any, CallResult]]) -> list[CallResult]:
-    """The results. Where one raises, or this is cancelled, none goes on when it is left: what they began is in doubt.
+    """The results of parallel calls. If a call raises, or this is cancelled, the others are cancelled, and are in doubt.
 
-    Where one may not begin, the others do not pay for it: what they began is done to its end first.
+    If a call could not start, the others run to their end first.
     """
     tasks = [asyncio.ensure_future(call) for call in calls]
-    together = asyncio.gather(*tasks)  # which also sees what the others raise
+    together = asyncio.gather(*tasks)  # it also retrieves the exceptions of the others
     try:
         if tasks:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -155,4 +157,4 @@ async def _run_concurrently(calls: Iterable[Coroutine[Any, Any, CallResult]]) ->
         if tasks:
             await asyncio.wait(tasks)
         if together.done() and not together.cancelled():
-            together.exception()  # seen, also when this was cancelled
+            together.exception()  # mark it as retrieved, also after a cancellation

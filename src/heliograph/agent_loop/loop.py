@@ -1,8 +1,7 @@
-"""The loop of an agent that asks a model: ask, carry out what it calls for, ask again, until it answers (L0-100).
+"""The agent loop: call the model, run its tool calls, and repeat until it gives its final reply (L0-100).
 
-It is a function over the journal, like any agent's: each answer is recorded before what it calls for is done, and a turn
-that resumes hears the recorded answers and results, and goes on where it stood. The last answer is not recorded: it is
-the deliverable.
+It is a function over the journal, like every agent. Each reply is recorded before its tool calls run. A turn that resumes
+replays the recorded replies and results, and continues after them. The last reply is not recorded: it is the deliverable.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from heliograph.types import Json, JsonObject
 
 
 async def run_agent_loop(owned: OwnedTurn, context: Context, journal: Journal) -> AgentOutput:
-    """Raises what the model's harness raises, AgentFailed, Suspended."""
+    """Run the agent loop of one turn. Raises AgentFailed, Suspended, and the errors of the model's harness."""
     spec = owned.spec
     prompt = _prompt(owned, context) if callable(spec.prompt) else fill_template(spec.prompt or "", owned)
     conversation = Conversation([*_box_messages(owned), redacted_text(prompt)], journal)
@@ -44,21 +43,21 @@ async def run_agent_loop(owned: OwnedTurn, context: Context, journal: Journal) -
 
 
 def _resume(owned: OwnedTurn, journal: Journal) -> None:
-    """What the recorded answers say is so from the beginning: much may fail before the turn comes to them again."""
+    """Restore the counters from the recorded replies at once, because the turn may fail before it replays them."""
     answers: list[Any] = replies_in(owned.claimed.waits)
     journal.deferrals_before = max(map(deferrals_of, answers), default=0)
     journal.tokens = sum(each["input_tokens"] for each in answers), sum(each["output_tokens"] for each in answers)
 
 
 async def _loop(owned: OwnedTurn, context: Context, journal: Journal, conversation: Conversation) -> AgentOutput:
-    """Raises BudgetExceeded where there is too little left to ask again."""
+    """Raises BudgetExceeded if too little is left for another model call."""
     spec, replay = owned.spec, CallReplay(journal, Steps(owned))
     budgeted_model = BudgetedModel(owned, journal, replay) if has_budget_for_models(owned) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(owned)):
         request = model_request(owned, conversation.messages)
         reply = await (call_model(owned, request) if budgeted_model is None else budgeted_model.call(1, request))
         if is_empty(reply):
-            raise HarnessError("the model answered with nothing", recoverable=True)
+            raise HarnessError("the model gave an empty reply", recoverable=True)
         conversation.add_reply(reply)
         return _final_output(owned, reply, conversation)
     given = spec.contexts(context) if callable(spec.contexts) else spec.contexts
@@ -81,7 +80,7 @@ async def _loop(owned: OwnedTurn, context: Context, journal: Journal, conversati
         elif (must := router.must_end_with) is not None:
             conversation.add_reminder(f"You are not done: end by calling {must}.")
         elif is_empty(reply):
-            conversation.add_reminder("You have said nothing: give your answer, or call a tool.")
+            conversation.add_reminder("Your reply was empty: give your answer, or call a tool.")
         else:
             return _final_output(owned, reply, conversation)
     message = f"the model was not done after {spec.max_steps} steps (max_steps)"
@@ -91,7 +90,7 @@ async def _loop(owned: OwnedTurn, context: Context, journal: Journal, conversati
 def _cut_short(owned: OwnedTurn, conversation: Conversation, limit: JsonObject) -> AgentOutput:
     """The last text of a turn that meets a limit. Raises AgentFailed (RESULT_MISSING) where the turn requires another result."""
     if (wanted := required_result(owned)) is not None:
-        raise AgentFailed(f"agent {owned.spec.name} has to end with {wanted}, and did not: {limit['message']}",
+        raise AgentFailed(f"agent {owned.spec.name} must end with {wanted}, and did not: {limit['message']}",
                           code=RESULT_MISSING)  # fmt: skip
     return AgentOutput(conversation.last_text, is_partial=True, limit=limit)
 
@@ -99,7 +98,7 @@ def _cut_short(owned: OwnedTurn, conversation: Conversation, limit: JsonObject) 
 async def _recorded_model_call(
     owned: OwnedTurn, journal: Journal, replay: CallReplay, router: ToolCallRouter, step: int, request: ModelRequest
 ) -> ModelReply:
-    """The model's next answer: the recorded one, or a new one, recorded unless the turn ends with it."""
+    """The model's next reply: the recorded one, or a new one, which is recorded unless it ends the turn."""
     call_request = CallRequest(f"m{step}", journal.new_step(), MODEL, "inline", effect="idempotent")
     known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
     if known is not None and known.status == "success":
@@ -116,10 +115,10 @@ async def _recorded_model_call(
 
 
 def _final_output(owned: OwnedTurn, reply: ModelReply, conversation: Conversation) -> AgentOutput:
-    """The end of the turn by an answer; one that was cut at our bound is as far as that let it come."""
+    """The output of a turn that ends with this reply; a reply that was cut at our limit makes the turn partial."""
     if not reply.is_cut or not (has_budget_for_models(owned) or owned.spec.max_output_tokens):
         return AgentOutput(_output(reply))
-    message = f"the answer was cut at {reply.output_tokens} tokens, by max_output_tokens or by what the budget had left"
+    message = f"the reply was cut at {reply.output_tokens} tokens, by max_output_tokens or by the rest of the budget"
     return _cut_short(owned, conversation, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
 
 
@@ -128,7 +127,7 @@ def _output(reply: ModelReply) -> Json:
 
 
 def _box_messages(owned: OwnedTurn) -> list[str]:
-    """The boxes that the turn was given, as its model reads them."""
+    """The context boxes of the turn, as texts for its model."""
     boxes = boxes_of(owned)
     for _, cards in boxes:
         owned.taint.read_cards(cards)
@@ -136,16 +135,16 @@ def _box_messages(owned: OwnedTurn) -> list[str]:
 
 
 def _prompt(owned: OwnedTurn, context: Context) -> str:
-    """The prompt of a prompt function, with frames around the untrusted texts that it quotes word for word."""
+    """The result of a prompt function, with frames around the untrusted texts that it quotes literally."""
     assert callable(owned.spec.prompt)
     prompt = owned.spec.prompt(context)
     return framed_within(prompt, owned.taint.values) if isinstance(prompt, str) else prompt
 
 
 def fill_template(template: str, owned: OwnedTurn) -> str:
-    """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never templates (S8).
+    """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never read as templates (S8).
 
-    Untrusted values stand in frames. Raises InvalidInput (`template_undefined`) naming what there is.
+    Untrusted values get frames. Raises InvalidInput (`template_undefined`) with the names that exist.
     """
     cause = owned.claimed.cause
     values: dict[str, Any] = {f"state.{key}": value for key, value in owned.claimed.run.state.items()}

@@ -1,4 +1,4 @@
-"""Ask a model one question, and say what it says: harness:start, deltas as they come, text:complete, harness:end."""
+"""One model call, with its signals: harness:start, deltas as they stream, text:complete, harness:end."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _Drafted = Callable[[str, Json, int | str], Draft]
 
 
 async def call_model(owned: OwnedTurn, request: ModelRequest) -> ModelReply:
-    """The answer of the agent's model; of the next one, where it has several and one fails.
+    """The reply of the agent's model, or of the first fallback that does not fail.
 
-    Raises HarnessError where all fail, each after its harness:error: one that may pass, if there is one.
+    Raises HarnessError if all models fail, a recoverable one if there is any. Each failure emits harness:error.
     """
     failed: list[HarnessError] = []
     for model in owned.spec.models:
@@ -45,23 +45,22 @@ def model_request(owned: OwnedTurn, messages: Sequence[Message], tools: Sequence
 
 
 async def stream_reply(owned: OwnedTurn, model: Any, request: ModelRequest) -> ModelReply:
-    """The answer of one model.
+    """The reply of one model.
 
-    Raises HarnessError after its harness:error, whatever it was that the model, its harness, or what they are made from
-    did wrong.
+    Raises HarnessError, after harness:error, for every failure of the model, of its harness, or of creating the harness.
     """
     signals, world, seconds = owned.signals, owned.services.world, owned.spec.answer_seconds
     started = world.monotonic()
 
     def draft(name: str, payload: Json, parent: int | str) -> Draft:
-        # checked here, where it ends this turn with a reason: a store that refuses it later ends it with none
+        # checked here, so that the turn fails with a reason; the store would reject it later without one
         return Draft(name, check_json(payload), owned.spec.name, parent, world.now())
 
     try:
         found = owned.services.harness_of(model)
         harness: Harness | HarnessError = found
         name = cleaned(str(found.model))
-    except Exception as error:  # it is told below, as of a model that was asked
+    except Exception as error:  # reported below, like the failure of a model
         harness, name = _failure(error), safe_repr(model)
     start_payload: Json = {"model": name, "input": truncated(request.prompt)}
     start = signals.add(draft("harness:start", start_payload, owned.claimed.activation_id))
@@ -89,16 +88,16 @@ async def stream_reply(owned: OwnedTurn, model: Any, request: ModelRequest) -> M
 async def _streamed(
     harness: Harness, request: ModelRequest, signals: SignalBuffer, start: int, draft: _Drafted
 ) -> ModelReply:
-    heard = {"text": "", "thinking": ""}
+    received = {"text": "", "thinking": ""}
 
     def emit(kind: str, content: str) -> None:
         if content:
-            signals.add_urgent(draft(f"{kind}:delta", {"content": content, "offset": len(heard[kind])}, start))
-            heard[kind] += content
+            signals.add_urgent(draft(f"{kind}:delta", {"content": content, "offset": len(received[kind])}, start))
+            received[kind] += content
 
     async with AsyncExitStack() as stack:
         chunks = harness.stream(request)
-        if hasattr(chunks, "aclose"):  # what is left unfinished lets go of its connection here, and not some time later
+        if hasattr(chunks, "aclose"):  # an unfinished stream closes its connection at once
             stack.push_async_callback(chunks.aclose)
         async for chunk in chunks:
             match chunk:
@@ -109,11 +108,11 @@ async def _streamed(
                 case ModelReply():
                     reply = validate_reply(harness.model, chunk)
                     for kind, whole in (("text", reply.text), ("thinking", reply.thinking)):
-                        if not whole.startswith(heard[kind]):
+                        if not whole.startswith(received[kind]):
                             raise HarnessError(
                                 f"the harness for {harness.model} streamed another {kind} than its reply has"
                             )
-                        emit(kind, whole[len(heard[kind]) :])  # what a harness that does not stream has not said
+                        emit(kind, whole[len(received[kind]) :])  # everything, if the harness does not stream
                     return reply
                 case _:
                     raise HarnessError(f"the harness for {harness.model} yielded {safe_repr(chunk)}, which is none of "
@@ -122,7 +121,7 @@ async def _streamed(
 
 
 def _failure(error: Exception) -> HarnessError:
-    """What went wrong with one model, for the next one to be asked, or the turn to be put off."""
+    """The failure of one model as a HarnessError, after which a fallback is called or the turn is deferred."""
     if isinstance(error, HarnessError):
         return error
     if isinstance(error, HeliographError):

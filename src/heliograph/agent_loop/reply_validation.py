@@ -1,4 +1,4 @@
-"""What a harness answers, made what can be gone on with: harnesses are anybody's, and models say anything."""
+"""Validation of a harness's replies: harnesses may be third-party code, and models may produce anything."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from heliograph.types import Json
 
 
 def validate_reply(model: str, reply: ModelReply) -> ModelReply:
-    """`reply` as the ledger can hold it, with ids of its own where its calls cannot be told apart.
+    """`reply` in a form that the ledger can store, with new call ids if its own are missing or repeated.
 
-    Raises HarnessError: a wrong type is the harness's own fault; an output that cannot be held may be another next time.
+    Raises HarnessError: a wrong type is an error of the harness; an output that is not JSON is recoverable.
     """
     _check(model, "text", reply.text, isinstance(reply.text, str), "a text")
     _check(model, "thinking", reply.thinking, isinstance(reply.thinking, str), "a text")
@@ -31,7 +31,7 @@ def validate_reply(model: str, reply: ModelReply) -> ModelReply:
     try:
         check_json(reply.output)
     except InvalidInput as error:
-        raise HarnessError(f"the output of {model} cannot be kept: {error.message}", recoverable=True) from error
+        raise HarnessError(f"the output of {model} cannot be recorded: {error.message}", recoverable=True) from error
     ids = [call.id for call in calls]
     has_ids = all(isinstance(each, str) and each and each == cleaned(each) for each in ids) and len({*ids}) == len(ids)
     return replace(
@@ -44,7 +44,7 @@ def validate_reply(model: str, reply: ModelReply) -> ModelReply:
 
 
 def _arguments(given: Json) -> Json:
-    """Arguments as JSON; what is none as the text that it is, which fits no tool, and the model is told so."""
+    """Arguments as JSON; other arguments as text, which no tool accepts, so the model receives an error."""
     try:
         return check_json(given)
     except InvalidInput:
@@ -52,7 +52,7 @@ def _arguments(given: Json) -> Json:
 
 
 def _raw(given: Json) -> Json:
-    """What the harness wants to see again; without it, it has the text and the calls."""
+    """The harness's own record of the reply, if it is JSON; otherwise the harness works from the text and the calls."""
     try:
         return check_json(given)
     except InvalidInput:
@@ -61,4 +61,6 @@ def _raw(given: Json) -> Json:
 
 def _check(model: str, name: str, value: object, is_right: bool, rule: str) -> None:
     if not is_right:
-        raise HarnessError(f"the harness for {model} replied with {name} {safe_repr(repr_of(value))}; it is {rule}")
+        raise HarnessError(
+            f"the harness for {model} replied with {name} {safe_repr(repr_of(value))}; it must be {rule}"
+        )

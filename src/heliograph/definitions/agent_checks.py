@@ -187,7 +187,10 @@ def check_must(
     check_text(name, "must_end_with", must)
     if output is not None:
         refuse(
-            name, "output", "and must_end_with exclude each other, because the result of that tool is the output", "wrong_type"
+            name,
+            "output",
+            "and must_end_with exclude each other, because the result of that tool is the output",
+            "wrong_type",
         )
     if all(isinstance(each, Tool) for each in tools):  # the tools of a toolset are unknown until it is opened
         known = [SUBMIT_RESULT, *(each.name for each in tools), *(f"{DELEGATE}{agent}" for agent in agents)]

@@ -80,7 +80,9 @@ class Tool:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.function is None:
-            raise InvalidInput(f"tool {self.name} is an external tool; only its own process can call it", code="wrong_type")
+            raise InvalidInput(
+                f"tool {self.name} is an external tool; only its own process can call it", code="wrong_type"
+            )
         return self.function(*args, **kwargs)
 
     def needs_approval(self, arguments: Mapping[str, Any]) -> bool:
@@ -91,7 +93,9 @@ class Tool:
             return bool(self.approval(copy.deepcopy(arguments)))
         except Exception as error:
             log.warning(
-                "the approval rule of tool %s raised, so the call requires approval: %s", self.name, format_exception(error)
+                "the approval rule of tool %s raised, so the call requires approval: %s",
+                self.name,
+                format_exception(error),
             )
             return True
 

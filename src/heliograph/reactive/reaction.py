@@ -1,11 +1,9 @@
-"""The reaction: which agents a signal wakes, what changes, and whether the run is over. Pure.
+"""Reactions: the agents that new signals activate, the changes of the state, and the end of the run. Pure.
 
-A reaction is computed against one version of a run and committed only against
-that version (K24); on a conflict it is simply computed again. The order of
-things is fixed, so that the same run view and the same ending always give the
-same reaction: what the turn said, agent:completed or agent:failed, state
-changes, the agent's own signals, then for each of these in turn what it wakes,
-agents by name (G-47).
+A reaction is computed against one version of a run and commits only against that version (K24); after a conflict it is
+computed again. Its order is fixed, so the same run view and ending always give the same reaction: the turn's drafts,
+agent:completed or agent:failed, state changes, the agent's own signals, and then the activations that each of these causes,
+ordered by the agents' names (G-47).
 """
 
 from __future__ import annotations
@@ -42,10 +40,11 @@ END_WHEN = "end_when"  # the reason of a run whose goal is met
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a turn ended, as its owner tells it.
+    """The end of a turn, as reported by its owner.
 
-    drafts: what it said and has not been logged yet. emitted: the agent's own signals; none means all that it
-    declares, each with the output. is_untrusted: the turn has read untrusted content, so what it writes is untrusted.
+    drafts: signals that the turn emitted and that are not recorded yet. emitted: the agent's own signals; if empty, all
+    declared signals are emitted with the output. is_untrusted: the turn has read untrusted content, so its output is
+    untrusted.
     """
 
     agent: str
@@ -63,10 +62,10 @@ class Ending:
 
 @dataclass(slots=True)
 class Reaction:
-    """What commits together: drafts in log order, and the changes to the run. Built by the functions below.
+    """The drafts, in log order, and the changes of the run that commit together.
 
-    stops: which open turns the run stops as it begins to end: {turns, reason}, where turns is `all`, or `people` for those
-    that wait for people only.
+    stops: the open turns that a terminating run stops: {turns, reason}, where turns is `all`, or `people` for the turns that
+    only wait for people.
     """
 
     version: int
@@ -79,7 +78,7 @@ class Reaction:
     stops: JsonObject | None = None
 
     def to_item(self) -> dict[str, Any]:
-        """The `reaction` part of a kernel call's item; what is unchanged is left out."""
+        """The `reaction` part of a kernel call's item, without the unchanged parts."""
         item: dict[str, Any] = {"version": self.version, "activations": self.activations}
         for key in ("state", "memory", "status", "outcome", "stops"):
             value = getattr(self, key)
@@ -88,7 +87,7 @@ class Reaction:
         return item
 
     def applied_to(self, view: RunView, closed: int) -> RunView:
-        """What the run is once this reaction has committed, with `closed` turns ended by it."""
+        """The run view after this reaction has committed and ended `closed` turns."""
         return RunView(
             view.run_id,
             self.status or view.status,
@@ -104,7 +103,7 @@ class Reaction:
 def react_to_start(
     workflow: Workflow, run_id: str, state: JsonObject, now: datetime, new_id: Callable[[str], str]
 ) -> Reaction:
-    """The first reaction of a run: workflow:start {state}, and what it wakes."""
+    """The first reaction of a run: workflow:start {state}, and the agents that it activates."""
     view = RunView(run_id, "running", 0, state, _new_memory(workflow, now), 0, 0, 0)
     builder = _Builder(workflow, view, now, new_id, closing=0)
     builder.reaction.state = state
@@ -115,23 +114,23 @@ def react_to_start(
 def react_to_ending(
     workflow: Workflow, view: RunView, ending: Ending, now: datetime, new_id: Callable[[str], str]
 ) -> Reaction:
-    """The reaction to a turn's end.
+    """The reaction to the end of a turn.
 
-    Raises AgentFailed when the output does not fit the state: the caller ends the turn as failed instead.
+    Raises AgentFailed if the output does not match the state; the caller then ends the turn as failed.
     """
     builder = _Builder(workflow, view, now, new_id, closing=1)
     for draft in ending.drafts:
         builder.add(draft)
     builder.count(ending)
-    if ending.outcome in ("success", "partial"):  # what a limit has cut short is still the agent's output
+    if ending.outcome in ("success", "partial"):  # an output that a limit cut short is still the agent's output
         agent = workflow.agents[ending.agent]
         done = builder.add(_completed(ending, now))
         is_partial = ending.outcome == "partial"
         try:
-            if not is_partial or ending.output not in (None, ""):  # a limit that was met before anything was said
+            if not is_partial or ending.output not in (None, ""):  # the limit may come before any output
                 builder.update(agent, ending.output, parent=done, is_untrusted=ending.is_untrusted)
         except AgentFailed:
-            if not is_partial:  # what there was at the limit changes the state only where it fits
+            if not is_partial:  # a partial output changes the state only if it matches
                 raise
         for name, payload in ending.emitted or [(name, _truncated_output(ending)) for name in agent.emits]:
             builder.add(Draft(name, payload, ending.agent, done, now, ending.is_untrusted))
@@ -149,11 +148,10 @@ def react_to_pending(
     new_id: Callable[[str], str],
     failure: RunFailure | None = None,
 ) -> Reaction:
-    """The reaction to signals that are in the log already; an agent:failed among them ended its turn by the kernel.
+    """The reaction to recorded signals without a reaction. The kernel itself ended the turn of each agent:failed among them.
 
-    failure: react to none of them and let the run end as failed, for this reason: the way out for a run whose reaction
-    the store refuses again and again, or whose memory nothing can be computed from. It gets a new memory, which keeps
-    nothing of the old one but the untrusted keys of the state.
+    failure: ignore the signals, and let the run fail for this reason: the way out if the store keeps rejecting a run's
+    reaction, or if the run's memory is damaged. The run gets a new memory, which keeps only the untrusted keys of the state.
     """
     run = pending.run
     if failure is not None:
@@ -193,7 +191,7 @@ class _Builder:
         self.open_turns = view.open_turns - closing
         self.pending = view.owed if pending is None else pending
         self.state = view.state
-        # what a memory of an earlier version, or one that somebody has changed, lacks is as in a new run
+        # a memory of an earlier version, or one that was edited, may lack entries: these are as in a new run
         self.memory: dict[str, Any] = {**_new_memory(workflow, now), **copied(view.memory)}
         self.stop_because: str | None = None
         self.reaction = Reaction(view.version)
@@ -235,7 +233,7 @@ class _Builder:
         self.state = after
 
     def finished(self) -> Reaction:
-        """React to everything heard, in order, then see whether the run is over."""
+        """React to all signals in order, then decide whether the run is over."""
         is_running = self.view.status == "running"
         reason = self.stop_because or (self._stop_reason() if is_running else None)
         index = 0
@@ -243,7 +241,7 @@ class _Builder:
             reason = self._match(*self.matched[index])
             index += 1
         if reason is None and is_running:
-            reason = self._limit_reason(0)  # turns that no signal activated: delegations
+            reason = self._limit_reason(0)  # delegations are turns that no signal activated
         if reason is not None:
             self.reaction.status = "terminating"
             self.memory["stopped_by"] = reason
@@ -268,19 +266,19 @@ class _Builder:
             return f"{END_WHEN_RAISED} {format_exception(error)}"
 
     def _match(self, parent: int | str, cause: Any, name: str, payload: Json, agent: str | None) -> str | None:
-        """Wake or skip whom this signal concerns; answers why the run must stop, if it must."""
+        """Activate or skip the agents subscribed to this signal. Returns the reason to stop the run, if there is one."""
         wanted = self.workflow.wakes.match(name)
         if not wanted:
             return None
         for woken in sorted({w[0] for w in wanted}):
             if name in ("agent:activated", "agent:skipped") and agent == woken:
-                continue  # an agent does not wake itself by waking
+                continue  # an agent's own activation does not activate it again
             if not self._is_due(woken, [n for w, n in wanted if w == woken]):
                 continue
             reason = self._guard(self.workflow.agents[woken], parent, name, payload, agent)
             if reason is not None:
                 if name == "agent:skipped":
-                    continue  # no skip about a skip: two agents that both refuse to run would tell each other for ever
+                    continue  # a skip does not cause a skip: two agents that skip each other would loop for ever
                 self.memory["skipped"] += 1
                 skip: JsonObject = {"agent": woken, "reason": reason}
                 self.add(Draft("agent:skipped", skip, woken, parent, self.now, quotes_exception(reason)))
@@ -291,9 +289,9 @@ class _Builder:
         return None
 
     def _limit_reason(self, more: int) -> str | None:
-        """Why the run must stop when it activates `more` turns, if it must: a guard against loops.
+        """The reason to stop a run that activates `more` turns, if it exceeds its limit: a guard against loops.
 
-        A message from outside starts the count again, so a conversation has no limit.
+        A message from outside resets the count, so a conversation may last for any number of turns.
         """
         before = self.memory.get("activations_before", 0)
         if self.view.activations + len(self.reaction.activations) - before + more <= self.workflow.max_activations:
@@ -302,7 +300,7 @@ class _Builder:
         return f"activation limit of {self.workflow.max_activations} reached"
 
     def _is_due(self, name: str, met: list[int]) -> bool:
-        """Any pattern of activate_on will do; those of activate_when_all are collected until all are met."""
+        """One pattern of activate_on is enough; the patterns of activate_when_all are collected until all have matched."""
         if -1 in met:
             return True
         joins: dict[str, list[int]] = self.memory["joins"]
@@ -312,14 +310,14 @@ class _Builder:
         return is_complete
 
     def _guard(self, agent: AgentSpec, parent: int | str, name: str, payload: Json, source: str | None) -> str | None:
-        """None when the agent may run, else why not."""
+        """None if the agent may run, otherwise the reason for skipping it."""
         if agent.name not in self.memory["agents"]:
             return "added after this run began"
         if agent.when is None:
             return None
         try:
             state = self.workflow.shape.load(self.state)
-            # a copy: a guard may do with it what it likes
+            # a copy, because a guard may change it
             signal = Draft(name, copied(payload), source, parent, self.now)
             allowed = decided(agent.when(state) if agent.when_arity == 1 else agent.when(state, signal))
         except Exception as error:
@@ -334,7 +332,7 @@ class _Builder:
         })  # fmt: skip
 
     def _last_parent(self) -> int | str:
-        """The parent of the end: the newest signal, or the last one without a reaction; where neither can be decoded, the root."""
+        """The parent of the end: the newest draft, or else the last signal to react to, or else the root."""
         if self.reaction.drafts:
             return len(self.reaction.drafts) - 1
         return self.matched[-1][0] if self.matched else signal_id(self.view.run_id, 1)
@@ -342,13 +340,13 @@ class _Builder:
     def _end(self) -> None:
         stopped_by, code = self.memory.get("stopped_by"), self.memory.get("code")
         outcome: Outcome
-        if self.memory.get("is_canceled"):  # the kernel's word: somebody stopped the run
+        if self.memory.get("is_canceled"):  # the kernel recorded that a person stopped the run
             outcome = "canceled"
         elif stopped_by != END_WHEN and (stopped_by is not None or self.memory["failed"]):
             outcome = "failed"
         elif stopped_by is None and not self.memory["turns"]:
             outcome, code, stopped_by = "failed", NOTHING_RAN, self._why_nothing_ran()
-        else:  # never report a goal not met (G-12), nor a whole result where a turn had none
+        else:  # a goal that was not met (G-12) and a turn without its whole result make the run partial
             is_met = stopped_by == END_WHEN or self.workflow.end_when is None
             outcome = "success" if is_met and not self.memory.get("partial") else "partial"
         self.reaction.status = "ended"
@@ -379,7 +377,7 @@ class _Builder:
 def _new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
     return {
         "started_at": now.isoformat(),
-        "agents": sorted(workflow.agents),  # a run keeps the agents it began with, whatever is deployed meanwhile
+        "agents": sorted(workflow.agents),  # a run keeps the agents that it started with, also after a deployment
         "joins": {},
         "turns": 0,
         "failed": 0,
@@ -395,5 +393,5 @@ def _completed(ending: Ending, now: datetime) -> Draft:
 
 
 def _truncated_output(ending: Ending) -> JsonObject:
-    """The output as a signal carries it: itself, or, where it is too large for a log, only the card that has it."""
+    """The output for a signal, with its card; an output that is too large for the log is only in the card."""
     return {"output": truncated(ending.output), "deliverable_card_id": ending.card_id}

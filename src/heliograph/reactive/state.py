@@ -30,23 +30,23 @@ class StateShape:
     def _adapter(self) -> pydantic.TypeAdapter[Any]:
         try:
             adapter = pydantic.TypeAdapter(dict[str, Any] if self.kind is None else usable(self.kind))
-            adapter.rebuild(raise_errors=True)  # pydantic itself puts off what is missing until the first use
+            adapter.rebuild(raise_errors=True)  # by default, pydantic reports missing types on first use
         except (pydantic.errors.PydanticUserError, NameError, TypeError) as error:
             raise InvalidInput(f"{self._name} cannot be the type of a state: {str(error).partition(chr(10))[0]}",
                                code="wrong_type", path="/state") from None  # fmt: skip
         except RecursionError:
             raise InvalidInput(
-                f"{self._name} cannot be the type of a state: it contains itself; take TypedDict from typing_extensions, "
-                "or a pydantic model", code="wrong_type", path="/state",
+                f"{self._name} cannot be the type of a state, because it contains itself; use TypedDict from "
+                "typing_extensions, or a pydantic model", code="wrong_type", path="/state",
             ) from None  # fmt: skip
         return adapter
 
     @cached_property
     def keys(self) -> frozenset[str] | None:
-        """The keys that the type names; None where any key will do.
+        """The keys of the type; None if any key is allowed.
 
-        Raises InvalidInput for what is no type of a state, and for one whose document would be short of something:
-        `wrong_type`, `invalid_state_key`, `lossy_state`.
+        Raises InvalidInput: `wrong_type` and `invalid_state_key` for a type that cannot be a state, `lossy_state` for one whose
+        document would lose fields.
         """
         if self.kind is None:
             return None
@@ -72,31 +72,31 @@ class StateShape:
         return self.kind is None or self._config.get("extra") == "allow"
 
     def load(self, document: Mapping[str, Json], *, extra: Literal["forbid"] | None = None) -> Any:
-        """The document as its type: a fresh object, whose changes change nothing else.
+        """The document as a new object of its type, which shares nothing with the document.
 
-        extra: 'forbid' refuses keys that the type does not name; None does what the type says, which may drop them.
+        extra: 'forbid' refuses unknown keys; None follows the type's own setting, which may drop them.
 
-        Raises InvalidInput listing every field that does not fit.
+        Raises InvalidInput with every field that does not match.
         """
         try:
-            # a copy: validation shares what it takes for granted (Any), and a shared list would be changed unseen
+            # a copy, because validation does not copy values of type Any
             return self._adapter.validate_python(copied(dict(document)), by_name=True, by_alias=True, extra=extra)
         except RecursionError:
-            raise InvalidInput("the state cannot be written as JSON: it is nested too deep, or contains itself",
+            raise InvalidInput("the state cannot be written as JSON: it is nested too deeply, or contains itself",
                                code="json_too_deep", path="/state") from None  # fmt: skip
         except pydantic.ValidationError as error:
             raise InvalidInput(f"the state does not fit {self._name}: {_problems(error)}", code="invalid_state",
                                path="/state") from None  # fmt: skip
 
     def dump(self, state: Any) -> JsonObject:
-        """The state, or a mapping that fits its type, as a JSON object with all defaults filled in."""
+        """The state, or a mapping of its fields, as a JSON object with all defaults filled in."""
         if self.kind is None and not isinstance(state, Mapping):
             raise InvalidInput(f"the state is an object, not {safe_repr(state)}", code="invalid_state", path="/state")
         if self.kind is None:
             document = to_json(dict(state), "/state")
         else:
             typed = self.load(state, extra=self._extra) if isinstance(state, Mapping) else self._check(state)
-            # keys are the fields' own names, never their aliases: updates and reducers name them
+            # keys are the fields' own names, not their aliases, because updates and reducers use these
             document = to_json(_plain(self._adapter, typed), "/state")
         if not isinstance(document, dict):
             raise InvalidInput(
@@ -108,15 +108,15 @@ class StateShape:
         return document
 
     def as_given(self, state: Any) -> Json:
-        """What a caller gave as the state, without what its type fills in: defaults may differ from call to call.
+        """The state as a caller passed it, without the type's defaults, which may differ from call to call.
 
-        An object of the type is its document: what it holds, its maker gave it.
+        An object of the type is returned as its whole document.
         """
         if not isinstance(state, Mapping):
             return self.dump(state)
         try:
             return to_json(_plain(_ANYTHING, dict(state)), "/state")
-        except InvalidInput:  # only the type can write it
+        except InvalidInput:  # only the type can convert it to JSON
             return self.dump(state)
 
     @property
@@ -125,7 +125,7 @@ class StateShape:
 
     @property
     def _extra(self) -> Literal["forbid"] | None:
-        """For keys in what a person writes: refused as misspelt, unless the type itself says what to do with more."""
+        """How to treat unknown keys in a person's input: as misspelt, unless the type itself allows them."""
         return None if "extra" in self._config else "forbid"
 
     def _check(self, state: Any) -> Any:
@@ -141,7 +141,7 @@ class StateShape:
 
 
 def _plain(adapter: pydantic.TypeAdapter[Any], value: Any) -> Any:
-    """`value` as dictionaries, lists and sets. Raises InvalidInput (`not_json`)."""
+    """`value` as dictionaries, lists, sets and scalars. Raises InvalidInput (`not_json`)."""
     try:
         return adapter.dump_python(value, by_alias=False, round_trip=True)
     except (pydantic_core.PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
@@ -151,7 +151,7 @@ def _plain(adapter: pydantic.TypeAdapter[Any], value: Any) -> Any:
 
 
 def _losses(schema: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """The fields, however deep, that would not come back from the ledger, and why not. schema: of pydantic-core."""
+    """The fields, at any depth, that the ledger would lose, each with the reason. schema: a schema of pydantic-core."""
     if isinstance(schema, list | tuple):
         for item in schema:
             yield from _losses(item, field)
@@ -160,10 +160,13 @@ def _losses(schema: Any, field: str = "") -> Iterator[tuple[str, str]]:
     if schema.get("type") == "dataclass-field":
         field = schema["name"]
     if schema.get("serialization_exclude") or schema.get("serialization_exclude_if"):
-        yield field, "it is excluded when the state is written, so it would be lost after each turn; take exclude out"
+        yield field, "it is excluded when the state is written, so it would be lost after each turn; remove exclude"
     kind = schema.get("cls")
     if isinstance(kind, type) and issubclass(kind, SECRETS):
-        yield field, "a secret is written as stars, so it would be lost; read it where it is used, not from the state"
+        yield (
+            field,
+            "a secret is written as asterisks, so it would be lost; read it where it is used, not from the state",
+        )
     for key, item in schema.items():
         if key == "metadata":
             continue

@@ -1,4 +1,4 @@
-"""Taint of the state: which keys of a run hold untrusted values, and what else may quote them. Pure.
+"""Taint of the state: the keys of a run with untrusted values, and the reasons that may quote them. Pure.
 
 The keys are recorded in the run's memory, in the same commit as the state.
 """
@@ -19,7 +19,7 @@ def untrusted_keys(memory: Mapping[str, Any]) -> frozenset[str]:
 
 
 def readable_untrusted_keys(memory: Mapping[str, Any], state: Collection[str]) -> frozenset[str]:
-    """The untrusted keys of a memory that may be damaged; all keys of the state where the memory does not name them."""
+    """The untrusted keys from a memory that may be damaged; if they are unreadable, all keys of the state."""
     found = memory.get(_UNTRUSTED_KEYS, [])
     is_readable = isinstance(found, list) and all(isinstance(key, str) for key in found)
     return frozenset(found if is_readable else state)
@@ -35,8 +35,8 @@ def is_value_untrusted(
 ) -> bool:
     """Whether the new value of a key is untrusted.
 
-    before: the untrusted keys of the old state. is_untrusted: the output is. A value that replaces another one keeps nothing
-    of it. A reducer reads the old value of its key. A validator of the state's type may derive a value from any key.
+    before: the untrusted keys of the old state. is_untrusted: the output is untrusted. A reducer reads the old value of its
+    key; without one, the new value replaces the old one. A validator of the state's type may derive a value from any key.
     """
     return is_untrusted or (is_reduced and key in before) or (is_derived and bool(before))
 

@@ -1,4 +1,4 @@
-"""What an agent's output changes in the state: the keys that it updates, their reducers, the state's type. Pure."""
+"""State updates: an agent's output goes into the keys that it updates, through reducers and the state's type. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from heliograph.types import Json, JsonObject
 def updated_state(
     workflow: Workflow, agent: AgentSpec, state: JsonObject, output: Json
 ) -> tuple[JsonObject, JsonObject]:
-    """The state with `output` in the keys that `agent` updates, before and after the state's type has read it.
+    """The state with `output` in the keys that `agent` updates: before and after validation by the state's type.
 
-    Raises AgentFailed when the output does not fit the state.
+    Raises AgentFailed if the output does not match the state.
     """
     try:
         folded = fold_changes(workflow.reducers, agent, state, output)
@@ -24,7 +24,7 @@ def updated_state(
     except AgentFailed:
         raise
     except HeliographError as error:
-        raise AgentFailed(f"what agent {agent.name} returned does not fit: {error.message}") from error
+        raise AgentFailed(f"the output of agent {agent.name} does not match the state: {error.message}") from error
     except Exception as error:
         raise AgentFailed(f"the reducer for {', '.join(agent.updates)} raised {format_exception(error)}") from error
 
@@ -43,6 +43,6 @@ def fold_changes(reducers: Any, agent: AgentSpec, state: JsonObject, output: Jso
     after = dict(state)
     for key, value in values.items():
         reducer = reducers.get(key)
-        # a reducer gets copies: the document it came from may be needed again after a conflict
+        # a reducer receives copies, because the document may be needed again after a conflict
         after[key] = value if reducer is None else reducer(copied(state.get(key)), copied(value))
     return after

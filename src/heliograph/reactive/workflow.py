@@ -1,4 +1,4 @@
-"""A workflow: its agents, its state, how updates are merged, and when it is over. Checked when it is built."""
+"""A workflow: its agents, the type of its state, its reducers, and its goal. Checked when it is built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heliograph.signals.pattern import PatternTable, warn_unmatchable, warn_unsu
 
 Reducer = Callable[[Any, Any], Any]
 
-# Names that the runtime writes and that can wake an agent: workflow:terminating and workflow:end come too late for it.
+# Signals of the runtime that can activate an agent; workflow:terminating and workflow:end come too late.
 _RUNTIME_NAMES = (
     "workflow:start", "agent:activated", "agent:skipped", "agent:completed",
     "agent:failed", "agent:progress", "harness:start", "harness:end", "harness:error", "text:delta", "text:complete",
@@ -29,7 +29,7 @@ _RUNTIME_NAMES = (
 
 @dataclass(frozen=True)
 class Workflow:
-    """All that a reaction needs to know; immutable once built by `build_workflow`."""
+    """The definition of a workflow, immutable once `build_workflow` has checked it."""
 
     name: str
     agents: Mapping[str, AgentSpec]
@@ -37,13 +37,13 @@ class Workflow:
     reducers: Mapping[str, Reducer] = field(default_factory=dict)
     end_when: Callable[[Any], bool] | None = None
     max_activations: int = 1000
-    deps: Any = None  # handed to tools as it is
+    deps: Any = None  # passed to tools unchanged
     memory: Any = None  # a heliograph.ports.Memory; None: the ledger
     secrets: Resolver | None = None
 
     @cached_property
     def wakes(self) -> PatternTable[tuple[str, int]]:
-        """Signal name to (agent, n): n is -1 for activate_on, else the index into activate_when_all."""
+        """From signal names to (agent, n): n is -1 for activate_on, otherwise the index in activate_when_all."""
         table: PatternTable[tuple[str, int]] = PatternTable()
         for agent in self.agents.values():
             for pattern in agent.activate_on:
@@ -54,7 +54,7 @@ class Workflow:
 
     @cached_property
     def wakes_on_results(self) -> bool:
-        """Whether the answers to calls, which the kernel logs by itself, may wake an agent."""
+        """Whether results of calls, which the kernel records by itself, may activate an agent."""
         return bool(self.wakes.match("tool:result") or self.wakes.match("delegation_response"))
 
     @cached_property
@@ -69,10 +69,10 @@ class Workflow:
 
 
 def build_workflow(workflow: Workflow) -> Workflow:
-    """`workflow`, checked as a whole.
+    """Check a workflow as a whole, and return it.
 
-    Raises InvalidInput: `no_agents`, `unknown_state_key`, `template_undefined`, and what `check_rules` and
-    `StateShape.keys` raise.
+    Raises InvalidInput: `no_agents`, `unknown_state_key`, `template_undefined`, and the errors of `check_rules` and
+    `StateShape.keys`.
     """
     if not workflow.agents:
         raise InvalidInput(f"application {workflow.name} has no agents: add one with @app.agent(...)", code="no_agents",
@@ -93,7 +93,7 @@ def build_workflow(workflow: Workflow) -> Workflow:
 
 
 def check_rules(reducers: Any, end_when: Any, max_activations: Any) -> None:
-    """What an application says beside its agents and its state. Raises InvalidInput."""
+    """Check an application's reducers, goal and limit of activations. Raises InvalidInput."""
     if not isinstance(reducers, Mapping):
         raise InvalidInput(f"reducers is a mapping of state keys to functions (old, new), not {safe_repr(reducers)}",
                            code="wrong_type", path="/reducers")  # fmt: skip

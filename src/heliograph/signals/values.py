@@ -48,7 +48,7 @@ def _ordered(value: Any) -> Any:
         items = [pydantic_core.to_jsonable_python(_ordered(item)) for item in value]
         return sorted(items, key=lambda item: msgspec.json.encode(item, order="deterministic"))
     if isinstance(value, SECRETS):
-        raise TypeError("a secret is written as stars; keep it out, and read it where it is used")
+        raise TypeError("a secret is written as asterisks; leave it out, and read it where it is used")
     return value
 
 
