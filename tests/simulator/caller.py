@@ -14,8 +14,8 @@ _WEIGHTS = {
     "start_runs": 2, "enqueue": 3, "claim": 9, "renew": 2, "release": 1, "append": 3, "finish": 5, "react": 3,
     "begin_call": 3, "record_call": 3, "suspend": 7, "defer": 1, "report": 6, "take_commands": 2, "stop": 2, "stop_runs": 0.3,
     "sweep_leases": 2, "sweep_expired": 2, "sweep_queued": 1, "sweep_waits": 2, "sweep_stops": 2, "sweep_reports": 2,
-    "sweep_stuck": 1, "fail_unclaimable": 0.5, "sweep_bells": 1, "sweep_pending_reactions": 3, "declare_wire": 0.3, "read_outbox": 1, "mark_published": 1, "set_limits": 1, "take_callbacks": 1.5, "record_callbacks": 1.5, "sweep_callbacks": 0.5, "redeliver_callbacks": 0.5,
-    "put_boxes": 1, "fork_boxes": 2, "replace_boxes": 2, "read_box": 1, "prune": 1, "liveness": 2, "remember": 2, "recall": 1, "forget": 0.5,
+    "sweep_stuck": 1, "fail_unclaimable": 0.5, "sweep_bells": 1, "sweep_pending_reactions": 3, "declare_wire": 0.3, "read_outbox": 1, "mark_published": 1, "set_limits": 1,
+    "put_boxes": 1, "fork_boxes": 2, "replace_boxes": 2, "read_box": 1, "prune": 1,
 }  # fmt: skip
 CALLED = frozenset(_WEIGHTS)
 

@@ -23,7 +23,6 @@ class Talk:
         self.owned: list[dict[str, Any]] = []  # claimed turns, kept after their end too
         self.versions: dict[str, int] = {}
         self.outbox: list[str] = []
-        self.callbacks: list[dict[str, Any]] = []
 
     def pass_time(self) -> None:
         step = self.dice.choice([0, 0, 0, 0, 1e-6, 0.1, 0.3, 1.0, 1.0, 7.0])
@@ -39,8 +38,6 @@ class Talk:
         elif function in ("finish", "sweep_pending_reactions"):
             views = [row["run"] for row in answer or () if row.get("run")]
             self.versions.update({view["run_id"]: view["version"] for view in views})
-        elif function == "take_callbacks":
-            self.callbacks += answer
         elif function == "read_outbox":
             self.outbox += [row["key"] for row in answer]
 
@@ -120,25 +117,6 @@ class TurnCalls(Talk):
             items.append(self.mostly(message, self.dice.choice(self.messages), 0.8))
         return (items,)
 
-    def take_callbacks(self) -> tuple[Any, ...]:
-        return self.dice.choice([1, 10, 10, 0]), self.dice.choice([0.5, 30.0, -1.0])
-
-    def record_callbacks(self) -> tuple[Any, ...]:
-        items = []
-        for _ in range(self.dice.choice([1, 1, 2])):
-            known = self.dice.choice(self.callbacks) if self.callbacks else {"callback_id": "none", "attempt": 1}
-            outcome = self.mostly(self.dice.choice(["delivered", "failed"]), "lost", 0.98)
-            items.append({"callback_id": known["callback_id"], "attempt": known["attempt"], "state": outcome,
-                          "error": self.dice.choice([None, "é" * 600]), "again_seconds": self.dice.choice([None, 0.5, 7])})  # fmt: skip
-        return (items,)
-
-    def sweep_callbacks(self) -> tuple[Any, ...]:
-        return self.dice.choice([0, 1, 2, 100, None]), self.dice.choice([0.0, 1.0, 5.0])
-
-    def redeliver_callbacks(self) -> tuple[Any, ...]:
-        known = [row["callback_id"] for row in self.callbacks[-3:]]
-        return ([*self.dice.sample(known, self.dice.randrange(len(known) + 1)), *self.mostly([], ["none"], 0.8)],)
-
     def _url(self) -> Any:
         return self.dice.choice([None, None, "https://a.example/x", self.mostly("http://b.example", "gopher://c", 0.9)])
 
@@ -196,23 +174,6 @@ class TurnCalls(Talk):
 
     def declare_wire(self) -> tuple[Any, ...]:
         return (self.mostly("nats", ""),)
-
-    def remember(self) -> tuple[Any, ...]:
-        # words that English leaves as they are: more the twin does not know
-        return ([{"memory_id": f"m{self.dice.randrange(12)}", "agent": self.dice.choice(["one", "two", None]),
-                  "text": " ".join(self.dice.choices(["map", "Tree", "sun", "x" * 70], k=self.dice.randrange(5))),
-                  "metadata": self.dice.choice([None, {}, {"k": 1}]), "ttl_seconds": self.dice.choice([None, None, 2.5, -1])}
-                 for _ in range(self.dice.choice([1, 1, 3]))],)  # fmt: skip
-
-    def recall(self) -> tuple[Any, ...]:
-        return (
-            self.dice.choice(["", " ", "map", "sun TREE", None]),
-            self.dice.choice(["one", None]),
-            self.dice.choice([1, 3, 100, 0]),
-        )
-
-    def forget(self) -> tuple[Any, ...]:
-        return ([{"memory_id": f"m{self.dice.randrange(12)}"}, {}],)
 
     def read_outbox(self) -> tuple[Any, ...]:
         return (self.dice.choice([0, 2, 100]),)

@@ -89,9 +89,6 @@ class WaitCalls(TurnCalls):
             [1, 2, 1000, 0]
         )
 
-    def liveness(self) -> tuple[Any, ...]:
-        return ()
-
     def report(self) -> tuple[Any, ...]:
         items = []
         for _ in range(self.dice.choice([1, 1, 2, 3])):

@@ -1,4 +1,4 @@
-"""A worker that cannot sign gives a callback up only when those that can had the time to come: in simulated time, on the twin."""
+"""A worker without a signing secret gives a callback up only after others had time to send it. The time is simulated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from heliograph.errors import StoreUnavailable
 from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.policy.callbacks import ONLOOKER_SECONDS, UNTRIED_SECONDS_MAX
-from heliograph.testing.kernel.in_memory import InMemoryKernel
+from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.worker.sweeps import Watchdog
 from heliograph.world.seam import World
 
@@ -20,13 +20,14 @@ pytestmark = pytest.mark.proves("S11", "CTL-23")
 
 FRIDAY = datetime(2026, 1, 2, 18, tzinfo=UTC)
 WEEKEND = timedelta(days=2, hours=14)
+SWEEP_SECONDS = 240  # shorter than AWAY_SECONDS
 
 
 class Clocked:
-    """As much of a world as the sweeps need, whose clock stands still until it is told. up: the monotonic clock."""
+    """The part of a world that the sweeps need; only the test moves its clock. up: the monotonic clock."""
 
-    def __init__(self, twin: InMemoryKernel):
-        self.twin = twin
+    def __init__(self, backend: PostgresBackend):
+        self.backend = backend
         self.at = FRIDAY
         self.up = 0.0
         self.is_away = False
@@ -43,36 +44,36 @@ class Clocked:
     async def call(self, function: str, *args: Any) -> Any:
         if self.is_away:
             raise StoreUnavailable("the database is away")
-        return self.twin.call(function, args, self.at)
+        return self.backend.call(function, args, self.at)
 
     async def passes(self, watchdog: Watchdog, seconds: float) -> None:
-        """So much time, in which the watchdog sweeps each minute."""
-        for _ in range(int(seconds // 60)):
-            self.at += timedelta(minutes=1)
-            self.up += 60.0
+        """Let the time pass, with a sweep every four minutes."""
+        for _ in range(int(seconds // SWEEP_SECONDS)):
+            self.at += timedelta(seconds=SWEEP_SECONDS)
+            self.up += SWEEP_SECONDS
             await watchdog.sweep()
 
 
 @pytest.fixture
-def world(twin: InMemoryKernel) -> Clocked:
-    """A run that ended on Friday evening, and whose callback nobody has sent."""
-    twin.reset()
+def world(real: PostgresBackend) -> Clocked:
+    """A run that ended on Friday evening; its callback is not sent."""
+    real.reset()
     ends = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": [], "callback_url": "https://x.example/",
             "signals": [{"name": "workflow:start"}, {"name": "workflow:end", "parent": 0}], "reaction": {"version": 0, "status": "ended", "outcome": "success"}}  # fmt: skip
-    assert twin.call("start_runs", ("p", [ends]), FRIDAY)[0]["outcome"] == "started"
-    assert state(twin) == "due"
-    return Clocked(twin)
+    assert real.call("start_runs", ("p", [ends]), FRIDAY)[0]["outcome"] == "started"
+    assert state(real) == "due"
+    return Clocked(real)
 
 
 def watchdog(world: Clocked) -> Watchdog:
-    """Of a worker without a secret that starts now."""
+    """The watchdog of a worker without a secret that starts now."""
     return Watchdog(
         [ProjectServices(cast(World, world), Ledger(cast(World, world), "p"), {}, lambda model: cast(Any, None))]
     )
 
 
-def state(twin: InMemoryKernel) -> str:
-    [row] = twin.dump("p")["callbacks"]
+def state(backend: PostgresBackend) -> str:
+    [row] = backend.dump("p")["callbacks"]
     return str(row["state"])
 
 
@@ -83,10 +84,10 @@ async def test_first_worker_back_after_a_weekend_keeps_callbacks_for_workers_tha
     world.at += WEEKEND
     first = watchdog(world)
     await first.sweep()
-    await world.passes(first, ONLOOKER_SECONDS - 60)
-    assert state(world.twin) == "due"
-    await world.passes(first, 60)  # and nobody came
-    assert state(world.twin) == "dead"
+    await world.passes(first, ONLOOKER_SECONDS - SWEEP_SECONDS)
+    assert state(world.backend) == "due"
+    await world.passes(first, SWEEP_SECONDS)  # and nobody came
+    assert state(world.backend) == "dead"
 
 
 @pytest.mark.parametrize("asleep", [False, True], ids=["the database was away", "the machine was asleep"])
@@ -102,7 +103,7 @@ async def test_what_was_away_with_the_others_begins_to_look_on_anew(world: Clock
             await watches.sweep()
         world.is_away = False
     await watches.sweep()
-    await world.passes(watches, ONLOOKER_SECONDS - 60)
-    assert state(world.twin) == "due"
-    await world.passes(watches, 60)
-    assert state(world.twin) == "dead"
+    await world.passes(watches, ONLOOKER_SECONDS - SWEEP_SECONDS)
+    assert state(world.backend) == "due"
+    await world.passes(watches, SWEEP_SECONDS)
+    assert state(world.backend) == "dead"

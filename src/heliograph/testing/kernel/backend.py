@@ -30,10 +30,11 @@ TABLES = {  # each with its primary key, which orders the rows of a dump
     "agent_inbox": "agent_turn_id, inbox_id", "execution_edges": "agent_turn_id, edge_id", "cards": "card_id",
     "blobs": "blob_id", "boxes": "box_id", "leases": "agent_id, turn_epoch",
     "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
-    "project_limits": "project_id", "project_wires": "wire", "pruned": "id", "memories": "memory_id",
+    "project_limits": "project_id", "project_wires": "wire", "pruned": "id",
     "budgets": "turn_id, kind",
     "callbacks": "callback_id",
 }  # fmt: skip
+_TABLES_ONLY_HERE = ("memories",)  # not in the in-memory kernel
 
 
 class Backend(Protocol):
@@ -55,7 +56,11 @@ class Backend(Protocol):
         ...
 
     def dump(self, project: str) -> dict[str, list[Row]]:
-        """Every table's rows by primary key, without project_id; times in microseconds."""
+        """The rows of each table in TABLES by primary key, without project_id; times in microseconds."""
+        ...
+
+    def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
+        """What the doctor finds, as {check, subject}; `is_quiescent` adds the checks that hold only when all work is done."""
         ...
 
     def close(self) -> None: ...
@@ -78,7 +83,7 @@ class PostgresBackend:
         self._wait(self._install(is_guarded))
 
     def reset(self) -> None:
-        tables = ", ".join(f"heliograph.{table}" for table in TABLES)
+        tables = ", ".join(f"heliograph.{table}" for table in (*TABLES, *_TABLES_ONLY_HERE))
         self._wait(self._connection.execute(f"truncate {tables} restart identity"))
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
@@ -105,9 +110,11 @@ class PostgresBackend:
         for table, order in TABLES.items():
             query = f"select * from heliograph.{table} where project_id = $1 order by {order}"  # noqa: S608  own names
             dumped[table] = [_timed(dict(row)) for row in self.fetch(query, project)]
-        for row in dumped["memories"]:
-            del row["words"]  # the in-memory kernel has no such column
         return dumped
+
+    def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
+        found: list[Row] = self.call("doctor", (project, is_quiescent))
+        return found
 
     def close(self) -> None:
         self._wait(self._database.release(self._connection))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.limits import rejection
-from heliograph.testing.kernel.tables import Project, Row, Transaction
+from heliograph.testing.kernel.tables import Row, Transaction
 
 _KINDS = ("micros", "model_calls", "tokens", "tool_calls")
 _NOTHING = dict.fromkeys(_KINDS, 0)
@@ -159,22 +157,3 @@ def settle_ended(tx: Transaction, turn_ids: list[str]) -> None:
         for wait in tx.tables.waits.of(turn_id):
             if wait["reserved"] is not None and "reserve_kept" not in tx.bugs:
                 settle(tx, (turn_id, wait["tool_call_id"]), {})
-
-
-def check_budgets(tables: Project) -> Iterator[tuple[str, str]]:
-    held: Counter[tuple[str, str]] = Counter()
-    for wait in tables.waits.values():
-        if wait["reserved"] is None:
-            continue
-        if wait["state"] != "open" or wait["kind"] != "inline":
-            yield "U2 only an open call holds a reservation", f"{wait['agent_turn_id']} {wait['tool_call_id']}"
-        for owner in tables.turns[wait["agent_turn_id"]]["budgets"] or ():
-            held.update({(owner, kind): amount for kind, amount in wait["reserved"].items()})
-    for (turn_id, kind), row in tables.budgets.items():
-        if row["reserved"] != held[turn_id, kind]:
-            yield "U1 what is reserved is held by open calls", f"{turn_id} {kind}"
-        if row["used"] + row["reserved"] > row["most"]:
-            yield "U3 no budget is above its limit", f"{turn_id} {kind}"
-        turn = tables.turns.get(turn_id)
-        if turn is None or turn_id not in (turn["budgets"] or ()):
-            yield "O13 a budget has its turn", f"{turn_id} {kind}"

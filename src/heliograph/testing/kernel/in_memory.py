@@ -1,8 +1,10 @@
-"""The kernel in memory: the functions of `heliograph.ledger.kernel`, the same JSON in and out as their SQL.
+"""The in-memory kernel: the functions of `heliograph.ledger.kernel`, with the same JSON in and out as their SQL.
 
-The modules twin_* mirror the SQL files function by function; what PostgreSQL
-would refuse is refused here with the same SQLSTATE, and leaves nothing behind.
-`bugs` re-opens single rules: the mutants that the simulator has to find.
+The modules of this package follow the SQL files function by function. Where
+PostgreSQL refuses a call, the in-memory kernel refuses it with the same SQLSTATE
+and changes nothing. It has no doctor, liveness, memories or callbacks:
+`POSTGRES_ONLY` names the functions that it lacks. Each of `bugs` takes one rule
+out, for the mutants.
 """
 
 from __future__ import annotations
@@ -15,14 +17,10 @@ from heliograph.errors import KernelRejected
 from heliograph.ledger.kernel import KERNEL
 from heliograph.testing.kernel import (
     boxes,
-    callbacks,
     calls,
-    doctor,
     endings,
     enqueue,
     limits,
-    liveness,
-    memories,
     outbox,
     pending_reactions,
     prune,
@@ -40,18 +38,20 @@ from heliograph.testing.kernel.tables import Project, Row, Transaction, microsec
 
 _MODULES = (
     runs, enqueue, turns, calls, suspend, endings, reports, stops, sweeps, pending_reactions, outbox, limits,
-    boxes, prune, doctor, liveness, unclaimed, wires, memories, callbacks,
+    boxes, prune, unclaimed, wires,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(module, name) for name in KERNEL for module in _MODULES if hasattr(module, name)
 }
+# Functions beside the turns. Their tests, and the seeds on PostgreSQL, run them there.
+POSTGRES_ONLY = KERNEL.keys() - _FUNCTIONS.keys()
 _BEGINNING = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
 
 class InMemoryKernel:
-    """A kernel with nothing in it. See `backend.Backend` for the protocol that it follows."""
+    """An empty kernel in memory, a `backend.Backend`."""
 
-    name = "twin"
+    name = "twin"  # on the command line, in `--backend twin`
 
     def __init__(self, bugs: Iterable[str] = ()):
         self.bugs = frozenset(bugs)
@@ -65,7 +65,7 @@ class InMemoryKernel:
         """Nothing to close."""
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:
-        """One kernel function: all of it, or KernelRejected and nothing. `args` as `Database.call` takes them."""
+        """Call one kernel function; it raises KernelRejected and changes nothing, or succeeds. `args` are those of `Database.call`."""
         definition = KERNEL[function]
         values = [_read(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         tables = self._tables(values[0])
@@ -76,6 +76,10 @@ class InMemoryKernel:
         except Refusal as refusal:
             tx.rollback()
             raise KernelRejected(f"heliograph.{function} refused: {refusal.message} ({refusal.state})") from None
+
+    def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
+        """Nothing: the doctor examines databases."""
+        return []
 
     def heads(self, project: str) -> list[Row]:
         return sorted(self._tables(project).heads.values(), key=lambda h: str(h["agent_id"]))

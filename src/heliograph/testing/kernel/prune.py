@@ -7,7 +7,6 @@ from typing import Any
 
 from heliograph.testing.kernel.callbacks import is_called_back
 from heliograph.testing.kernel.jsonb import Refusal, get_text
-from heliograph.testing.kernel.memories import prune_memories
 from heliograph.testing.kernel.sweep_batches import first
 from heliograph.testing.kernel.tables import Row, Table, Transaction, microseconds
 
@@ -26,7 +25,7 @@ def prune(tx: Transaction, before: datetime, limit: int) -> Row:
         | _prune_logs(tx, {str(turn["run_id"]) for turn in turns}, at, limit)
         | _prune_contexts(tx, at, limit)
         | _prune_rest(tx, at, limit)
-        | prune_memories(tx, limit)
+        | {"memories": 0}  # only PostgreSQL keeps memories
     )
     return done | {"more": any(count >= limit for kind, count in done.items() if kind != "cards")}
 

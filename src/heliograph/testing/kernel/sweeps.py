@@ -1,11 +1,10 @@
-"""The twin of 70_sweeps and 71_sweep_waits.sql, and of the sweep in 81_callbacks.sql: functions of the same names."""
+"""The sweeps of 70_sweeps.sql and 71_sweep_waits.sql, under the same names."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.callbacks import due_callbacks
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw, release_head
 from heliograph.testing.kernel.head import dispatch_next, trust_of
 from heliograph.testing.kernel.human_tasks import asked_of, defer_expiry, end_human_wait, expiry_message, rounded
@@ -238,18 +237,3 @@ def _sweep_stuck(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     tx.insert(tx.tables.inbox, (turn_id, inbox_id),
               inbox_row(tx, tx.tables.turns[turn_id], inbox_id, "timeout", "pending", turn_id))  # fmt: skip
     return {"resumed": turn_id, "targets": [head["target"]]}
-
-
-def sweep_callbacks(tx: Transaction, limit: int | None, older_seconds: float) -> Row:
-    check_sweep(limit)
-    if older_seconds is None or not 0 <= older_seconds <= _YEAR_SECONDS:
-        raise Refusal("22023", f"older_seconds must be between 0 and 31622400, not {older_seconds}")
-    if any(row["state"] == "due" and row["due_at"] > tx.now for row in tx.tables.callbacks.values()):  # somebody tries
-        return {"given_up": []}
-    late = due_callbacks(tx, limit, tx.now - interval(older_seconds))
-    for row in late:
-        before = "" if row["last_error"] is None else f"{row['last_error']}; "
-        again = "again " if row["attempts"] else ""
-        why = f"{before}not tried {again}in time: no worker had HELIOGRAPH_WEBHOOK_SECRETS"
-        tx.set(row, state="dead", due_at=None, finished_at=tx.now, last_error=why)
-    return {"given_up": [row["callback_id"] for row in late]}

@@ -187,7 +187,6 @@ class Project:
     signals: Table = field(default_factory=lambda: Table("signals", "run_id entries", group="run_id"))
     limits: Table = field(default_factory=lambda: Table("project_limits", ""))
     wires: Table = field(default_factory=lambda: Table("project_wires", "wire"))
-    memories: Table = field(default_factory=lambda: Table("memories", "memory_id text"))
     budgets: Table = field(default_factory=lambda: Table("budgets", "turn_id kind most", _budget_holds, "turn_id"))
     callbacks: Table = field(default_factory=lambda: Table("callbacks", "callback_id run_id url state created_at"))
     pruned: Table = field(default_factory=lambda: Table("pruned", "id"))

@@ -1,4 +1,4 @@
-"""What must hold once everything is over: the doctor's checks, and what only the logs can show."""
+"""What holds once all work is done: the logs, the state, the wire and the ledger agree, and the doctor finds nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.reactive.workflow import Workflow
-from heliograph.testing.kernel.doctor_runs import signals_of
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.oracles.judge import Oracles
+from heliograph.testing.oracles.log import signals_of
 from heliograph.testing.oracles.taint import check_state_taint, check_turn_taint
 
 # Sent ahead in batches: a batch that is logged twice shows as the same signal said at the same time.
@@ -17,10 +17,11 @@ _SENT_AHEAD = ("harness:start", "text:delta", "thinking:delta", "agent:progress"
 
 
 def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: bool) -> None:
-    """Blame whatever is wrong; with `is_quiet` all work is done, without it only what holds at every moment is asked."""
+    """Record every violation. With `is_quiet` all work is done; without it, only check what holds at every moment.
+
+    The doctor comes last: the first violation names the failure, and only PostgreSQL has a doctor.
+    """
     backend, project = oracles.backend, oracles.project
-    for row in backend.call("doctor", (project, is_quiet)):
-        oracles.blame(row["check"].partition(" ")[0], f"{row['check']}: {row['subject']}")
     tables = backend.dump(project)
     logs: dict[str, list[Row]] = {}
     for row in tables["signals"]:
@@ -31,6 +32,8 @@ def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: 
             _check_log(oracles, run, logs.get(run["run_id"], []), workflows[run["target"]], is_quiet=is_quiet)
     if is_quiet:
         _check_outside(oracles, tables)
+    for row in backend.doctor(project, is_quiet):
+        oracles.blame(row["check"].partition(" ")[0], f"{row['check']}: {row['subject']}")
 
 
 def _check_log(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow, *, is_quiet: bool) -> None:
