@@ -11,7 +11,8 @@ from heliograph.testing.kernel.head import is_owner, owns
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import Refusal, get_text
 from heliograph.testing.kernel.limits import content_of, limits, rejection
-from heliograph.testing.kernel.reports import refuse_result, resolve
+from heliograph.testing.kernel.reports import refuse_result
+from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.tables import REPORTED, Row, Transaction, interval, timestamp
 from heliograph.testing.kernel.turns import append_drafts, refuse_cards_and_signals
 

@@ -18,6 +18,7 @@ from heliograph.ledger.kernel import KERNEL
 from heliograph.testing.kernel import (
     boxes,
     calls,
+    commands,
     endings,
     enqueue,
     limits,
@@ -37,7 +38,7 @@ from heliograph.testing.kernel.jsonb import Refusal, check_json, decode, encode
 from heliograph.testing.kernel.tables import Project, Row, Transaction, microseconds
 
 _MODULES = (
-    runs, enqueue, turns, calls, suspend, endings, reports, stops, sweeps, pending_reactions, outbox, limits,
+    runs, enqueue, turns, calls, commands, suspend, endings, reports, stops, sweeps, pending_reactions, outbox, limits,
     boxes, prune, unclaimed, wires,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -1,28 +1,22 @@
-"""The twin of 61_report and 62_commands.sql: functions of the same names, without the underscore."""
+"""Reports of calls, as 61_report.sql judges and keeps them; `resolve` applies them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any
 
-from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.endings import get_raw
-from heliograph.testing.kernel.forks import goes_on_without, response_of, with_canceled_siblings
-from heliograph.testing.kernel.head import insert_signals
-from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_human_wait
 from heliograph.testing.kernel.ids import wrong_id
-from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import limits, put_card, rejection
-from heliograph.testing.kernel.outbox import acknowledge, order_stop
+from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
+from heliograph.testing.kernel.limits import limits, rejection
+from heliograph.testing.kernel.resolve import resolve
 from heliograph.testing.kernel.runs import inbox_row
-from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
+from heliograph.testing.kernel.tables import Row, Transaction
 
-LOGIN = "heliograph"  # who is logged in, in the twin's world
-_KEPT = 8  # duplicates of one call that the inbox shows
-_AFTERS = ("suspend", "terminate")
+LOGIN = "heliograph"  # the session user of every call
+_KEPT = 8  # duplicate reports per call that the inbox keeps
 
 
 def report(tx: Transaction, items: Any) -> list[Row]:
@@ -151,221 +145,3 @@ def _keep_early(tx: Transaction, item: Any, limited: Row) -> Row:
         tx, tx.tables.turns[turn_id], inbox_id, "tool_result", "pending", call_id, payload=payload,
         actor=get_text(item, "actor")))  # fmt: skip
     return {"outcome": "early"}
-
-
-# ---- resolving ----
-
-
-def resolve(
-    tx: Transaction, results: Iterable[Any], limited: Row, *, logs: bool
-) -> tuple[list[str], list[str]]:  # fmt: skip
-    """The turns resumed, and the targets to ring."""
-    items: list[Row] = []
-    for n, result in enumerate(with_canceled_siblings(tx, j.records(list(results)))):
-        turn_id, call_id = get_text(result, "turn_id"), get_text(result, "call_id")
-        wait, turn = tx.tables.waits.get((turn_id, call_id)), tx.tables.turns.get(turn_id)
-        if wait is None or turn is None or not _may_resolve(tx, wait):
-            continue
-        head = tx.tables.heads[wait["agent_id"]]
-        if head["active_agent_turn_id"] == turn_id:
-            items.append(
-                {
-                    "result": result,
-                    "n": n,
-                    "wait": wait,
-                    "turn": turn,
-                    "head": head,
-                    "run": tx.tables.runs[wait["run_id"]],
-                }
-            )
-    _number(tx, items)
-    for item in items:
-        _write_result(tx, item, limited, logs=logs)
-    for item in sorted(
-        (i for i in items if goes_on_without(i["result"])), key=lambda i: str(i["wait"]["child_turn_id"])
-    ):
-        child = item["wait"]["child_turn_id"]
-        if child is not None:
-            order_stop(tx, child, {"reason": "the turn that waited for it went on without it", "mode": "force"})
-    if logs:
-        _log_results(tx, items, limited)
-    return _wake(tx, items)
-
-
-def _may_resolve(tx: Transaction, wait: Row) -> bool:
-    """Bugs: no_wait_cas (K4), child_reported_twice."""
-    is_forced = "no_wait_cas" in tx.bugs or (wait["kind"] == "child" and "child_reported_twice" in tx.bugs)
-    return wait["state"] == "open" or is_forced
-
-
-def _number(tx: Transaction, items: list[Row]) -> None:
-    """Each result's place in the arrivals of its turn, and in the log of its run. Puts them in the order of the latter."""
-    by_run: dict[str, int] = {}
-    for item in sorted(items, key=lambda i: (i["wait"]["run_id"], i["turn"]["agent_turn_id"], i["n"])):
-        run_id = item["wait"]["run_id"]
-        by_run[run_id] = by_run.get(run_id, item["run"]["signal_seq"]) + 1
-        item["seq"] = by_run[run_id]
-    by_turn: dict[str, int] = {}
-    for item in items:
-        turn_id = item["turn"]["agent_turn_id"]
-        if turn_id not in by_turn:
-            by_turn[turn_id] = max((w["resolved_position"] or 0 for w in tx.tables.waits.of(turn_id)), default=0)
-        by_turn[turn_id] += 1
-        item["position"] = by_turn[turn_id]
-    items.sort(key=lambda i: (i["seq"], i["wait"]["run_id"]))
-
-
-def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> None:
-    result, wait, turn, head = (item[key] for key in ("result", "wait", "turn", "head"))
-    turn_id, call_id, status = turn["agent_turn_id"], wait["tool_call_id"], get_text(result, "status")
-    output, error, more = (get_raw(result, key) for key in ("output", "error", "more"))
-    item["trust"] = _trust(wait, result)
-    item["status"], item["card_id"] = status, f"card:{turn_id}:call:{call_id}"
-    item["content"] = {
-        "call_id": call_id, "tool": wait["tool"], "status": status, "trust": item["trust"],
-        **({"output": output} if status == "success" else {"error": error}), **(more or {}),
-        **({"session": session} if wait["kind"] == "human" and (session := get_text(result, "session")) is not None else {}),
-    }  # fmt: skip
-    is_new = put_card(tx, item["card_id"], turn["output_box_id"], turn_id, head["turn_epoch"], "tool.result",
-                      content=item["content"], limit=limited["card_bytes_max"])  # fmt: skip
-    if not is_new:
-        raise Refusal("23505", f"there is a card {item['card_id']} already")
-    asked_for = get_text(get(output, "__cg_control"), "after_execution") if wait["may_override"] else None
-    item["is_awaited"] = head["status"] == "suspended" and wait["kind"] != "inline"
-    tx.update(tx.tables.waits, wait, state="resolved", status=status, result_card_id=item["card_id"],
-              resolved_position=item["position"], resolved_at=tx.now,
-              after_execution=asked_for if asked_for in _AFTERS else wait["after_execution"])  # fmt: skip
-    if (message_type := get_text(result, "message_type")) is not None:
-        _write_message(tx, item, message_type, logs=logs)
-    if wait["kind"] != "inline":
-        acknowledge(tx, f"cmd:{turn_id}:{call_id}")
-
-
-def _trust(wait: Row, result: Any) -> str:
-    """Of a result: people are trusted, a child as its turn was, a tool where its author vouches for it.
-
-    The error of a question that timed out quotes the question.
-    """
-    if wait["kind"] == "child":
-        return str(get_text(result, "trust") or "trusted")
-    if wait["kind"] == "human":
-        is_quoted = get_text(result, "message_type") == "timeout" and wait["taint"] is not None
-        return "untrusted" if is_quoted else "trusted"
-    return "trusted" if wait["is_trusted"] and wait["taint"] is None else "untrusted"
-
-
-def _write_message(tx: Transaction, item: Row, message_type: str, *, logs: bool) -> None:
-    result, wait, turn, head = (item[key] for key in ("result", "wait", "turn", "head"))
-    turn_id, call_id, known = turn["agent_turn_id"], wait["tool_call_id"], j.get_whole(result, "inbox_id")
-    told = {
-        "applied": True,
-        "report_status": item["status"],
-        "payload_card_id": item["card_id"],
-        "turn_epoch": head["turn_epoch"],
-    }
-    if known is None:
-        inbox_id = tx.next("inbox_id")
-        tx.insert(tx.tables.inbox, (turn_id, inbox_id), inbox_row(
-            tx, turn, inbox_id, message_type, "pending", call_id, actor=get_text(result, "actor"), **told))  # fmt: skip
-    else:
-        tx.set(tx.tables.inbox[turn_id, known], payload=None, **told)
-    edge_id = tx.next("edge_id")
-    tx.insert(tx.tables.edges, (turn_id, edge_id), {
-        "edge_id": edge_id, "primitive": "report" if wait["child_turn_id"] is None else "join", "edge_phase": "response",
-        "run_id": wait["run_id"], "agent_id": wait["agent_id"], "agent_turn_id": turn_id, "call_id": call_id,
-        "other_turn_id": wait["child_turn_id"], "created_at": tx.now,
-        "cause_id": signal_id(wait["run_id"], item["seq"]) if logs else head["parent_step_id"],
-    })  # fmt: skip
-
-
-def _log_results(tx: Transaction, items: list[Row], limited: Row) -> None:
-    """One row of the log for each turn."""
-    for places in _together([item["turn"]["agent_turn_id"] for item in items]):
-        group = [items[n] for n in places]
-        run, hears = group[0]["run"], group[0]["run"]["hears_reports"]
-        entries = [_entry(tx, item, limited) for item in group]
-        insert_signals(tx, run["run_id"], group[0]["seq"], group[0]["turn"]["agent_turn_id"], entries, owed=hears)
-    for run_id in {item["wait"]["run_id"] for item in items}:
-        run, seqs = tx.tables.runs[run_id], [i["seq"] for i in items if i["wait"]["run_id"] == run_id]
-        owed = len(seqs) if run["hears_reports"] else 0
-        tx.update(tx.tables.runs, run, signal_seq=max(seqs), owed=run["owed"] + owed,
-                  version=run["version"] + (1 if owed else 0), updated_at=tx.now)  # fmt: skip
-
-
-def _together(keys: list[str]) -> list[list[int]]:
-    found: dict[str, list[int]] = {}
-    for place, key in enumerate(keys):
-        found.setdefault(key, []).append(place)
-    return list(found.values())
-
-
-def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
-    content, wait = item["content"], item["wait"]
-    if wait["child_turn_id"] is not None:
-        return _draft(item, "delegation_response", response_of(tx, item, limited))
-    payload = {"id": wait["tool_call_id"], "call_id": wait["tool_call_id"], "name": wait["tool"], "status": item["status"],
-               "card_id": item["card_id"]}  # fmt: skip
-    if not is_larger(content, limited["payload_bytes_max"] // 2):  # what is too large for a log is left to the card
-        key = "output" if item["status"] == "success" else "error"
-        payload[key] = get_raw(item["result"], key)
-    return _draft(item, "tool:result", payload)
-
-
-def _draft(item: Row, name: str, payload: Row) -> Row:
-    head = item["head"]
-    return {"name": name, "agent": head["agent_name"], "parent": head["parent_step_id"], "payload": payload,
-            "owed": item["run"]["hears_reports"], **({"trust": "untrusted"} if item["trust"] == "untrusted" else {})}  # fmt: skip
-
-
-def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:
-    """Bugs: resume_at_once (K15), resume_never."""
-    resumed, targets = list[str](), set[str]()
-    kinds = {(i["turn"]["agent_turn_id"], i["wait"]["kind"]) for i in items if i["is_awaited"]}
-    for turn_id in sorted({turn_id for turn_id, _ in kinds}):
-        turn = tx.tables.turns[turn_id]
-        head = tx.tables.heads[turn["agent_id"]]
-        left, since = open_waits(tx, turn_id), head["moved_at"]
-        if not left or head["resumes_on"] == "each" or "resume_at_once" in tx.bugs:
-            tx.update(tx.tables.heads, head, status="dispatched", waiting_tool_count=0, resume_deadline=None, resumes_on=None,
-                      moved_at=max(tx.now, head["moved_at"]))  # fmt: skip
-            resumed.append(turn_id)
-            targets.add(head["target"])
-            if {(turn_id, "human"), (turn_id, "child")} & kinds:
-                credit_human_wait_time(tx, turn, since, resumes=True)
-        else:
-            tx.update(tx.tables.heads, head, waiting_tool_count=len(left), resume_deadline=nearest(left))
-            if is_human_wait(left):
-                credit_human_wait_time(tx, turn, since, resumes=False)
-    return resumed, sorted(targets)
-
-
-def open_waits(tx: Transaction, turn_id: str) -> list[Row]:
-    return [w for w in tx.tables.waits.of(turn_id) if w["state"] == "open" and w["kind"] != "inline"]
-
-
-def nearest(waits: list[Row]) -> int | None:
-    return min((w["deadline"] for w in waits if w["deadline"] is not None), default=None)
-
-
-# ---- commands ----
-
-
-def take_commands(tx: Transaction, tools: Any, limit: int, visible_seconds: float) -> list[Row]:
-    if not 1 <= limit <= 1000:
-        raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
-    if not 0 <= visible_seconds <= 86_400:
-        raise Refusal("22023", f"visible_seconds must be between 0 and 86400, not {visible_seconds}")
-    wanted = set(j.texts(tools))
-    due = [o for o in tx.tables.outbox.values() if o["kind"] == "cmd" and o["published_at"] is None
-           and (o["hidden_until"] or tx.now) <= tx.now and o["tool"] in wanted and o["tool"] is not None]  # fmt: skip
-    due.sort(key=lambda o: int(o["outbox_id"]))
-    answer = []
-    for row in due[:limit]:
-        tx.set(row, hidden_until=tx.now + interval(visible_seconds), deliveries=row["deliveries"] + 1)
-        wait = tx.tables.waits.get((row["agent_turn_id"], row["call_id"]))
-        if wait is not None:
-            answer.append({
-                "turn_id": row["agent_turn_id"], "call_id": row["call_id"], "tool": row["tool"], "body": row["body"],
-                "deadline": None if wait["deadline"] is None else timestamp(wait["deadline"]), "delivery": row["deliveries"],
-            })  # fmt: skip
-    return answer

@@ -22,7 +22,8 @@ from heliograph.testing.kernel.ids import check, check_phase, wrong_card
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.limits import limits, rejection
 from heliograph.testing.kernel.outbox import outbox_row
-from heliograph.testing.kernel.reports import hash_of, nearest, open_waits, resolve
+from heliograph.testing.kernel.reports import hash_of
+from heliograph.testing.kernel.resolve import nearest, open_waits, resolve
 from heliograph.testing.kernel.tables import Row, Transaction, interval
 from heliograph.testing.kernel.turns import (
     put_cards,

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.human_tasks import asked_of, defer_expiry, end_hu
 from heliograph.testing.kernel.jsonb import Refusal, get
 from heliograph.testing.kernel.limits import content_of, limits
 from heliograph.testing.kernel.outbox import redelivery_at
-from heliograph.testing.kernel.reports import open_waits, resolve
+from heliograph.testing.kernel.resolve import open_waits, resolve
 from heliograph.testing.kernel.runs import inbox_row
 from heliograph.testing.kernel.sweep_batches import check_sweep, first, sweep_each
 from heliograph.testing.kernel.tables import Row, Transaction, interval

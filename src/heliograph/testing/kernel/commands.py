@@ -1,0 +1,30 @@
+"""Commands for external tools, as 62_commands.sql hands them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.jsonb import Refusal
+from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
+
+
+def take_commands(tx: Transaction, tools: Any, limit: int, visible_seconds: float) -> list[Row]:
+    if not 1 <= limit <= 1000:
+        raise Refusal("22023", f"limit must be between 1 and 1000, not {limit}")
+    if not 0 <= visible_seconds <= 86_400:
+        raise Refusal("22023", f"visible_seconds must be between 0 and 86400, not {visible_seconds}")
+    wanted = set(j.texts(tools))
+    due = [o for o in tx.tables.outbox.values() if o["kind"] == "cmd" and o["published_at"] is None
+           and (o["hidden_until"] or tx.now) <= tx.now and o["tool"] in wanted and o["tool"] is not None]  # fmt: skip
+    due.sort(key=lambda o: int(o["outbox_id"]))
+    answer = []
+    for row in due[:limit]:
+        tx.set(row, hidden_until=tx.now + interval(visible_seconds), deliveries=row["deliveries"] + 1)
+        wait = tx.tables.waits.get((row["agent_turn_id"], row["call_id"]))
+        if wait is not None:
+            answer.append({
+                "turn_id": row["agent_turn_id"], "call_id": row["call_id"], "tool": row["tool"], "body": row["body"],
+                "deadline": None if wait["deadline"] is None else timestamp(wait["deadline"]), "delivery": row["deliveries"],
+            })  # fmt: skip
+    return answer
