@@ -10,6 +10,7 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.testing.kernel.tables import Row
 from heliograph.testing.oracles.judge import Oracles
 from heliograph.testing.oracles.log import signals_of
+from heliograph.testing.oracles.reservations import check_reservations
 from heliograph.testing.oracles.taint import check_state_taint, check_turn_taint
 
 # Sent ahead in batches: a batch that is logged twice shows as the same signal said at the same time.
@@ -30,6 +31,7 @@ def check_end(oracles: Oracles, workflows: Mapping[str, Workflow], *, is_quiet: 
         oracles.count(f"run {run['outcome']}")
         if not run["pruned_seq"]:
             _check_log(oracles, run, logs.get(run["run_id"], []), workflows[run["target"]], is_quiet=is_quiet)
+    check_reservations(oracles.blame, tables)
     if is_quiet:
         _check_outside(oracles, tables)
     for row in backend.doctor(project, is_quiet):
