@@ -21,8 +21,8 @@ from pglast.parser import parse_sql_json
 from heliograph.codes import CODES, REASONS, RUN_CODES
 from heliograph.errors import HeliographError
 from heliograph.ledger.install import migrations
-from heliograph.lifecycle.phases import NEXT, STOP, Phase
 from heliograph.signals.catalog import render_catalog
+from heliograph.turn.phases import NEXT, STOP, Phase
 from tools.kernel_reference import render_kernel
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

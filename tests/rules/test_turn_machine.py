@@ -5,14 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliograph.lifecycle.machine import BadTransition
-from heliograph.lifecycle.phases import Phase
 from heliograph.signals.catalog import check_standard
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.events import (
     Act,
     Acted,
-    Deferred,
     DeferTurn,
     Deliver,
     Effect,
@@ -22,10 +19,10 @@ from heliograph.turn.events import (
     Raised,
     Resolved,
     Stopped,
-    Suspend,
-    Waiting,
+    SuspendTurn,
 )
 from heliograph.turn.machine import Turn, advance
+from heliograph.turn.phases import BadTransition, Phase
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 FRESH = Turn("writer", "1", "sig_a_2")
@@ -35,9 +32,9 @@ ANSWER = CallResult("c1", "success", "found")
 ANSWERS = st.none() | st.sampled_from([ANSWER, CallResult("c1", "failed", None, {"code": "X", "message": "no"})])
 EVENTS: st.SearchStrategy[Event] = (
     st.builds(Hydrated, st.integers(0, 3), st.booleans(), st.booleans(), st.booleans(), ANSWERS)
-    | st.builds(Waiting, st.just((CALL,)), st.sampled_from(["all", "each"]))
+    | st.builds(SuspendTurn, st.just((CALL,)), st.sampled_from(["all", "each"]))
     | st.builds(Resolved, ANSWERS)
-    | st.builds(Deferred, st.text(), st.floats(0, 10))
+    | st.builds(DeferTurn, st.text(), st.floats(0, 10))
     | st.builds(Stopped, st.text())
     | st.builds(Acted, st.sampled_from([None, "text", {"a": 1}]))
     | st.builds(Raised, st.sampled_from(["failed", "timeout"]), st.just("ACTION_FAILED"), st.text(), st.booleans())
@@ -120,10 +117,10 @@ def test_a_turn_of_a_run_that_is_over_is_canceled_without_running(recoveries: in
 
 @pytest.mark.proves("L0-55", "LC-02")
 def test_waiting_turn_suspends_in_act_and_emits_no_phase_signal() -> None:
-    turn, effects = played(BEGIN, Waiting((CALL,), "each"))
+    turn, effects = played(BEGIN, SuspendTurn((CALL,), "each"))
     assert turn.phase is Phase.ACT
     assert said(effects) == ["ready", "plan_ready"]
-    assert effects[-1] == Suspend((CALL,), "each")
+    assert effects[-1] == SuspendTurn((CALL,), "each")
 
 
 @pytest.mark.proves("L0-63", "LC-02")
@@ -136,7 +133,7 @@ def test_resumed_turn_acts_at_once_and_emits_each_phase_signal_once() -> None:
 
 @pytest.mark.proves("K16")
 def test_turn_with_all_results_present_acts_again_without_a_suspension() -> None:
-    _, effects = played(BEGIN, Waiting((CALL,), "all"), Resolved())
+    _, effects = played(BEGIN, SuspendTurn((CALL,), "all"), Resolved())
     assert effects[-1] == Act()
 
 
@@ -145,7 +142,7 @@ def test_turn_with_all_results_present_acts_again_without_a_suspension() -> None
 def test_result_of_a_turn_ending_call_is_delivered_without_running_the_agent(resumes: bool) -> None:
     events: tuple[Event, ...] = (Hydrated(0, True, False, is_resumed=True, answer=ANSWER),)
     if not resumes:
-        events = (BEGIN, Waiting((CALL,), "all"), Resolved(ANSWER))
+        events = (BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER))
     effects = played(*events)[1]
     assert delivery(effects) == Deliver("success", {"text": "found"}, "found")
     assert effects.count(Act()) == (not resumes)
@@ -154,8 +151,10 @@ def test_result_of_a_turn_ending_call_is_delivered_without_running_the_agent(res
 @pytest.mark.proves("L0-56")
 def test_a_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> None:
     waits = Hydrated(0, True, False, is_resumed=True, answer=ANSWER, awaits_closing=True)
-    assert played(waits)[1] == [Suspend((), "each")]
-    assert played(BEGIN, Waiting((CALL,), "all"), Resolved(ANSWER, awaits_closing=True))[1][-1] == Suspend((), "each")
+    assert played(waits)[1] == [SuspendTurn((), "each")]
+    assert played(BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER, awaits_closing=True))[1][-1] == SuspendTurn(
+        (), "each"
+    )
 
 
 @pytest.mark.proves("L0-56")
@@ -176,7 +175,7 @@ def test_failed_turn_ending_call_fails_its_turn(status: Any, error: Any, outcome
 
 @pytest.mark.proves("L0-64")
 def test_deferred_turn_is_released_with_its_reason() -> None:
-    turn, effects = played(BEGIN, Deferred("busy", 5.0, 3))
+    turn, effects = played(BEGIN, DeferTurn("busy", 5.0, 3))
     assert effects[-1] == DeferTurn("busy", 5.0, 3)
     assert turn.phase is Phase.ACT
 
@@ -201,8 +200,8 @@ def test_once_agent_that_lost_its_worker_after_a_wait_ends_in_doubt() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        (Acted(1),), (BEGIN, BEGIN), (BEGIN, Acted(1), Acted(1)), (Waiting((CALL,), "all"),), (Resolved(),),
-        (Deferred("busy", 1.0),), (BEGIN, Stopped("no"), Stopped("no")),
+        (Acted(1),), (BEGIN, BEGIN), (BEGIN, Acted(1), Acted(1)), (SuspendTurn((CALL,), "all"),), (Resolved(),),
+        (DeferTurn("busy", 1.0),), (BEGIN, Stopped("no"), Stopped("no")),
     ],
 )  # fmt: skip
 def test_an_event_that_cannot_come_in_this_phase_is_refused(events: tuple[Event, ...]) -> None:
@@ -221,5 +220,5 @@ def test_in_any_order_of_events_a_turn_delivers_once_and_that_ends_it(events: li
             continue
         delivered += sum(isinstance(effect, Deliver) for effect in effects)
         assert delivered == (turn.phase is Phase.TERMINATE)
-        given_back = any(isinstance(effect, Suspend | DeferTurn) for effect in effects)
+        given_back = any(isinstance(effect, SuspendTurn | DeferTurn) for effect in effects)
         assert (Act() in effects or given_back) == (turn.phase is Phase.ACT)

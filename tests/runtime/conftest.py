@@ -63,7 +63,7 @@ async def lone_rig(database_url: str) -> AsyncIterator[Rig]:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-off as it is, only a hundred times as quick."""
     monkeypatch.setattr(
-        "heliograph.execution.agent_run.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
+        "heliograph.turn.decisions.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
     )
 
 

@@ -25,7 +25,7 @@ def state_of(signals: list[Signal]) -> Any:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back-off as it is, only a hundred times as quick."""
     monkeypatch.setattr(
-        "heliograph.execution.agent_run.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
+        "heliograph.turn.decisions.backoff_seconds", lambda n, jitter: retry.backoff_seconds(n, jitter) / 100
     )
 
 
@@ -177,9 +177,7 @@ async def test_message_may_name_the_required_fields_of_its_answer(rig: Rig) -> N
 async def test_recorded_delays_of_a_model_that_keeps_failing_grow_up_to_thirty_seconds(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "heliograph.execution.agent_run.jitter_of", lambda _key, _attempt: 1.0
-    )  # the whole of each delay
+    monkeypatch.setattr("heliograph.turn.decisions.jitter_of", lambda _key, _attempt: 1.0)  # the whole of each delay
     app = Heliograph("keeps-failing")
     busy = HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True)
     app.prompt_agent("writer", "Write.", model=ScriptedModel([busy] * 8), activate_on=START, retries=7)

@@ -21,6 +21,7 @@ from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Harness, ModelReply, ModelRequest
 from heliograph.records import BudgetShortfall
+from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallRequest, CallResult, Journal
 from heliograph.turn.conversation import record_of, reply_of
 from heliograph.turn.token_estimate import input_tokens_max
@@ -192,8 +193,7 @@ def too_large(error: AgentFailed, reply: ModelReply, journal: Journal) -> Harnes
 
 
 def _call_request(step: int, step_id: str, tries: int) -> CallRequest:
-    call_id = f"m{step}" if tries == 1 else f"m{step}-try{tries}"
-    return CallRequest(call_id, step_id, MODEL, "inline", effect="idempotent")
+    return CallRequest(CallId(step).attempt(tries), step_id, MODEL, "inline", effect="idempotent")
 
 
 def _micros(cost_usd: float) -> int:

@@ -20,6 +20,7 @@ from heliograph.signals.values import to_json
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.tools.context import ToolContext
 from heliograph.tools.secrets import resolved
+from heliograph.turn.call_id import CallId
 from heliograph.turn.call_results import check_result
 from heliograph.turn.calls import CallRequest, CallResult, Journal
 
@@ -36,7 +37,7 @@ class LocalToolExecutor:
 
     async def run_all(self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]]) -> dict[int, CallResult]:
         """The results of the calls, by their positions. Raises Suspended, TurnLost, AgentFailed."""
-        results = await self._run_batch(step, calls, "")
+        results = await self._run_batch(step, calls)
         for n, result in results.items():
             check_doubt(calls[n][0].tool, result)
         decided: set[int] = set()
@@ -47,19 +48,22 @@ class LocalToolExecutor:
             }  # fmt: skip
             if not doubts:
                 break
-            suffix = "" if asks == 1 else str(asks)
-            known = await self._decisions(step, doubts, results, suffix)
+            known = await self._decisions(step, doubts, results, asks)
             decided |= known.keys()
             again = {n: each for n, each in doubts.items() if n not in known}
-            results |= known | await self._run_batch(step, again, f"-again{suffix}")
+            results |= known | await self._run_batch(step, again, asks)
         return results
 
     async def _run_batch(
-        self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]], suffix: str
+        self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]], again: int = 0
     ) -> dict[int, CallResult]:
         """The results of the calls. A repeated call reuses its idempotency key, so the receiver can deduplicate it."""
-        made = {n: self._call_request(f"m{step}-{n + 1}{suffix}", *calls[n]) for n in calls}
-        done = await _run_concurrently(self._run_step(made[n], *calls[n], f"m{step}-{n + 1}") for n in calls)
+        ids = {n: CallId(step, n + 1) for n in calls}
+        made = {
+            n: self._call_request(call_id.again(again) if again else str(call_id), *calls[n])
+            for n, call_id in ids.items()
+        }
+        done = await _run_concurrently(self._run_step(made[n], *calls[n], str(ids[n])) for n in calls)
         return dict(zip(calls, done, strict=True))
 
     async def _decisions(
@@ -67,11 +71,11 @@ class LocalToolExecutor:
         step: int,
         doubts: Mapping[int, tuple[BoundTool, dict[str, Any]]],
         results: Mapping[int, CallResult],
-        suffix: str,
+        asks: int,
     ) -> dict[int, CallResult]:
         """The results that people decided on; calls to repeat are left out. Raises Suspended."""
         requests = {
-            n: question_of_doubt(tool.tool, f"m{step}-{n + 1}-doubt{suffix}", self._journal.new_step(), arguments)
+            n: question_of_doubt(tool.tool, CallId(step, n + 1).doubt(asks), self._journal.new_step(), arguments)
             for n, (tool, arguments) in doubts.items()
         }
         decisions = dict(zip(requests, await self._replay.all(list(requests.values())), strict=True))

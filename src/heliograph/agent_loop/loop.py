@@ -23,6 +23,7 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.steps import Steps
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.redaction import redacted_text
+from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallRequest, CallResult, Journal
 from heliograph.turn.context_box import context_text
 from heliograph.turn.conversation import Conversation, deferrals_of, is_empty, record_of, replies_in, reply_of
@@ -99,7 +100,7 @@ async def _recorded_model_call(
     owned: OwnedTurn, journal: Journal, replay: CallReplay, router: ToolCallRouter, step: int, request: ModelRequest
 ) -> ModelReply:
     """The model's next reply: the recorded one, or a new one, which is recorded unless it ends the turn."""
-    call_request = CallRequest(f"m{step}", journal.new_step(), MODEL, "inline", effect="idempotent")
+    call_request = CallRequest(str(CallId(step)), journal.new_step(), MODEL, "inline", effect="idempotent")
     known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
     if known is not None and known.status == "success":
         return reply_of(known.output)

@@ -21,13 +21,13 @@ from heliograph.execution.hydrate import wanted_fields
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import ToolCall, ToolMessage, ToolSpec
 from heliograph.tools.bound_tool import BadArguments, BoundTool
+from heliograph.turn.call_id import CallId, instance_of
 from heliograph.turn.calls import CallRequest, CallResult, Journal
 from heliograph.turn.conversation import failed_message, last_model_call, tool_message
 from heliograph.turn.human_tasks import Question, answer_of, grant_from, timeout_message
 from heliograph.turn.untrusted import framed_schema, untrusted
 from heliograph.types import Json, JsonObject
 
-_INSTANCE_MAX = 160
 _CALLS_MAX = 128  # in one answer; a turn may have a thousand
 
 
@@ -232,8 +232,8 @@ class ToolCallRouter:
         return arguments
 
     def _is_recorded(self, step: int, n: int) -> bool:
-        call_id = f"m{step}-{n + 1}"
-        return self._journal.knows(call_id) or self._journal.knows(f"{call_id}-approval")
+        call_id = CallId(step, n + 1)
+        return self._journal.knows(str(call_id)) or self._journal.knows(call_id.approval())
 
     def _check_not_rejected(self, step: int, n: int) -> None:
         """Raises BadArguments for a call that fits now, and did not when the model was told so, and went on from there.
@@ -245,10 +245,10 @@ class ToolCallRouter:
 
     def _needs_approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> bool:
         """What is recorded decides: the rule, and what it looks at, may be others than when the call began."""
-        call_id = f"m{step}-{n + 1}"
-        if self._journal.knows(f"{call_id}-approval"):
+        call_id = CallId(step, n + 1)
+        if self._journal.knows(call_id.approval()):
             return True
-        return not self._journal.knows(call_id) and (
+        return not self._journal.knows(str(call_id)) and (
             tool.tool.needs_approval(arguments) or self._taint.needs_approval(tool.tool)
         )
 
@@ -259,15 +259,15 @@ class ToolCallRouter:
         if result.status == "timeout":
             raise Denied(timeout_message(result, "approval_seconds"))
         grant = grant_from(Question.of(request.input), tool.tool.name, result)
-        call_id = f"m{step}-{n + 1}"  # begun with what this granted, unless it was asked for once more after it
-        is_recorded = self._journal.knows(call_id) and not self._journal.knows(f"{call_id}-approval-{time + 1}")
+        call_id = CallId(step, n + 1)  # it began with the arguments of this approval, unless another request followed
+        is_recorded = self._journal.knows(str(call_id)) and not self._journal.knows(call_id.approval(time + 1))
         return grant.arguments if is_recorded else tool.checked(grant.arguments)
 
     async def _unknown_tool(self, step: int, n: int, call: ToolCall) -> ToolMessage:
         """What the model is told of a call of a tool that there is not, or not any more."""
         known = ", ".join(sorted([*self._tools, *self._builtin]))
         missing = f"there is no tool {call.tool}; there are {known}"
-        request = CallRequest(f"m{step}-{n + 1}", self._journal.new_step(), call.tool, "inline")
+        request = CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), call.tool, "inline")
         result = self._replay.recorded_result(request)
         if result is None and self._journal.knows(request.call_id):  # it began, and its worker was lost
             steps = self._replay.steps
@@ -296,7 +296,7 @@ class ToolCallRouter:
 
     def _external(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> CallRequest:
         made = tool.tool
-        return CallRequest(f"m{step}-{n + 1}", self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
+        return CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
                      made.effect, output_problems=tool.output_problems, is_trusted=made.trusted)  # fmt: skip
 
     def _approval(
@@ -311,18 +311,18 @@ class ToolCallRouter:
         )
         question = Question("decision", question_text, arguments, made.may_edit,
                             form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
-        call_id = f"m{step}-{n + 1}-approval{'' if time == 1 else f'-{time}'}"
+        call_id = CallId(step, n + 1).approval(time)
         return CallRequest(call_id, self._journal.new_step(), made.name, "human", question.record(),
                      made.approval_seconds, needs_token=False)  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
-        call_id, step_id = f"m{step}-{n + 1}", self._journal.new_step()
+        call_id, step_id = str(CallId(step, n + 1)), self._journal.new_step()
         if call.tool == ASK_HUMAN:
             question = question_of(call)
             self._check_not_rejected(step, n)
             return CallRequest(call_id, step_id, ASK_HUMAN, "human", question.record(),
                          _seconds(self._owned.spec.asks_human), needs_token=False)  # fmt: skip
-        instance = f"{self._owned.claimed.turn_id}-{call_id}"[-_INSTANCE_MAX:]
+        instance = instance_of(self._owned.claimed.turn_id, call_id)
         delegation = self._delegations.request_of(call, is_recorded=self._journal.knows(call_id))
         self._check_not_rejected(step, n)
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, delegation.seconds, "idempotent", instance=instance,

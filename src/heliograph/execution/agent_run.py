@@ -8,7 +8,6 @@ from typing import Any
 
 from heliograph.codes import ACTION_FAILED, TIMEOUT
 from heliograph.errors import (
-    HarnessError,
     HeliographError,
     InvalidInput,
     TurnTimedOut,
@@ -19,12 +18,12 @@ from heliograph.errors import (
 from heliograph.execution.context import Context
 from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.state_update import fold_changes
 from heliograph.signals.values import check_size, to_json
 from heliograph.turn.calls import Journal
-from heliograph.turn.events import Acted, Deferred, Raised, Waiting
-from heliograph.turn.interruptions import DELAY_SECONDS_MAX, Defer, Interruption, Suspended
+from heliograph.turn.decisions import deferral_after
+from heliograph.turn.events import Acted, DeferTurn, Raised, SuspendTurn
+from heliograph.turn.interruptions import Defer, Interruption, Suspended
 from heliograph.types import Json, JsonObject
 
 log = logging.getLogger("heliograph.execution")
@@ -33,7 +32,7 @@ MESSAGE_MAX = 8192  # characters: four bytes each are half of what a signal may 
 _WAITS_ALREADY = "its turn has gone on without this task: await what you start before the function returns"
 _PLAIN = "a plain function cannot be left and run again while it waits; write async def, not def"
 
-RunEvent = Acted | Raised | Waiting | Deferred
+RunEvent = Acted | Raised | SuspendTurn | DeferTurn
 
 
 async def act(owned: OwnedTurn, context: Context, journal: Journal, agent_loop: AgentLoop) -> RunEvent:
@@ -69,9 +68,9 @@ async def act(owned: OwnedTurn, context: Context, journal: Journal, agent_loop: 
 def _interruption_event(raised: BaseException, owned: OwnedTurn, journal: Journal) -> RunEvent:
     """The function was left on purpose: to wait, or to be put off. Raises TurnLost."""
     if isinstance(raised, Defer):
-        return Deferred(raised.reason, raised.seconds, raised.at_most)
+        return DeferTurn(raised.reason, raised.seconds, raised.at_most)
     if isinstance(raised, Suspended) and journal.error is None:
-        return Waiting(journal.new_calls, journal.join)
+        return SuspendTurn(journal.new_calls, journal.join)
     if isinstance(raised, Interruption) and not isinstance(raised, Suspended):
         raise raised
     return _failed(raised, owned, journal)
@@ -88,16 +87,12 @@ def _decisive_exception(raised: BaseException) -> BaseException:
     return found
 
 
-def _failed(error: BaseException, owned: OwnedTurn, journal: Journal) -> Raised | Deferred:
-    """The event of a run that raised. A model that may answer later is asked later, as often as the agent allows."""
+def _failed(error: BaseException, owned: OwnedTurn, journal: Journal) -> Raised | DeferTurn:
+    """The event of a run that raised. A recoverable error of a model defers the turn, as often as the agent allows."""
     claimed, spec = owned.claimed, owned.spec
     error = journal.error or error  # what went wrong before counts: this may well follow from it
-    at_most = journal.deferrals_before + spec.retries
-    if isinstance(error, HarnessError) and error.recoverable and claimed.defers < at_most:
-        attempt = claimed.defers - journal.deferrals_before + 1
-        delay = backoff_seconds(attempt, jitter_of(claimed.turn_id, attempt))
-        seconds = min(max(delay, error.retry_after_seconds), DELAY_SECONDS_MAX)  # a provider may say anything
-        return Deferred(safe_repr(error.message, 500), seconds, at_most)
+    if (deferral := deferral_after(error, claimed, spec, journal.deferrals_before)) is not None:
+        return deferral
     if isinstance(error, HeliographError):
         code = error.code if error.code.isupper() else ACTION_FAILED
         return Raised("failed", code, safe_repr(with_hint(error), MESSAGE_MAX), error.recoverable)

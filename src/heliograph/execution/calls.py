@@ -22,12 +22,12 @@ from heliograph.execution.steps import Steps
 from heliograph.policy.egress import parse
 from heliograph.signals.payload import check_payload
 from heliograph.signals.values import to_json
+from heliograph.turn.call_id import CALL_ID_MAX, instance_of, retry_id
 from heliograph.turn.call_results import output_validator
 from heliograph.turn.calls import (
     AFTERS,
     BOX_ID_MAX,
     CALL_EFFECTS,
-    CALL_ID_MAX,
     After,
     Call,
     CallEffect,
@@ -43,7 +43,6 @@ from heliograph.turn.interruptions import Defer, check_seconds
 from heliograph.types import Json, JsonObject
 
 RETRIES_MAX = 100
-_INSTANCE_MAX = 160  # a turn id that somebody chose may be long; its end tells it from others
 
 
 class Calls(ContextApprovals):
@@ -162,7 +161,7 @@ class Calls(ContextApprovals):
                 )
         requests = self._fork(delegations, fail_fast=fail_fast, timeout=timeout)
         for each in requests if retries else ():  # before any child has run
-            check_name(_again(each.call_id, retries), "the call id of a delegation that is asked again", CALL_ID_MAX)
+            check_name(retry_id(each.call_id, retries), "the call id of a delegation that is asked again", CALL_ID_MAX)
         return self._delegates(list(delegations), requests, retries, {"fail_fast": fail_fast, "timeout": timeout})
 
     async def _delegates(
@@ -174,7 +173,7 @@ class Calls(ContextApprovals):
             places = [n for n, result in enumerate(results) if _may_retry(result, delegations[n], options["timeout"])]
             if not places:
                 break
-            retried = [replace(delegations[n], call_id=_again(requests[n].call_id, again)) for n in places]
+            retried = [replace(delegations[n], call_id=retry_id(requests[n].call_id, again)) for n in places]
             told = await self._replay.all(self._fork(retried, **options))
             for n, result in zip(places, told, strict=True):
                 results[n] = result
@@ -239,7 +238,7 @@ class Calls(ContextApprovals):
             return check_name(child.instance, "an instance")
         if target.is_by_id:
             return None if target.instance is None else check_name(target.instance, "an instance")
-        return f"{self._turn_id}-{call_id}"[-_INSTANCE_MAX:]
+        return instance_of(self._turn_id, call_id)
 
     def _check_may_wait(self, what: str) -> None:
         why = (
@@ -277,10 +276,6 @@ def _context_of(child: Delegation) -> JsonObject | None:
 
 def _shorter(own: float | None, whole: float | None) -> float | None:
     return own if whole is None else whole if own is None else min(own, whole)
-
-
-def _again(call_id: str, time: int) -> str:
-    return f"{call_id}-again-{time}"
 
 
 def _may_retry(result: CallResult, delegation: Delegation, whole: float | None) -> bool:

@@ -22,7 +22,7 @@ from heliograph.turn.calls import DELEGATION, CallRequest, Journal
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
 
-_MEMORY_ID_MAX = 200  # as _INSTANCE_MAX: the end of a turn's id tells it from others
+_MEMORY_ID_MAX = 200  # a caller may choose a long turn id; its end distinguishes it from other turn ids
 
 
 class Context(Calls):

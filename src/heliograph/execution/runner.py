@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from heliograph.codes import ACTION_FAILED, CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED, RESULT_MISSING, UNDECODABLE
+from heliograph.codes import ACTION_FAILED, RESULT_MISSING, UNDECODABLE
 from heliograph.definitions.fields import problems_of
 from heliograph.errors import AgentFailed, InvalidInput, KernelRejected, safe_repr
 from heliograph.execution.agent_run import act
@@ -26,14 +26,13 @@ from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, suspend
 from heliograph.execution.task_names import Branches
-from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.reactive.reaction import Ending
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
-from heliograph.turn.calls import DELEGATION, RESPONSE, Journal, awaits_closing, closing_answer
+from heliograph.turn.calls import DELEGATION, RESPONSE, Journal
+from heliograph.turn.decisions import after_suspension, first_event
 from heliograph.turn.events import (
     Act,
-    Deferred,
     DeferTurn,
     Deliver,
     Emit,
@@ -42,8 +41,7 @@ from heliograph.turn.events import (
     Raised,
     Resolved,
     Stopped,
-    Suspend,
-    Waiting,
+    SuspendTurn,
 )
 from heliograph.turn.machine import Turn, advance
 from heliograph.turn.taint import Taint
@@ -112,7 +110,7 @@ class Drive:
         """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
         event: Event | None = await self._hydrated(self._first_event())
         while event is not None:
-            if isinstance(event, Hydrated | Waiting | Deferred | Resolved):
+            if isinstance(event, Hydrated | SuspendTurn | DeferTurn | Resolved):
                 event = self._stopped() or event  # what has an outcome already is delivered all the same
             before, mark = self.turn, self.signals.mark()
             try:
@@ -130,22 +128,11 @@ class Drive:
     def _stopped(self) -> Stopped | None:
         return None if self.owned.cancel_flag.reason is None else Stopped(self.owned.cancel_flag.reason)
 
-    def _first_event(self) -> Event:
-        """The inbox says what is owed; a turn that it knows nothing of is refused, never made up (L0-42)."""
-        claimed = self.claimed
-        is_resumed = claimed.defers > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
-        if not is_resumed and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
-            log.error("%s was dispatched without a message of type turn in the inbox", claimed.turn_id)
-            return Raised("failed", INIT_FAILED, "protocol error: the inbox holds no message for this turn")
-        return Hydrated(
-            recoveries=claimed.attempts,
-            may_run_again=self.spec.effect != "once",
-            # what is at work when a run begins to end still ends its own way, and so does what it waits for
-            is_run_over=claimed.run.status != "running" and not is_resumed and claimed.parent_turn_id is None,
-            is_resumed=is_resumed,
-            answer=closing_answer(claimed.waits),
-            awaits_closing=awaits_closing(claimed.waits),
-        )
+    def _first_event(self) -> Hydrated | Raised:
+        event = first_event(self.claimed, self.spec)
+        if isinstance(event, Raised):
+            log.error("%s was dispatched without a message of type turn in the inbox", self.claimed.turn_id)
+        return event
 
     async def _hydrated(self, event: Event) -> Event:
         """The first event of a turn, after its tools and boxes have been read where it uses them."""
@@ -192,7 +179,7 @@ class Drive:
                         self.signals.add(draft)
                 case Act():
                     return await self._act()
-                case Suspend():
+                case SuspendTurn():
                     return await self._after_suspend(await suspend(self.owned, effect), effect)
                 case DeferTurn():
                     await defer(self.owned, effect)
@@ -249,7 +236,7 @@ class Drive:
             Draft(RESPONSE, payload, claimed.agent, claimed.activation_id, self.services.world.now())
         )
 
-    async def _after_suspend(self, result: WriteResult, effect: Suspend) -> Event | None:
+    async def _after_suspend(self, result: WriteResult, effect: SuspendTurn) -> Event | None:
         """What follows from the answer to a suspension."""
         if result.budget is not None:
             try:
@@ -259,20 +246,12 @@ class Drive:
                     raise
                 return stopped
             return Resolved()
-        if result.outcome == "refused" and result.code == "run_stopping":
-            return Raised("canceled", CANCELED, result.message)
-        if result.outcome == "refused" and result.code == "queue_full" and self.claimed.defers < self.spec.retries:
-            attempt = self.claimed.defers + 1  # who is asked has too much to do, which passes
-            delay = backoff_seconds(attempt, jitter_of(self.claimed.turn_id, attempt))
-            return Deferred(safe_repr(str(result.message), 500), delay, self.spec.retries)
-        if result.outcome == "refused":
-            return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {result.message}")
-        if result.outcome != "resolved":
-            return None
-        claimed = msgspec.structs.replace(self.claimed, waits=result.waits)
-        self.owned = replace(self.owned, claimed=claimed, not_made=[])
-        self.owned.taint.absorb(result.waits)  # the turn may end by one of them at once
-        return Resolved(closing_answer(result.waits), awaits_closing(result.waits))
+        event = after_suspension(result, self.claimed, self.spec)
+        if isinstance(event, Resolved):
+            claimed = msgspec.structs.replace(self.claimed, waits=result.waits)
+            self.owned = replace(self.owned, claimed=claimed, not_made=[])
+            self.owned.taint.absorb(result.waits)  # one of them may end the turn at once
+        return event
 
     async def _deliver(self, effect: Deliver) -> None:
         if effect.outcome == "success":

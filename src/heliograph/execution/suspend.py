@@ -15,14 +15,14 @@ from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.calls import DELEGATION, CallRequest
-from heliograph.turn.events import DeferTurn, Suspend
+from heliograph.turn.events import DeferTurn, SuspendTurn
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
 
 RELAY = "slot:relay"  # rung in this process alone: its own watchdog puts the commands on the wire
 
 
-async def suspend(owned: OwnedTurn, effect: Suspend) -> WriteResult:
+async def suspend(owned: OwnedTurn, effect: SuspendTurn) -> WriteResult:
     """Open the calls and give the turn back, in one commit with what was said (K3).
 
     Answers 'suspended'; 'resolved' with all waits, and the turn is still ours (K16); 'stopped' when somebody wanted that
@@ -61,7 +61,7 @@ async def suspend(owned: OwnedTurn, effect: Suspend) -> WriteResult:
     return result
 
 
-async def reject_calls(owned: OwnedTurn, effect: Suspend, result: WriteResult) -> None:
+async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResult) -> None:
     """Record those tools as not called for which the turn's budget has nothing left. Raises TurnLost, AgentFailed.
 
     The others may be called: its agent goes on, and asks for them again. Not so those of a step that fails fast: the first

@@ -8,7 +8,6 @@ calls (c1, c2, ...), unless the agent names it, and a recorded call of another t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -16,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from heliograph.codes import ACTION_FAILED, BUDGET_EXCEEDED, CANCELED, NOT_DETERMINISTIC, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, InvalidInput, repr_of, safe_repr
 from heliograph.records import CallKind, CallStatus, Wait
+from heliograph.turn.call_id import CALL_ID_MAX, CallCounter
 from heliograph.turn.deliverable import read_output
 from heliograph.turn.interruptions import check_seconds
 from heliograph.types import Json, JsonObject
@@ -31,7 +31,6 @@ AFTERS: tuple[After, ...] = ("suspend", "terminate")
 DELEGATION = "delegation"  # the signal that wakes a child turn
 RESPONSE = "delegation_response"  # and how it gets on
 TOOL_NAME_MAX = 64
-CALL_ID_MAX = 64
 BOX_ID_MAX = 200
 CALLS_MAX = 10_000  # far beyond any limit of a project: only a loop that swallows its own suspension comes here
 
@@ -130,13 +129,11 @@ class Journal:
     when results are recorded than when they were waited for.
     """
 
-    def __init__(self, agent: str, waits: Sequence[Wait], branch: Callable[[], str] = str):
+    def __init__(self, agent: str, waits: Sequence[Wait], task_name: Callable[[], str] = str):
         self._agent = agent
-        self._branch = branch
+        self._counter = CallCounter(task_name)
         self._recorded = {wait.call_id: wait for wait in waits}
         self._requested: set[str] = set()
-        self._calls: Counter[str] = Counter()
-        self._steps: Counter[str] = Counter()
         self._is_streaming = False
         self.awaited: dict[str, CallRequest] = {}
         self.error: AgentFailed | None = None
@@ -155,15 +152,12 @@ class Journal:
 
     def new_step(self) -> str:
         """The id of the next round of calls."""
-        branch = self._branch()
-        self._steps[branch] += 1
-        return f"{branch}s{self._steps[branch]}"
+        return self._counter.next_step()
 
     def new_call(self, given: str | None = None) -> str:
         """The id of the next call: `given`, or its place in the order of calls of its task. Raises InvalidInput (`invalid_id`)."""
-        branch = self._branch()
-        self._calls[branch] += 1
-        return f"{branch}c{self._calls[branch]}" if given is None else check_name(given, "a call id", CALL_ID_MAX)
+        by_place = self._counter.next_call()  # a chosen id also takes a place, so the ids of later calls stay the same
+        return by_place if given is None else check_name(given, "a call id", CALL_ID_MAX)
 
     def find(self, request: CallRequest) -> Wait | None:
         """What is recorded of a call; None where it is new.

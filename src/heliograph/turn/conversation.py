@@ -7,17 +7,15 @@ tool call is never without its result: the message that answers it is made here,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from heliograph.ports import AssistantMessage, Message, ModelReply, ToolCall, ToolMessage, UserMessage
 from heliograph.records import Wait
+from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallResult, Journal
 from heliograph.types import Json, JsonObject
-
-_ANSWER = re.compile(r"m(\d+)(-try\d+)?")  # the id of an answer among the turn's calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +82,19 @@ def deferrals_of(record: Json) -> int:
 
 
 def replies_in(waits: Sequence[Wait]) -> list[JsonObject]:
-    """The records of a turn's answers, of all that are there."""
-    return [
-        wait.content["output"] for wait in waits
-        if wait.kind == "inline" and wait.status == "success" and _ANSWER.fullmatch(wait.call_id)
-    ]  # fmt: skip
+    """The records of all model replies of a turn."""
+    return [wait.content["output"] for wait in waits if wait.status == "success" and _model_call(wait)]
 
 
 def last_model_call(waits: Sequence[Wait]) -> int:
-    """The last question that was begun, from 1; 0 where none was. All calls of the answers before it had been answered."""
-    found = (_ANSWER.fullmatch(wait.call_id) for wait in waits if wait.kind == "inline")
-    return max((int(match[1]) for match in found if match), default=0)
+    """The last model call that has begun, from 1; 0 for none. All tool calls of earlier replies have their results."""
+    return max((_model_call(wait) for wait in waits), default=0)
+
+
+def _model_call(wait: Wait) -> int:
+    """The model call that this record belongs to, from 1; 0 for another kind of record."""
+    call_id = CallId.parse(wait.call_id) if wait.kind == "inline" else None
+    return call_id.model_call if call_id is not None and call_id.is_model_call else 0
 
 
 def reply_of(record: Json) -> ModelReply:

@@ -1,4 +1,4 @@
-"""What can happen to a running turn, and what it can want. Values only; see `machine.advance`."""
+"""The events and effects of a running turn: values only. `machine.advance` maps an event to effects."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from heliograph.signals.model import Draft
 from heliograph.turn.calls import CallRequest, CallResult, Join
 from heliograph.types import Json, JsonObject
 
-# ---- events: the world tells the turn ----
-
 
 @dataclass(frozen=True, slots=True)
 class Hydrated:
-    """The turn was claimed and everything it needs is at hand. `recoveries`: how often it lost its worker before.
+    """Event: a worker claimed the turn and read everything that it needs.
 
-    is_resumed: it has been at work before and was suspended or put off: it is in act, and has said so.
-    answer: the result of a call with `after="terminate"`, which ends the turn. awaits_closing: another such call of the
-    same step has no result yet, so the turn waits for it. problem: why its context box cannot be read.
+    recoveries: how often the turn lost its worker before. is_resumed: the turn acted before, then it was suspended or
+    deferred. answer: the result of a call with `after="terminate"`, which ends the turn. awaits_closing: another such call
+    of the same step has no result yet, so the turn waits for it. problem: why its context box cannot be read.
     """
 
     recoveries: int
@@ -33,7 +31,7 @@ class Hydrated:
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """The agent's work is done and this is its output; is_partial: as far as a limit let it come, and which one."""
+    """Event: the agent returned `output`. is_partial: a limit cut its work short. limit: that limit, as an error object."""
 
     output: Json
     is_partial: bool = False
@@ -42,7 +40,7 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The agent's work failed; `outcome` is `failed` or `timeout`."""
+    """Event: the turn cannot succeed; `outcome` is failed, timeout or canceled."""
 
     outcome: Outcome
     code: str
@@ -51,70 +49,26 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """The agent waits for calls; `calls` are those that are new. `join`: for all that are open, or for each (K15)."""
-
-    calls: tuple[CallRequest, ...]
-    join: Join
-
-
-@dataclass(frozen=True, slots=True)
 class Resolved:
-    """No call is open any more: every result came before the turn could suspend. The agent continues.
-
-    answer, awaits_closing: as of Hydrated.
-    """
+    """Event: all results arrived before the turn could suspend, so the agent continues. Fields as in Hydrated."""
 
     answer: CallResult | None = None
     awaits_closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred:
-    """The agent cannot go on now and wants to be run again later (L0-64). at_most: deferrals; None for the limit."""
-
-    reason: str
-    seconds: float
-    at_most: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Stopped:
-    """Somebody wants the turn to end, and its work has been cancelled."""
+    """Event: someone stopped the turn, and its work has been cancelled."""
 
     reason: str
 
 
-Event: TypeAlias = Hydrated | Acted | Raised | Waiting | Resolved | Deferred | Stopped
-
-# ---- effects: the turn wants something of the world ----
-
-
 @dataclass(frozen=True, slots=True)
-class Emit:
-    """Put these into the log with the next commit of this turn."""
+class SuspendTurn:
+    """Event of an agent that waits, and the effect: open `calls` and release the turn until a result arrives.
 
-    drafts: tuple[Draft, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """Run the agent's function or prompt; answer with Acted or Raised."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """End the turn: deliverable, signals, reaction, in one commit."""
-
-    outcome: Outcome
-    content: JsonObject
-    output: Json = None
-    error: JsonObject | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Suspend:
-    """Open these calls and give the turn back until there is a result; answer with Resolved if there is one already."""
+    calls: the calls that are not recorded yet. join: resume after all open calls, or after each (K15).
+    """
 
     calls: tuple[CallRequest, ...]
     join: Join
@@ -122,11 +76,37 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True)
 class DeferTurn:
-    """Give the turn back for a while."""
+    """Event of an agent that cannot continue now, and the effect: release the turn for some seconds (L0-64).
+
+    at_most: the number of deferrals allowed; None for the project's limit.
+    """
 
     reason: str
     seconds: float
-    at_most: int | None
+    at_most: int | None = None
 
 
-Effect: TypeAlias = Emit | Act | Deliver | Suspend | DeferTurn
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Effect: log these signals with the next commit of the turn."""
+
+    drafts: tuple[Draft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Effect: run the agent. The next event is Acted, Raised, SuspendTurn or DeferTurn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Effect: end the turn; commit its deliverable, its signals and the reaction to them together."""
+
+    outcome: Outcome
+    content: JsonObject
+    output: Json = None
+    error: JsonObject | None = None
+
+
+Event: TypeAlias = Hydrated | Acted | Raised | Resolved | Stopped | SuspendTurn | DeferTurn
+Effect: TypeAlias = Emit | Act | Deliver | SuspendTurn | DeferTurn

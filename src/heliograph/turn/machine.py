@@ -1,17 +1,16 @@
-"""The turn as a machine without IO: an event in, the next state and what it wants out.
+"""The state machine of a turn, without IO: `advance` maps the turn and an event to the next state and its effects.
 
-    Hydrated ── ready, plan_ready ──▶ Act; its context box cannot be read: error ──▶ Deliver(failed)
-    Acted    ── action_complete, reflection_complete, terminated ──▶ Deliver(success)
-    Raised   ── error, terminated ──▶ Deliver(failed | timeout)
-    Stopped  ── terminated ──▶ Deliver(canceled); whoever stopped it has said halt
-    Waiting  ──▶ Suspend, and if everything is there already: Resolved ──▶ Act
-    Deferred   ──▶ Postpone
+    Hydrated     ready, plan_ready -> Act; error -> Deliver(failed) where the context box cannot be read
+    Acted        action_complete, reflection_complete, terminated -> Deliver(success or partial)
+    Raised       error, terminated -> Deliver(failed, timeout or canceled)
+    Stopped      terminated -> Deliver(canceled); the log already holds the halt
+    SuspendTurn  -> SuspendTurn; where all results are already there, Resolved follows -> Act
+    DeferTurn    -> DeferTurn
 
-Every turn goes through the five phases (LC-01); a phase that has nothing to do
-costs no commit: its signal rides in the next one. A turn that may
-not run again after a crash, or whose run is over, goes straight to terminate.
-One that waited is in act all the while (LC-02): claimed again it goes on there,
-or, where the result of a call is to end it, delivers that result (L0-56).
+Every turn goes through the five phases (LC-01). A phase without work costs no commit: its signal is part of the next
+commit. A turn goes straight to terminate where it may not run again after a crash, or its run is over.
+A suspended turn stays in act (LC-02). When a worker claims it again, it continues there, or delivers the result of a
+call that ends it (L0-56).
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from datetime import datetime
 from typing import assert_never
 
 from heliograph.codes import CANCELED, IN_DOUBT, INIT_FAILED, TIMEOUT, TOOL_ERROR, TOOL_TIMEOUT
-from heliograph.lifecycle.machine import BadTransition, step
-from heliograph.lifecycle.phases import Phase
 from heliograph.records import Outcome
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
@@ -31,7 +28,6 @@ from heliograph.turn.deliverable import deliverable_of, deliverable_of_error
 from heliograph.turn.events import (
     Act,
     Acted,
-    Deferred,
     DeferTurn,
     Deliver,
     Effect,
@@ -41,15 +37,15 @@ from heliograph.turn.events import (
     Raised,
     Resolved,
     Stopped,
-    Suspend,
-    Waiting,
+    SuspendTurn,
 )
+from heliograph.turn.phases import BadTransition, Phase, next_phase
 from heliograph.types import Json, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The state of the machine: the agent, the signal that activated it, its phase, and what the agent can do."""
+    """The state of the machine. activation_id: the signal that activated the agent. capabilities: its tools and signals."""
 
     agent: str
     version: str
@@ -59,10 +55,7 @@ class Turn:
 
 
 def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]]:
-    """The turn after `event`, and what it wants, in order.
-
-    Raises BadTransition for an event that cannot come in this phase.
-    """
+    """The turn after `event`, and its effects in order. Raises BadTransition for an event that this phase does not allow."""
     match event:
         case Hydrated():
             return _hydrated(turn, event, now)
@@ -72,12 +65,12 @@ def advance(turn: Turn, event: Event, now: datetime) -> tuple[Turn, list[Effect]
             return _end(turn, event.outcome, event.code, event.message, now, is_recoverable=event.is_recoverable)
         case Stopped():
             return _stop(turn, event.reason, now)
-        case Waiting():
-            return _in_act(turn, event), [Suspend(event.calls, event.join)]
-        case Deferred():
-            return _in_act(turn, event), [DeferTurn(event.reason, event.seconds, event.at_most)]
+        case SuspendTurn() | DeferTurn():
+            _check_acting(turn, event)
+            return turn, [event]
         case Resolved():
-            return _go_on(_in_act(turn, event), event, now)
+            _check_acting(turn, event)
+            return _continue(turn, event, now)
         case _:
             assert_never(event)
 
@@ -90,12 +83,12 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
         return _end(turn, "failed", IN_DOUBT, message, now)
     if event.is_resumed:
         if turn.phase is not Phase.INIT:
-            raise BadTransition(f"Hydrated means nothing in phase {turn.phase}: a turn is claimed before all else")
+            raise BadTransition(f"phase {turn.phase} does not allow the event Hydrated: only a new turn starts with it")
         turn = replace(turn, phase=Phase.ACT)
     if event.problem is not None:
         return _end(turn, "failed", INIT_FAILED, event.problem, now)
     if event.is_resumed:
-        return _go_on(turn, event, now)
+        return _continue(turn, event, now)
     turn, drafts = _through(turn, now, [
         ("ready", {"capabilities": list(turn.capabilities), "version": turn.version}, "ready"),
         ("plan_ready", {"steps": 1, "tools_required": []}, "plan_ready"),
@@ -103,17 +96,16 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
     return turn, [Emit(tuple(drafts)), Act()]
 
 
-def _go_on(turn: Turn, event: Hydrated | Resolved, now: datetime) -> tuple[Turn, list[Effect]]:
-    """Continue a turn with new results: it acts, ends with one of them, or waits for another one that ends it."""
+def _continue(turn: Turn, event: Hydrated | Resolved, now: datetime) -> tuple[Turn, list[Effect]]:
+    """Continue a turn with new results: the agent acts, a result ends the turn, or the turn waits for another ending result."""
     if event.awaits_closing:
-        return turn, [Suspend((), "each")]
+        return turn, [SuspendTurn((), "each")]
     return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
 
 
-def _in_act(turn: Turn, event: Event) -> Turn:
+def _check_acting(turn: Turn, event: Event) -> None:
     if turn.phase is not Phase.ACT:
-        raise BadTransition(f"{type(event).__name__} means nothing in phase {turn.phase}: only what acts can wait")
-    return turn
+        raise BadTransition(f"phase {turn.phase} does not allow the event {type(event).__name__}: only phase act does")
 
 
 def _succeed(
@@ -124,14 +116,14 @@ def _succeed(
         ("action_complete", {"steps_executed": 1, "success": True}, "action_complete"),
         ("reflection_complete", decision, cue),
     ])  # fmt: skip
-    told: JsonObject = {} if limit is None else {"limit": limit}
+    limit_field: JsonObject = {} if limit is None else {"limit": limit}
     outputs: list[Json] = [] if output is None else [truncated(output)]
-    drafts.append(_draft(turn, "terminated", {"status": outcome, "outputs": outputs, **told}, now))
-    return turn, [Emit(tuple(drafts)), Deliver(outcome, {**deliverable_of(output), **told}, output)]
+    drafts.append(_draft(turn, "terminated", {"status": outcome, "outputs": outputs, **limit_field}, now))
+    return turn, [Emit(tuple(drafts)), Deliver(outcome, {**deliverable_of(output), **limit_field}, output)]
 
 
 def _decide(outcome: Outcome, limit: JsonObject | None) -> tuple[JsonObject, str]:
-    """The decision of reflect, and the cue that follows: a turn that a limit cut short has not reached its goal."""
+    """The decision of phase reflect, and its cue. A turn that a limit cut short has not reached its goal."""
     if outcome == "success":
         return {"decision": "goal_achieved"}, "goal_achieved"
     reason = "a limit was reached before the agent was done" if limit is None else str(limit.get("message"))
@@ -139,7 +131,7 @@ def _decide(outcome: Outcome, limit: JsonObject | None) -> tuple[JsonObject, str
 
 
 def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:
-    """The end of a turn by the result of a call that was made with after="terminate"."""
+    """End a turn with the result of a call with after="terminate"."""
     if answer.is_good:
         return _succeed(turn, answer.output, now, "success" if answer.status == "success" else "partial")
     error = answer.error or {}
@@ -149,18 +141,18 @@ def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list
 
 
 def _stop(turn: Turn, reason: str, now: datetime) -> tuple[Turn, list[Effect]]:
-    turn = replace(turn, phase=step(turn.phase, "halt"))
+    turn = replace(turn, phase=next_phase(turn.phase, "halt"))
     error: JsonObject = {"code": CANCELED, "message": reason, "recoverable": False}
-    said = _draft(turn, "terminated", {"status": "canceled", "outputs": []}, now)
-    return turn, [Emit((said,)), Deliver("canceled", deliverable_of_error(error), error=error)]
+    terminated = _draft(turn, "terminated", {"status": "canceled", "outputs": []}, now)
+    return turn, [Emit((terminated,)), Deliver("canceled", deliverable_of_error(error), error=error)]
 
 
 def _through(turn: Turn, now: datetime, steps: list[tuple[str, JsonObject, str]]) -> tuple[Turn, list[Draft]]:
-    """Each step's signal is said in the phase that it ends; its cue moves the turn on."""
+    """Emit the signal of each phase while the turn is in that phase; then its cue moves the turn to the next phase."""
     drafts = []
     for name, payload, cue in steps:
         drafts.append(_draft(turn, name, payload, now))
-        turn = replace(turn, phase=step(turn.phase, cue))
+        turn = replace(turn, phase=next_phase(turn.phase, cue))
     return turn, drafts
 
 
@@ -171,11 +163,11 @@ def _end(
     error: JsonObject = {"code": code, "message": message, "recoverable": is_recoverable}
     if code == TIMEOUT:
         error["details"] = details
-    said = _draft(
+    logged = _draft(
         turn, "error", {"error_code": code, "message": message, "recoverable": is_recoverable, "details": details}, now
     )
-    turn = replace(turn, phase=step(turn.phase, "error_unrecoverable"))
-    drafts = (said, _draft(turn, "terminated", {"status": outcome, "outputs": []}, now))
+    turn = replace(turn, phase=next_phase(turn.phase, "error_unrecoverable"))
+    drafts = (logged, _draft(turn, "terminated", {"status": outcome, "outputs": []}, now))
     return turn, [Emit(drafts), Deliver(outcome, deliverable_of_error(error), error=error)]
 
 

@@ -1,0 +1,60 @@
+"""How a turn starts, and how it goes on after a failed model call or a refused suspension. Pure."""
+
+from __future__ import annotations
+
+from heliograph.codes import CANCELED, INIT_FAILED, RESOURCE_EXHAUSTED
+from heliograph.definitions.agent import AgentSpec
+from heliograph.errors import HarnessError, safe_repr
+from heliograph.policy.retry import backoff_seconds, jitter_of
+from heliograph.records import Claimed, WriteResult
+from heliograph.turn.calls import awaits_closing, closing_answer
+from heliograph.turn.events import DeferTurn, Event, Hydrated, Raised, Resolved
+from heliograph.turn.interruptions import DELAY_SECONDS_MAX
+
+_REASON_MAX = 500
+
+
+def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
+    """The first event of a claimed turn. A turn without a message in its inbox is refused (L0-42)."""
+    is_resumed = claimed.defers > 0 or any(w.kind != "inline" or w.state == "resolved" for w in claimed.waits)
+    if not is_resumed and not any(row.message_type in ("turn", "ui_action") for row in claimed.inbox):
+        return Raised("failed", INIT_FAILED, "protocol error: the inbox holds no message for this turn")
+    return Hydrated(
+        recoveries=claimed.attempts,
+        may_run_again=spec.effect != "once",
+        # turns that acted before their run began to end still end their own way, and so do their children
+        is_run_over=claimed.run.status != "running" and not is_resumed and claimed.parent_turn_id is None,
+        is_resumed=is_resumed,
+        answer=closing_answer(claimed.waits),
+        awaits_closing=awaits_closing(claimed.waits),
+    )
+
+
+def after_suspension(result: WriteResult, claimed: Claimed, spec: AgentSpec) -> Event | None:
+    """The next event after the kernel answered a suspension; None where the turn is suspended or has ended."""
+    if result.outcome == "resolved":
+        return Resolved(closing_answer(result.waits), awaits_closing(result.waits))
+    if result.outcome != "refused":
+        return None
+    if result.code == "run_stopping":
+        return Raised("canceled", CANCELED, result.message)
+    if result.code == "queue_full" and claimed.defers < spec.retries:  # the queue of a child agent drains with time
+        delay = _delay_seconds(claimed, claimed.defers + 1)
+        return DeferTurn(safe_repr(str(result.message), _REASON_MAX), delay, spec.retries)
+    return Raised("failed", RESOURCE_EXHAUSTED, f"the turn may not wait: {result.message}")
+
+
+def deferral_after(error: BaseException, claimed: Claimed, spec: AgentSpec, deferrals_before: int) -> DeferTurn | None:
+    """The deferral of a turn whose model may succeed later; None where the turn fails.
+
+    deferrals_before: the deferrals before the agent last made progress; the agent's `retries` count from there.
+    """
+    at_most = deferrals_before + spec.retries
+    if not isinstance(error, HarnessError) or not error.recoverable or claimed.defers >= at_most:
+        return None
+    delay = max(_delay_seconds(claimed, claimed.defers - deferrals_before + 1), error.retry_after_seconds)
+    return DeferTurn(safe_repr(error.message, _REASON_MAX), min(delay, DELAY_SECONDS_MAX), at_most)
+
+
+def _delay_seconds(claimed: Claimed, attempt: int) -> float:
+    return backoff_seconds(attempt, jitter_of(claimed.turn_id, attempt))
