@@ -153,12 +153,12 @@ def test_every_example_runs(page: Path, folder: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_an_example_that_is_not_run_says_why(page: Path) -> None:
+def test_unexecuted_example_has_a_reason(page: Path) -> None:
     skipped = [block for block in blocks(page.read_text(encoding="utf-8")) if not block.is_run]
     assert [block for block in skipped if not re.search(r": \S+", block.note)] == []
 
 
-def test_a_page_is_read_as_its_reader_sees_it() -> None:
+def test_page_is_parsed_as_it_is_rendered() -> None:
     page = """
         Text.
 
@@ -198,12 +198,12 @@ def test_a_page_is_read_as_its_reader_sees_it() -> None:
         (("a.c",), "abc\n", False),
     ],
 )
-def test_three_dots_stand_for_anything(shown: tuple[str, ...], output: str, same: bool) -> None:
+def test_three_dots_match_anything(shown: tuple[str, ...], output: str, same: bool) -> None:
     assert matches(shown, output) is same
 
 
 @pytest.mark.parametrize("text", ["$ exit 3\n", "$ echo one\ntwo\n"])
-def test_a_command_that_fails_or_prints_something_else_is_found(text: str, folder: Path) -> None:
+def test_failing_command_or_different_output_is_found(text: str, folder: Path) -> None:
     with pytest.raises(AssertionError, match=r"README\.md:7"):
         run_console(Block("console", "", 7, text), ROOT / "README.md")
 

@@ -54,7 +54,7 @@ def breaches(serializer: gates.Gate, *modules: str) -> list[str]:
     ]
 
 
-def test_the_lower_floors_do_no_io_and_know_no_time() -> None:
+def test_lower_floors_do_no_io_and_read_no_clock() -> None:
     pure = [module for module in pure_modules() if module not in (*PROTOCOLS, CLOCK)]
     assert {"signals", "turn", "errors"} <= set(pure)
     assert breaches(gates.pure, *pure) == []
@@ -64,7 +64,7 @@ def test_protocols_declare_and_do_nothing() -> None:
     assert breaches(gates.declares_only, *PROTOCOLS) == []
 
 
-def test_the_clock_tells_the_time_and_waits_for_nothing() -> None:
+def test_clock_reads_the_time_and_waits_for_nothing() -> None:
     assert breaches(gates.waits, CLOCK) == []
 
 
@@ -116,7 +116,7 @@ def test_only_kernel_files_create_functions() -> None:
         (gates.executes_nothing, "run(command, shell=True)"),
     ],
 )
-def test_a_gate_finds_what_it_is_there_for(gate: gates.Gate, source: str) -> None:
+def test_gate_finds_its_violations(gate: gates.Gate, source: str) -> None:
     assert list(gate(ast.parse(source))) != []
 
 
@@ -131,7 +131,7 @@ def test_a_gate_finds_what_it_is_there_for(gate: gates.Gate, source: str) -> Non
         (gates.executes_nothing, "run(command, shell=False)"),
     ],
 )
-def test_a_gate_lets_honest_code_pass(gate: gates.Gate, source: str) -> None:
+def test_gate_accepts_valid_code(gate: gates.Gate, source: str) -> None:
     assert list(gate(ast.parse(source))) == []
 
 
@@ -150,7 +150,7 @@ end $$;
 """
 
 
-def test_an_honest_function_passes_the_sql_lint() -> None:
+def test_valid_function_passes_the_sql_lint() -> None:
     body = "select array_agg(x order by x) into v_all from heliograph.t; perform from t order by id for update;"
     assert list(sqllint.lint(FUNCTION.format(body=body))) == []
 
@@ -170,7 +170,7 @@ def test_an_honest_function_passes_the_sql_lint() -> None:
         ("beginn nonsense;", "does not parse"),
     ],
 )
-def test_the_sql_lint_finds_what_it_is_there_for(body: str, problem: str) -> None:
+def test_sql_lint_finds_its_violations(body: str, problem: str) -> None:
     assert problem in "\n".join(sqllint.lint(FUNCTION.format(body=body)))
 
 
@@ -190,11 +190,11 @@ def test_the_sql_lint_finds_what_it_is_there_for(body: str, problem: str) -> Non
         ("p_project text", "p_project text, p_now timestamptz", "_enter_at(p_project, p_now)"),
     ],
 )
-def test_the_sql_lint_reads_the_header_too(written: str, instead: str, problem: str) -> None:
+def test_sql_lint_reads_the_header(written: str, instead: str, problem: str) -> None:
     assert problem in "\n".join(sqllint.lint(FUNCTION.format(body="null;").replace(written, instead)))
 
 
-def test_the_sql_lint_lets_a_documented_wrapper_read_the_clock_and_nothing_else_of_that_kind() -> None:
+def test_sql_lint_allows_the_clock_only_in_a_documented_wrapper() -> None:
     wrapper = """\
 -- report_result: reports now.
 create function heliograph.report_result(p_project text) returns text
@@ -208,7 +208,7 @@ create function heliograph.report_result(p_project text) returns text
     assert "calls clock_timestamp()" in "\n".join(sqllint.lint(other.format(now="clock_timestamp()")))
 
 
-def test_the_sql_lint_lets_one_guard_compare_with_the_clock() -> None:
+def test_sql_lint_allows_one_guard_to_compare_with_the_clock() -> None:
     guard = """\
 -- _enter_at: compares.
 create function heliograph._enter_at(p_project text, p_now timestamptz) returns boolean language plpgsql as $$

@@ -44,6 +44,8 @@ def test_mutation_that_does_not_apply_is_refused(tmp_path: Path, changes: dict[s
         ("'return ('", "broken"),
     ],
 )
-def test_verdict_says_what_the_claiming_tests_made_of_the_mutation(tmp_path: Path, new: str, expected: str) -> None:
+def test_verdict_reports_whether_the_claiming_tests_killed_the_mutation(
+    tmp_path: Path, new: str, expected: str
+) -> None:
     runner = Runner(tmp_path, "postgresql://unused")
     assert runner.verdict(read(tmp_path, new=new))[0] == expected

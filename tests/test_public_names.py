@@ -80,7 +80,7 @@ def test_the_package_exports_these_names_and_no_others() -> None:
     assert sorted(heliograph.__all__) == sorted(PUBLIC)
 
 
-def test_every_public_name_is_there_and_says_what_it_is() -> None:
+def test_every_public_name_exists_with_a_docstring() -> None:
     for name in PUBLIC:
         thing = getattr(heliograph, name)
         assert thing.__doc__, f"{name} has no docstring"

@@ -18,7 +18,7 @@ def text_of(path: Path) -> str:
 
 
 @pytest.mark.proves("S3")
-def test_nothing_but_the_installer_s_blocks_executes_a_text() -> None:
+def test_only_blocks_of_the_installer_execute_text() -> None:
     executing = {path.name: EXECUTE.findall(text_of(path)) for path in sorted(SQL.rglob("*.sql"))}
     assert {name for name, found in executing.items() if found} == MAY_EXECUTE
     for name in MAY_EXECUTE:
@@ -26,7 +26,7 @@ def test_nothing_but_the_installer_s_blocks_executes_a_text() -> None:
 
 
 @pytest.mark.proves("S3")
-def test_what_the_installer_s_blocks_execute_comes_from_the_catalog_alone() -> None:
+def test_blocks_of_the_installer_execute_only_text_from_the_catalog() -> None:
     for name in ("95_plans.sql", "96_roles.sql"):
         text = text_of(SQL / "kernel" / name)
         assert "create function" not in text  # so there is no parameter, and nobody to give one

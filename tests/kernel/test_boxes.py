@@ -50,7 +50,7 @@ async def read(kernel: Kernel, box_id: str, after: int | None = None, limit: int
 
 
 @pytest.mark.proves("L0-90", "L0-95", "L0-30")
-async def test_a_context_box_is_put_together_whole_and_a_turn_is_given_it_by_its_id(kernel: Kernel) -> None:
+async def test_context_box_is_written_whole_and_given_to_a_turn_by_id(kernel: Kernel) -> None:
     assert await put(kernel, "context_1", "first", "second") == "put"
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1", context_box_id="context_1")
@@ -67,7 +67,7 @@ async def test_a_context_box_is_put_together_whole_and_a_turn_is_given_it_by_its
 
 
 @pytest.mark.proves("L0-90", "L0-92")
-async def test_what_was_put_stays_as_it_is(kernel: Kernel) -> None:
+async def test_written_box_is_immutable(kernel: Kernel) -> None:
     await put(kernel, "context_1", "first")
     before = await kernel.everything()
     assert await put(kernel, "context_1", "first") == "duplicate"
@@ -93,7 +93,7 @@ async def test_no_function_lets_a_worker_write_into_a_context_box(kernel: Kernel
 
 
 @pytest.mark.proves("L0-98", "L0-96", "G-67")
-async def test_a_fork_sees_its_base_up_to_where_it_was_made_and_goes_its_own_way(kernel: Kernel) -> None:
+async def test_fork_reads_its_base_up_to_its_creation_and_then_diverges(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await write(kernel, claimed, "one", "two")
     assert await fork(kernel, "fork_1", "box_turn_a") == "forked"
@@ -109,7 +109,7 @@ async def test_a_fork_sees_its_base_up_to_where_it_was_made_and_goes_its_own_way
 
 
 @pytest.mark.proves("L0-98")
-async def test_a_chain_of_forks_reads_in_the_order_in_which_it_was_written(kernel: Kernel) -> None:
+async def test_chain_of_forks_reads_in_write_order(kernel: Kernel) -> None:
     await put(kernel, "context_1", "a", "b")
     claimed = await kernel.running()
     base = "context_1"
@@ -132,7 +132,7 @@ async def test_a_chain_of_forks_reads_in_the_order_in_which_it_was_written(kerne
 
 
 @pytest.mark.proves("L0-97", "L0-82", "L0-98")
-async def test_a_turn_goes_on_in_a_fork_and_its_deliverable_is_there(kernel: Kernel) -> None:
+async def test_turn_continues_in_a_fork_which_gets_its_deliverable(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await write(kernel, claimed, "long", "and longer")
     await put(kernel, "compact", "in short")
@@ -148,7 +148,7 @@ async def test_a_turn_goes_on_in_a_fork_and_its_deliverable_is_there(kernel: Ker
     assert (await kernel.turn("turn_a"))["output_box_id"] == "compact_out"
 
 
-async def test_what_is_not_named_stays_and_a_context_can_be_taken_away(kernel: Kernel) -> None:
+async def test_replace_keeps_unnamed_boxes_and_can_remove_a_context(kernel: Kernel) -> None:
     await put(kernel, "context_1", "first")
     claimed = await kernel.running()
     assert (await replace(kernel, claimed, context_box_id="context_1"))["outcome"] == "ok"
@@ -160,7 +160,7 @@ async def test_what_is_not_named_stays_and_a_context_can_be_taken_away(kernel: K
 
 
 @pytest.mark.proves("L0-97", "L0-98", "L0-02")
-async def test_a_turn_gets_only_boxes_that_are_its_own_to_write_and_nobodys_to_change(kernel: Kernel) -> None:
+async def test_turn_gets_only_output_boxes_of_its_own_and_immutable_contexts(kernel: Kernel) -> None:
     await put(kernel, "context_1", "first")
     await kernel.start("run_a", ["writer", "critic"], {"turn_w": "writer", "turn_c": "critic"})
     critic, writer = await kernel.claim()
@@ -202,7 +202,7 @@ async def test_two_open_turns_never_write_to_one_box(kernel: Kernel) -> None:
     ("nowhere", None, "unknown_box"), (None, None, "unknown_box"), ("box_turn_x", None, "unknown_box"),
     ("box_turn_a", "turn_x", "unknown_turn"), ("box_turn_a", "turn_done", "unknown_turn"),
 ])  # fmt: skip
-async def test_nothing_is_forked_of_nothing_or_for_nobody(
+async def test_fork_without_a_base_or_a_turn_is_refused(
     kernel: Kernel, base: str | None, writer: str | None, outcome: str
 ) -> None:
     await kernel.finish(await kernel.running("run_d", "turn_done"), ends="success")
@@ -228,7 +228,7 @@ async def test_taken_card_id_is_refused(kernel: Kernel) -> None:
     assert (first["outcome"], second["outcome"], second["code"]) == ("put", "refused", "card_exists")
 
 
-async def test_answers_come_in_the_order_of_the_items_whatever_the_order_of_the_locks(kernel: Kernel) -> None:
+async def test_answers_follow_the_order_of_items_for_any_order_of_locks(kernel: Kernel) -> None:
     items: list[Item] = [{"box_id": box, "cards": []} for box in ("z", "a", "z", "m")]
     answers = await kernel.call("put_boxes", items)
     assert [(each["box_id"], each["outcome"]) for each in answers] == [
@@ -266,7 +266,7 @@ NONSENSE: list[tuple[str, Item, str]] = [
 
 
 @pytest.mark.parametrize(("function", "item", "message"), NONSENSE, ids=str)
-async def test_nonsense_makes_no_box(kernel: Kernel, function: str, item: Item, message: str) -> None:
+async def test_malformed_box_is_refused(kernel: Kernel, function: str, item: Item, message: str) -> None:
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
         await kernel.call(function, [{"box_id": "good", "cards": []}, item])
@@ -274,7 +274,7 @@ async def test_nonsense_makes_no_box(kernel: Kernel, function: str, item: Item, 
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, None])
-async def test_a_page_of_nothing_or_of_everything_is_refused(kernel: Kernel, limit: int | None) -> None:
+async def test_page_of_zero_or_unbounded_size_is_refused(kernel: Kernel, limit: int | None) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit must be between 1 and 1000"):
         await kernel.call("read_box", "context_1", 0, limit)
 
@@ -296,7 +296,7 @@ async def buffers(kernel: Kernel, query: str, *args: Any) -> int:
 
 
 @pytest.mark.proves("L0-91", "L0-96", "L0-98")
-async def test_reading_a_page_forking_and_appending_cost_at_ten_thousand_cards_what_they_cost_at_ten(
+async def test_box_operations_cost_the_same_with_ten_thousand_cards_as_with_ten(
     kernel: Kernel,
 ) -> None:
     await kernel.call("set_limits", {"cards_max": 20_000})
@@ -331,7 +331,7 @@ async def test_reading_a_page_forking_and_appending_cost_at_ten_thousand_cards_w
 
 
 @pytest.mark.proves("G-67", "L0-91")
-async def test_an_output_box_is_read_by_its_owner_and_grows_and_nothing_in_it_changes(kernel: Kernel) -> None:
+async def test_output_box_is_readable_and_append_only(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await write(kernel, claimed, "one", "two")
     assert await read(kernel, claimed["output_box_id"]) == ["one", "two"]  # while it is being written

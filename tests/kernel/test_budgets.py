@@ -33,7 +33,7 @@ async def family(kernel: Kernel, count: int = 2, **fields: Any) -> list[Item]:
     return await kernel.claim(count)
 
 
-async def test_a_call_reserves_what_it_may_use_and_is_settled_with_what_it_used(kernel: Kernel) -> None:
+async def test_call_reserves_its_maximum_and_settles_its_usage(kernel: Kernel) -> None:
     claimed = await kernel.running(budget={"tokens": 100, "micros": 5000, "model_calls": 3})
     reserve = {"tokens": 60, "micros": 1000, "model_calls": 1, "tool_calls": 7}  # of tool calls nobody said a limit
     assert await begin(kernel, claimed, "c1", reserve=reserve) == {
@@ -48,7 +48,7 @@ async def test_a_call_reserves_what_it_may_use_and_is_settled_with_what_it_used(
     assert (await budget(kernel))["tokens"] == (25, 0, 0)
 
 
-async def test_a_call_that_a_budget_lacks_is_refused_and_nothing_of_it_is_written(kernel: Kernel) -> None:
+async def test_call_beyond_its_budget_is_refused_and_writes_nothing(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
     assert await outcome(kernel, claimed, "c1", 70) == "fresh"
     before = await kernel.everything()
@@ -63,7 +63,7 @@ async def test_a_call_that_a_budget_lacks_is_refused_and_nothing_of_it_is_writte
     assert await outcome(kernel, claimed, "c3", 0) == "fresh"  # nothing is left, and it asks for nothing
 
 
-async def test_calls_of_one_batch_share_what_is_left_in_their_order(kernel: Kernel) -> None:
+async def test_calls_of_one_batch_share_the_remaining_budget_in_order(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
     asked = [("c1", 60), ("c2", 50), ("c3", 40), ("c2", 50), ("c4", None)]
     items = [
@@ -80,7 +80,7 @@ async def test_calls_of_one_batch_share_what_is_left_in_their_order(kernel: Kern
     ]
 
 
-async def test_one_that_is_stale_does_not_keep_another_of_the_same_batch_from_beginning(kernel: Kernel) -> None:
+async def test_stale_call_does_not_block_others_of_its_batch(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
     item = saying(claimed, call_id="c1", tool="x", reserve={"tokens": 60})
     answers = await kernel.call("begin_call", [item | {"epoch": 1}, item])
@@ -121,7 +121,7 @@ async def test_unreported_usage_counts_as_reserved_unless_the_call_did_not_happe
 
 
 @pytest.mark.parametrize("how", ["finish", "stop", "expiry", "attempts"])
-async def test_however_a_turn_ends_it_holds_nothing_any_more(kernel: Kernel, how: str) -> None:
+async def test_ended_turn_has_no_reservation_for_any_outcome(kernel: Kernel, how: str) -> None:
     claimed = await kernel.running(budget=TOKENS, max_attempts=1)
     await outcome(kernel, claimed, "c1", 60, effect="pure")
     await outcome(kernel, claimed, "c2", 10)
@@ -138,7 +138,7 @@ async def test_however_a_turn_ends_it_holds_nothing_any_more(kernel: Kernel, how
 
 
 @pytest.mark.parametrize(("effect", "answer"), [("idempotent", "again"), ("once", "in_doubt")])
-async def test_what_a_lost_worker_had_begun_counts_and_beginning_again_costs_again(
+async def test_call_of_a_lost_worker_counts_and_its_repetition_counts_again(
     kernel: Kernel, effect: str, answer: str
 ) -> None:
     first = await kernel.running(budget=TOKENS)
@@ -152,7 +152,7 @@ async def test_what_a_lost_worker_had_begun_counts_and_beginning_again_costs_aga
 
 @pytest.mark.proves("S12")
 @pytest.mark.parametrize("effect", ["idempotent", "transactional"])
-async def test_a_call_of_a_tool_is_one_however_often_it_begins(kernel: Kernel, effect: str) -> None:
+async def test_tool_call_counts_once_for_any_number_of_attempts(kernel: Kernel, effect: str) -> None:
     claimed = await kernel.running(budget={"tool_calls": 1, "tokens": 100})
     reserve = {"tool_calls": 1, "tokens": 30}
     assert (await begin(kernel, claimed, "c1", effect, reserve=reserve))["outcome"] == "fresh"
@@ -173,7 +173,7 @@ async def test_a_call_of_a_tool_is_one_however_often_it_begins(kernel: Kernel, e
 
 @pytest.mark.proves("S12")
 @pytest.mark.parametrize("other", [1, 2])
-async def test_it_is_one_also_where_it_was_refused_in_between(kernel: Kernel, other: int) -> None:
+async def test_tool_call_counts_once_also_after_a_refusal(kernel: Kernel, other: int) -> None:
     claimed = await kernel.running(budget={"tool_calls": 1, "tokens": 100})
     assert (await begin(kernel, claimed, "c1", "pure", reserve={"tool_calls": 1, "tokens": 60}))["outcome"] == "fresh"
     for _ in range(other):  # refused to one owner, or to two
@@ -193,7 +193,7 @@ async def test_it_is_one_also_where_it_was_refused_in_between(kernel: Kernel, ot
     assert await kernel.checks() == []
 
 
-async def test_a_call_that_may_not_begin_again_is_refused_until_there_is_something_left(kernel: Kernel) -> None:
+async def test_call_without_budget_is_refused_until_some_is_free(kernel: Kernel) -> None:
     first = await kernel.running(budget=TOKENS)
     await outcome(kernel, first, "c1", 60, effect="pure")
     kernel.wait(31)
@@ -228,7 +228,7 @@ async def test_children_share_the_budget_of_their_parent_and_have_their_own(kern
 
 
 @pytest.mark.proves("S12")
-async def test_tools_that_work_elsewhere_count_when_they_are_called_and_one_too_many_opens_nothing(
+async def test_remote_tools_count_at_their_call_and_one_too_many_opens_none(
     kernel: Kernel,
 ) -> None:
     claimed = await kernel.running(budget={"tool_calls": 3, "tokens": 9})
@@ -246,7 +246,7 @@ async def test_tools_that_work_elsewhere_count_when_they_are_called_and_one_too_
     assert (await budget(kernel))["tool_calls"] == (2, 1, 0)
 
 
-async def test_a_call_that_a_turn_has_made_already_is_not_counted_again(kernel: Kernel) -> None:
+async def test_repeated_call_of_a_turn_is_not_counted_again(kernel: Kernel) -> None:
     claimed = await kernel.running(budget={"tool_calls": 1})
     await reported(kernel, "turn_a", "c0")
     open_call = tool("c0", token=None)
@@ -264,7 +264,7 @@ async def test_claim_returns_the_smallest_remaining_budget(kernel: Kernel) -> No
     assert "budget" not in await kernel.running("run_b", "turn_b")
 
 
-async def test_a_message_has_a_budget_and_that_of_the_turn_of_its_run_that_asks(kernel: Kernel) -> None:
+async def test_message_has_its_own_budget_and_that_of_its_parent_turn(kernel: Kernel) -> None:
     await kernel.running(budget=TOKENS)
     await kernel.start("run_b", ["writer"], {})
     await kernel.enqueue("run_a", "critic", "turn_asked", parent_turn_id="turn_a", budget={"micros": 5})
@@ -289,7 +289,7 @@ async def test_a_turn_without_a_budget_reserves_nothing_and_one_that_reserves_no
     assert await budget(kernel, "turn_b") == {"tokens": (100, 0, 30)}  # what happened is not hidden
 
 
-async def test_without_a_budget_nobody_looks_at_budgets(kernel: Kernel) -> None:
+async def test_turn_without_a_budget_reads_no_budget_rows(kernel: Kernel) -> None:
     async with kernel.connection.transaction():
         claimed = await kernel.running()
         await outcome(kernel, claimed, "c1", 5)
@@ -306,7 +306,7 @@ async def test_without_a_budget_nobody_looks_at_budgets(kernel: Kernel) -> None:
 @pytest.mark.parametrize("wrong", [
     {}, [], 5, {"tokens": -1}, {"tokens": 1.5}, {"tokens": "5"}, {"tokens": None}, {"hours": 5}, {"tokens": 10**16},
 ], ids=str)  # fmt: skip
-async def test_what_is_no_amount_is_refused_by_the_name_of_its_field(kernel: Kernel, wrong: Any) -> None:
+async def test_invalid_amount_is_refused_by_its_field_name(kernel: Kernel, wrong: Any) -> None:
     claimed = await kernel.running(budget=TOKENS)
     before = await kernel.everything()
     with pytest.raises(asyncpg.DataError, match="reserve has"):
@@ -320,7 +320,7 @@ async def test_what_is_no_amount_is_refused_by_the_name_of_its_field(kernel: Ker
     assert await kernel.everything() == before
 
 
-async def test_a_budget_goes_with_its_turn(kernel: Kernel) -> None:
+async def test_pruning_a_turn_removes_its_budget(kernel: Kernel) -> None:
     await kernel.finish(await kernel.running(budget=TOKENS), ends="success")
     await kernel.publish()
     kernel.wait(2 * DAY)
@@ -328,7 +328,7 @@ async def test_a_budget_goes_with_its_turn(kernel: Kernel) -> None:
     assert await kernel.rows("budgets") == []
 
 
-async def test_the_doctor_finds_a_reservation_that_nobody_holds(kernel: Kernel) -> None:
+async def test_doctor_finds_an_orphaned_reservation(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
     await outcome(kernel, claimed, "c1", 60)
     assert await kernel.checks() == []
@@ -345,7 +345,7 @@ async def test_the_doctor_finds_a_reservation_that_nobody_holds(kernel: Kernel) 
 
 
 @pytest.mark.parametrize("change", ["used = 101", "reserved = 101", "used = 60, reserved = 60", "reserved = -1"])
-async def test_no_row_says_that_a_budget_is_above_its_limit(kernel: Kernel, change: str) -> None:
+async def test_constraint_refuses_a_budget_above_its_limit(kernel: Kernel, change: str) -> None:
     await kernel.running(budget=TOKENS)
     with pytest.raises(asyncpg.CheckViolationError):
         await kernel.harm(f"update budgets set {change} where project_id = $1")
@@ -359,9 +359,7 @@ MOST = 617  # of 1,000 that each ask for one
 
 @pytest.mark.proves("S12")
 @pytest.mark.parametrize("postgres", [18], indirect=True)
-async def test_a_thousand_children_on_many_connections_use_their_parents_budget_to_the_last_and_no_more(
-    kernel: Kernel, beside: Connect
-) -> None:
+async def test_thousand_children_use_exactly_the_budget_of_their_parent(kernel: Kernel, beside: Connect) -> None:
     calls = [child(f"c{n}", "critic", f"turn_{n}", n, instance=f"i{n}") for n in range(CHILDREN)]
     limits = {"budget": {"tool_calls": MOST, "tokens": 10 * MOST}}
     await suspended(kernel, *calls, signals=activated(*["critic"] * CHILDREN), limits=limits)

@@ -39,7 +39,7 @@ def sweep(kind: str, finds: str, *turns: str) -> Asked:
     return Asked([call], lambda answer: answer.get(finds, []) == list(turns) and not answer["failed"])
 
 
-async def test_one_item_is_as_cheap_while_much_is_at_work(database_url: str) -> None:
+async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
     one = (await _at_work(kernel))[-1]
     turn, run = one["turn_id"], one["run_id"]
@@ -86,7 +86,7 @@ async def test_one_item_is_as_cheap_while_much_is_at_work(database_url: str) -> 
     assert {what for what, rows in read.items() if rows == 0} == {"sweep of queued"}
 
 
-async def test_a_batch_costs_what_its_items_cost(database_url: str) -> None:
+async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
     some = (await _at_work(kernel))[:BATCH]
     asked = {

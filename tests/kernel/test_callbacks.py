@@ -41,7 +41,7 @@ async def asked(kernel: Kernel, **fields: Any) -> Item:
 
 
 @pytest.mark.proves("CTL-23", "G-23")
-async def test_the_callback_of_a_turn_is_there_with_its_end_and_not_before(kernel: Kernel) -> None:
+async def test_callback_of_a_turn_exists_from_its_end(kernel: Kernel) -> None:
     claimed = await asked(kernel)
     assert await due(kernel) == []
     kernel.wait(2)
@@ -91,7 +91,7 @@ async def test_run_that_ends_at_its_start_is_sent_to_its_callback(kernel: Kernel
 
 
 @pytest.mark.proves("S15")
-async def test_a_try_that_failed_is_made_again_when_it_is_due_under_the_same_id_and_the_last_one_leaves_it_dead(
+async def test_failed_attempt_is_retried_under_the_same_id_until_the_callback_is_dead(
     kernel: Kernel,
 ) -> None:
     await asked(kernel)
@@ -118,7 +118,7 @@ async def test_a_try_that_failed_is_made_again_when_it_is_due_under_the_same_id_
     assert await stored(kernel) == ("delivered", 1, None)
 
 
-async def test_a_try_whose_worker_died_is_made_again_by_another(kernel: Kernel) -> None:
+async def test_attempt_of_a_dead_worker_is_retried_by_another(kernel: Kernel) -> None:
     await asked(kernel)
     await kernel.stop("turn_a")
     await due(kernel, hidden=30.0)
@@ -143,7 +143,7 @@ async def test_turn_with_an_open_callback_is_not_pruned(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S11", "S15")
-async def test_what_nobody_tried_for_too_long_is_dead_and_its_turn_can_be_pruned(kernel: Kernel) -> None:
+async def test_callback_unattempted_for_too_long_is_dead_and_its_turn_prunable(kernel: Kernel) -> None:
     claimed = await asked(kernel)
     await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"], ends="success")
     await kernel.publish()
@@ -181,7 +181,7 @@ async def test_callback_before_its_next_attempt_is_not_abandoned_and_redelivery_
     assert [again["attempt"] for again in await due(kernel)] == [1]
 
 
-async def test_nobody_gives_up_what_waits_while_somebody_tries_another_one(kernel: Kernel) -> None:
+async def test_callback_is_not_abandoned_while_workers_attempt_others(kernel: Kernel) -> None:
     await asked(kernel)
     await kernel.enqueue("run_a", "writer", "turn_b", callback_url=URL)
     for turn in ("turn_a", "turn_b"):
@@ -194,7 +194,7 @@ async def test_nobody_gives_up_what_waits_while_somebody_tries_another_one(kerne
 
 
 @pytest.mark.parametrize(("limit", "older"), [(-1, 0.0), (1, -1.0), (1, None), (1, 4e7)])
-async def test_a_sweep_of_callbacks_with_no_number_of_its_kind_is_refused(
+async def test_sweep_of_callbacks_with_an_invalid_number_is_refused(
     kernel: Kernel, limit: int, older: float | None
 ) -> None:
     with pytest.raises(asyncpg.DataError, match="must be"):
@@ -202,7 +202,7 @@ async def test_a_sweep_of_callbacks_with_no_number_of_its_kind_is_refused(
 
 
 @pytest.mark.parametrize("url", ["gopher://x", "", 7, "https://a b", "https://x/" + "a" * 2000, "https://x\n"])
-async def test_what_is_no_url_is_refused_by_name(kernel: Kernel, url: Any) -> None:
+async def test_invalid_url_is_refused_by_name(kernel: Kernel, url: Any) -> None:
     await kernel.start("run_a", ["writer"], {"turn_0": "writer"})
     with pytest.raises(asyncpg.DataError, match="callback_url begins with https://"):
         await kernel.enqueue("run_a", "writer", "turn_a", callback_url=url)
@@ -213,7 +213,7 @@ async def test_what_is_no_url_is_refused_by_name(kernel: Kernel, url: Any) -> No
                         signals=activated("critic"))  # fmt: skip
 
 
-async def test_the_same_message_with_another_callback_is_another_message(kernel: Kernel) -> None:
+async def test_message_with_another_callback_is_another_message(kernel: Kernel) -> None:
     await asked(kernel)
     again = [await kernel.enqueue("run_a", "writer", "turn_a", callback_url=url) for url in (URL, f"{URL}/other", None)]
     assert [answer["outcome"] for answer in again] == ["duplicate", "conflict", "conflict"]

@@ -94,7 +94,7 @@ async def test_only_the_owner_begins_and_records(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K13")
-async def test_begun_again_by_the_same_owner_it_is_as_fresh_as_before(kernel: Kernel) -> None:
+async def test_call_begun_again_by_its_owner_is_fresh(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     before = await kernel.everything()
@@ -104,7 +104,7 @@ async def test_begun_again_by_the_same_owner_it_is_as_fresh_as_before(kernel: Ke
 
 @pytest.mark.proves("K14", "L0-111")
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "transactional"])
-async def test_what_may_be_repeated_is_repeated_by_the_next_owner(kernel: Kernel, effect: str) -> None:
+async def test_repeatable_call_is_repeated_by_the_next_owner(kernel: Kernel, effect: str) -> None:
     await begin(kernel, await kernel.running(), "i1", effect)
     owner = await taken_over(kernel)
     assert [(await begin(kernel, owner, "i1", effect))["outcome"] for _ in range(2)] == ["again", "fresh"]
@@ -114,7 +114,7 @@ async def test_what_may_be_repeated_is_repeated_by_the_next_owner(kernel: Kernel
 
 
 @pytest.mark.proves("K14", "L0-111")
-async def test_what_must_not_be_repeated_is_in_doubt_for_the_next_owner(kernel: Kernel) -> None:
+async def test_once_call_is_in_doubt_for_the_next_owner(kernel: Kernel) -> None:
     effect = "once"
     first = await kernel.running()
     await begin(kernel, first, "i1", effect)
@@ -134,14 +134,14 @@ async def test_what_must_not_be_repeated_is_in_doubt_for_the_next_owner(kernel: 
 
 
 @pytest.mark.proves("K14")
-async def test_how_a_call_was_begun_decides_not_how_it_is_begun_again(kernel: Kernel) -> None:
+async def test_first_effect_of_a_call_decides_about_its_repetition(kernel: Kernel) -> None:
     await begin(kernel, await kernel.running(), "i1", "once")
     assert (await begin(kernel, await taken_over(kernel), "i1", "pure"))["outcome"] == "in_doubt"
 
 
 @pytest.mark.proves("K14", "K13")
 @pytest.mark.parametrize("effect", ["pure", "once"])
-async def test_a_recorded_result_is_never_had_again(kernel: Kernel, effect: str) -> None:
+async def test_recorded_call_is_never_repeated(kernel: Kernel, effect: str) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1", effect)
     await record(kernel, claimed, "i1", [1, 2])
@@ -168,7 +168,7 @@ async def test_result_is_recorded_and_emitted_once(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("how", ["failed", "timeout", "unknown", "canceled"])
-async def test_an_effect_may_end_badly(kernel: Kernel, how: str) -> None:
+async def test_effect_may_be_recorded_as_a_failure(kernel: Kernel, how: str) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     assert (await record(kernel, claimed, "i1", status=how, error={"code": "TOOL_ERROR"}))["outcome"] == "ok"
@@ -196,7 +196,7 @@ async def test_a_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None
 
 
 @pytest.mark.proves("K13")
-async def test_no_result_without_an_intent(kernel: Kernel) -> None:
+async def test_result_without_an_intent_is_refused(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     answer = await record(kernel, claimed, "i1")
@@ -204,7 +204,7 @@ async def test_no_result_without_an_intent(kernel: Kernel) -> None:
     assert await kernel.everything() == before
 
 
-async def test_a_call_that_is_waited_for_is_not_had_inline(kernel: Kernel) -> None:
+async def test_suspended_call_is_not_recorded_inline(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"), tool("c2"), join="each")
     await reported(kernel, "turn_a", "c1")
     owner = await kernel.claim_one()
@@ -239,7 +239,7 @@ WRONG: list[tuple[str, Item]] = [
 
 
 @pytest.mark.parametrize(("field", "wrong"), WRONG, ids=lambda value: str(value)[:40])
-async def test_a_call_that_is_none_is_not_begun(kernel: Kernel, field: str, wrong: Item) -> None:
+async def test_malformed_call_is_not_begun(kernel: Kernel, field: str, wrong: Item) -> None:
     claimed = await kernel.running()
     item = saying(claimed, call_id="i1", tool="t", effect="once") | wrong
     with pytest.raises(asyncpg.InvalidParameterValueError, match=field):
@@ -249,7 +249,7 @@ async def test_a_call_that_is_none_is_not_begun(kernel: Kernel, field: str, wron
 @pytest.mark.parametrize(
     "wrong", [{"status": None}, {"status": "odd"}, {"status": "failed"}, {"status": "failed", "error": None}], ids=str
 )
-async def test_a_result_that_is_none_is_not_recorded(kernel: Kernel, wrong: dict[str, Any]) -> None:
+async def test_malformed_result_is_not_recorded(kernel: Kernel, wrong: dict[str, Any]) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     with pytest.raises(asyncpg.InvalidParameterValueError, match="recorded as"):
@@ -272,7 +272,7 @@ NOT_MADE = {"step_id": "s1", "tool": "charge"}
 REFUSED: Item = {"status": "failed", "result": None, "error": {"code": "NO", "message": "no"}, "not_made": NOT_MADE}
 
 
-async def test_a_call_that_is_not_made_is_opened_and_recorded_in_one_commit(kernel: Kernel) -> None:
+async def test_refused_call_is_opened_and_recorded_in_one_commit(kernel: Kernel) -> None:
     claimed = await kernel.running()
     said = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
     answer = await record(kernel, claimed, "i1", None, *said, **REFUSED)
@@ -289,7 +289,7 @@ async def test_a_call_that_is_not_made_is_opened_and_recorded_in_one_commit(kern
     assert await kernel.checks() == []
 
 
-async def test_twice_in_a_batch_it_is_recorded_once_and_no_limit_is_passed(kernel: Kernel) -> None:
+async def test_call_twice_in_a_batch_is_recorded_once_within_the_limits(kernel: Kernel) -> None:
     claimed = await kernel.running()
     twice = [saying(claimed, call_id="i1", **REFUSED) for _ in range(2)]
     assert [row["outcome"] for row in await kernel.call("record_call", twice)] == ["ok", "duplicate"]
@@ -301,7 +301,7 @@ async def test_twice_in_a_batch_it_is_recorded_once_and_no_limit_is_passed(kerne
 
 
 @pytest.mark.proves("S12")
-async def test_a_batch_of_calls_that_are_not_made_passes_no_limit(kernel: Kernel) -> None:
+async def test_batch_of_refused_calls_exceeds_no_limit(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i0")
     await kernel.call("set_limits", {"waits_max": 3})
@@ -314,7 +314,7 @@ async def test_a_batch_of_calls_that_are_not_made_passes_no_limit(kernel: Kernel
     assert await kernel.checks() == []
 
 
-async def test_one_that_was_begun_is_recorded_as_it_was_begun(kernel: Kernel) -> None:
+async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1", "idempotent", step_id="s0")
     assert (await record(kernel, claimed, "i1", None, **REFUSED))["outcome"] == "ok"
@@ -331,7 +331,7 @@ async def test_one_that_was_begun_is_recorded_as_it_was_begun(kernel: Kernel) ->
         ({"tool": "charge", "step_id": "s" * 201}, "a step id has at most 200 bytes"),
     ],
 )
-async def test_what_is_no_call_is_not_opened_either(kernel: Kernel, said: Any, told: str) -> None:
+async def test_malformed_refused_call_is_not_opened(kernel: Kernel, said: Any, told: str) -> None:
     claimed = await kernel.running()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=told):
         await record(kernel, claimed, "i1", None, **{**REFUSED, "not_made": said})

@@ -206,7 +206,7 @@ async def test_turns_of_one_instance_run_one_after_another(kernel: Kernel) -> No
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_cannot_be_delegated_is_refused_and_writes_nothing(
+async def test_impossible_delegation_is_refused_and_writes_nothing(
     kernel: Kernel, code: str, limits: Item, call: Item
 ) -> None:
     claimed = await kernel.running()
@@ -241,7 +241,7 @@ async def test_each_delegation_is_one_deeper_and_an_ancestor_is_not_waited_for(k
     assert deeper["code"] == "recursion_depth_exceeded"
 
 
-async def test_a_delegation_made_again_has_one_child(kernel: Kernel) -> None:
+async def test_repeated_delegation_has_one_child(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"})
     calls = [child("c1", "critic", "turn_1"), tool("c2")]
     await suspend(kernel, await kernel.claim_one(), *calls, signals=activated("critic"), join="each")
@@ -257,7 +257,7 @@ async def test_a_delegation_made_again_has_one_child(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K12", "L0-87")
-async def test_children_of_a_stopped_turn_are_stopped_and_nobody_waits_for_them(kernel: Kernel) -> None:
+async def test_children_of_a_stopped_turn_are_stopped_and_not_awaited(kernel: Kernel) -> None:
     await delegated(kernel, "critic")
     await kernel.stop("turn_a")
     assert (await wait(kernel, "turn_a", "c1"))["state"] == "closed"
@@ -266,7 +266,7 @@ async def test_children_of_a_stopped_turn_are_stopped_and_nobody_waits_for_them(
     assert await kernel.rows("outbox", "*", "published_at is null and kind <> 'task_event'") == []
 
 
-async def test_a_report_of_a_child_whose_parent_is_pruned_is_done_with(kernel: Kernel) -> None:
+async def test_report_of_a_child_with_a_pruned_parent_is_completed(kernel: Kernel) -> None:
     await delegated(kernel, "critic")
     await ended(kernel, "turn_1")
     await kernel.harm(

@@ -26,7 +26,7 @@ async def test_a_claim_runs_the_head_under_a_new_epoch(kernel: Kernel) -> None:
     assert (lease["turn_epoch"], lease["agent_turn_id"], lease["started_at"]) == (2, "turn_1", kernel.now)
 
 
-async def test_a_claim_answers_all_that_the_turn_needs(kernel: Kernel) -> None:
+async def test_claim_returns_everything_that_the_turn_needs(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     kernel.wait(10)
     assert await kernel.claim_one() == {
@@ -78,7 +78,7 @@ async def test_priority_comes_first_among_turns_that_were_deferred_too(kernel: K
 
 
 @pytest.mark.proves("G-26")
-async def test_of_one_agent_reports_and_halts_come_before_a_new_turn_however_urgent(kernel: Kernel) -> None:
+async def test_reports_and_halts_of_an_agent_precede_new_turns_of_any_priority(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"), command("c2"))
     await kernel.enqueue("run_a", "writer", "turn_new", priority=3)
     assert await order(kernel) == []  # it waits for the turn before it, which waits for its calls
@@ -115,7 +115,7 @@ async def test_a_limited_claim_takes_the_most_urgent_though_it_came_last(kernel:
     assert [await order(kernel, limit=1) for _ in range(3)] == [["turn_c"], ["turn_b"], ["turn_a"]]
 
 
-async def test_only_the_pools_asked_for_are_claimed(kernel: Kernel) -> None:
+async def test_only_the_requested_pools_are_claimed(kernel: Kernel) -> None:
     await kernel.call("start_runs", [run_item("run_a", ["writer"], {"turn_a": "writer"}) | {"target": "other"}])
     await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
     assert await order(kernel) == ["turn_b"]
@@ -149,7 +149,7 @@ async def test_a_recovered_turn_keeps_its_place_in_the_claim_order(kernel: Kerne
     assert await order(kernel) == ["turn_first", "turn_second"]
 
 
-async def test_the_place_in_the_order_is_when_the_turn_became_ready_not_when_it_was_queued(kernel: Kernel) -> None:
+async def test_claim_order_follows_readiness_and_not_the_queue(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
     kernel.wait(5)
@@ -160,7 +160,7 @@ async def test_the_place_in_the_order_is_when_the_turn_became_ready_not_when_it_
 
 
 @pytest.mark.proves("K20")
-async def test_a_claim_whose_time_was_read_before_the_dispatch_takes_its_inbox_row_all_the_same(kernel: Kernel) -> None:
+async def test_claim_with_a_time_before_the_dispatch_takes_its_inbox_row(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     kernel.wait(-1)
     claimed = await kernel.claim_one()
@@ -194,7 +194,7 @@ async def test_a_lease_that_would_end_at_once_or_never_is_refused(kernel: Kernel
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1001, None])
-async def test_a_claim_of_nothing_or_of_everything_is_refused(kernel: Kernel, limit: int) -> None:
+async def test_claim_with_a_limit_out_of_range_is_refused(kernel: Kernel, limit: int) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit"):
         await kernel.claim(limit)
 

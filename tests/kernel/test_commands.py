@@ -22,7 +22,7 @@ def calls(taken: list[Item]) -> list[str]:
 
 
 @pytest.mark.proves("K18", "L0-51")
-async def test_a_tool_gets_its_command_with_all_that_it_needs_to_answer(kernel: Kernel) -> None:
+async def test_tool_gets_its_command_with_everything_needed_to_report(kernel: Kernel) -> None:
     await suspended(kernel, command("c1", 90, subject=None), command("c2") | {"tool": "another"}, tool("c3"))
     (taken,) = await take(kernel)
     assert taken == {
@@ -34,7 +34,7 @@ async def test_a_tool_gets_its_command_with_all_that_it_needs_to_answer(kernel: 
 
 
 @pytest.mark.proves("K18")
-async def test_a_command_is_hidden_for_a_while_and_comes_again_until_it_is_answered(kernel: Kernel) -> None:
+async def test_command_is_hidden_for_a_while_and_redelivered_until_it_is_answered(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"))
     assert [each["delivery"] for each in await take(kernel, seconds=30)] == [1]
     kernel.wait(29)
@@ -59,7 +59,7 @@ async def test_resolved_call_is_not_commanded(kernel: Kernel, ends: str) -> None
     assert (await take(kernel), await kernel.rows("outbox", "*", "kind = 'cmd' and published_at is null")) == ([], [])
 
 
-async def test_the_oldest_command_comes_first_and_no_more_than_asked_for(kernel: Kernel) -> None:
+async def test_oldest_commands_are_taken_first_up_to_the_limit(kernel: Kernel) -> None:
     for n, name in enumerate("abc"):
         await suspended(kernel, command(f"c{n}"), run_id=f"run_{name}", turn_id=f"turn_{name}")
         kernel.wait(1)
@@ -79,7 +79,7 @@ async def test_two_workers_of_a_tool_never_take_the_same_command(kernel: Kernel,
 
 
 @pytest.mark.proves("K18")
-async def test_the_relay_and_those_who_ask_do_not_hide_commands_from_each_other(kernel: Kernel) -> None:
+async def test_relay_and_takers_do_not_hide_commands_from_each_other(kernel: Kernel) -> None:
     """A bus that nobody listens to must not starve a tool that asks; a tool knows a call by its id."""
     await suspended(kernel, command("c1"), command("c2"))
     await kernel.call("declare_wire", "nats")
@@ -105,7 +105,7 @@ async def test_a_limit_or_a_time_out_of_range_is_refused(kernel: Kernel, limit: 
         await take(kernel, limit=limit, seconds=seconds)
 
 
-async def test_no_tools_are_nobody(kernel: Kernel) -> None:
+async def test_taking_commands_for_no_tools_returns_none(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"))
     for tools in ([], [None], [7], None):
         assert await kernel.call("take_commands", tools, 10, 30.0) == []

@@ -66,7 +66,7 @@ async def test_a_batch_is_one_commit(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K20", "S6")
-async def test_looking_where_nothing_is_due_writes_nothing(kernel: Kernel) -> None:
+async def test_sweep_without_due_work_writes_nothing(kernel: Kernel) -> None:
     await kernel.running()
     counted = Counted(kernel)
     assert await counted(kernel.claim()) == []
@@ -89,7 +89,7 @@ async def test_looking_where_nothing_is_due_writes_nothing(kernel: Kernel) -> No
     assert counted.commits == 0
 
 
-async def test_a_call_of_the_runtime_is_one_statement_and_nothing_around_it(
+async def test_runtime_call_is_exactly_one_statement(
     shared_url: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []

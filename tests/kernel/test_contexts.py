@@ -16,9 +16,7 @@ from tests.kernel.waits import activated, child, suspend
 @pytest.mark.proves("L0-92", "L0-95", "L0-30")
 @pytest.mark.parametrize(("box_id", "code"), [("no-such-box", "unknown_box"), ("box_no_such_turn", "unknown_box"),
                                               ("box_turn_a", "box_in_use"), ("fork_1", "box_in_use")])  # fmt: skip
-async def test_no_turn_is_given_a_box_that_is_not_there_or_is_still_being_written(
-    kernel: Kernel, box_id: str, code: str
-) -> None:
+async def test_missing_or_unfinished_box_is_refused_as_a_context(kernel: Kernel, box_id: str, code: str) -> None:
     await put(kernel, "context_1", "first")
     claimed = await kernel.running()
     await fork(kernel, "fork_1", "context_1", "turn_a")
@@ -41,7 +39,7 @@ def _waking(claimed: Item, box_id: str) -> Item:
 
 
 @pytest.mark.proves("L0-82", "L0-90")
-async def test_what_a_turn_has_written_is_read_by_those_that_its_end_wakes(kernel: Kernel) -> None:
+async def test_turns_woken_by_an_ending_read_the_cards_of_the_ended_turn(kernel: Kernel) -> None:
     claimed = await kernel.running()
     with pytest.raises(asyncpg.InvalidParameterValueError, match="no-such-box"):
         await kernel.call("finish", [_waking(claimed, "no-such-box")])
@@ -51,7 +49,7 @@ async def test_what_a_turn_has_written_is_read_by_those_that_its_end_wakes(kerne
 
 @pytest.mark.proves("L0-95", "L0-30")
 @pytest.mark.parametrize("by", ["enqueue", "child"])
-async def test_prune_leaves_a_box_that_a_turn_is_just_being_given(kernel: Kernel, beside: Connect, by: str) -> None:
+async def test_prune_keeps_a_box_that_is_being_given_to_a_turn(kernel: Kernel, beside: Connect, by: str) -> None:
     other = await beside()
     await put(kernel, "context_1", "first")
     claimed = await kernel.running()
@@ -68,7 +66,7 @@ async def test_prune_leaves_a_box_that_a_turn_is_just_being_given(kernel: Kernel
 
 
 @pytest.mark.proves("L0-95", "L0-30")
-async def test_a_turn_is_not_given_a_box_that_prune_is_taking_away(kernel: Kernel, beside: Connect) -> None:
+async def test_box_being_pruned_is_not_given_to_a_turn(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     await put(kernel, "context_1", "first")
     await kernel.running()

@@ -42,7 +42,7 @@ async def test_deferred_turn_is_claimable_at_its_time_and_not_before(kernel: Ker
 
 @pytest.mark.proves("G-71", "L0-64", "L0-80")
 @pytest.mark.parametrize("given", [None, 1, 0])
-async def test_past_its_cap_it_ends_as_failed(kernel: Kernel, given: int | None) -> None:
+async def test_turn_past_its_deferral_cap_fails(kernel: Kernel, given: int | None) -> None:
     claimed = await kernel.running()
     for n in range(3 if given is None else given):  # three unless somebody says otherwise
         assert (await defer(kernel, claimed, 0, defers_max=given))["outcome"] == "deferred"
@@ -69,14 +69,14 @@ async def test_end_that_quotes_the_reason_of_a_tainted_turn_is_untrusted(kernel:
     assert (card["content"].get("trust"), row["trust"]) == (trust, trust or "trusted")
 
 
-async def test_the_projects_own_cap_counts(kernel: Kernel) -> None:
+async def test_deferral_cap_of_the_project_applies(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.connection.execute("select heliograph.set_limits($1, '{\"defers_max\": 0}')", kernel.project)
     assert (await defer(kernel, claimed))["outcome"] == "exhausted"
 
 
 @pytest.mark.proves("K22")
-async def test_it_keeps_its_place_before_younger_turns(kernel: Kernel) -> None:
+async def test_deferred_turn_keeps_its_place_before_younger_turns(kernel: Kernel) -> None:
     claimed = await kernel.running()
     kernel.wait(1)
     await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
@@ -103,7 +103,7 @@ async def test_only_the_owner_defers_and_only_once(kernel: Kernel) -> None:
     assert await kernel.everything() == before
 
 
-async def test_the_results_of_calls_come_along(kernel: Kernel) -> None:
+async def test_deferred_turn_keeps_the_results_of_its_calls(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"), tool("c2"), join="each")
     await report(kernel, "turn_a", "c1")
     resumed = await kernel.claim_one()
@@ -123,7 +123,7 @@ async def test_the_results_of_calls_come_along(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K12", "L0-87")
-async def test_a_turn_that_a_stop_waits_for_ends_instead_of_being_deferred(kernel: Kernel) -> None:
+async def test_stopping_turn_ends_instead_of_being_deferred(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.stop("turn_a", "graceful", grace_seconds=60)
     assert (await defer(kernel, claimed))["outcome"] == "stopped"
@@ -159,7 +159,7 @@ async def test_a_time_or_a_cap_out_of_range_is_refused_by_name(kernel: Kernel, w
     assert await status(kernel) == "running"
 
 
-async def test_a_reason_of_any_length_is_kept_in_part(kernel: Kernel) -> None:
+async def test_long_deferral_reason_is_truncated(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert (await defer(kernel, claimed, reason="ü" * 5_000))["outcome"] == "deferred"
     (row,) = await kernel.rows("agent_inbox")

@@ -25,7 +25,7 @@ async def swept(kernel: Kernel) -> list[str]:
 
 
 @pytest.mark.proves("K20", "K19", "K10", "G-68", "L0-80")
-async def test_turn_that_no_worker_claims_ends_in_time_however_often_it_is_swept(kernel: Kernel) -> None:
+async def test_unclaimed_turn_ends_in_time_despite_repeated_sweeps(kernel: Kernel) -> None:
     await limited(kernel)
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     for _ in range(5):
@@ -83,7 +83,7 @@ async def test_deferred_turn_waits_for_a_worker_from_when_it_is_due(kernel: Kern
     assert await swept(kernel) == ["turn_a"]
 
 
-async def test_dispatch_timeout_takes_no_more_turns_than_it_is_asked_for_and_each_once(kernel: Kernel) -> None:
+async def test_dispatch_timeout_takes_at_most_its_limit_of_turns_and_each_once(kernel: Kernel) -> None:
     await limited(kernel)
     await kernel.start("run_a", ["a", "b", "c"], {"turn_a": "a", "turn_b": "b", "turn_c": "c"}, ttl_seconds=30)
     kernel.wait(30)  # both limits are met at once

@@ -126,7 +126,7 @@ HARM = [
 
 
 @pytest.mark.proves("K21", "L0-03", "L0-07", "L0-82", "G-60")
-async def test_each_harm_is_found_and_nothing_else(kernel: Kernel) -> None:
+async def test_each_violation_is_found_and_nothing_else(kernel: Kernel) -> None:
     await fill(kernel)
     assert await kernel.checks() == []
     said = {}
@@ -150,13 +150,13 @@ async def test_no_check_is_without_a_test(kernel: Kernel) -> None:
     assert written == set().union(*(found for _, _, found in HARM)) | quiescent
 
 
-async def test_what_is_under_way_is_harm_only_once_all_should_be_done(kernel: Kernel) -> None:
+async def test_open_work_is_a_violation_only_in_a_quiescent_project(kernel: Kernel) -> None:
     await fill(kernel)
     assert await kernel.checks() == []
     assert sorted(await kernel.checks(quiescent=True)) == ["I8"] * 6 + ["I9"] * 5 + ["R7"] * 2
 
 
-async def test_a_project_that_is_done_and_published_is_well(kernel: Kernel) -> None:
+async def test_finished_and_published_project_has_no_violation(kernel: Kernel) -> None:
     await kernel.finish(await kernel.running(), ends="success")
     assert await kernel.publish() == 1
     assert await kernel.checks(quiescent=True) == []
@@ -165,7 +165,7 @@ async def test_a_project_that_is_done_and_published_is_well(kernel: Kernel) -> N
 @pytest.mark.parametrize(
     "parent", ["sig_run_b_77", "sig_a_x_9", "sig_a_b_99", "sig_other_99999999999999999999999", "anything"]
 )
-async def test_a_parent_in_another_run_is_no_harm(kernel: Kernel, parent: str) -> None:
+async def test_parent_in_another_run_is_no_violation(kernel: Kernel, parent: str) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1", cause=parent)
     assert await kernel.checks() == []

@@ -45,7 +45,7 @@ async def test_a_report_that_is_faster_than_the_suspension_is_not_lost(kernel: K
 
 
 @pytest.mark.proves("K15", "K16")
-async def test_with_one_answer_early_the_turn_sleeps_on_the_other(kernel: Kernel) -> None:
+async def test_turn_with_one_early_report_suspends_on_the_other_call(kernel: Kernel) -> None:
     claimed = await kernel.running()
     (early,) = await kernel.call("report", [failure("turn_a", "c1")])
     assert early["outcome"] == "early"
@@ -138,7 +138,7 @@ async def test_the_same_early_report_twice_is_kept_once(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S11")
-async def test_early_reports_are_kept_up_to_a_limit_and_then_asked_to_come_again(kernel: Kernel) -> None:
+async def test_early_reports_beyond_the_limit_are_refused_with_a_retry(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.connection.execute("select heliograph.set_limits($1, '{\"waits_max\": 2}')", kernel.project)
     assert [await reported(kernel, "turn_a", f"c{n}") for n in (1, 2)] == ["early", "early"]
@@ -150,7 +150,7 @@ async def test_early_reports_are_kept_up_to_a_limit_and_then_asked_to_come_again
 
 
 @pytest.mark.parametrize("call_id", ["", "i" * 201, None], ids=["empty", "long", "null"])
-async def test_what_can_be_no_call_id_is_never_kept(kernel: Kernel, call_id: str | None) -> None:
+async def test_early_report_with_an_impossible_call_id_is_not_kept(kernel: Kernel, call_id: str | None) -> None:
     await kernel.running()
     (answer,) = await kernel.call(
         "report", [{"turn_id": "turn_a", "call_id": call_id, "status": "success", "result": 1}]
@@ -171,7 +171,7 @@ async def test_an_early_report_ends_with_its_turn(kernel: Kernel, ends: str) -> 
     ] * (ends == "stop")
 
 
-async def test_an_early_report_does_not_wake_a_turn_that_sleeps_on_another_call(kernel: Kernel) -> None:
+async def test_early_report_does_not_resume_a_turn_suspended_on_another_call(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
     assert await reported(kernel, "turn_a", "c2") == "unknown_call"
     assert await status(kernel) == "suspended"

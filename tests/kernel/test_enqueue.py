@@ -72,7 +72,7 @@ async def test_a_queued_turn_is_counted_in_its_run_and_moves_its_version(kernel:
 
 
 @pytest.mark.proves("G-17")
-async def test_the_same_message_again_is_a_duplicate_and_changes_nothing(kernel: Kernel) -> None:
+async def test_repeated_message_is_a_duplicate_and_changes_nothing(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1", payload={"n": 1})
     before = await kernel.everything()
@@ -117,7 +117,7 @@ async def test_a_run_id_that_could_be_taken_for_an_agents_is_refused(kernel: Ker
     assert (await kernel.enqueue("run_a", "b", "turn_3", instance="c"))["outcome"] == "unknown_agent"
 
 
-async def test_a_run_that_is_over_takes_no_message(kernel: Kernel) -> None:
+async def test_ended_run_accepts_no_message(kernel: Kernel) -> None:
     await kernel.finish(await kernel.running(), ends="success")
     before = await kernel.everything()
     assert (await kernel.enqueue("run_a", "writer", "turn_1"))["outcome"] == "ended"
@@ -141,7 +141,7 @@ async def test_answers_come_in_the_order_of_the_messages(kernel: Kernel) -> None
 
 
 @pytest.mark.parametrize("limits", [{"priority": 9}, {"max_attempts": 1001}, {"ttl_seconds": 0}], ids=str)
-async def test_a_message_with_impossible_limits_takes_its_whole_call_back(
+async def test_message_with_impossible_limits_rolls_back_its_whole_call(
     kernel: Kernel, limits: dict[str, object]
 ) -> None:
     await kernel.running()
@@ -153,7 +153,7 @@ async def test_a_message_with_impossible_limits_takes_its_whole_call_back(
 
 
 @pytest.mark.proves("L0-08")
-async def test_the_answer_names_the_pool_to_ring_and_the_kernel_rings_nobody(kernel: Kernel) -> None:
+async def test_enqueue_returns_the_pool_to_ring_and_rings_none_itself(kernel: Kernel) -> None:
     await kernel.running()
     heard: list[object] = []
     await kernel.connection.add_listener("heliograph", lambda *args: heard.append(args))

@@ -95,7 +95,7 @@ async def test_a_card_is_written_once_however_often_the_call_is_repeated(kernel:
     assert tuple(card)[1:] == ("card_note", "note", claimed["epoch"], NOTE["content"], claimed["output_box_id"])
 
 
-async def test_an_append_whose_reply_was_lost_says_the_same_again_without_writing(kernel: Kernel) -> None:
+async def test_append_after_a_lost_reply_returns_the_same_without_writing(kernel: Kernel) -> None:
     claimed = await kernel.running()
     parent = claimed["activation_id"]
     first = await kernel.append(claimed, draft("text:delta", parent), draft("text:delta", 0))
@@ -109,7 +109,7 @@ async def test_an_append_whose_reply_was_lost_says_the_same_again_without_writin
 
 
 @pytest.mark.proves("G-69")
-async def test_an_append_that_says_nothing_moves_the_phase_alone(kernel: Kernel) -> None:
+async def test_append_without_signals_changes_only_the_phase(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert (await kernel.append(claimed, phase="act"))["outcome"] == "ok"
     assert (await kernel.head("run_a/writer"))["phase"] == "act"
@@ -143,14 +143,14 @@ async def test_a_renewal_extends_the_lease_from_now(kernel: Kernel) -> None:
     assert (await kernel.sweep("leases"))["recovered"] == []
 
 
-async def test_a_lease_that_ran_out_unnoticed_may_still_be_renewed(kernel: Kernel) -> None:
+async def test_expired_lease_without_a_sweep_may_be_renewed(kernel: Kernel) -> None:
     claimed = await kernel.running()
     kernel.wait(31)
     assert (await kernel.renew(claimed))["outcome"] == "ok"
     assert (await kernel.sweep("leases"))["recovered"] == []
 
 
-async def test_one_call_renews_what_is_held_and_tells_what_is_lost(kernel: Kernel) -> None:
+async def test_heartbeat_renews_owned_turns_and_returns_the_lost_ones(kernel: Kernel) -> None:
     late = await lose(kernel)
     now = await kernel.claim_one()
     other = await kernel.running("run_b", "turn_b")
@@ -192,9 +192,7 @@ async def test_one_stale_item_does_not_disturb_the_others_of_its_call(kernel: Ke
 
 
 @pytest.mark.proves("L0-41")
-async def test_no_lock_is_held_between_calls_and_what_decides_is_the_comparison(
-    kernel: Kernel, beside: Connect
-) -> None:
+async def test_fencing_compares_epochs_and_takes_no_lock_between_calls(kernel: Kernel, beside: Connect) -> None:
     claimed = await kernel.running()
     other = await beside()
     async with other.connection.transaction():  # the owner's session holds nothing, so that this does not wait

@@ -77,7 +77,7 @@ async def test_an_ending_dispatches_the_next_queued_turn_in_the_same_commit(kern
 
 
 @pytest.mark.proves("SIG-60", "SIG-61")
-async def test_an_ending_wakes_others_and_the_log_tells_why(kernel: Kernel) -> None:
+async def test_ending_wakes_others_and_the_log_has_the_cause(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.finish(claimed, wakes={"turn_c": "critic"})
     critic = await kernel.claim_one()
@@ -112,7 +112,7 @@ async def test_an_ending_commits_the_state_that_its_reaction_computed(kernel: Ke
 
 
 @pytest.mark.proves("K24", "L0-110")
-async def test_a_reaction_to_an_older_run_is_a_conflict_and_leaves_nothing(kernel: Kernel) -> None:
+async def test_reaction_to_an_older_version_is_a_conflict_and_writes_nothing(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_c")
     before = await kernel.everything()
@@ -124,7 +124,7 @@ async def test_a_reaction_to_an_older_run_is_a_conflict_and_leaves_nothing(kerne
 
 
 @pytest.mark.proves("K24")
-async def test_a_conflict_shows_the_run_as_it_is_nulls_and_all(kernel: Kernel) -> None:
+async def test_conflict_returns_the_current_run_including_nulls(kernel: Kernel) -> None:
     claimed = await kernel.running()
     state = {"verdict": None, "nested": {"a": None}, "list": [None]}
     await kernel.finish(claimed, wakes={"turn_1": "critic", "turn_2": "writer"}, state=state, memory={"m": None})
@@ -148,7 +148,7 @@ async def test_a_reaction_without_a_version_matches_no_run(kernel: Kernel) -> No
 
 
 @pytest.mark.proves("K24")
-async def test_two_endings_of_one_run_in_one_call_cannot_both_stand_on_the_same_version(kernel: Kernel) -> None:
+async def test_two_endings_of_one_run_in_one_call_cannot_use_the_same_version(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "critic"})
     answers = await kernel.call("finish", [ending(each) for each in await kernel.claim()])
     assert [each["outcome"] for each in answers] == ["ok", "conflict"]
@@ -195,7 +195,7 @@ async def test_a_malformed_ending_is_refused_and_leaves_nothing(
     assert await kernel.everything() == before
 
 
-async def test_waking_nobody_leaves_nothing(kernel: Kernel) -> None:
+async def test_ending_that_wakes_no_agent_writes_no_turn(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     with pytest.raises(asyncpg.ForeignKeyViolationError):
@@ -231,7 +231,7 @@ async def test_a_deliverable_has_text_or_fields(kernel: Kernel, content: Any) ->
 
 
 @pytest.mark.proves("K24", "K25")
-async def test_an_ending_owes_nothing_it_comes_with_its_reaction(kernel: Kernel) -> None:
+async def test_ending_with_its_reaction_has_no_pending_reactions(kernel: Kernel) -> None:
     claimed = await kernel.running()
     item = ending(claimed, ends="success")
     item["signals"][0]["owed"] = True
@@ -241,7 +241,7 @@ async def test_an_ending_owes_nothing_it_comes_with_its_reaction(kernel: Kernel)
 
 @pytest.mark.proves("L0-86", "L0-81", "L0-82", "L0-87")
 @pytest.mark.parametrize("by", ["its owner", "a stop", "a sweep"])
-async def test_however_a_turn_ends_its_event_only_points_and_the_card_is_read_again(kernel: Kernel, by: str) -> None:
+async def test_task_event_of_every_outcome_points_to_the_card(kernel: Kernel, by: str) -> None:
     claimed = await kernel.running(ttl_seconds=10)
     if by == "its owner":
         item = ending(claimed, ends="success") | {"content": {"text": "what nobody is told"}}

@@ -60,13 +60,13 @@ async def test_abandoned_children_are_stopped_and_the_parent_resumes_once(kernel
 
 
 @pytest.mark.proves("L0-38", "G-73")
-async def test_what_succeeded_in_the_same_moment_stays_a_success(kernel: Kernel) -> None:
+async def test_success_of_the_same_batch_remains_a_success(kernel: Kernel) -> None:
     await suspended(kernel, fast(tool("c1")), fast(tool("c2")), fast(tool("c3")))
     await kernel.call("report", [failure("turn_a", "c1"), result("turn_a", "c2")])
     assert await states(kernel) == {"c1": "failed", "c2": "success", "c3": "canceled"}
 
 
-async def test_calls_of_another_step_and_of_another_turn_go_on(kernel: Kernel) -> None:
+async def test_calls_of_other_steps_and_turns_continue(kernel: Kernel) -> None:
     await suspended(kernel, fast(tool("c1")), fast(tool("c2"), step="s2"))
     await suspended(kernel, fast(tool("c1")), run_id="run_b", turn_id="turn_b")
     await kernel.call("report", [failure("turn_a", "c1")])
@@ -75,7 +75,7 @@ async def test_calls_of_another_step_and_of_another_turn_go_on(kernel: Kernel) -
 
 
 @pytest.mark.proves("CTL-29")
-async def test_a_deadline_fails_fast_too(kernel: Kernel) -> None:
+async def test_missed_deadline_fails_fast(kernel: Kernel) -> None:
     await suspended(kernel, fast(tool("c1", 1.0)), fast(tool("c2", 60.0)))
     kernel.wait(2)
     assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
@@ -83,7 +83,7 @@ async def test_a_deadline_fails_fast_too(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K16")
-async def test_an_early_failure_leaves_nothing_to_wait_for(kernel: Kernel) -> None:
+async def test_early_failure_cancels_all_calls_of_its_step(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.call("report", [failure("turn_a", "c1")])
     answer = await suspend(

@@ -47,7 +47,7 @@ async def test_no_given_id_is_empty_or_long_or_has_a_colon_or_a_control_characte
 
 
 @pytest.mark.proves("K1", "K21")
-async def test_nobody_takes_the_id_of_an_ending_or_a_result_to_come(kernel: Kernel) -> None:
+async def test_ids_of_future_endings_and_results_cannot_be_taken(kernel: Kernel) -> None:
     """Ids that look like those which the kernel makes of a turn and a call: each is a card of its own."""
     await kernel.start("run_a", ["writer", "critic"], {"t": "writer", "t_call_x": "critic"})
     writer, critic = sorted(await kernel.claim(), key=lambda each: len(each["turn_id"]))
@@ -66,7 +66,7 @@ async def test_nobody_takes_the_id_of_an_ending_or_a_result_to_come(kernel: Kern
 
 
 @pytest.mark.proves("K2", "L0-93")
-async def test_a_card_id_that_another_card_has_is_refused_and_nothing_is_lost_in_silence(kernel: Kernel) -> None:
+async def test_card_id_of_another_card_is_refused_and_not_dropped(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_b": "critic"})
     writer, critic = sorted(await kernel.claim(), key=lambda each: str(each["turn_id"]))
     assert (await kernel.append(writer, cards=[note("card_1"), note("card_2")]))["outcome"] == "ok"
@@ -128,7 +128,7 @@ async def test_an_instance_is_one_of_an_agent_that_the_run_has(kernel: Kernel) -
 
 
 @pytest.mark.proves("L0-36", "SIG-11", "S3")
-async def test_a_message_has_a_name_a_cause_and_a_parent_that_are_some(kernel: Kernel) -> None:
+async def test_message_with_an_empty_name_cause_or_parent_is_refused(kernel: Kernel) -> None:
     await kernel.running()
     before = await kernel.everything()
     for name in (None, "", "A b", "a::b", ":a", "a:", "é", "a\n", "n" * 201, ":".join("a" * 17)):
@@ -149,7 +149,7 @@ async def test_a_message_has_a_name_a_cause_and_a_parent_that_are_some(kernel: K
 
 
 @pytest.mark.proves("SIG-11")
-async def test_no_turn_tells_the_story_of_its_run(kernel: Kernel) -> None:
+async def test_turn_cannot_emit_signals_of_its_run(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     for name in ("workflow:end", "workflow:terminating", "kernel:x"):
@@ -182,9 +182,7 @@ FIELDS: list[Any] = [{"a": 1}, "total", 7, [1], [{}], [{"name": ""}], [{"name": 
 
 @pytest.mark.proves("L0-84", "S11")
 @pytest.mark.parametrize("fields", FIELDS, ids=str)
-async def test_result_fields_that_no_ending_could_meet_are_refused_where_they_are_given(
-    kernel: Kernel, fields: Any
-) -> None:
+async def test_impossible_result_fields_are_refused_at_the_request(kernel: Kernel, fields: Any) -> None:
     claimed = await kernel.running()
     kid = child("c1", "critic", "turn_k", result_fields=fields)
     before = await kernel.everything()
@@ -200,7 +198,7 @@ async def test_result_fields_that_no_ending_could_meet_are_refused_where_they_ar
 
 
 @pytest.mark.proves("S11")
-async def test_what_is_missing_or_none_of_the_choices_is_refused_by_the_name_of_the_field(kernel: Kernel) -> None:
+async def test_missing_or_unknown_value_is_refused_by_its_field_name(kernel: Kernel) -> None:
     claimed = await kernel.running()
     tried: list[tuple[str, Item, str]] = [
         ("enqueue", message("run_a", "critic", "turn_1", message_type="foo"), "message_type is turn or ui_action"),
@@ -225,7 +223,7 @@ async def test_what_is_missing_or_none_of_the_choices_is_refused_by_the_name_of_
 
 
 @pytest.mark.proves("S11")
-async def test_too_many_at_once_says_how_many_there_would_be(kernel: Kernel) -> None:
+async def test_refusal_of_too_many_children_has_their_number(kernel: Kernel) -> None:
     claimed = await kernel.running()
     answer = await kernel.append(claimed, cards=[note(f"card_{n}") for n in range(1001)])
     assert answer["message"] == "the turn would have 1001 cards; at most 1000 are allowed"

@@ -47,7 +47,7 @@ def check_refusal(name: str, error: asyncpg.PostgresError) -> None:
 
 @pytest.mark.proves("S3")
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-async def test_every_function_takes_any_text_for_data(kernel: Kernel, text: str) -> None:
+async def test_every_function_treats_any_text_as_data(kernel: Kernel, text: str) -> None:
     await fill(kernel)
     before = await kernel.everything()
     ids = await known(kernel, TOKEN, 10_000.0)
@@ -94,7 +94,7 @@ async def test_calls_boxes_and_stops_return_any_text_unchanged(kernel: Kernel, t
 
 
 @pytest.mark.proves("S3", "S11")
-async def test_a_nul_is_refused_by_every_function_in_words_of_its_own(kernel: Kernel) -> None:
+async def test_nul_is_refused_by_every_function_with_a_message(kernel: Kernel) -> None:
     """22021 for a parameter that is text, 22P05 for a text within JSON."""
     await fill(kernel)
     before = await kernel.everything()
@@ -136,7 +136,7 @@ async def test_a_nul_is_refused_by_every_function_in_words_of_its_own(kernel: Ke
         "kind",
     ],
 )
-async def test_an_id_that_no_key_can_hold_is_refused_and_leaves_nothing(kernel: Kernel, field: str) -> None:
+async def test_id_too_long_for_a_key_is_refused_and_writes_nothing(kernel: Kernel, field: str) -> None:
     """Never as what it would be to PostgreSQL: an index row that is too large (54000)."""
     await fill(kernel)
     ids = await known(kernel, TOKEN, 10_000.0)

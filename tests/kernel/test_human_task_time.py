@@ -217,7 +217,7 @@ async def test_goal_that_is_met_stops_questions_and_not_the_work_that_a_deferred
 
 
 @pytest.mark.proves("K19")
-async def test_parent_of_a_turn_that_nobody_keeps_waiting_expires(kernel: Kernel) -> None:
+async def test_parent_of_a_turn_without_open_questions_expires(kernel: Kernel) -> None:
     await delegated(kernel, TTL, 1000)
     kernel.wait(TTL)
     assert await expired(kernel) == ["turn_a"]

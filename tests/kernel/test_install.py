@@ -49,7 +49,7 @@ async def objects(connection: asyncpg.Connection) -> list[str]:
     return [row[0] for row in rows]
 
 
-async def test_an_install_makes_everything_and_a_second_one_does_nothing(connection: asyncpg.Connection) -> None:
+async def test_install_creates_everything_and_a_second_one_does_nothing(connection: asyncpg.Connection) -> None:
     assert await read_state(connection) == SchemaState(0, NEWEST, kernel_is_current=False)
     assert len(await install(connection)) == len(migrations()) + 1
     assert (await read_state(connection)).is_current
@@ -58,7 +58,7 @@ async def test_an_install_makes_everything_and_a_second_one_does_nothing(connect
     assert await objects(connection) == before
 
 
-async def test_of_many_installers_at_once_one_does_the_work(empty_url: str) -> None:
+async def test_one_of_many_simultaneous_installers_does_the_work(empty_url: str) -> None:
     connections = [await connect(empty_url) for _ in range(4)]
     done = await asyncio.gather(*map(install, connections))
     assert sorted(map(len, done)) == [0, 0, 0, len(migrations()) + 1]
@@ -130,7 +130,7 @@ async def test_a_memory_of_an_earlier_version_counts_as_untrusted(connection: as
     assert dict(map(tuple, rows)) == {"before": True, "after": False}
 
 
-async def test_a_database_newer_than_the_program_is_refused_and_left_alone(connection: asyncpg.Connection) -> None:
+async def test_database_newer_than_the_program_is_refused_and_unchanged(connection: asyncpg.Connection) -> None:
     await install(connection)
     await connection.execute(
         "insert into heliograph.schema_version (version, name, checksum) values (9999, 'later', 'x')"
@@ -184,7 +184,7 @@ async def test_the_schema_as_one_file_is_what_install_makes(
     assert await objects(connection) == await objects(kernel.connection)
 
 
-async def test_the_one_file_applied_twice_fails_as_a_whole_and_harms_nothing(
+async def test_schema_file_applied_twice_fails_as_a_whole_and_changes_nothing(
     empty_url: str, connection: asyncpg.Connection
 ) -> None:
     assert psql(empty_url, whole_sql()).returncode == 0

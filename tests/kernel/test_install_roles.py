@@ -97,7 +97,7 @@ async def test_databases_of_one_cluster_may_be_installed_at_once(cluster: TestSe
 
 
 @pytest.mark.proves("S2")
-async def test_who_may_create_roles_installs_them_and_grants_them_without_being_superuser(cluster: TestServer) -> None:
+async def test_installer_with_createrole_installs_and_grants_roles_without_superuser(cluster: TestServer) -> None:
     await forget_roles(cluster)
     async with someone(cluster, "createrole") as admin, database(cluster, admin) as url:
         connection = await connect(of(url, admin))
@@ -123,7 +123,7 @@ async def test_who_may_create_roles_installs_them_and_grants_them_without_being_
 
 
 @pytest.mark.proves("S2", "S1")
-async def test_who_may_not_create_roles_keeps_all_for_itself_until_somebody_may(cluster: TestServer) -> None:
+async def test_installer_without_createrole_keeps_all_rights_until_roles_exist(cluster: TestServer) -> None:
     async with someone(cluster) as poor, database(cluster, poor) as url:
         connection = await connect(of(url, poor))
         assert len(await install(connection)) == len(migrations()) + 1
@@ -179,7 +179,7 @@ async def test_an_operator_without_superuser_migrates_rows_of_all_projects(
 
 
 @pytest.mark.proves("S2")
-async def test_what_stands_in_the_installer_s_path_gets_into_nothing(cluster: TestServer) -> None:
+async def test_objects_in_the_search_path_of_the_installer_are_not_used(cluster: TestServer) -> None:
     async with database(cluster) as url:
         connection = await connect(url)
         await connection.execute("""
@@ -204,7 +204,7 @@ async def test_what_stands_in_the_installer_s_path_gets_into_nothing(cluster: Te
         await connection.close()
 
 
-def test_the_one_file_pins_its_path_and_ends_with_the_roles() -> None:
+def test_schema_file_pins_its_path_and_ends_with_the_roles() -> None:
     text = whole_sql()
     assert text.startswith("begin;\nset local search_path = pg_catalog, pg_temp;\n")
     assert text.index("create policy project") > text.rindex("create function")

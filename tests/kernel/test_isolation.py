@@ -56,7 +56,7 @@ async def test_an_ending_waits_for_the_enqueue_and_dispatches_it(kernel: Kernel,
 
 
 @pytest.mark.proves("K9", "K8")
-async def test_an_ending_undone_leaves_the_enqueue_a_busy_agent(kernel: Kernel, beside: Connect) -> None:
+async def test_enqueue_after_a_rolled_back_ending_meets_a_busy_agent(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     claimed = await kernel.running()
     transaction = kernel.connection.transaction()
@@ -115,7 +115,7 @@ async def test_two_claims_never_take_the_same_head(kernel: Kernel, beside: Conne
 
 
 @pytest.mark.proves("L0-40")
-async def test_a_claim_undone_gives_the_head_back(kernel: Kernel, beside: Connect) -> None:
+async def test_rolled_back_claim_frees_the_head(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     transaction = kernel.connection.transaction()
@@ -150,7 +150,7 @@ async def test_a_second_active_turn_waits_and_is_refused(kernel: Kernel, beside:
 
 
 @pytest.mark.proves("K24", "L0-110")
-async def test_of_two_critics_that_end_at_once_exactly_one_computes_again(kernel: Kernel, beside: Connect) -> None:
+async def test_one_of_two_simultaneous_endings_is_recomputed(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     await kernel.start("run_a", ["critic", "judge"], {"turn_c": "critic", "turn_j": "judge"})
     first, second = await kernel.claim()
@@ -222,7 +222,7 @@ async def test_an_owner_that_meets_the_sweep_waits_and_is_stale(kernel: Kernel, 
 
 @pytest.mark.proves("K17", "K19")
 @pytest.mark.parametrize("kind", ["leases", "expired"])
-async def test_of_two_sweeps_each_candidate_is_taken_by_one(kernel: Kernel, beside: Connect, kind: str) -> None:
+async def test_each_candidate_is_taken_by_one_of_two_sweeps(kernel: Kernel, beside: Connect, kind: str) -> None:
     other = await beside()
     for name in "ab":
         await kernel.running(f"run_{name}", f"turn_{name}", ttl_seconds=30, max_attempts=1)
@@ -235,7 +235,7 @@ async def test_of_two_sweeps_each_candidate_is_taken_by_one(kernel: Kernel, besi
 
 
 @pytest.mark.proves("K25", "K24")
-async def test_of_two_that_pay_one_finds_it_paid(kernel: Kernel, beside: Connect) -> None:
+async def test_second_of_two_simultaneous_reactions_finds_it_committed(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     await kernel.running(ttl_seconds=10)
     kernel.wait(10)
@@ -250,7 +250,7 @@ async def test_of_two_that_pay_one_finds_it_paid(kernel: Kernel, beside: Connect
 
 
 @pytest.mark.parametrize(("other_hash", "outcome"), [("hash of run_a", "duplicate"), ("another", "conflict")])
-async def test_of_two_starts_of_one_id_the_second_waits(
+async def test_second_of_two_simultaneous_starts_of_one_id_waits(
     kernel: Kernel, beside: Connect, other_hash: str, outcome: str
 ) -> None:
     other, watcher = await beside(), await beside()
@@ -302,9 +302,7 @@ async def test_two_relays_that_mark_the_same_events_do_not_wait_for_each_other(k
 
 
 @pytest.mark.proves("K17", "K18")
-async def test_a_relay_does_not_wait_for_those_who_resolve_the_commands_that_it_marks(
-    kernel: Kernel, beside: Connect
-) -> None:
+async def test_relay_does_not_wait_for_reports_of_the_commands_that_it_marks(kernel: Kernel, beside: Connect) -> None:
     relay = await beside()
     for name in "ab":
         await suspended(kernel, command("c1"), run_id=f"run_{name}", turn_id=f"turn_{name}", limits={"ttl_seconds": 10})

@@ -70,7 +70,7 @@ async def test_every_function_that_takes_json_rejects_what_a_client_cannot_decod
 
 @pytest.mark.proves("S22")
 @pytest.mark.parametrize("value", HARMLESS, ids=lambda value: f"{value[:12]} {len(value)}")
-async def test_what_every_client_can_decode_is_taken(kernel: Kernel, value: str) -> None:
+async def test_values_that_every_client_can_decode_are_accepted(kernel: Kernel, value: str) -> None:
     await kernel.running()
     items = f'[{{"memory_id": "memory_1", "text": "x", "metadata": {{"x": {value}}}}}]'
     query = "select heliograph.remember($1, $2::text::jsonb, now())"

@@ -41,7 +41,7 @@ async def test_a_project_has_the_limits_of_the_specification_until_it_sets_its_o
     ({"colour": 1}, "there is no limit colour"), ({"project_id": "x"}, "there is no limit project_id"),
     ({"queue_max": 0}, "queue_max"), ({"cards_max": -1}, "cards_max"), ({"depth_max": "deep"}, "deep"),
 ], ids=str)  # fmt: skip
-async def test_a_limit_that_is_none_is_refused(kernel: Kernel, limits: Item, problem: str) -> None:
+async def test_invalid_limit_is_refused(kernel: Kernel, limits: Item, problem: str) -> None:
     with pytest.raises((asyncpg.DataError, asyncpg.CheckViolationError), match=problem):
         await kernel.call("set_limits", limits)
     assert {key: value for key, value in (await limit(kernel)).items() if key in DEFAULTS} == DEFAULTS
@@ -59,7 +59,7 @@ async def test_one_projects_limits_are_not_anothers(kernel: Kernel, beside: Conn
 
 
 @pytest.mark.proves("S11", "G-74")
-async def test_an_agent_takes_so_many_waiting_turns_and_no_more(kernel: Kernel) -> None:
+async def test_queue_of_an_agent_is_limited(kernel: Kernel) -> None:
     await limit(kernel, queue_max=3)
     claimed = await kernel.running()
     outcomes = [(await kernel.enqueue("run_a", "writer", f"turn_{n}"))["outcome"] for n in range(3)]
@@ -74,7 +74,7 @@ async def test_an_agent_takes_so_many_waiting_turns_and_no_more(kernel: Kernel) 
 
 
 @pytest.mark.proves("G-74", "S12")
-async def test_delegation_goes_so_deep_and_no_deeper(kernel: Kernel) -> None:
+async def test_delegation_depth_is_limited(kernel: Kernel) -> None:
     await limit(kernel, depth_max=3)
     await kernel.running()
     parent = "turn_a"
@@ -88,7 +88,7 @@ async def test_delegation_goes_so_deep_and_no_deeper(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S12", "G-74")
-async def test_an_agent_that_asks_for_two_more_each_time_comes_to_an_end(kernel: Kernel) -> None:
+async def test_exponential_delegation_ends(kernel: Kernel) -> None:
     await limit(kernel, depth_max=4, queue_max=1000)
     await kernel.running(turn_id="turn_0")
     alive, asked, refused = ["turn_0"], 1, 0
@@ -106,7 +106,7 @@ async def test_an_agent_that_asks_for_two_more_each_time_comes_to_an_end(kernel:
 
 
 @pytest.mark.proves("S12")
-async def test_only_so_many_turns_of_a_project_run_at_once(kernel: Kernel) -> None:
+async def test_running_turns_of_a_project_are_limited(kernel: Kernel) -> None:
     await limit(kernel, running_max=2)
     for name in "abc":
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"})
@@ -118,7 +118,7 @@ async def test_only_so_many_turns_of_a_project_run_at_once(kernel: Kernel) -> No
 
 
 @pytest.mark.proves("S11", "S12")
-async def test_a_turn_waits_for_so_many_calls_and_asks_for_so_many_children(kernel: Kernel) -> None:
+async def test_waits_and_children_of_a_turn_are_limited(kernel: Kernel) -> None:
     await limit(kernel, waits_max=2, fan_out_max=1)
     claimed = await kernel.running()
     before = await kernel.everything()
@@ -134,7 +134,7 @@ async def test_a_turn_waits_for_so_many_calls_and_asks_for_so_many_children(kern
 
 
 @pytest.mark.proves("S11", "S12")
-async def test_one_call_wakes_so_many_turns_and_no_more(kernel: Kernel) -> None:
+async def test_activations_of_one_call_are_limited(kernel: Kernel) -> None:
     await limit(kernel, fan_out_max=2)
     three = {"turn_1": "critic", "turn_2": "critic", "turn_3": "writer"}
     claimed = await kernel.running()
@@ -170,7 +170,7 @@ async def test_turn_beyond_its_deferral_limit_fails(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S11")
-async def test_the_payload_of_a_signal_has_so_many_bytes_wherever_it_comes_from(kernel: Kernel) -> None:
+async def test_payload_bytes_of_a_signal_are_limited_for_every_source(kernel: Kernel) -> None:
     await limit(kernel, payload_bytes_max=1000)
     claimed = await kernel.running()
     fits, too_large = text(1000), text(1001)
@@ -191,7 +191,7 @@ async def test_the_payload_of_a_signal_has_so_many_bytes_wherever_it_comes_from(
 
 
 @pytest.mark.proves("S11")
-async def test_what_the_runtime_itself_tells_may_be_as_large_as_a_blob(kernel: Kernel) -> None:
+async def test_runtime_signal_may_be_as_large_as_a_blob(kernel: Kernel) -> None:
     await limit(kernel, payload_bytes_max=1000, blob_bytes_max=3000)
     claimed = await kernel.running()
     told = draft("state:report:changed", "sig_run_a_1", payload=text(3000))
@@ -204,7 +204,7 @@ async def test_what_the_runtime_itself_tells_may_be_as_large_as_a_blob(kernel: K
     assert await kernel.everything() == before
 
 
-async def test_the_names_that_may_be_large_are_those_that_only_the_runtime_may_emit(kernel: Kernel) -> None:
+async def test_large_signals_have_names_reserved_for_the_runtime(kernel: Kernel) -> None:
     """The same names in SQL and in Python, and no name that only begins or ends like one of them."""
     own = {*RESERVED_NAMES, *(f"{first}:x" for first in RESERVED_FIRST_SEGMENTS), *RESERVED_FIRST_SEGMENTS}
     others = {"note", "user:message", "stateful:x", "my:state", "my:ready", "ready:x", "turn:forth"}
@@ -213,7 +213,7 @@ async def test_the_names_that_may_be_large_are_those_that_only_the_runtime_may_e
 
 
 @pytest.mark.proves("S11")
-async def test_a_turn_writes_so_many_cards_and_no_more(kernel: Kernel) -> None:
+async def test_cards_of_a_turn_are_limited(kernel: Kernel) -> None:
     await limit(kernel, cards_max=3)
     claimed = await kernel.running()
     cards = [{"card_id": f"card_{n}", "kind": "note", "content": n} for n in range(5)]
@@ -227,7 +227,7 @@ async def test_a_turn_writes_so_many_cards_and_no_more(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S11")
-async def test_what_is_large_is_kept_once_beside_its_cards_and_read_as_if_it_were_in_them(kernel: Kernel) -> None:
+async def test_large_content_is_stored_once_and_read_as_part_of_its_cards(kernel: Kernel) -> None:
     await limit(kernel, card_bytes_max=2000)
     claimed = await kernel.running()
     large = {"text": " ".join(f"word {n}" for n in range(500))}
@@ -244,7 +244,7 @@ async def test_what_is_large_is_kept_once_beside_its_cards_and_read_as_if_it_wer
 
 
 @pytest.mark.proves("S11")
-async def test_what_is_too_large_even_for_that_is_refused(kernel: Kernel) -> None:
+async def test_content_beyond_the_blob_limit_is_refused(kernel: Kernel) -> None:
     await limit(kernel, card_bytes_max=500, blob_bytes_max=2000)
     claimed = await kernel.running()
     large = {"text": " ".join(f"word {n}" for n in range(500))}
@@ -260,7 +260,7 @@ async def test_what_is_too_large_even_for_that_is_refused(kernel: Kernel) -> Non
 
 
 @pytest.mark.proves("S11")
-async def test_a_result_has_so_many_bytes(kernel: Kernel) -> None:
+async def test_result_bytes_are_limited(kernel: Kernel) -> None:
     await limit(kernel, result_bytes_max=5000)
     await suspended(kernel, command("c1"), command("c2"))
     (answer,) = await kernel.call("report", [{"turn_id": "turn_a", "call_id": "c1", "status": "success", "token": TOKEN,
@@ -276,7 +276,7 @@ async def test_a_result_has_so_many_bytes(kernel: Kernel) -> None:
 
 @pytest.mark.proves("S11")
 @pytest.mark.parametrize("size", [200, 201])
-async def test_an_id_has_200_bytes_and_no_more(kernel: Kernel, size: int) -> None:
+async def test_id_has_at_most_200_bytes(kernel: Kernel, size: int) -> None:
     await kernel.running()
     asked = kernel.call("enqueue", [message("run_a", "critic", "t" * size)])
     if size == 200:

@@ -114,7 +114,7 @@ async def test_no_check_of_liveness_is_without_a_test(kernel: Kernel) -> None:
     assert written == {finding[0] for _, _, finding in STUCK.values()}
 
 
-async def test_a_project_at_work_is_alive_and_looking_changes_nothing(kernel: Kernel) -> None:
+async def test_busy_project_is_alive_and_the_check_changes_nothing(kernel: Kernel) -> None:
     await fill(kernel)
     before = await kernel.everything()
     assert await found(kernel) == []
@@ -122,7 +122,7 @@ async def test_a_project_at_work_is_alive_and_looking_changes_nothing(kernel: Ke
 
 
 @pytest.mark.proves("K10", "K11", "K19", "K12")
-async def test_the_sweeps_bring_everything_back_to_life(kernel: Kernel) -> None:
+async def test_sweeps_revive_everything_stuck(kernel: Kernel) -> None:
     await fill(kernel)
     await kernel.stop("run_a")
     kernel.wait(3600)
@@ -135,7 +135,7 @@ async def test_the_sweeps_bring_everything_back_to_life(kernel: Kernel) -> None:
     assert {name for name, _ in await found(kernel)} <= {"L10"}  # the reactions are the workers'
 
 
-async def test_a_hundred_of_a_kind_are_enough(kernel: Kernel) -> None:
+async def test_liveness_report_is_limited_to_a_hundred_of_a_kind(kernel: Kernel) -> None:
     await kernel.start("run_a", [f"agent_{n}" for n in range(150)], {f"turn_{n}": f"agent_{n}" for n in range(150)})
     kernel.wait(61)
     assert len(await found(kernel)) == 100

@@ -69,7 +69,7 @@ async def test_a_part_of_a_text_is_found_where_a_language_has_no_spaces(
     assert sorted(await recall(kernel, query)) == found
 
 
-async def test_what_says_it_more_often_comes_first_and_among_equals_what_is_newer(kernel: Kernel) -> None:
+async def test_memories_rank_by_frequency_and_then_by_age(kernel: Kernel) -> None:
     for n, text in enumerate(("sun", "sun sun sun", "sun"), 1):
         await remember(kernel, f"m{n}", text)
         kernel.wait(1)
@@ -81,7 +81,7 @@ async def test_what_says_it_more_often_comes_first_and_among_equals_what_is_newe
     assert first["rank"] > 0
 
 
-async def test_an_agent_recalls_its_own_and_the_projects_and_everything_only_when_asked_for(kernel: Kernel) -> None:
+async def test_agent_recalls_its_own_and_project_memories_and_others_only_on_request(kernel: Kernel) -> None:
     for agent in ("writer", "critic", None):
         await remember(kernel, f"of {agent}", "sun", agent)
     assert await recall(kernel, "sun", "writer") == ["of None", "of writer"]
@@ -101,7 +101,7 @@ async def test_memories_of_another_project_are_neither_found_nor_forgotten(kerne
 
 
 @pytest.mark.proves("S11")
-async def test_what_is_too_large_or_too_much_is_refused_and_the_others_of_the_call_are_kept(kernel: Kernel) -> None:
+async def test_memory_beyond_a_limit_is_refused_and_the_others_of_its_call_are_kept(kernel: Kernel) -> None:
     await kernel.call("set_limits", {"memories_max": 2, "memory_bytes_max": 20})
     items = [
         {"memory_id": f"m{n}", "agent": "writer", "text": text} for n, text in enumerate(("x" * 18, "x" * 21, "y", "z"))
@@ -127,7 +127,7 @@ async def test_what_is_too_large_or_too_much_is_refused_and_the_others_of_the_ca
     ({"text": 5}, "text"), ({"agent": ""}, "agent"), ({"agent": 5}, "agent"), ({"metadata": []}, "metadata"),
     ({"ttl_seconds": 0}, "ttl_seconds"), ({"ttl_seconds": "1"}, "ttl_seconds"),
 ], ids=str)  # fmt: skip
-async def test_what_is_no_memory_is_refused_by_the_name_of_its_field(kernel: Kernel, item: Item, field: str) -> None:
+async def test_malformed_memory_is_refused_by_its_field_name(kernel: Kernel, item: Item, field: str) -> None:
     good = {"memory_id": "m1", "text": "sun"}
     with pytest.raises(asyncpg.DataError, match=field):
         await kernel.call("remember", [{**good, "memory_id": "m0"}, good | item])
@@ -142,7 +142,7 @@ async def test_a_search_has_its_limits(kernel: Kernel, query: str, limit: int, p
         await kernel.call("recall", query, None, limit)
 
 
-async def test_a_memory_is_forgotten_when_its_time_is_over_or_somebody_says_so_and_not_with_its_turn(
+async def test_memory_is_removed_at_its_expiry_or_on_request_and_not_with_its_turn(
     kernel: Kernel,
 ) -> None:
     await remember(kernel, "brief", "sun", ttl_seconds=60)

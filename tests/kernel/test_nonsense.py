@@ -26,7 +26,7 @@ ITEMS = [
 
 @pytest.mark.proves("S3")
 @pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:12])
-async def test_whatever_an_id_or_a_value_spells_it_is_data(kernel: Kernel, text: str) -> None:
+async def test_any_text_of_an_id_or_value_is_data(kernel: Kernel, text: str) -> None:
     named = as_id(text)
     run, turn, project = f"run_{named}", f"turn_{named}", f"{kernel.project} {text}"
     kernel.project = project
@@ -71,7 +71,7 @@ async def test_whatever_an_id_or_a_value_spells_it_is_data(kernel: Kernel, text:
 
 
 @pytest.mark.proves("S3")
-async def test_after_all_that_the_schema_still_stands(kernel: Kernel) -> None:
+async def test_hostile_values_do_not_damage_the_schema(kernel: Kernel) -> None:
     await fill(kernel)
     assert await kernel.connection.fetchval("select count(*) from pg_namespace where nspname = 'heliograph'") == 1
 
@@ -93,7 +93,7 @@ async def test_an_epoch_beyond_all_epochs_is_refused(kernel: Kernel, function: s
 
 @pytest.mark.parametrize("field", ["agent_id", "turn_id", "epoch"])
 @pytest.mark.parametrize("function", ["append", "finish", "renew"])
-async def test_an_item_that_does_not_say_whose_it_is_is_stale(kernel: Kernel, function: str, field: str) -> None:
+async def test_item_without_an_owner_is_stale(kernel: Kernel, function: str, field: str) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     whole = ending(claimed) if function == "finish" else holder(claimed)
@@ -106,7 +106,7 @@ async def test_an_item_that_does_not_say_whose_it_is_is_stale(kernel: Kernel, fu
 
 @pytest.mark.parametrize("items", [None, {}, "text", 7], ids=str)
 @pytest.mark.parametrize("function", [*ITEMS, "renew"])
-async def test_what_is_no_array_of_items_is_refused_or_answered_with_nothing(
+async def test_value_that_is_no_array_of_items_is_refused_or_returns_nothing(
     kernel: Kernel, function: str, items: Any
 ) -> None:
     await kernel.running()
@@ -196,7 +196,7 @@ async def test_an_id_too_long_for_an_index_is_refused_in_words_and_leaves_nothin
     assert len(await kernel.rows("agent_turns")) == 2
 
 
-async def test_a_state_of_megabytes_passes_the_kernel_unharmed_its_limit_is_the_callers(kernel: Kernel) -> None:
+async def test_state_of_megabytes_passes_the_kernel_unchanged(kernel: Kernel) -> None:
     claimed = await kernel.running()
     large = {"text": "x" * 4_000_000}
     assert (await kernel.finish(claimed, wakes={"turn_c": "critic"}, state=large))["outcome"] == "ok"
@@ -229,7 +229,7 @@ async def test_a_time_that_is_missing_changes_nothing(kernel: Kernel) -> None:
     assert await kernel.everything() == before
 
 
-async def test_no_targets_are_nobody(kernel: Kernel) -> None:
+async def test_claim_without_valid_targets_returns_no_turn(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     for targets in ([], [None], [7], [[TARGET]]):
         assert await kernel.call("claim", targets, "worker-1", 1, 30.0) == []

@@ -9,7 +9,7 @@ from tests.kernel.waits import begin, record, report, suspend, tool
 
 
 @pytest.mark.proves("L0-16", "L0-17", "L0-18")
-async def test_what_is_observed_of_a_turn_follows_what_it_does(kernel: Kernel) -> None:
+async def test_observed_activity_follows_the_turn(kernel: Kernel) -> None:
     async def seen() -> tuple[str | None, str | None, int | None]:
         row = await kernel.row("turn_overview", "turn_id", "turn_a")
         return row["activity"], row["current_tool"], row["waiting_tool_count"]
@@ -35,7 +35,7 @@ async def test_what_is_observed_of_a_turn_follows_what_it_does(kernel: Kernel) -
 
 
 @pytest.mark.proves("L0-16", "L0-17")
-async def test_what_is_observed_is_kept_nowhere_and_asked_by_no_function(kernel: Kernel) -> None:
+async def test_observed_activity_is_not_stored_and_no_function_reads_it(kernel: Kernel) -> None:
     """It can be no guard: it is made when somebody looks, and no function of the kernel looks."""
     tables = await kernel.connection.fetch(
         "select c.relname from pg_attribute a join pg_class c on c.oid = a.attrelid and c.relkind = 'r'"

@@ -14,7 +14,7 @@ async def ended_by_kernel(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K25", "L0-87", "L0-80")
-async def test_a_turn_that_the_kernel_ends_leaves_its_run_owing(kernel: Kernel) -> None:
+async def test_turn_ended_by_the_kernel_creates_a_pending_reaction(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     (owed,) = await kernel.owed()
     assert (owed["target"], owed["run"]["run_id"], owed["run"]["owed"], owed["run"]["open_turns"]) == (
@@ -36,7 +36,7 @@ async def test_a_turn_that_the_kernel_ends_leaves_its_run_owing(kernel: Kernel) 
 
 
 @pytest.mark.proves("K25", "K26")
-async def test_a_run_that_owes_cannot_end_and_one_that_paid_can(kernel: Kernel) -> None:
+async def test_run_ends_only_without_pending_reactions(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     with pytest.raises(asyncpg.CheckViolationError):
         await kernel.connection.execute(
@@ -78,7 +78,7 @@ async def test_a_cause_that_no_log_reaches_is_no_signal_and_stops_no_claim(kerne
 
 
 @pytest.mark.proves("K24", "K25")
-async def test_a_reaction_is_paid_once(kernel: Kernel) -> None:
+async def test_pending_reaction_is_committed_once(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     (owed,) = await kernel.owed()
     version = owed["run"]["version"]
@@ -104,7 +104,7 @@ async def test_signal_that_becomes_pending_after_the_reaction_was_computed_is_no
     assert await kernel.owed() == []
 
 
-async def test_an_append_that_owes_nothing_does_not_disturb_a_reaction(kernel: Kernel) -> None:
+async def test_append_without_pending_signals_does_not_conflict_with_a_reaction(kernel: Kernel) -> None:
     claimed = await kernel.running()
     version = (await kernel.run("run_a"))["version"]
     await kernel.append(claimed, draft("text:delta", claimed["activation_id"]))
@@ -153,7 +153,7 @@ REFUSED = [
 
 @pytest.mark.proves("K23")
 @pytest.mark.parametrize(("agent", "fields", "code"), REFUSED)
-async def test_a_reaction_that_no_table_takes_pays_nothing_and_is_counted(
+async def test_unstorable_reaction_commits_nothing_and_is_counted(
     kernel: Kernel, agent: str, fields: Item, code: str
 ) -> None:
     await ended_by_kernel(kernel)
@@ -170,7 +170,7 @@ async def test_a_reaction_that_no_table_takes_pays_nothing_and_is_counted(
 
 
 @pytest.mark.proves("K23", "K25")
-async def test_runs_whose_reaction_is_refused_hold_up_nobody(kernel: Kernel) -> None:
+async def test_runs_with_a_refused_reaction_block_no_others(kernel: Kernel) -> None:
     for name in "abc":
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
     kernel.wait(10)
@@ -212,7 +212,7 @@ async def test_runs_of_other_pools_are_not_returned(kernel: Kernel) -> None:
     assert len(await kernel.call("sweep_pending_reactions", ["other", TARGET], 10)) == 1
 
 
-async def test_one_call_pays_for_many_runs_and_answers_in_their_order(kernel: Kernel) -> None:
+async def test_one_call_commits_reactions_of_many_runs_and_answers_in_order(kernel: Kernel) -> None:
     for name in "abc":
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10)
     kernel.wait(10)

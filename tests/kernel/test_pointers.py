@@ -41,9 +41,7 @@ async def test_content_that_looks_like_a_pointer_is_content(kernel: Kernel) -> N
 
 
 @pytest.mark.proves("K17")
-async def test_two_that_keep_the_same_large_contents_in_another_order_never_wait_for_each_other(
-    kernel: Kernel, beside: Connect
-) -> None:
+async def test_writers_of_the_same_large_contents_never_wait_for_each_other(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     for name in "ab":
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"})

@@ -86,7 +86,7 @@ async def full_life(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S11", "L0-03")
-async def test_an_old_run_goes_with_all_that_belongs_to_it(kernel: Kernel) -> None:
+async def test_old_run_is_pruned_with_everything_it_owns(kernel: Kernel) -> None:
     await full_life(kernel)
     assert min((await left(kernel)).values()) > 0
     kernel.wait(DAY + 1)
@@ -101,7 +101,7 @@ async def test_an_old_run_goes_with_all_that_belongs_to_it(kernel: Kernel) -> No
     assert await prune(kernel) == NOTHING
 
 
-async def test_what_is_young_stays_whole(kernel: Kernel) -> None:
+async def test_young_run_is_not_pruned(kernel: Kernel) -> None:
     await full_life(kernel)
     before = await kernel.everything()
     kernel.wait(DAY - 10)
@@ -140,7 +140,7 @@ async def test_late_requests_for_a_pruned_run_are_refused_and_change_nothing(ker
     assert await kernel.everything() == before
 
 
-async def test_a_tombstone_stays_thirty_days_longer_and_then_the_id_is_free(kernel: Kernel) -> None:
+async def test_tombstone_keeps_the_id_for_thirty_more_days(kernel: Kernel) -> None:
     await ended(kernel)
     kernel.wait(DAY + 1)
     await prune(kernel)
@@ -156,7 +156,7 @@ async def test_a_tombstone_stays_thirty_days_longer_and_then_the_id_is_free(kern
 
 @pytest.mark.proves("L0-07", "G-61", "K18")
 @pytest.mark.parametrize("kind", ["task_event", "report", "stop", "cmd"])
-async def test_a_turn_stays_while_a_row_of_its_outbox_is_on_its_way(kernel: Kernel, kind: str) -> None:
+async def test_turn_with_an_unpublished_outbox_row_is_not_pruned(kernel: Kernel, kind: str) -> None:
     await ended(kernel)
     prefix = {"task_event": "evt:turn_a", "report": "report:turn_a", "stop": "stop:turn_a", "cmd": "cmd:turn_a:c1"}[
         kind
@@ -179,7 +179,7 @@ async def test_a_turn_stays_while_a_row_of_its_outbox_is_on_its_way(kernel: Kern
 
 
 @pytest.mark.proves("L0-95", "L0-98")
-async def test_a_box_that_somebody_stands_on_keeps_its_turn(kernel: Kernel) -> None:
+async def test_turn_of_a_forked_box_is_not_pruned(kernel: Kernel) -> None:
     await ended(kernel, "a")
     await ended(kernel, "b")
     await kernel.running("run_c", "turn_c")
@@ -197,7 +197,7 @@ async def test_a_box_that_somebody_stands_on_keeps_its_turn(kernel: Kernel) -> N
     assert (await prune(kernel))["turns"] == 1  # and then what it read
 
 
-async def test_contexts_go_when_they_are_old_and_nobody_uses_them(kernel: Kernel) -> None:
+async def test_old_unused_contexts_are_pruned(kernel: Kernel) -> None:
     for name in ("used", "unused", "base"):
         await put(kernel, f"context_{name}", name)
     await kernel.running()
@@ -216,7 +216,7 @@ async def test_contexts_go_when_they_are_old_and_nobody_uses_them(kernel: Kernel
 
 
 @pytest.mark.proves("S11")
-async def test_a_blob_goes_when_no_card_points_to_it_any_more(kernel: Kernel) -> None:
+async def test_unreferenced_blob_is_pruned(kernel: Kernel) -> None:
     await kernel.call("set_limits", {"card_bytes_max": 100})
     large = [{"card_id": "card_1", "kind": "note", "content": {"text": "x" * 1000}}]
     claimed = await kernel.running()
@@ -272,7 +272,7 @@ async def test_pruning_a_live_log_keeps_causes_of_open_turns_and_pending_reactio
     assert await left(kernel) == {}
 
 
-async def test_of_a_live_log_what_is_young_stays(kernel: Kernel) -> None:
+async def test_young_entries_of_a_live_log_are_not_pruned(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
     await kernel.finish(claimed, version=2)
@@ -289,7 +289,7 @@ async def test_of_a_live_log_what_is_young_stays(kernel: Kernel) -> None:
 
 @pytest.mark.parametrize("instance", ["turn_a-c1", "two"], ids=["made for the call", "named"])
 @pytest.mark.proves("K7")
-async def test_an_agent_made_for_a_child_goes_with_it_and_one_that_is_named_keeps_its_epochs(
+async def test_generated_instance_is_pruned_with_its_child_and_a_named_one_keeps_its_epochs(
     kernel: Kernel, instance: str
 ) -> None:
     call = child("c1", "critic", "turn_c", instance=instance)

@@ -13,7 +13,7 @@ from tests.kernel.test_prune import DAY, ended, full_life, left, prune
 
 
 @pytest.mark.proves("S21")
-async def test_a_call_takes_so_much_and_says_whether_there_is_more(kernel: Kernel) -> None:
+async def test_prune_takes_a_limited_batch_and_returns_whether_more_remains(kernel: Kernel) -> None:
     for n in range(5):
         claimed = await kernel.running(f"run_{n}", f"turn_{n}")
         for said in range(7):
@@ -41,7 +41,7 @@ async def test_a_call_takes_so_much_and_says_whether_there_is_more(kernel: Kerne
     ("agent_state_head", "agent_id = 'run_a/writer'", (1, 1, 2)), ("agent_turns", "agent_turn_id = 'turn_a'", (1, 1, 2)),
     ("runs", "run_id = 'run_a'", (2, 1, 2)), ("boxes", "box_id = 'context_1'", (2, 2, 1)),
 ])  # fmt: skip
-async def test_what_another_transaction_holds_is_passed_over_and_nothing_is_waited_for(
+async def test_prune_skips_locked_rows_without_waiting(
     kernel: Kernel, beside: Connect, table: str, where: str, taken: tuple[int, int, int]
 ) -> None:
     holder = await beside()
@@ -76,7 +76,7 @@ async def test_a_fork_that_is_just_being_made_keeps_its_base(kernel: Kernel, bes
     assert await read(kernel, "fork_2") == ["first"]
 
 
-async def test_a_blob_that_is_just_being_put_again_stays(kernel: Kernel, beside: Connect) -> None:
+async def test_blob_being_written_again_is_not_pruned(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     await kernel.call("set_limits", {"card_bytes_max": 100})
     box = {"box_id": "context_1", "cards": cards("x" * 1000)}
@@ -113,7 +113,9 @@ NONSENSE: list[tuple[float, Any, str]] = [
 
 
 @pytest.mark.parametrize(("days", "limit", "message"), NONSENSE)
-async def test_nonsense_prunes_nothing(kernel: Kernel, days: float, limit: Any, message: str) -> None:
+async def test_prune_with_invalid_arguments_removes_nothing(
+    kernel: Kernel, days: float, limit: Any, message: str
+) -> None:
     await ended(kernel)
     kernel.wait(10 * DAY)
     before = await kernel.everything()
@@ -124,7 +126,7 @@ async def test_nonsense_prunes_nothing(kernel: Kernel, days: float, limit: Any, 
     assert await kernel.everything() == before
 
 
-async def test_what_is_saying_so_late_that_its_turn_is_forgotten_is_stale(kernel: Kernel) -> None:
+async def test_write_to_a_pruned_turn_is_stale(kernel: Kernel) -> None:
     claimed = await ended(kernel)
     kernel.wait(2 * DAY)
     await prune(kernel)

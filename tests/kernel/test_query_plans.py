@@ -253,7 +253,7 @@ async def test_each_table_of_the_ledger_was_filled(filled_url: str) -> None:
     assert min(counts.values()) >= FINISHED_TURNS / 5
 
 
-async def test_pruning_reads_in_proportion_to_what_it_takes_not_to_what_is_left(filled_url: str) -> None:
+async def test_pruning_reads_in_proportion_to_the_removed_rows(filled_url: str) -> None:
     kernel = Kernel(await connect(filled_url), "filled")
     measured = Measured(kernel)
     prune = "select heliograph.prune('filled', '2040-01-01', $1, '2041-01-01')"
@@ -263,7 +263,7 @@ async def test_pruning_reads_in_proportion_to_what_it_takes_not_to_what_is_left(
 
 
 @pytest.mark.proves("L0-40", "K22")
-async def test_a_claim_reads_what_it_takes_however_long_the_queue_is(filled_url: str) -> None:
+async def test_claim_reads_only_its_rows_for_any_length_of_the_queue(filled_url: str) -> None:
     kernel = Kernel(await connect(filled_url), "filled")
     undone = kernel.connection.transaction()
     await undone.start()

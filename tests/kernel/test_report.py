@@ -87,7 +87,7 @@ async def test_results_in_any_order_resume_the_turn_with_the_last(kernel: Kernel
     assert [each["correlation_id"] for each in claimed["inbox"]] == list(order)
 
 
-async def test_a_failure_is_a_result_too(kernel: Kernel) -> None:
+async def test_failure_is_a_result(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
     (answer,) = await kernel.call("report", [failure("turn_a", "c1")])
     assert answer["outcome"] == "applied"
@@ -97,7 +97,7 @@ async def test_a_failure_is_a_result_too(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K4", "L0-112", "K21")
-async def test_of_several_results_the_first_counts_and_the_others_are_only_counted(kernel: Kernel) -> None:
+async def test_first_of_several_results_applies_and_the_others_are_counted(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"), tool("c2"))
     assert await reported(kernel, "turn_a", "c1", "first") == "applied"
     card = await kernel.rows("cards")
@@ -164,7 +164,7 @@ async def test_a_wrong_token_is_refused_and_stores_nothing(kernel: Kernel, given
 
 
 @pytest.mark.proves("S14", "K13")
-async def test_nobody_outside_answers_for_a_child_a_timer_or_the_owner(kernel: Kernel) -> None:
+async def test_report_for_a_child_a_timer_or_an_inline_call_is_refused(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     calls = [timer("c1", 5), child("c2", "critic", "turn_c")]
@@ -185,7 +185,7 @@ async def test_nobody_outside_answers_for_a_child_a_timer_or_the_owner(kernel: K
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
 @pytest.mark.parametrize("call", ["c1", "early"])
-async def test_a_report_that_says_no_result_is_invalid_and_stores_nothing(
+async def test_report_without_a_result_is_invalid_and_stores_nothing(
     kernel: Kernel, wrong: Item, code: str, call: str
 ) -> None:
     await suspended(kernel, tool("c1"), join="each")
@@ -199,7 +199,7 @@ async def test_a_report_that_says_no_result_is_invalid_and_stores_nothing(
 
 
 @pytest.mark.proves("S11")
-async def test_a_number_is_as_long_as_it_is_written(kernel: Kernel) -> None:
+async def test_number_counts_with_its_written_length(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
     few_bytes_many_digits = "[" + ", ".join(["1e307"] * 4000) + "]"
     answer = await kernel.connection.fetchval(
@@ -210,7 +210,7 @@ async def test_a_number_is_as_long_as_it_is_written(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S11")
-async def test_a_result_of_exactly_the_limit_is_taken(kernel: Kernel) -> None:
+async def test_result_of_exactly_the_limit_is_accepted(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
     await kernel.connection.execute("select heliograph.set_limits($1, '{\"result_bytes_max\": 100}')", kernel.project)
     assert await reported(kernel, "turn_a", "c1", "x" * 98) == "applied"
@@ -240,7 +240,7 @@ async def test_result_counts_after_a_change_of_owner(kernel: Kernel) -> None:
         ("terminate", True, "suspend", "suspend"), ("suspend", True, "explode", "suspend"), ("suspend", True, None, "suspend"),
     ],
 )  # fmt: skip
-async def test_what_follows_a_result_is_the_tools_to_say_only_where_it_may(
+async def test_tool_decides_about_the_next_step_only_with_permission(
     kernel: Kernel, registered: str, may_override: bool, said: str | None, then: str
 ) -> None:
     await suspended(kernel, tool("c1", after_execution=registered, may_override=may_override))
@@ -265,7 +265,7 @@ async def test_result_with_a_subscriber_is_a_pending_reaction(kernel: Kernel) ->
     assert (await kernel.react("run_a", run["version"]))["outcome"] == "ok"
 
 
-async def test_a_result_that_nobody_wakes_on_leaves_the_version_alone(kernel: Kernel) -> None:
+async def test_result_without_a_subscriber_keeps_the_version(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
     before = (await kernel.run("run_a"))["version"]
     await report(kernel, "turn_a", "c1")
@@ -336,9 +336,7 @@ async def test_any_language_can_report_with_one_select(kernel: Kernel) -> None:
 
 @pytest.mark.proves("S18", "S14")
 @pytest.mark.parametrize("when", ["open", "early"])
-async def test_who_answers_for_a_person_is_recorded_from_the_login_beside_whom_it_names(
-    kernel: Kernel, when: str
-) -> None:
+async def test_report_for_a_human_records_the_login_beside_the_claimed_name(kernel: Kernel, when: str) -> None:
     human = {**tool("c1", None), "kind": "human", "tool": "pay"}
     kernel.now = datetime.now(UTC)  # a service names no other
     claimed = await (suspended(kernel, human) if when == "open" else kernel.running())

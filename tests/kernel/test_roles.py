@@ -116,7 +116,7 @@ async def test_a_service_executes_what_is_its_own_and_nothing_private(kernel: Ke
 
 
 @pytest.mark.proves("S2")
-async def test_without_a_service_a_login_has_no_way_in(kernel: Kernel, shared_url: str) -> None:
+async def test_login_without_a_service_has_no_access(kernel: Kernel, shared_url: str) -> None:
     async with login(shared_url, services=()) as url, connected(url) as nobody:
         for statement in (
             "select heliograph.doctor('p', false)",
@@ -128,7 +128,7 @@ async def test_without_a_service_a_login_has_no_way_in(kernel: Kernel, shared_ur
 
 
 @pytest.mark.proves("S2", "S1")
-async def test_what_a_caller_puts_in_the_way_is_not_looked_at(kernel: Kernel, shared_url: str) -> None:
+async def test_objects_in_the_search_path_of_a_caller_are_not_used(kernel: Kernel, shared_url: str) -> None:
     """A schema of the caller's that comes first, and a temporary one: tables, types, functions and operators of our names."""
     name = f"hostile_{kernel.project.replace('-', '_')}"
     async with login(shared_url, services=("worker", "api", "reader")) as url:
@@ -181,7 +181,7 @@ def shadows(schema: str) -> str:
 
 
 @pytest.mark.proves("S18")
-async def test_who_asked_from_outside_is_on_record(kernel: Kernel) -> None:
+async def test_outside_requests_record_their_login(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"))
     await kernel._one(
         "report",
@@ -209,9 +209,7 @@ async def seen(url: str, named: str | None, views: list[str]) -> set[tuple[str, 
 
 
 @pytest.mark.proves("S1", "S2")
-async def test_a_view_shows_what_the_session_may_see_and_has_named(
-    kernel: Kernel, beside: Connect, shared_url: str
-) -> None:
+async def test_view_returns_permitted_and_selected_projects(kernel: Kernel, beside: Connect, shared_url: str) -> None:
     await fill(kernel)
     other = await beside()
     other.project += " too"
@@ -240,9 +238,7 @@ async def test_a_view_shows_what_the_session_may_see_and_has_named(
 
 
 @pytest.mark.proves("S1")
-async def test_a_bound_login_works_in_its_project_and_what_it_names_does_not_help_it_elsewhere(
-    kernel: Kernel, beside: Connect, shared_url: str
-) -> None:
+async def test_bound_login_works_only_in_its_project(kernel: Kernel, beside: Connect, shared_url: str) -> None:
     await fill(kernel)
     before = await kernel.everything()
     mine = f"{kernel.project} mine"
@@ -268,7 +264,7 @@ async def test_a_bound_login_works_in_its_project_and_what_it_names_does_not_hel
 
 
 @pytest.mark.proves("S2", "S18")
-async def test_a_grant_is_listed_and_taken_away_and_says_who_made_it(kernel: Kernel, shared_url: str) -> None:
+async def test_grant_is_listed_with_its_author_and_revoked(kernel: Kernel, shared_url: str) -> None:
     one, two = f"{kernel.project} one", f"{kernel.project} two"
     async with login(shared_url, one, services=("worker",)) as url:
         name = name_of(url)
@@ -295,7 +291,7 @@ async def test_a_grant_is_listed_and_taken_away_and_says_who_made_it(kernel: Ker
         assert await listed() == []
 
 
-async def test_nothing_is_granted_to_nobody_or_to_an_operator(kernel: Kernel) -> None:
+async def test_grant_to_an_unknown_login_or_an_operator_is_refused(kernel: Kernel) -> None:
     with pytest.raises(NotFound, match="there is no role") as unknown:
         await grant(kernel.connection, "nobody; drop schema heliograph", ["worker"], [kernel.project])
     assert unknown.value.code == "unknown_role"
@@ -313,7 +309,7 @@ async def test_nothing_is_granted_to_nobody_or_to_an_operator(kernel: Kernel) ->
 
 
 @pytest.mark.proves("S2", "S3")
-async def test_the_strangest_of_names_is_a_login_like_any_other(kernel: Kernel, shared_url: str) -> None:
+async def test_unusual_login_name_works(kernel: Kernel, shared_url: str) -> None:
     strange = 'a "role"; drop schema heliograph; --%s $1'
     quoted = '"' + strange.replace('"', '""') + '"'
     await kernel.connection.execute(f"create role {quoted} login")
@@ -325,7 +321,7 @@ async def test_the_strangest_of_names_is_a_login_like_any_other(kernel: Kernel, 
         await kernel.connection.execute(f"drop owned by {quoted}; drop role {quoted}")
 
 
-async def test_openings_are_found(kernel: Kernel, beside: Connect) -> None:
+async def test_security_check_finds_each_opening(kernel: Kernel, beside: Connect) -> None:
     assert await find_openings(kernel.connection) == []
     other = (await beside()).connection
     undone = other.transaction()
@@ -347,7 +343,7 @@ async def test_openings_are_found(kernel: Kernel, beside: Connect) -> None:
 
 
 @pytest.mark.proves("S21")
-async def test_a_login_takes_the_bounds_of_its_role_and_keeps_its_own(shared_url: str) -> None:
+async def test_login_gets_the_timeouts_of_its_role_and_keeps_its_own(shared_url: str) -> None:
     async with login(shared_url, services=("worker", "api")) as url, connected(url) as service:
         bounds = {
             name: await service.fetchval("select setting || coalesce(unit, '') from pg_settings where name = $1", name)
@@ -367,9 +363,7 @@ async def test_a_login_takes_the_bounds_of_its_role_and_keeps_its_own(shared_url
 
 
 @pytest.mark.proves("S21")
-async def test_a_client_that_freezes_with_a_head_in_its_hands_holds_it_no_longer_than_its_role_lets_it(
-    kernel: Kernel, shared_url: str
-) -> None:
+async def test_frozen_client_locks_a_head_only_until_the_timeout_of_its_role(kernel: Kernel, shared_url: str) -> None:
     await kernel.start("run_a", ["writer"], {})
     async with login(shared_url) as url:
         name = name_of(url)

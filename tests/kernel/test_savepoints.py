@@ -70,7 +70,7 @@ SWEEPS: dict[
 
 @pytest.mark.proves("K23", "K17")
 @pytest.mark.parametrize("kind", SWEEPS)
-async def test_a_candidate_that_fails_leaves_nothing_of_itself_and_the_others_go_on(kernel: Kernel, kind: str) -> None:
+async def test_failing_candidate_is_rolled_back_alone(kernel: Kernel, kind: str) -> None:
     prepare, sweep, move = SWEEPS[kind]
     for name in "abc":
         await prepare(kernel, name)
@@ -112,7 +112,7 @@ async def of_run(kernel: Kernel, run_id: str) -> dict[str, list[Item]]:
 
 @pytest.mark.proves("K23")
 @pytest.mark.parametrize("kind", ["expired", "leases", "stops told", "waits"])
-async def test_those_that_failed_come_last_so_that_none_of_them_stands_in_the_way(kernel: Kernel, kind: str) -> None:
+async def test_failed_candidates_come_last(kernel: Kernel, kind: str) -> None:
     prepare, sweep, move = SWEEPS[kind]
     await prepare(kernel, "b")  # it is due first, for ever
     kernel.wait(1)
@@ -129,7 +129,7 @@ async def test_those_that_failed_come_last_so_that_none_of_them_stands_in_the_wa
 
 
 @pytest.mark.proves("K23", "K10")
-async def test_an_idle_agent_whose_turn_cannot_be_dispatched_does_not_keep_the_others_waiting(kernel: Kernel) -> None:
+async def test_undispatchable_turn_does_not_block_other_agents(kernel: Kernel) -> None:
     for name in "abc":
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer", f"turn_{name}2": "writer"})
     await (
@@ -222,7 +222,7 @@ async def test_the_count_of_failures_ends_with_the_turn(kernel: Kernel) -> None:
     assert (await kernel.head("run_b/writer"))["refusals"] == 0
 
 
-async def test_a_report_that_cannot_be_stored_fails_alone_too(kernel: Kernel) -> None:
+async def test_unstorable_report_fails_alone(kernel: Kernel) -> None:
     for name in "ab":
         await waiting(kernel, name)
     (answer,) = await kernel.call(

@@ -133,7 +133,7 @@ REFUSED = {
 
 
 @pytest.mark.proves("K21", "L0-01", "L0-07", "G-60", "K6", "G-69")
-async def test_each_constraint_refuses_what_it_is_there_for(kernel: Kernel) -> None:
+async def test_each_constraint_refuses_its_violation(kernel: Kernel) -> None:
     await fill(kernel)
     before = await kernel.everything()
     for name, statement in REFUSED.items():
@@ -190,7 +190,7 @@ async def test_the_statuses_are_those_of_the_specification_and_no_others(kernel:
         ("turn_waiting_tools", "epoch"), ("turn_waiting_tools", "kind"), ("boxes", "kind"),
     ],
 )  # fmt: skip
-async def test_what_recovery_needs_cannot_be_missing(kernel: Kernel, table: str, column: str) -> None:
+async def test_columns_required_by_recovery_are_not_null(kernel: Kernel, table: str, column: str) -> None:
     await fill(kernel)
     with pytest.raises(asyncpg.NotNullViolationError):
         await kernel.connection.execute(
@@ -224,7 +224,7 @@ async def test_there_are_no_foreign_keys_the_doctor_looks_for_orphans_instead(ke
     assert await kernel.connection.fetch(foreign) == []
 
 
-async def test_text_sorts_by_its_bytes_whatever_the_locale(kernel: Kernel) -> None:
+async def test_text_sorts_by_bytes_in_every_locale(kernel: Kernel) -> None:
     rows = await kernel.connection.fetch(
         "select a.attrelid::regclass::text as table, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid"
         " where c.relnamespace = 'heliograph'::regnamespace and c.relkind = 'r' and a.attnum > 0 and a.atttypid = 'text'::regtype"

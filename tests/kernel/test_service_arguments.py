@@ -41,7 +41,9 @@ async def service(kernel: Kernel, shared_url: str) -> AsyncIterator[Kernel]:
 
 @pytest.mark.proves("S26")
 @pytest.mark.parametrize("time", [*FAR, None], ids=str)
-async def test_a_service_names_no_time_far_from_the_servers(kernel: Kernel, service: Kernel, time: str | None) -> None:
+async def test_service_cannot_pass_a_time_far_from_that_of_the_server(
+    kernel: Kernel, service: Kernel, time: str | None
+) -> None:
     await fill(kernel)
     before, ids = await kernel.everything(), await known(kernel, TOKEN, 0.0)
     may = {row[0] for row in await service.connection.fetch(MAY)}
@@ -62,7 +64,7 @@ async def test_a_service_names_no_time_far_from_the_servers(kernel: Kernel, serv
 
 
 @pytest.mark.proves("S26")
-async def test_a_service_works_at_the_servers_time_and_an_operator_at_any(kernel: Kernel, service: Kernel) -> None:
+async def test_service_uses_the_time_of_the_server_and_an_operator_any_time(kernel: Kernel, service: Kernel) -> None:
     assert (await service.start("run_a", ["writer"], {"turn_a": "writer"}))["outcome"] == "started"
     kernel.now = datetime(2100, 1, 1, tzinfo=UTC)
     assert (await kernel.claim_one())["turn_id"] == "turn_a"

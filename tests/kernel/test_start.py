@@ -7,7 +7,7 @@ from tests.kernel.kit import START, TARGET, Kernel, activation, draft, run_item
 
 
 @pytest.mark.proves("L0-43", "K8")
-async def test_a_start_dispatches_what_it_wakes_and_leaves_the_rest_idle(kernel: Kernel) -> None:
+async def test_start_dispatches_woken_agents_and_keeps_the_others_idle(kernel: Kernel) -> None:
     answer = await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer"})
     assert answer == {"run_id": "run_a", "outcome": "started", "targets": [TARGET]}
     head = await kernel.head("run_a/writer")
@@ -50,7 +50,7 @@ async def test_each_woken_turn_has_an_inbox_row_by_pointer_and_an_edge(kernel: K
     ]
 
 
-async def test_the_same_start_again_is_a_duplicate_and_changes_nothing(kernel: Kernel) -> None:
+async def test_repeated_start_is_a_duplicate_and_changes_nothing(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     before = await kernel.everything()
     kernel.wait(5)
@@ -93,14 +93,12 @@ async def test_waking_an_agent_that_the_run_lacks_leaves_no_run(kernel: Kernel, 
     ],
     ids=str,
 )  # fmt: skip
-async def test_a_turn_with_impossible_limits_is_refused_where_it_is_written(
-    kernel: Kernel, limits: dict[str, object]
-) -> None:
+async def test_turn_with_impossible_limits_is_refused(kernel: Kernel, limits: dict[str, object]) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match=next(iter(limits))):
         await kernel.start("run_a", ["writer"], {"turn_1": "writer"}, **limits)
 
 
-async def test_one_refused_run_takes_its_whole_call_back(kernel: Kernel) -> None:
+async def test_refused_run_rolls_back_its_whole_call(kernel: Kernel) -> None:
     items = [run_item("run_a", ["writer"], {"turn_a": "writer"}), run_item("run_b", ["writer"], {"turn_b": "nobody"})]
     with pytest.raises(asyncpg.ForeignKeyViolationError):
         await kernel.call("start_runs", items)

@@ -43,7 +43,7 @@ async def state(kernel: Kernel, state: str) -> Item | None:
 @pytest.mark.proves("K12", "L0-80", "L0-81", "L0-87", "G-65", "G-68", "S18", "CTL-30", "K25")
 @pytest.mark.parametrize("mode", ["force", "graceful"])
 @pytest.mark.parametrize("what", ["queued", "dispatched", "suspended"])
-async def test_a_turn_that_does_not_run_is_stopped_at_once_in_either_mode(kernel: Kernel, what: str, mode: str) -> None:
+async def test_turn_that_is_not_running_is_stopped_at_once_in_either_mode(kernel: Kernel, what: str, mode: str) -> None:
     await state(kernel, what)
     answer = await kernel.stop("turn_a", mode, reason="user_interrupt", actor="ann")
     assert answer == {"turn_id": "turn_a", "outcome": "stopped", "targets": []}
@@ -92,7 +92,7 @@ async def test_stopped_queued_turn_is_removed_and_its_neighbours_remain(kernel: 
 
 
 @pytest.mark.proves("L0-47", "G-08", "CTL-73", "S18", "G-66")
-async def test_a_graceful_stop_leaves_a_running_turn_to_its_owner_who_learns_of_it_by_renewing(kernel: Kernel) -> None:
+async def test_graceful_stop_reaches_the_owner_of_a_running_turn_by_its_heartbeat(kernel: Kernel) -> None:
     claimed = await kernel.running()
     answer = await kernel.stop("turn_a", "graceful", reason="policy_violation", actor="ann")
     force_at = (kernel.now + timedelta(seconds=10)).isoformat()
@@ -126,7 +126,7 @@ async def test_stopping_turn_may_still_succeed(kernel: Kernel) -> None:
 
 @pytest.mark.proves("CTL-38", "CTL-73")
 @pytest.mark.parametrize(("first", "second", "kept"), [(10, 30, 10), (30, 10, 10), (10, 10, 10), (10, 0, 0)])
-async def test_of_two_graceful_stops_the_earlier_end_counts_and_the_first_reason(
+async def test_earlier_end_and_first_reason_of_two_graceful_stops_apply(
     kernel: Kernel, first: float, second: float, kept: float
 ) -> None:
     await kernel.running()
@@ -140,7 +140,7 @@ async def test_of_two_graceful_stops_the_earlier_end_counts_and_the_first_reason
         assert await kernel.everything() == before
 
 
-async def test_a_graceful_stop_is_forced_when_that_is_asked_for(kernel: Kernel) -> None:
+async def test_graceful_stop_is_forced_on_request(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.stop("turn_a", "graceful")
     assert (await kernel.stop("turn_a", "force"))["outcome"] == "stopped"
@@ -185,7 +185,7 @@ async def test_stopping_turn_that_its_owner_releases_is_ended(kernel: Kernel, gi
 
 
 @pytest.mark.proves("L0-07", "L0-80", "K12")
-async def test_what_is_done_is_already_done_and_says_how(kernel: Kernel) -> None:
+async def test_stop_of_a_done_turn_returns_its_outcome(kernel: Kernel) -> None:
     await kernel.finish(await kernel.running(), outcome="failed", ends="failed")
     before = await kernel.everything()
     for mode in ("force", "graceful"):
@@ -258,7 +258,7 @@ async def test_running_turn_with_a_stop_order_stops_its_children_when_it_ends(ke
 
 
 @pytest.mark.proves("K12", "L0-110")
-async def test_of_a_stop_and_an_ending_at_once_the_first_decides(kernel: Kernel, beside: Connect) -> None:
+async def test_first_of_a_simultaneous_stop_and_ending_decides(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     claimed = await kernel.running()
     async with opened(kernel):
@@ -296,7 +296,7 @@ NO_REASON = "a reason is a string that is not empty"
 
 @pytest.mark.parametrize(("fields", "message"), NONSENSE, ids=str)
 @pytest.mark.parametrize("what", ["turn_a", "run_a"])
-async def test_a_stop_that_says_nonsense_stops_nothing(kernel: Kernel, what: str, fields: Item, message: str) -> None:
+async def test_malformed_stop_stops_nothing(kernel: Kernel, what: str, fields: Item, message: str) -> None:
     await kernel.running()
     before = await kernel.everything()
     function = "stop" if what == "turn_a" else "stop_runs"
@@ -334,7 +334,7 @@ async def test_halt_whose_sender_gives_no_reason_is_logged_with_one(kernel: Kern
 
 
 @pytest.mark.proves("CTL-35", "K12")
-async def test_a_child_is_forced_when_its_parent_is_stopped_though_it_was_asked_gently(kernel: Kernel) -> None:
+async def test_forced_stop_of_a_parent_forces_a_gracefully_stopping_child(kernel: Kernel) -> None:
     call = child("c1", "critic", "turn_b", timeout=5.0)
     await suspended(kernel, call, command("c2", timeout=None), signals=activated("critic"))
     await kernel.claim_one()

@@ -9,7 +9,7 @@ from tests.kernel.test_isolation import opened, when_blocked
 
 
 @pytest.mark.proves("S18", "K12", "K24", "K26")
-async def test_stopping_a_run_orders_its_turns_to_stop_and_wakes_nobody_any_more(kernel: Kernel) -> None:
+async def test_stopped_run_stops_its_turns_and_wakes_no_agent(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "writer", "turn_3": "critic"})
     claimed = await kernel.claim_one()
     version = (await kernel.run("run_a"))["version"]
@@ -37,7 +37,7 @@ async def test_stopping_a_run_orders_its_turns_to_stop_and_wakes_nobody_any_more
 
 
 @pytest.mark.proves("K26")
-async def test_a_stopped_run_that_owes_ends_when_it_pays(kernel: Kernel) -> None:
+async def test_stopped_run_ends_with_its_pending_reactions(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.stop("turn_a")
     await kernel.stop("run_a")
@@ -63,9 +63,7 @@ async def test_a_run_that_is_ending_for_a_reason_of_its_own_keeps_it(kernel: Ker
 @pytest.mark.parametrize(("first", "second", "mode"), [
     ("graceful", "force", "force"), ("force", "graceful", "force"), ("graceful", "graceful", "graceful"),
 ])  # fmt: skip
-async def test_of_two_stops_of_a_run_the_stronger_one_is_delivered(
-    kernel: Kernel, first: str, second: str, mode: str
-) -> None:
+async def test_stronger_of_two_stops_of_a_run_is_delivered(kernel: Kernel, first: str, second: str, mode: str) -> None:
     await kernel.running()
     await kernel.stop("run_a", first)
     await kernel.stop("run_a", second)
@@ -76,7 +74,7 @@ async def test_of_two_stops_of_a_run_the_stronger_one_is_delivered(
 
 
 @pytest.mark.proves("K12")
-async def test_a_force_after_a_graceful_stop_that_was_delivered_is_delivered_too(kernel: Kernel) -> None:
+async def test_forced_stop_after_a_delivered_graceful_stop_is_delivered(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.stop("run_a", "graceful", grace_seconds=600)
     assert (await kernel.sweep("stops"))["stopping"] == ["turn_a"]
@@ -102,7 +100,7 @@ async def test_stops_of_runs_in_any_order_do_not_deadlock_with_their_delivery(ke
     assert sorted((await kernel.sweep("stops"))["stopped"]) == ["turn_a", "turn_b"]
 
 
-async def test_an_ending_of_the_owner_that_comes_after_the_stop_of_its_run_is_computed_again(kernel: Kernel) -> None:
+async def test_ending_after_the_stop_of_its_run_is_recomputed(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.stop("run_a", "graceful")
     (answer,) = await kernel.call("finish", [ending(claimed)])

@@ -56,7 +56,7 @@ async def test_waits_edges_commands_and_the_suspended_head_are_one_commit(kernel
 
 
 @pytest.mark.proves("K3", "L0-51")
-async def test_a_command_leaves_only_when_the_suspension_is_committed(kernel: Kernel) -> None:
+async def test_command_is_sent_only_after_the_commit_of_the_suspension(kernel: Kernel) -> None:
     claimed = await kernel.running()
     undone = kernel.connection.transaction()
     await undone.start()
@@ -67,7 +67,7 @@ async def test_a_command_leaves_only_when_the_suspension_is_committed(kernel: Ke
 
 
 @pytest.mark.proves("S14")
-async def test_a_token_is_kept_as_a_hash_and_leaves_the_command_with_the_answer(kernel: Kernel) -> None:
+async def test_token_is_stored_as_a_hash_and_removed_with_the_answer(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"), tool("c2"))
     assert (await wait(kernel, "turn_a", "c1"))["token_hash"] == hashlib.sha256(TOKEN.encode()).digest()
     assert await reported(kernel, "turn_a", "c1", token=TOKEN) == "applied"
@@ -103,7 +103,7 @@ async def test_only_the_owner_suspends_and_only_once(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K22", "L0-63", "L0-14", "L0-15")
-async def test_a_resumed_turn_is_any_workers_and_goes_before_younger_ones(kernel: Kernel) -> None:
+async def test_resumed_turn_is_claimable_by_any_worker_before_younger_ones(kernel: Kernel) -> None:
     claimed = await suspended(kernel, tool("c1"))
     kernel.wait(1)
     await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
@@ -165,7 +165,7 @@ async def test_draft_with_a_subscriber_is_a_pending_reaction(kernel: Kernel) -> 
     assert owed["name"] == "tool:call"
 
 
-async def test_a_call_that_the_turn_has_already_stays_what_it_is(kernel: Kernel) -> None:
+async def test_repeated_call_of_a_suspension_is_unchanged(kernel: Kernel) -> None:
     await suspended(kernel, command("c1", 30))
     await report(kernel, "turn_a", "c1", token=TOKEN)
     resumed = await kernel.claim_one()
@@ -211,7 +211,7 @@ async def test_streaming_join_never_suspends_on_a_result_that_its_owner_has_not_
 
 
 @pytest.mark.proves("K13", "K15")
-async def test_an_inline_call_is_nothing_to_wait_for(kernel: Kernel) -> None:
+async def test_inline_call_does_not_suspend_its_turn(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     assert (await suspend(kernel, claimed))["outcome"] == "resolved"
@@ -257,7 +257,7 @@ async def test_a_batch_is_what_its_items_are_one_after_another(kernel: Kernel) -
     ],
     ids=["waits", "signal", "cards", "command"],
 )
-async def test_what_is_over_a_limit_is_refused_and_writes_nothing(
+async def test_suspension_over_a_limit_is_refused_and_writes_nothing(
     kernel: Kernel, limit: Item, code: str, item: Item
 ) -> None:
     claimed = await kernel.running()
@@ -284,7 +284,7 @@ async def test_calls_up_to_the_limit_are_taken_and_known_ones_count_once(kernel:
 
 
 @pytest.mark.proves("K12", "L0-87")
-async def test_a_turn_that_a_stop_waits_for_ends_instead_of_being_suspended(kernel: Kernel) -> None:
+async def test_stopping_turn_ends_instead_of_being_suspended(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert (await kernel.stop("turn_a", "graceful", grace_seconds=60))["outcome"] == "stopping"
     assert (await suspend(kernel, claimed, command("c1")))["outcome"] == "stopped"
@@ -305,9 +305,7 @@ WRONG: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("field", "wrong"), WRONG, ids=lambda value: str(value)[:40])
-async def test_a_call_that_is_none_is_refused_by_name_and_writes_nothing(
-    kernel: Kernel, field: str, wrong: Item
-) -> None:
+async def test_malformed_call_is_refused_by_name_and_writes_nothing(kernel: Kernel, field: str, wrong: Item) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=field):
@@ -327,7 +325,7 @@ async def test_a_call_that_is_none_is_refused_by_name_and_writes_nothing(
         ("turn id", {"signals": activated("critic"), "calls": [child("c1", "critic", "t" * 201, 0)]}),
     ],
 )
-async def test_an_item_that_is_none_is_refused_by_name(kernel: Kernel, what: str, item: Item) -> None:
+async def test_malformed_item_is_refused_by_name(kernel: Kernel, what: str, item: Item) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=what):
@@ -336,7 +334,7 @@ async def test_an_item_that_is_none_is_refused_by_name(kernel: Kernel, what: str
 
 
 @pytest.mark.proves("L0-18", "L0-16", "L0-17")
-async def test_what_a_suspended_turn_waits_for_can_be_seen(kernel: Kernel) -> None:
+async def test_open_calls_of_a_suspended_turn_are_visible(kernel: Kernel) -> None:
     await suspended(kernel, timer("c1", 5), tool("c2"))
     row = await kernel.row("turn_overview", "turn_id", "turn_a")
     assert (row["activity"], row["current_tool"], row["waiting_tool_count"]) == ("awaiting_tool_result", "search", 2)

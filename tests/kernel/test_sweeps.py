@@ -23,7 +23,7 @@ async def test_a_turn_whose_worker_died_is_dispatched_again_under_the_next_epoch
     assert again["inbox"] == claimed["inbox"]
 
 
-async def test_a_lease_that_still_runs_is_left_alone(kernel: Kernel) -> None:
+async def test_running_lease_is_not_swept(kernel: Kernel) -> None:
     await kernel.running()
     kernel.wait(29.999)
     assert await kernel.sweep("leases") == {"recovered": [], "ended": [], "failed": [], "targets": []}
@@ -56,7 +56,7 @@ async def test_an_ending_by_the_kernel_dispatches_the_next_turn_too(kernel: Kern
 
 @pytest.mark.proves("K19", "L0-80", "L0-87")
 @pytest.mark.parametrize("state", ["dispatched", "running"])
-async def test_a_turn_past_its_time_is_ended_whatever_it_does(kernel: Kernel, state: str) -> None:
+async def test_turn_past_its_ttl_is_ended_in_every_status(kernel: Kernel, state: str) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"}, ttl_seconds=10)
     if state == "running":
         await kernel.claim_one()

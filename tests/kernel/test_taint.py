@@ -23,7 +23,7 @@ async def taken_over(kernel: Kernel) -> Item:
 
 
 @pytest.mark.proves("S24")
-async def test_the_next_owner_learns_what_the_turn_had_read_when_it_opened_each_call(kernel: Kernel) -> None:
+async def test_next_owner_receives_the_taint_of_each_call(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1", "pure", is_trusted=True)
     await begin(kernel, claimed, "i2", "pure", taint=["mail", "state.order"])
@@ -37,7 +37,7 @@ async def test_the_next_owner_learns_what_the_turn_had_read_when_it_opened_each_
 
 
 @pytest.mark.proves("S9", "S24")
-async def test_the_card_and_the_signal_of_a_result_are_marked_unless_somebody_vouches_for_it(kernel: Kernel) -> None:
+async def test_card_and_signal_of_a_result_are_marked_unless_it_is_trusted(kernel: Kernel) -> None:
     claimed = await kernel.running()
     for call_id, fields in (
         ("own", {"is_trusted": True}), ("mail", {}), ("after", {"is_trusted": True, "taint": ["mail"]}),
@@ -60,7 +60,7 @@ async def test_the_card_and_the_signal_of_a_result_are_marked_unless_somebody_vo
 
 @pytest.mark.proves("S24")
 @pytest.mark.parametrize("outcome", ["success", "failed"])
-async def test_the_end_of_a_child_comes_back_with_the_mark_of_its_deliverable(kernel: Kernel, outcome: str) -> None:
+async def test_result_of_a_child_has_the_mark_of_its_deliverable(kernel: Kernel, outcome: str) -> None:
     calls = [child(f"c{n}", "critic", f"turn_{n}", n - 1, instance=f"own_{n}") for n in (1, 2)]
     await suspended(kernel, *calls, signals=activated("critic", "critic"))
     for claimed in await kernel.claim():

@@ -86,7 +86,7 @@ def without_counters(value: Any) -> Any:
 
 
 @pytest.mark.proves("S1")
-async def test_no_function_tells_or_changes_anything_of_another_project(kernel: Kernel, beside: Connect) -> None:
+async def test_no_function_reveals_or_changes_anything_of_another_project(kernel: Kernel, beside: Connect) -> None:
     await fill(kernel)
     ids = await known(kernel, TOKEN, LATER_SECONDS)
     before = await kernel.everything()
@@ -128,7 +128,7 @@ async def refusal(connection: asyncpg.Connection, function: Function, project: s
 
 
 @pytest.mark.proves("S1")
-async def test_what_a_function_forgets_to_ask_row_security_asks(kernel: Kernel, beside: Connect) -> None:
+async def test_row_security_binds_a_function_without_a_project_filter(kernel: Kernel, beside: Connect) -> None:
     await fill(kernel)
     before = await kernel.everything()
     other = await beside()
@@ -189,7 +189,7 @@ async def test_every_table_with_a_project_has_row_security_that_binds_its_owner_
 
 @pytest.mark.proves("S1", "S11")
 @pytest.mark.parametrize("project", [None, "", "p" * 201, "ü" * 101], ids=["none", "empty", "long", "long in bytes"])
-async def test_what_can_be_no_project_is_refused_by_every_function(kernel: Kernel, project: str | None) -> None:
+async def test_invalid_project_is_refused_by_every_function(kernel: Kernel, project: str | None) -> None:
     await fill(kernel)
     ids = await known(kernel, TOKEN, LATER_SECONDS)
     for function in await functions(kernel.connection):

@@ -100,7 +100,7 @@ async def test_overdue_child_is_stopped(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K13", "K14")
-async def test_an_inline_call_is_its_owners_however_long_it_takes(kernel: Kernel) -> None:
+async def test_inline_call_never_times_out_in_the_kernel(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1", timeout_seconds=5)
     kernel.wait(10)
@@ -119,7 +119,7 @@ async def test_a_timeout_may_come_while_the_turn_runs(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K4", "K11", "G-73")
-async def test_what_was_answered_in_time_does_not_time_out(kernel: Kernel) -> None:
+async def test_answered_call_does_not_time_out(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1", 5), tool("c2", 5))
     kernel.wait(4)
     assert await reported(kernel, "turn_a", "c1") == "applied"
@@ -155,7 +155,7 @@ async def test_one_bad_row_never_stops_the_others(kernel: Kernel, limit: int | N
 
 
 @pytest.mark.proves("K20")
-async def test_a_sweep_moves_no_deadline_of_a_call_that_stays_open(kernel: Kernel) -> None:
+async def test_sweep_changes_no_deadline_of_an_open_call(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1", 5), tool("c2", 50))
     before = await wait(kernel, "turn_a", "c2")
     kernel.wait(5)
@@ -167,7 +167,7 @@ async def test_a_sweep_moves_no_deadline_of_a_call_that_stays_open(kernel: Kerne
 
 
 @pytest.mark.proves("K16")
-async def test_a_turn_that_sleeps_on_nothing_is_woken(kernel: Kernel) -> None:
+async def test_turn_suspended_without_open_calls_is_resumed(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
     await suspended(kernel, tool("c1"), run_id="run_b", turn_id="turn_b")
     await kernel.running("run_c", "turn_c")
@@ -186,7 +186,7 @@ async def test_a_turn_that_sleeps_on_nothing_is_woken(kernel: Kernel) -> None:
     kernel.is_corrupted = True
 
 
-async def test_the_sweep_of_sleepers_goes_through_all_heads_a_few_at_a_time(kernel: Kernel) -> None:
+async def test_sweep_of_suspended_heads_visits_all_in_batches(kernel: Kernel) -> None:
     for n in range(25):
         await kernel.start(f"run_{n:02}", ["writer"], {f"turn_{n:02}": "writer"})
     for claimed in await kernel.claim():
@@ -215,7 +215,7 @@ async def test_a_sweep_of_less_than_nothing_is_refused(kernel: Kernel, kind: str
 
 
 @pytest.mark.proves("L0-46")
-async def test_all_that_is_due_is_handed_over_at_once_in_the_order_of_its_time(kernel: Kernel) -> None:
+async def test_all_due_timeouts_are_delivered_at_once_in_order_of_time(kernel: Kernel) -> None:
     await suspended(kernel, *(tool(f"c{n}") for n in range(1, 5)), tool("late", 5))
     for call_id in ("c3", "c1"):
         kernel.wait(1)

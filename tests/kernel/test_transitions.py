@@ -113,7 +113,7 @@ ENDINGS: dict[str, tuple[str, str]] = {  # what ends a turn: from which status, 
 @pytest.mark.usefixtures("watched")
 @pytest.mark.proves("L0-80", "L0-03", "L0-07", "L0-87", "G-68", "K12", "K19")
 @pytest.mark.parametrize("how", ENDINGS)
-async def test_whatever_ends_a_turn_it_is_one_move_one_deliverable_and_one_event(kernel: Kernel, how: str) -> None:
+async def test_every_ending_is_one_transition_one_deliverable_and_one_event(kernel: Kernel, how: str) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"}, ttl_seconds=100, max_attempts=1)
     before, outcome = ENDINGS[how]
     claimed: Item = {} if before == "dispatched" else await kernel.claim_one()
@@ -198,7 +198,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("statement", "message"), WRONG)
-async def test_nor_is_a_turn_swapped_under_way_or_a_busy_agent_lost(
+async def test_guarded_database_refuses_swapped_turns_and_lost_agents(
     kernel: Kernel, statement: str, message: str
 ) -> None:
     await heads_in_all_states(kernel)
@@ -206,7 +206,7 @@ async def test_nor_is_a_turn_swapped_under_way_or_a_busy_agent_lost(
         await kernel.connection.execute(statement.format("heliograph.agent_state_head"), kernel.project)
 
 
-async def test_an_agent_says_what_it_is_doing(kernel: Kernel) -> None:
+async def test_turn_overview_reports_the_activity_of_an_agent(kernel: Kernel) -> None:
     claimed = await kernel.running()
 
     async def seen() -> tuple[str, str | None]:

@@ -49,7 +49,7 @@ async def live(kernel: Kernel, seen: list[Any]) -> None:
 
 
 @pytest.mark.proves("S1")
-async def test_two_projects_with_the_same_ids_live_the_same_lives(kernel: Kernel, beside: Connect) -> None:
+async def test_two_projects_with_the_same_ids_behave_alike(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     other.project += " too"
     mine: list[Any] = []

@@ -52,7 +52,7 @@ async def test_a_suspension_that_meets_the_report_waits_and_finds_it(kernel: Ker
 
 
 @pytest.mark.proves("K3")
-async def test_a_suspension_undone_leaves_the_report_early(kernel: Kernel, beside: Connect) -> None:
+async def test_report_before_a_rolled_back_suspension_is_early(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     claimed = await kernel.running()
     undone = kernel.connection.transaction()
@@ -89,7 +89,7 @@ async def test_a_timeout_that_meets_the_report_passes_it_over(kernel: Kernel, be
 
 
 @pytest.mark.proves("K4", "L0-112")
-async def test_of_two_reports_of_one_call_the_second_waits_and_is_a_duplicate(kernel: Kernel, beside: Connect) -> None:
+async def test_second_of_two_simultaneous_reports_waits_and_is_a_duplicate(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     await suspended(kernel, tool("c1"), tool("c2"))
     async with opened(kernel):
@@ -100,7 +100,7 @@ async def test_of_two_reports_of_one_call_the_second_waits_and_is_a_duplicate(ke
 
 
 @pytest.mark.proves("K15")
-async def test_of_the_last_two_reports_exactly_one_resumes_the_turn(kernel: Kernel, beside: Connect) -> None:
+async def test_exactly_one_of_the_last_two_reports_resumes_the_turn(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     await suspended(kernel, tool("c1"), tool("c2"))
     async with opened(kernel):
@@ -111,7 +111,7 @@ async def test_of_the_last_two_reports_exactly_one_resumes_the_turn(kernel: Kern
 
 
 @pytest.mark.proves("K4")
-async def test_a_report_undone_leaves_the_call_to_the_other(kernel: Kernel, beside: Connect) -> None:
+async def test_rolled_back_report_lets_the_other_apply(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     await suspended(kernel, tool("c1"))
     undone = kernel.connection.transaction()
@@ -207,7 +207,7 @@ async def test_a_childs_end_and_its_parents_stop_cross_without_waiting(kernel: K
 
 
 @pytest.mark.proves("K12", "L0-38")
-async def test_a_report_of_a_child_that_meets_its_parents_stop_is_done_with(kernel: Kernel, beside: Connect) -> None:
+async def test_report_of_a_child_during_the_stop_of_its_parent_is_completed(kernel: Kernel, beside: Connect) -> None:
     watchdog = await beside()
     await _with_child(kernel)
     await kernel.stop("turn_c")
@@ -219,7 +219,7 @@ async def test_a_report_of_a_child_that_meets_its_parents_stop_is_done_with(kern
 
 
 @pytest.mark.proves("K4", "K17", "L0-38")
-async def test_of_two_sweeps_each_childs_report_is_delivered_by_one(kernel: Kernel, beside: Connect) -> None:
+async def test_each_report_of_a_child_is_delivered_by_one_of_two_sweeps(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     await _with_child(kernel)
     await kernel.stop("turn_c")
@@ -243,7 +243,7 @@ async def test_two_parents_that_make_the_same_instance_at_once_share_it(kernel: 
     assert (await kernel.turn("turn_2"))["state"] == "queued"
 
 
-async def test_a_parent_does_not_wait_for_a_head_that_it_did_not_know_of(kernel: Kernel, beside: Connect) -> None:
+async def test_parent_does_not_wait_for_a_head_created_later(kernel: Kernel, beside: Connect) -> None:
     first, second, holder, watcher = [await beside() for _ in range(4)]
     await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer", "turn_b": "judge"})
     mine, others = await kernel.claim()

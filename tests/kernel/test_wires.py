@@ -14,7 +14,7 @@ async def left(kernel: Kernel) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.proves("L0-51", "G-61")
-async def test_what_is_in_the_outbox_says_which_wires_it_has_to_reach(kernel: Kernel) -> None:
+async def test_outbox_row_names_its_required_wires(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"), tool("c2"))
     await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
     assert await left(kernel) == [("evt", [])]  # a command has nowhere to go: tools come and take it
@@ -23,7 +23,7 @@ async def test_what_is_in_the_outbox_says_which_wires_it_has_to_reach(kernel: Ke
     assert await left(kernel) == [("cmd", ["nats"]), ("evt", ["nats"])]
 
 
-async def test_a_wire_that_is_forgotten_holds_nothing_back(kernel: Kernel) -> None:
+async def test_removed_wire_blocks_no_event(kernel: Kernel) -> None:
     await kernel.call("declare_wire", "nats")
     await suspended(kernel, command("c1"))
     forget = "select heliograph.forget_wire($1, $2)"
@@ -33,6 +33,6 @@ async def test_a_wire_that_is_forgotten_holds_nothing_back(kernel: Kernel) -> No
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, None])
-async def test_a_wire_has_a_name(kernel: Kernel, name: str | None) -> None:
+async def test_wire_without_a_name_is_refused(kernel: Kernel, name: str | None) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a wire has a name of 1 to 200 bytes"):
         await kernel.call("declare_wire", name)
