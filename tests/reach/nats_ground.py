@@ -33,7 +33,7 @@ class NatsGround:
     async def cut(self) -> None:
         await asyncio.to_thread(self._server.kill)
 
-    async def mend(self) -> None:
+    async def restore(self) -> None:
         await asyncio.to_thread(self._server.start)
 
     async def forge(self, text: str) -> None:

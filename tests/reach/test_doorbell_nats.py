@@ -56,7 +56,7 @@ class TestNatsDoorbell(DoorbellConformance):
         await eventually(lambda: not self.local.is_up)
         for n in range(2000):
             self.local.publish_event("evt.agent.lost.step", {"n": n})
-        await ground.mend()
+        await ground.restore()
         await eventually(lambda: self.local.is_up)
         heard: asyncio.Queue[str] = asyncio.Queue()
 
@@ -82,7 +82,7 @@ class TestNatsDoorbell(DoorbellConformance):
         async def break_and_ask(seconds: float) -> float:
             """The connection breaks while the answer is waited for, and there is all the time for the next one."""
             await ground.cut()
-            await ground.mend()
+            await ground.restore()
             await eventually(lambda: here._client is not client and here.is_up)
             return float(await answer(seconds))
 

@@ -36,7 +36,7 @@ class PostgresGround:
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", self._name
         )
 
-    async def mend(self) -> None:
+    async def restore(self) -> None:
         await self._admin.execute(f'alter database "{self._name}" allow_connections true')
 
     async def forge(self, text: str) -> None:
@@ -67,7 +67,7 @@ class TestPostgresDoorbell(DoorbellConformance):
         admin = await asyncpg.connect(postgres.url("postgres"))
         made = PostgresGround(postgres, database_url, admin)
         yield made
-        await made.mend()
+        await made.restore()
         await made.close()
         await admin.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,18 @@ from model.locks import ROWS, TURNS, LockModel, Transaction, heads_then_runs
 from model.properties import KernelModel
 from model.state import State, key
 
+LARGE = {"C3q", "D1q", "D5q", "D7q", "P3q", "R8q"}  # seconds each
+
+
+def _by_duration() -> list[Any]:
+    return [pytest.param(cfg, marks=pytest.mark.more if cfg.name in LARGE else ()) for cfg in QUICK]
+
+
 BREAKING = [ablation for ablation in ABLATIONS if ablation.expect]
 
 
 @pytest.mark.proves("L0-01", "L0-06", "L0-07", "L0-08", "L0-80", "L0-87", "L0-111", "L0-112")
-@pytest.mark.parametrize("cfg", QUICK, ids=lambda cfg: cfg.name)
+@pytest.mark.parametrize("cfg", _by_duration(), ids=lambda cfg: cfg.name)
 def test_all_properties_hold_in_every_reachable_state(cfg: Config) -> None:
     result = explore(KernelModel(cfg))
     assert result.holds, (result.broken, result.stuck)

@@ -29,7 +29,7 @@ class Dropped:
             if self.count >= at:
                 await asyncio.Event().wait()  # it is as good as dead, and so is what runs beside it
 
-        monkeypatch.setattr(rig.runtime.world, "point", point)
+        monkeypatch.setattr(rig.runtime.world, "failpoint", point)
 
 
 class Shop:

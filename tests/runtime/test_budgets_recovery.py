@@ -124,7 +124,7 @@ async def die_at(rig: Rig, app: Heliograph, kill_at: int, run_id: str) -> str | 
         async with open_runtime(settings) as runtime:
             ask = runtime.world.call
             patch.setattr(runtime.world, "call", counted)
-            patch.setattr(runtime.world, "point", come_to)
+            patch.setattr(runtime.world, "failpoint", come_to)
             worker = runtime.worker(app.workflow, lease_seconds=0.1)
             working = asyncio.create_task(worker.run())
             await until(is_over)

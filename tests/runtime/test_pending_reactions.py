@@ -59,7 +59,7 @@ async def test_reaction_to_a_changed_run_is_recomputed_at_once(rig: Rig, monkeyp
             reactions.append(name)
             await rig.client.stop_turn(turns[1], now=True)
 
-    monkeypatch.setattr(rig.runtime.world, "point", point)
+    monkeypatch.setattr(rig.runtime.world, "failpoint", point)
     await rig.runtime.worker(app.workflow).watchdog.sweep()
     assert len(reactions) == 2  # the first one was in vain
     assert one(await rig.ended(run_id), "workflow:end")["metrics"]["turns"] == 2
@@ -112,7 +112,7 @@ async def test_refused_reaction_is_tried_once_a_round_despite_progress_of_others
     await rig.runtime.database.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 1})
     await rig.client.stop_turn(stuck.turn_id, now=True)
     await rig.client.stop_turn(moving.pop(), now=True)
-    monkeypatch.setattr(rig.runtime.world, "point", point)
+    monkeypatch.setattr(rig.runtime.world, "failpoint", point)
     await rig.runtime.worker(app.workflow).watchdog.sweep()
     assert moving == []
     runs = await rig.fetch("select run_id, status, refusals from heliograph.runs where project_id = $1 order by 1",

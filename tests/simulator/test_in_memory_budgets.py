@@ -92,7 +92,8 @@ class Walk:
         return {kind: self.dice.randrange(size) for kind in self.dice.sample(KINDS, self.dice.choice([1, 2, 4]))}
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(20, marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("first", [0, 20])
 def test_budgets_are_kept_alike_and_the_doctor_agrees(twin: InMemoryKernel, real: PostgresBackend, first: int) -> None:
     seen = set[str]()
     for seed in range(first, first + 20):
