@@ -281,6 +281,7 @@ def lines_run(act: Callable[[], object]) -> int:
     return counted
 
 
+@pytest.mark.more
 def test_megabyte_is_reviewed_with_bounded_findings() -> None:
     paragraph = (
         "TODO: [x](#gone).\n\n" + "It never fails, and 40% of the users see the the same thing for all of it. " * 3

@@ -33,6 +33,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become 
 # ── Making the cluster ─────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.more
 def test_kill_9_during_initialisation_produces_no_partial_cluster(empty: Path) -> None:
     holder = Holder(empty)
     eventually((empty / "pg18.new" / "data" / "PG_VERSION").exists)

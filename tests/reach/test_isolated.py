@@ -226,7 +226,7 @@ async def test_a_function_of_the_application_is_called_in_a_process_of_its_own(
 @pytest.mark.parametrize("form", range(len(isolated_tools.FORGED)))
 async def test_invalid_answer_of_the_process_fails_the_call(form: int) -> None:
     context: Any = None
-    with pytest.raises(ToolFailed, match="it ended with 0 and no answer"):
+    with pytest.raises(ToolFailed, match="it ended with 0 and no result"):
         await BoundTool(isolated_tools.forges).call(context, {"form": form}, run_sync)
 
 

@@ -83,6 +83,7 @@ async def test_secret_is_resolved_only_for_the_server() -> None:
             pass
 
 
+@pytest.mark.more
 async def test_author_selects_tools_prefixes_them_and_sets_their_effects() -> None:
     server = own(
         tools=["add", "pid", "text"], prefix="own_", trusts_annotations=True, approval=["text"], in_doubt="fail"
@@ -121,6 +122,7 @@ async def test_idle_program_that_died_is_restarted_and_ended_at_close() -> None:
     await gone(second)
 
 
+@pytest.mark.more
 async def test_connection_lost_during_a_once_call_is_in_doubt(tmp_path: Path) -> None:
     async with own().open_tools() as tools:
         with pytest.raises(StepInDoubt, match="lost in the middle of die"):
