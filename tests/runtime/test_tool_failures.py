@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph import AgentFailed, Heliograph, ToolFailed, tool
-from heliograph.execution.steps import Steps
+from heliograph.execution.step_recorder import StepRecorder
 from heliograph.turn.calls import CallRequest
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call, results
@@ -77,14 +77,14 @@ async def test_agent_that_raises_a_base_exception_fails_alone(rig: Rig, error: t
 
 async def test_calls_stop_when_their_turn_has_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = asyncio.Event(), list[str]()
-    record = Steps.record
+    record = StepRecorder.record
 
-    async def refuse(self: Steps, request: CallRequest, *args: Any) -> None:
+    async def refuse(self: StepRecorder, request: CallRequest, *args: Any) -> None:
         if request.tool == "quick":
             raise AgentFailed("the result was not taken", code="RESOURCE_EXHAUSTED")
         await record(self, request, *args)
 
-    monkeypatch.setattr(Steps, "record", refuse)
+    monkeypatch.setattr(StepRecorder, "record", refuse)
 
     async def slow() -> None:
         begun.set()

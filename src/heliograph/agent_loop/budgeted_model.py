@@ -44,9 +44,9 @@ def has_budget_for_models(owned: OwnedTurn) -> bool:
 class BudgetedModel:
     """The models of one turn, called within its budgets."""
 
-    def __init__(self, owned: OwnedTurn, journal: Journal, replay: CallReplay):
+    def __init__(self, owned: OwnedTurn, replay: CallReplay):
         self._owned = owned
-        self._journal = journal
+        self._journal = replay.journal
         self._replay = replay
         self._kinds = [kind for kind in _KINDS if kind in (owned.claimed.budget or {})]
 

@@ -13,7 +13,7 @@ from heliograph.agent_loop.in_doubt import check_doubt, question_of_doubt, resol
 from heliograph.errors import AgentFailed, HeliographError, TurnTimedOut, is_recoverable
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.execution.steps import StepNotStarted
+from heliograph.execution.step_recorder import StepNotStarted
 from heliograph.ids import idempotency_key
 from heliograph.policy.retry import DELAY_SECONDS_MAX, backoff_seconds, jitter_of
 from heliograph.signals.values import to_json
@@ -22,7 +22,7 @@ from heliograph.tools.context import ToolContext
 from heliograph.tools.secrets import resolved
 from heliograph.turn.call_id import CallId
 from heliograph.turn.call_results import check_result
-from heliograph.turn.calls import CallRequest, CallResult, Journal
+from heliograph.turn.calls import CallRequest, CallResult
 
 _TOO_LARGE = "payload_too_large"
 
@@ -30,9 +30,9 @@ _TOO_LARGE = "payload_too_large"
 class LocalToolExecutor:
     """Runs the tool calls of one turn whose tools are functions."""
 
-    def __init__(self, owned: OwnedTurn, journal: Journal, replay: CallReplay):
+    def __init__(self, owned: OwnedTurn, replay: CallReplay):
         self._owned = owned
-        self._journal = journal
+        self._journal = replay.journal
         self._replay = replay
 
     async def run_all(self, step: int, calls: Mapping[int, tuple[BoundTool, dict[str, Any]]]) -> dict[int, CallResult]:
@@ -107,7 +107,7 @@ class LocalToolExecutor:
                 return await self._run_with_retries(tool, replace(context, connection=connection), arguments, slot)
 
             try:
-                return await self._replay.steps.run(request, invoke, ())
+                return await self._replay.run_step(request, invoke, ())
             except AgentFailed as error:
                 if error.code != _TOO_LARGE:
                     raise

@@ -20,7 +20,6 @@ from heliograph.execution.context import Context
 from heliograph.execution.hydrate import boxes_of
 from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.execution.steps import Steps
 from heliograph.ports import ModelReply, ModelRequest
 from heliograph.redaction import redacted_text
 from heliograph.turn.call_id import CallId
@@ -31,14 +30,14 @@ from heliograph.turn.untrusted import framed_within
 from heliograph.types import Json, JsonObject
 
 
-async def run_agent_loop(owned: OwnedTurn, context: Context, journal: Journal) -> AgentOutput:
+async def run_agent_loop(owned: OwnedTurn, context: Context, replay: CallReplay) -> AgentOutput:
     """Run the agent loop of one turn. Raises AgentFailed, Suspended, and the errors of the model's harness."""
     spec = owned.spec
     prompt = _prompt(owned, context) if callable(spec.prompt) else fill_template(spec.prompt or "", owned)
-    conversation = Conversation([*_box_messages(owned), redacted_text(prompt)], journal)
-    _resume(owned, journal)
+    conversation = Conversation([*_box_messages(owned), redacted_text(prompt)], replay.journal)
+    _resume(owned, replay.journal)
     try:
-        return await _loop(owned, context, journal, conversation)
+        return await _loop(owned, context, replay, conversation)
     except BudgetExceeded as error:
         return _cut_short(owned, conversation, error.error)
 
@@ -50,10 +49,10 @@ def _resume(owned: OwnedTurn, journal: Journal) -> None:
     journal.tokens = sum(each["input_tokens"] for each in answers), sum(each["output_tokens"] for each in answers)
 
 
-async def _loop(owned: OwnedTurn, context: Context, journal: Journal, conversation: Conversation) -> AgentOutput:
+async def _loop(owned: OwnedTurn, context: Context, replay: CallReplay, conversation: Conversation) -> AgentOutput:
     """Raises BudgetExceeded if too little is left for another model call."""
-    spec, replay = owned.spec, CallReplay(journal, Steps(owned))
-    budgeted_model = BudgetedModel(owned, journal, replay) if has_budget_for_models(owned) else None
+    spec = owned.spec
+    budgeted_model = BudgetedModel(owned, replay) if has_budget_for_models(owned) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(owned)):
         request = model_request(owned, conversation.messages)
         reply = await (call_model(owned, request) if budgeted_model is None else budgeted_model.call(1, request))
@@ -62,12 +61,12 @@ async def _loop(owned: OwnedTurn, context: Context, journal: Journal, conversati
         conversation.add_reply(reply)
         return _final_output(owned, reply, conversation)
     given = spec.contexts(context) if callable(spec.contexts) else spec.contexts
-    router = ToolCallRouter(owned, journal, replay, check_contexts(spec.name, given))
+    router = ToolCallRouter(owned, replay, check_contexts(spec.name, given))
     router.open()
     for step in range(1, spec.max_steps + 1):
         request = model_request(owned, conversation.messages, router.specs_at(step))
         if budgeted_model is None:
-            reply = await _recorded_model_call(owned, journal, replay, router, step, request)
+            reply = await _recorded_model_call(owned, replay, router, step, request)
         else:
             reply = await budgeted_model.call(step, request)
         conversation.add_reply(reply)
@@ -97,10 +96,10 @@ def _cut_short(owned: OwnedTurn, conversation: Conversation, limit: JsonObject) 
 
 
 async def _recorded_model_call(
-    owned: OwnedTurn, journal: Journal, replay: CallReplay, router: ToolCallRouter, step: int, request: ModelRequest
+    owned: OwnedTurn, replay: CallReplay, router: ToolCallRouter, step: int, request: ModelRequest
 ) -> ModelReply:
     """The model's next reply: the recorded one, or a new one, which is recorded unless it ends the turn."""
-    call_request = CallRequest(str(CallId(step)), journal.new_step(), MODEL, "inline", effect="idempotent")
+    call_request = CallRequest(str(CallId(step)), replay.journal.new_step(), MODEL, "inline", effect="idempotent")
     known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
     if known is not None and known.status == "success":
         return reply_of(known.output)
@@ -110,8 +109,8 @@ async def _recorded_model_call(
         try:
             await replay.steps.record(call_request, CallResult(call_request.call_id, "success", record), [])
         except AgentFailed as error:
-            raise too_large(error, reply, journal) from error
-        journal.deferrals_before = owned.claimed.defers
+            raise too_large(error, reply, replay.journal) from error
+        replay.journal.deferrals_before = owned.claimed.defers
     return reply
 
 

@@ -22,7 +22,7 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import ToolCall, ToolMessage, ToolSpec
 from heliograph.tools.bound_tool import BadArguments, BoundTool
 from heliograph.turn.call_id import CallId, instance_of
-from heliograph.turn.calls import CallRequest, CallResult, Journal
+from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.conversation import failed_message, last_model_call, tool_message
 from heliograph.turn.human_tasks import Question, answer_of, grant_from, timeout_message
 from heliograph.turn.untrusted import framed_schema, untrusted
@@ -58,13 +58,13 @@ def required_result(owned: OwnedTurn) -> str | None:
 class ToolCallRouter:
     """The tools of one turn: those of its agent, and no others."""
 
-    def __init__(self, owned: OwnedTurn, journal: Journal, replay: CallReplay, contexts: Mapping[str, str]):
+    def __init__(self, owned: OwnedTurn, replay: CallReplay, contexts: Mapping[str, str]):
         """contexts: the boxes that its model may hand on, by their names for it."""
         self._owned = owned
         self._delegations = DelegationTools(owned, contexts)
-        self._journal = journal
+        self._journal = replay.journal
         self._replay = replay
-        self._local = LocalToolExecutor(owned, journal, replay)
+        self._local = LocalToolExecutor(owned, replay)
         self._tools: dict[str, BoundTool] = {}
         self._specs: dict[str, ToolSpec] = {}
         self._builtin: dict[str, ToolSpec] = {}

@@ -1,4 +1,4 @@
-"""Run an agent once: its function or its prompt, within its timeout; however it ends becomes an event."""
+"""Run an agent once, its function or its prompt, within its timeout. Return the event that follows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from heliograph.errors import (
     safe_repr,
     with_hint,
 )
+from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import OwnedTurn
@@ -28,24 +29,24 @@ from heliograph.types import Json, JsonObject
 
 log = logging.getLogger("heliograph.execution")
 
-MESSAGE_MAX = 8192  # characters: four bytes each are half of what a signal may carry
+MESSAGE_MAX = 8192  # characters; with four bytes each, half of the limit of a signal
 _WAITS_ALREADY = "its turn has gone on without this task: await what you start before the function returns"
 _PLAIN = "a plain function cannot be left and run again while it waits; write async def, not def"
 
 RunEvent = Acted | Raised | SuspendTurn | DeferTurn
 
 
-async def act(owned: OwnedTurn, context: Context, journal: Journal, agent_loop: AgentLoop) -> RunEvent:
-    """How one run of the agent ended. Cancellation and TurnLost pass through."""
-    spec, world = owned.spec, owned.services.world
+async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop: AgentLoop) -> RunEvent:
+    """Run the agent and return the event that follows. Cancellation and TurnLost propagate."""
+    spec, world, journal = owned.spec, owned.services.world, replay.journal
     is_partial = False
     limit: JsonObject | None = None
     try:
         if spec.prompt is not None:
-            answer = await world.within(spec.timeout_seconds, agent_loop(owned, context, journal))
+            answer = await world.within(spec.timeout_seconds, agent_loop(owned, context, replay))
             output, is_partial, limit = answer.output, answer.is_partial, answer.limit
         else:
-            output = to_json(await world.within(spec.timeout_seconds, _run(owned, context, journal)))
+            output = to_json(await world.within(spec.timeout_seconds, _run(owned, context, replay)))
         journal.check_not_waiting()
         check_size(output, f"what agent {spec.name} returned", "/output")
         if not is_partial:
@@ -59,14 +60,14 @@ async def act(owned: OwnedTurn, context: Context, journal: Journal, agent_loop: 
         Exception,
         SystemExit,
         KeyboardInterrupt,
-    ) as error:  # what ends a program ends the agent's turn here, not the worker
+    ) as error:  # an exit of the program ends the turn, not the worker
         return _failed(error, owned, journal)
     finally:
         journal.wait_forbidden = _WAITS_ALREADY
 
 
 def _interruption_event(raised: BaseException, owned: OwnedTurn, journal: Journal) -> RunEvent:
-    """The function was left on purpose: to wait, or to be put off. Raises TurnLost."""
+    """The event of a function that suspended or deferred its turn. Raises TurnLost."""
     if isinstance(raised, Defer):
         return DeferTurn(raised.reason, raised.seconds, raised.at_most)
     if isinstance(raised, Suspended) and journal.error is None:
@@ -77,7 +78,7 @@ def _interruption_event(raised: BaseException, owned: OwnedTurn, journal: Journa
 
 
 def _decisive_exception(raised: BaseException) -> BaseException:
-    """Of a task group's exceptions the one that counts: an error before what only interrupts, else the first."""
+    """The exception of a task group that decides: an error before an interruption, otherwise the first."""
     if not isinstance(raised, BaseExceptionGroup):
         return raised
     _, errors = raised.split(Interruption)
@@ -90,7 +91,7 @@ def _decisive_exception(raised: BaseException) -> BaseException:
 def _failed(error: BaseException, owned: OwnedTurn, journal: Journal) -> Raised | DeferTurn:
     """The event of a run that raised. A recoverable error of a model defers the turn, as often as the agent allows."""
     claimed, spec = owned.claimed, owned.spec
-    error = journal.error or error  # what went wrong before counts: this may well follow from it
+    error = journal.error or error  # an earlier error of the journal may be the cause of this one
     if (deferral := deferral_after(error, claimed, spec, journal.deferrals_before)) is not None:
         return deferral
     if isinstance(error, HeliographError):
@@ -100,21 +101,20 @@ def _failed(error: BaseException, owned: OwnedTurn, journal: Journal) -> Raised 
     return Raised("failed", ACTION_FAILED, format_exception(error, MESSAGE_MAX))
 
 
-async def _run(owned: OwnedTurn, context: Context, journal: Journal) -> Any:
-    """The function's result. Where it is left, a task that it has started may have begun a step since: that is done first,
-    or it would be in doubt.
-    """
+async def _run(owned: OwnedTurn, context: Context, replay: CallReplay) -> Any:
+    """The result of the function. After an interruption, wait for the steps of its tasks, which would be in doubt otherwise."""
     run: Any = owned.spec.run
+    journal = replay.journal
     try:
         return await (run(context) if inspect.iscoroutinefunction(run) else _run_plain(owned, context, journal))
     except (Suspended, Defer, BaseExceptionGroup):
         journal.wait_forbidden = _WAITS_ALREADY
-        await context._settled()
+        await replay.settled()
         raise
 
 
 async def _run_plain(owned: OwnedTurn, context: Context, journal: Journal) -> Any:
-    """A plain function's result; one that only wraps an async function answers what is still to be awaited."""
+    """The result of a plain function, which may return an awaitable because it wraps an async function."""
     assert owned.spec.run is not None
     journal.wait_forbidden = _PLAIN
     result = await owned.services.world.run_sync(owned.spec.run, context)
@@ -125,12 +125,12 @@ async def _run_plain(owned: OwnedTurn, context: Context, journal: Journal) -> An
 
 
 def _try_update(owned: OwnedTurn, output: Json) -> None:
-    """Raise now what a wrong output would raise in the reaction, while the turn can still end as failed."""
+    """Raise the errors of the reaction to this output now, while the turn can still end as failed."""
     workflow = owned.workflow
     try:
         workflow.shape.load(fold_changes(workflow.reducers, owned.spec, owned.claimed.run.state, output))
     except Exception as error:
-        owned.taint.read_state()  # reducers and validators have read it, and the message may quote it
+        owned.taint.read_state()  # the message may quote it, because reducers and validators read it
         if isinstance(error, InvalidInput):
             raise HeliographError(f"what agent {owned.spec.name} returned does not fit: {error.message}") from error
         raise

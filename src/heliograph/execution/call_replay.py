@@ -1,13 +1,18 @@
-"""What comes of a call: its recorded result, or the turn is left until there is one."""
+"""The calls of one run of an agent: recorded results are returned again, steps run now, and other calls suspend the turn."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NoReturn
 
 from heliograph.codes import BUDGET_EXCEEDED, DELEGATION_TIMEOUT
 from heliograph.errors import BudgetExceeded, DelegationFailed, StepInDoubt, ToolFailed, ToolTimedOut
-from heliograph.execution.steps import Steps
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.step_events import emit_step_event
+from heliograph.execution.step_outcome import outcome_of
+from heliograph.execution.step_recorder import StepRecorder
+from heliograph.execution.transactional_steps import in_transaction
 from heliograph.records import Wait
 from heliograph.turn.call_results import validated_result
 from heliograph.turn.calls import CallRequest, CallResult, Journal, failed_first_error, result_of
@@ -16,15 +21,25 @@ from heliograph.types import Json, JsonObject
 
 
 class CallReplay:
-    """The calls of one run of an agent. Each is found in the journal, or noted there, and the function is left."""
+    """The journal, the replay and the steps of one run of an agent; the only object through which it makes calls.
 
-    def __init__(self, journal: Journal, steps: Steps):
-        self._journal = journal
-        self.steps = steps
+    journal: numbers the calls and finds their records. steps: commits the intents and the results of steps.
+    """
+
+    def __init__(self, owned: OwnedTurn, journal: Journal):
+        self.journal = journal
+        self.steps = StepRecorder(owned)
+        self._claimed = owned.claimed
+        self._world = owned.services.world
+        self._state_events = owned.services.state_events
+        self._in_flight: set[asyncio.Future[None]] = set()
+        self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
+
+    # ── Calls that suspend the turn ──
 
     def find(self, request: CallRequest) -> Wait | None:
-        """What is recorded of a call; None where it is new. Raises what the journal raises."""
-        wait = self._journal.find(request)
+        """The record of a call; None for a new call. Raises the exceptions of `Journal.find`."""
+        wait = self.journal.find(request)
         if wait is not None:
             self.steps.taint.resume(wait)
         return wait
@@ -34,20 +49,19 @@ class CallReplay:
         return validated_result(request, wait)
 
     async def value(self, request: CallRequest) -> Json:
-        """The output of one call. Raises what `value_of` raises, Suspended."""
+        """The output of one call. Raises Suspended, and the exceptions of `value_of`."""
         [result] = await self.all([request])
         return value_of(request, result)
 
     async def all(self, requests: Sequence[CallRequest]) -> list[CallResult]:
+        """The results of all calls. Raises Suspended until each has one."""
         waits = [self.find(call) for call in requests]
         known = {
             call.call_id: self._validated(call, wait)
             for call, wait in zip(requests, waits, strict=True)
             if wait and _is_resolved(wait)
         }
-        if (
-            failed := _failed_fast(requests, waits)
-        ) is not None:  # before these were made: else the kernel has canceled them
+        if (failed := _failed_fast(requests, waits)) is not None:  # the kernel cancels only calls that it knows
             for call, wait in zip(requests, waits, strict=True):
                 if wait is None:
                     known[call.call_id] = await self.steps.refuse(call, failed_first_error(failed), "canceled")
@@ -56,6 +70,7 @@ class CallReplay:
         return [known[call.call_id] for call in requests]
 
     async def each(self, requests: Sequence[CallRequest]) -> AsyncIterator[CallResult]:
+        """The results in the order in which they arrived. Raises Suspended after the last known result."""
         waits = [self.find(call) for call in requests]
         resolved = [(call, wait) for call, wait in zip(requests, waits, strict=True) if wait and _is_resolved(wait)]
         for call, wait in sorted(resolved, key=lambda each: each[1].resolved_position or 0):
@@ -65,35 +80,77 @@ class CallReplay:
                 [call for call, wait in zip(requests, waits, strict=True) if not _is_resolved(wait)], each=True
             )
 
-    async def step(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        return value_of(request, await self.step_result(request, function, args))
+    async def suspend(self, requests: Sequence[CallRequest], *, each: bool = False) -> NoReturn:
+        """Wait for these calls: record the running steps, then raise Suspended."""
+        self.journal.wait_for(requests, each=each)
+        await self.settled()
+        raise Suspended(requests[0].call_id)
 
-    async def step_result(
-        self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
-    ) -> CallResult:
-        """The result of a step, recorded or made now."""
-        return self.recorded_result(request) or await self.steps.run(request, function, args)
+    # ── Steps ──
+
+    async def step(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """The output of a step, recorded or run now. Raises the exceptions of `value_of`, TurnLost, AgentFailed."""
+        result = self.recorded_result(request) or await self.run_step(request, function, args)
+        return value_of(request, result)
 
     def recorded_result(self, request: CallRequest) -> CallResult | None:
-        """What is recorded of a step; None where it is to be done. Called once for each."""
+        """The recorded result of a step; None for a step that has to run. Called once for each step."""
         wait = self.find(request)
         return result_of(wait) if wait is not None and _is_resolved(wait) else None
 
-    async def suspend(self, requests: Sequence[CallRequest], *, each: bool = False) -> NoReturn:
-        self._journal.wait_for(requests, each=each)
-        await self.steps.settled()  # steps beside this call are to be recorded before the turn is given back
-        raise Suspended(requests[0].call_id)
+    async def run_step(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+        """Begin, run and record one step; or return its result where the kernel has one. Raises TurnLost, AgentFailed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._in_flight.add(done)
+        try:
+            try:
+                known = await self.steps.begin(request, self.steps.tool_reserve)
+            except BudgetExceeded as error:
+                return await self.steps.refuse(request, error.error)
+            if known is not None:
+                return known
+            self.steps.announce(request)
+            emit_step_event(self._world, self._claimed, request.step_id, self.steps.signals.phase)
+            return await self._observed(request, function, args)
+        finally:
+            self._in_flight.discard(done)
+            done.cancel()
+
+    async def settled(self) -> None:
+        """Return once no step is between its intent and its result."""
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
+
+    async def _observed(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
+        """Run and record a step that has begun. State events name the running tool, and afterwards the next activity."""
+        self._running.append(request.tool)
+        self._emit_activity()
+        try:
+            if request.effect == "transactional":
+                return await in_transaction(self.steps, request, function, args)
+            result = await outcome_of(self._world, request, function, args)
+            await self.steps.record(request, result, [self.steps.resulted(request, result)])
+            return result
+        finally:
+            self._running.remove(request.tool)
+            self._emit_activity()
+
+    def _emit_activity(self) -> None:
+        tool = self._running[-1] if self._running else None
+        self._state_events.emit(self._world, self._claimed, "executing_tool" if tool else "thinking", tool)
 
 
 def value_of(request: CallRequest, result: CallResult) -> Json:
-    """The output of a call that went well. Raises what an agent is told of one that did not."""
+    """The output of a successful call. Raises the agent's exception for any other result."""
     if result.is_good:
         return result.output
     error: JsonObject = result.error or {}
     message = str(error.get("message") or result.status)
     code = str(error["code"]) if error.get("code") else None
     if request.kind == "child":
-        is_late = code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None  # else it is the child's own
+        is_late = (
+            code == DELEGATION_TIMEOUT and error.get("child_turn_id") is None
+        )  # otherwise the child itself timed out
         raise DelegationFailed(
             f"agent {request.tool} (call {request.call_id}) did not succeed: {message}",
             code=code if is_late else None, agent=request.tool, call_id=request.call_id, outcome=result.status,
@@ -111,7 +168,7 @@ def value_of(request: CallRequest, result: CallResult) -> Json:
 
 
 def _failed_fast(requests: Sequence[CallRequest], waits: Sequence[Wait | None]) -> CallRequest | None:
-    """Of calls that are to fail fast the first that is recorded as not having succeeded."""
+    """The first call that did not succeed, among those that fail fast."""
     failed = [
         (wait.resolved_position or 0, call) for call, wait in zip(requests, waits, strict=True)
         if call.fails_fast and wait and _is_resolved(wait) and wait.status != "success"

@@ -1,4 +1,4 @@
-"""That a turn is to end: known to whoever might begin something for it."""
+"""A cancel flag per turn, checked before any work starts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 
 
 class CancelFlag:
-    """Whether somebody wants a turn to end, and why."""
+    """Whether the turn has to end. reason: why; None while it may go on."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
 
     def check(self) -> None:
-        """Raises CancelledError once the turn is to end: work that let its own cancellation pass begins nothing more."""
+        """Raises CancelledError once the turn has to end, also in work that swallowed its own cancellation."""
         if self.reason is not None:
             raise asyncio.CancelledError(f"the turn is to end: {self.reason}")

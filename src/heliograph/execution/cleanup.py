@@ -10,7 +10,7 @@ from heliograph.errors import InvalidInput, TurnTimedOut, safe_repr
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.ownership import owner_fields, require_owned
 from heliograph.execution.step_outcome import invoke
-from heliograph.execution.steps import store_call
+from heliograph.execution.step_recorder import store_call
 from heliograph.world.seam import World
 
 log = logging.getLogger("heliograph.execution")

@@ -1,15 +1,18 @@
-"""What an agent's function is given: the state, the signal that woke it, a way to speak, and a way to wait."""
+"""The context of an agent's function: what woke it, and everything that it can do."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 from heliograph.errors import InvalidInput, repr_of, safe_repr
-from heliograph.execution.calls import Calls
+from heliograph.execution.call_replay import CallReplay
+from heliograph.execution.call_requests import CallRequests
 from heliograph.execution.cleanup import Cleanups
+from heliograph.execution.delegation_retries import check_retries, check_retry_ids, delegate_with_retries
+from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_question, approved, open_question
 from heliograph.execution.memory import LedgerMemory, check_memory, check_search
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ids import idempotency_key
@@ -18,31 +21,49 @@ from heliograph.records import Card, Cause
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import check_payload, copied
 from heliograph.signals.values import to_json
-from heliograph.turn.calls import DELEGATION, CallRequest, Journal
+from heliograph.turn.calls import (
+    CALL_EFFECTS,
+    DELEGATION,
+    After,
+    Call,
+    CallEffect,
+    CallRequest,
+    CallResult,
+    Delegation,
+    check_one_of,
+    check_timeout,
+)
+from heliograph.turn.human_tasks import Grant
+from heliograph.turn.interruptions import Defer
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
 
 _MEMORY_ID_MAX = 200  # a caller may choose a long turn id; its end distinguishes it from other turn ids
 
 
-class Context(Calls):
+class Context:
     """One turn, as its agent sees it.
 
-    state: the run's state when this turn was claimed, as the application's type; a copy, changed only by `updates`.
-    document: the same state as the JSON object it was.
-    signal: what woke the agent: `.name`, `.payload`, `.agent`, `.id`.
-    task: what the agent is to do: what was delegated to it, else the payload of `signal`.
-    task_context: the object `context` of a delegation; empty where none was given.
-    idempotency_key: the same for every attempt of this turn, and for no other turn of any project or application:
-        `project/application/turn`. Pass it to every receiver that must not act twice.
-    attempt: 1, and one more for each time the turn lost its worker.
-    deferrals: how often the turn was put off.
-    context_box_id: the box that it was given to read; None for none. See `context`.
+    A turn that waits releases its worker. When a result arrives, some worker runs the function again from its start, and
+    each call that has a recorded result returns it. Between calls, a function may depend only on its context and on results.
+
+    state: the run's state when a worker claimed this turn, as the application's type. It is a copy; only `updates` change it.
+    document: the same state as a JSON object.
+    signal: the signal that woke the agent: `.name`, `.payload`, `.agent`, `.id`.
+    task: what the agent has to do: the payload of its delegation, otherwise the payload of `signal`.
+    task_context: the object `context` of a delegation; otherwise empty.
+    idempotency_key: `project/application/turn`, the same for every attempt of this turn and for no other turn. Pass it to
+        every receiver that must not act twice.
+    attempt: 1, and one more each time the turn lost its worker.
+    deferrals: how often the turn was deferred.
+    context_box_id: the box that this turn may read, or None. See `context`.
     """
 
-    def __init__(self, owned: OwnedTurn, journal: Journal):
-        super().__init__(owned, journal)
+    def __init__(self, owned: OwnedTurn, replay: CallReplay, cleanups: Cleanups):
         claimed, document = owned.claimed, owned.claimed.run.state
+        self._replay = replay
+        self._requests = CallRequests(replay.journal, owned.workflow, claimed)
+        self._cleanups = cleanups
         self._spec = owned.spec
         self._signals = owned.signals
         self._world = owned.services.world
@@ -58,13 +79,13 @@ class Context(Calls):
         self.attempt: int = claimed.attempts + 1
         self.deferrals: int = claimed.defers
         self.context_box_id: str | None = claimed.context_box_id
+        self._ttl_seconds = claimed.ttl_seconds
         self._ledger = owned.services.ledger
         self._memory: Memory = owned.workflow.memory or LedgerMemory(self._ledger)
         self._cards = list(owned.resources.cards)
         self.emitted: list[tuple[str, Json]] = []
-        self._cleanups = Cleanups()
 
-    # Reading an untrusted value taints the turn, so these reads are recorded.
+    # ── What the agent reads; an untrusted value taints the turn, so these reads are recorded ──
 
     @property
     def state(self) -> Any:
@@ -98,44 +119,186 @@ class Context(Calls):
 
     @property
     def is_replaying(self) -> bool:
-        """Whether the function is still in a part that it has run before; its progress is not told again."""
-        return self._journal.is_replaying
+        """Whether the function repeats a part that it ran before; progress from there is not sent again."""
+        return self._replay.journal.is_replaying
 
     async def context(self) -> list[Card]:
-        """The cards of the box that this turn was given, in order; none where it was given no box.
+        """The cards of this turn's context box, in order; empty without a box.
 
-        It is a snapshot: nobody writes to it, and it is the same each time that the function runs, unless the box was
-        replaced meanwhile. No other box can be read from here (L0-94). The content of a card is data from elsewhere.
+        The box is a snapshot: every run of the function reads the same cards, unless someone replaces the box. A turn can read no
+        other box. The content of a card is data from outside.
         """
         self._taint.read_cards(self._cards)
         return copy.deepcopy(self._cards)
 
-    def remember(self, text: str, /, **metadata: Any) -> Coroutine[Any, Any, None]:
-        """Keep a text beyond this turn and run, as this agent's; once, however often the turn runs.
+    # ── Calls ──
 
-        metadata: JSON values to be kept beside it; `trust="untrusted"` marks it as untrusted, which the runtime does itself
-        once the turn has read untrusted content. Raises InvalidInput, ToolFailed where it is refused.
+    def call(
+        self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0,
+        call_id: str | None = None, after: After = "suspend", effect: CallEffect = "once", may_override: bool = False,
+        needs_token: bool = True, result_schema: Any = None, trusted: bool = False,
+    ) -> Coroutine[Any, Any, Json]:  # fmt: skip
+        """Call a tool that runs elsewhere, and wait for its result. The turn is suspended meanwhile.
+
+        timeout: seconds until the call fails. call_id: an id of your own, in place of its place in the order of calls.
+        after: "terminate" ends the turn with the result, without running the function again. may_override: the tool may
+        choose that in its result. needs_token: False accepts a report without the call's token, also before the call
+        is made. result_schema: a type or a JSON Schema; any other result fails with the code `result_schema`. trusted: you
+        vouch for the result; an untrusted result makes everything that this turn writes untrusted. Raises ToolFailed,
+        ToolTimedOut, InvalidInput.
         """
-        self._check_may_wait("remember")
+        call = Call(tool, arguments, timeout, call_id, after, effect, may_override, needs_token, result_schema, trusted)
+        return self._replay.value(self._requests.all([call])[0])
+
+    def calls(
+        self, calls: Sequence[Call | Delegation], *, fail_fast: bool = False, timeout: float | None = None
+    ) -> Coroutine[Any, Any, list[CallResult]]:
+        """Make several calls at once, and wait for all results, in the order of `calls`. Raises InvalidInput.
+
+        fail_fast: the first failure cancels the other calls; their `error` names it in `failed_first`. timeout: seconds for
+        all calls together, beside the timeout of each call.
+        """
+        return self._replay.all(self._requests.fork(calls, fail_fast=fail_fast, timeout=timeout))
+
+    def as_completed(self, calls: Sequence[Call | Delegation]) -> AsyncIterator[CallResult]:
+        """Make several calls at once, and yield each result when it arrives. Later runs yield them in the same order."""
+        return self._replay.each(self._requests.all(calls))
+
+    def step(
+        self, name: str, function: Callable[..., Any], *args: Any, effect: CallEffect = "once",
+        timeout: float | None = None, call_id: str | None = None,
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
+        """Run `function(*args)`, plain or async, once in this turn, and record its result as JSON.
+
+        Later runs of the turn return the recorded result. effect: what happens after a worker died in the middle. `pure` and
+        `idempotent` steps run again; a `once` step raises StepInDoubt. A `transactional` function is async and receives a
+        database connection as its first argument; its writes and its result commit together or not at all, so it runs
+        again. Raises ToolFailed with the error of the function, ToolTimedOut, InvalidInput.
+        """
+        self._requests.check_may_wait("step")
+        check_one_of(effect, "the effect of a step", CALL_EFFECTS)
+        if not callable(function):
+            raise InvalidInput(f"step {safe_repr(name)} is given a function and its arguments, not {safe_repr(function)}",
+                               code="wrong_type")  # fmt: skip
+        return self._replay.step(self._requests.step(name, effect, check_timeout(timeout), call_id), function, args)
+
+    def delegate(
+        self, agent: str, payload: Any = None, *, timeout: float | None = None, instance: str | None = None,
+        context_box_id: str | None = None, priority: str | None = None, callback_url: str | None = None,
+        budget: Mapping[str, int | float] | None = None, context: Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, Json]:  # fmt: skip
+        """Run another agent of the application in a child turn, and wait for its output.
+
+        agent: its name, or its id in this run: `<run id>/<name>`, or `<run id>/<name>/<instance>`. The child finds `payload`
+        in `ctx.task`, and the object `context` in `ctx.task_context`. instance: turns of one instance run one after another;
+        by default, each child is an instance of its own. timeout: seconds until the child is stopped. context_box_id: the
+        box that the child may read; pass `ctx.context_box_id` to hand on your own. priority: low, normal, high or critical,
+        in place of the agent's. callback_url: receives a signed POST when the child ends. budget: a limit for the child,
+        beside the budgets of its agent and of this turn. Raises DelegationFailed, InvalidInput (`unknown_agent`,
+        `payload_too_large`, or the problem of the budget or the URL).
+        """
+        child = Delegation(agent, payload, timeout, instance, context_box_id=context_box_id, priority=priority,
+                           callback_url=callback_url, budget=budget, context=context)  # fmt: skip
+        return self._replay.value(self._requests.all([child])[0])
+
+    def delegates(
+        self, delegations: Sequence[Delegation], *, fail_fast: bool = False, timeout: float | None = None, retries: int = 0
+    ) -> Coroutine[Any, Any, list[CallResult]]:  # fmt: skip
+        """Run several children at once, and wait for all results, in the order of `delegations`. Raises InvalidInput.
+
+        fail_fast, timeout: as for `calls`. retries: how often failed children run again, as new turns; with fail_fast, also
+        the children that it canceled. Each round has the whole `timeout`. Children that hit it are not retried.
+        """
+        check_retries(delegations, retries)
+        requests = self._requests.fork(delegations, fail_fast=fail_fast, timeout=timeout)
+        check_retry_ids(requests, retries)  # before any child runs
+        return delegate_with_retries(self._replay, self._requests, list(delegations), requests, retries,
+                                     fail_fast=fail_fast, overall_seconds=timeout)  # fmt: skip
+
+    # ── People ──
+
+    def approve(
+        self, question: str, *, arguments: Mapping[str, Any] | None = None, may_edit: bool = False,
+        timeout: float | None = None, call_id: str | None = None,
+    ) -> Coroutine[Any, Any, Grant]:  # fmt: skip
+        """Request an approval from a person, and wait for it. The turn is suspended meanwhile.
+
+        arguments: shown to the person, who approves them. may_edit: the person may change them; act on the arguments of the
+        Grant. timeout: seconds; None waits without a deadline. Raises Denied, ToolTimedOut, InvalidInput.
+        """
+        self._requests.check_may_wait("approve")
+        asked = approval_question(question, arguments, may_edit=may_edit)
+        return approved(self._replay, asked, self._requests.human(APPROVE, asked, timeout, call_id))
+
+    def ask(
+        self, question: str, *, form: Any = None, options: Sequence[str] = (), timeout: float | None = None,
+        call_id: str | None = None,
+    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
+        """Ask a person a question, and wait for the answer. The turn is suspended meanwhile.
+
+        form: a pydantic model or another type, which is the type of the answer; or a JSON Schema, for an answer in JSON.
+        Without a form, the answer is a text; with options, it is one of them. timeout: as for `approve`.
+        Raises Denied when the person declines, ToolFailed for an invalid answer, ToolTimedOut, InvalidInput.
+        """
+        self._requests.check_may_wait("ask")
+        asked, convert = open_question(question, form, options)
+        return answered(self._replay, asked, self._requests.human(ASK, asked, timeout, call_id), convert)
+
+    # ── Time ──
+
+    def pause(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Suspend the turn for some seconds. For waits of milliseconds, use `sleep`.
+
+        Raises InvalidInput (`out_of_range`), also for a pause that is longer than the turn has left to live.
+        """
+        self._requests.check_may_wait("pause")
+        return self._pause(self._requests.pause(seconds))
+
+    async def _pause(self, request: CallRequest) -> None:
+        wait = self._replay.find(request)
+        if wait is None and request.timeout_seconds is not None and request.timeout_seconds > self._ttl_seconds:
+            raise InvalidInput(f"a pause of {request.timeout_seconds:g} s is longer than this turn has left to live, "
+                               f"{self._ttl_seconds:g} s; give agent {self.agent} a larger ttl_seconds",
+                               code="out_of_range")  # fmt: skip
+        if wait is None or wait.state != "resolved":
+            await self._replay.suspend([request])
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in this worker, which keeps the turn meanwhile; in the simulator, in simulated time. See `pause`."""
+        await self._world.sleep(seconds)
+
+    def defer(self, reason: str, seconds: float) -> NoReturn:
+        """Defer the turn, like `raise Defer(reason, seconds)`: the function runs again from its start after that time."""
+        raise Defer(reason, seconds)
+
+    # ── Memory ──
+
+    def remember(self, text: str, /, **metadata: Any) -> Coroutine[Any, Any, None]:
+        """Store a text in this agent's long-term memory, once, however often the turn runs.
+
+        metadata: JSON values stored with the text. `trust="untrusted"` marks the text as untrusted; the runtime sets it once
+        the turn has read untrusted content. Raises InvalidInput, and ToolFailed for a text that the memory rejects.
+        """
+        self._requests.check_may_wait("remember")
         check_memory(text)
         given = to_json(metadata, "/metadata")
         assert isinstance(given, dict)
         if self._taint.marks:
             given["trust"] = UNTRUSTED
-        request = self._inline("remember", "idempotent")
+        request = self._requests.step("remember", "idempotent")
         memory_id = f"{self.turn_id}-{request.call_id}"[-_MEMORY_ID_MAX:]
         project = self._ledger.project
         return self._replay.step(request, self._memory.store, (project, memory_id, self.agent, text, given))
 
     def recall(self, query: str, limit: int = 5, *, everywhere: bool = False) -> Coroutine[Any, Any, list[MemoryHit]]:
-        """The memories of this agent and of the project that fit best; `everywhere`: of all agents of the project.
+        """Find the best memories of this agent and of the project; with `everywhere`, of all agents of the project.
 
-        What was found is recorded, and is found again when the turn runs again. One untrusted memory among them makes what
-        the turn writes untrusted. Raises InvalidInput, ToolFailed.
+        The result is recorded, so later runs of the turn return the same memories. An untrusted memory among them makes
+        everything that the turn writes untrusted. Raises InvalidInput, ToolFailed.
         """
-        self._check_may_wait("recall")
+        self._requests.check_may_wait("recall")
         check_search(query, limit)
-        return self._recall(self._inline("recall", "pure"), None if everywhere else self.agent, query, limit)
+        return self._recall(self._requests.step("recall", "pure"), None if everywhere else self.agent, query, limit)
 
     async def _recall(self, request: CallRequest, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         async def search() -> list[JsonObject]:
@@ -147,11 +310,13 @@ class Context(Calls):
             self._taint.read("memory")
         return hits
 
-    def emit(self, name: str, payload: Any = None) -> None:
-        """Emit one of the agent's declared signals, with this turn's commit.
+    # ── Signals, progress and cleanup ──
 
-        An agent that emits nothing itself has all its `emits` emitted for it, with its output, when it is done.
-        Raises InvalidInput: `undeclared_signal`, `payload_too_large`, or what is wrong with the payload.
+    def emit(self, name: str, payload: Any = None) -> None:
+        """Emit one of the agent's declared signals when this turn commits.
+
+        When an agent emits nothing itself, the runtime emits all of its `emits` with its output at the end of the turn.
+        Raises InvalidInput: `undeclared_signal`, `payload_too_large`, or the problem of the payload.
         """
         if name not in self._spec.emits:
             declared = ", ".join(self._spec.emits) or "nothing"
@@ -160,15 +325,15 @@ class Context(Calls):
         self.emitted.append((name, check_payload(to_json(payload))))
 
     def on_cleanup(self, function: Callable[..., Any], /, *args: Any) -> None:
-        """Run `function(*args)`, plain or async, when this turn ends: by success, failure, timeout or graceful stop.
+        """Run `function(*args)`, plain or async, when this turn ends by success, failure, timeout or graceful stop.
 
-        The last registered runs first; what one raises is logged. None runs when the turn suspends or is deferred (the
-        function registers them again), after a forced halt, or when the worker is lost. Raises InvalidInput.
+        The last registered function runs first; the runtime logs its exceptions. No function runs when the turn suspends or is
+        deferred (register it again in the next run), after a forced halt, or when the worker is lost. Raises InvalidInput.
         """
         self._cleanups.add(function, args)
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """Tell whoever watches how far the work is: `fraction` from 0 to 1. Sent soon, in batches."""
+        """Report progress to observers: `fraction` from 0 to 1. The runtime sends it soon, in batches."""
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise InvalidInput(
                 f"progress is a number from 0 to 1, not {safe_repr(repr_of(fraction))}", code="out_of_range"
@@ -179,7 +344,3 @@ class Context(Calls):
             self._signals.add_urgent(
                 Draft("agent:progress", payload, self.agent, self.activation_id, self._world.now())
             )
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait in this worker, which holds the turn meanwhile; under the simulator, in its time. See `pause`."""
-        await self._world.sleep(seconds)

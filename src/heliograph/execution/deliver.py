@@ -12,24 +12,27 @@ from heliograph.turn.drafts import draft_item
 
 
 def card_id(claimed: Claimed) -> str:
-    """A turn has one deliverable, because that has one id (K21)."""
+    """The id of the only deliverable of a turn (K21)."""
     return f"card:{claimed.turn_id}:end"
 
 
 async def deliver(claimed: Claimed, ending: Ending, content: object, services: ProjectServices) -> None:
-    """One gated commit (K1). Raises TurnLost when another epoch owns the turn, AgentFailed when the output does not
-    fit the state that it meets, or what the turn says is refused."""
+    """End the turn in one gated commit (K1).
+
+    Raises TurnLost when another epoch owns the turn. Raises AgentFailed when the current state does not accept the output, or
+    the kernel refuses the signals.
+    """
     async with services.run_serializers.enter(claimed.run_id) as serializer:
         serializer.view = await _commit(claimed, ending, content, services, serializer.newest(claimed.run))
     services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
-        services.ring(f"report:{claimed.target}")  # somebody waits for this turn
+        services.ring(f"report:{claimed.target}")  # its parent waits for this turn
 
 
 async def _commit(
     claimed: Claimed, ending: Ending, content: object, services: ProjectServices, view: RunView
 ) -> RunView:
-    """The run after the commit, as far as this worker can tell."""
+    """Commit, and compute the reaction again after each conflict. Returns the run as this worker knows it afterwards."""
     world, workflow = services.world, services.workflows[claimed.target]
     while True:
         reaction = react_to_ending(workflow, view, ending, world.now(), world.new_id)
@@ -42,4 +45,4 @@ async def _commit(
             raise AgentFailed(f"the end of this turn was refused: {result.message}", code=RESOURCE_EXHAUSTED)
         if result.run is None:
             return reaction.applied_to(view, closed=1)
-        view = result.run  # conflict: nothing was written, and this is what the run looks like now
+        view = result.run  # conflict: nothing was written; compute again for the current run

@@ -1,8 +1,8 @@
-"""The part of an agent's context that asks people: for leave, and for answers. Each is a call that suspends the turn."""
+"""Approvals and questions of an agent's function: build the question, and read the answer of a person."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -12,7 +12,7 @@ from heliograph.definitions.forms import validator_of
 from heliograph.errors import InvalidInput, ToolFailed, ToolTimedOut, safe_repr
 from heliograph.execution.call_replay import CallReplay, value_of
 from heliograph.signals.values import to_json
-from heliograph.turn.calls import CallRequest, CallResult, Journal, check_timeout
+from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.human_tasks import (
     REASON_MAX,
     Grant,
@@ -24,111 +24,85 @@ from heliograph.turn.human_tasks import (
 )
 from heliograph.types import Json, JsonObject
 
-APPROVE, ASK = "approve", "ask"  # what these calls are named among a turn's calls
+APPROVE, ASK = "approve", "ask"  # the tool names of these calls
 _OPTIONS_MAX = 100
 
 
-class ContextApprovals:
-    """Mixed into `Calls`."""
-
-    _journal: Journal
-    _replay: CallReplay
-
-    def _check_may_wait(self, what: str) -> None:
-        raise NotImplementedError
-
-    def approve(
-        self, question: str, *, arguments: Mapping[str, Any] | None = None, may_edit: bool = False,
-        timeout: float | None = None, call_id: str | None = None,
-    ) -> Coroutine[Any, Any, Grant]:  # fmt: skip
-        """Ask a person for leave, and wait for it: the turn is suspended and holds nothing. A no raises.
-
-        arguments: what leave is asked for, shown to the person. Do what you do with those of the Grant: with may_edit
-        they may be others. timeout: seconds; None waits without a deadline. Raises Denied, ToolTimedOut when
-        nobody has decided in time, InvalidInput.
-        """
-        self._check_may_wait("approve")
-        if arguments is not None and not isinstance(arguments, Mapping):
-            raise InvalidInput(
-                f"arguments is an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments"
-            )
-        given = to_json(dict(arguments or {}), "/arguments")
-        assert isinstance(given, dict)
-        if may_edit and not given:
-            raise InvalidInput("may_edit is for an approval with arguments", code="required_field", path="/arguments")
-        asked = Question("decision", check_question(question), given, bool(may_edit))
-        return self._approved(asked, self._call_request(APPROVE, asked, timeout, call_id))
-
-    def ask(
-        self, question: str, *, form: Any = None, options: Sequence[str] = (), timeout: float | None = None,
-        call_id: str | None = None,
-    ) -> Coroutine[Any, Any, Any]:  # fmt: skip
-        """Ask a person, and wait for the answer: the turn is suspended and holds nothing.
-
-        form: what the answer has to be: a pydantic model or another type, which is what you get; or a JSON Schema, and you
-        get JSON. Without, the answer is a text; with options, one of them. timeout: as of `approve`.
-        Raises Denied when the person declines, ToolFailed for an answer that does not fit, ToolTimedOut, InvalidInput.
-        """
-        self._check_may_wait("ask")
-        schema, read = _form(form)
-        if isinstance(options, str) or len(options) > _OPTIONS_MAX or not all(isinstance(o, str) for o in options):
-            raise InvalidInput(f"options is a list of at most {_OPTIONS_MAX} texts, not {safe_repr(options)}", code="wrong_type",
-                               path="/options")  # fmt: skip
-        if options and form is not None:
-            raise InvalidInput("a question has options or a form, not both", code="wrong_type", path="/options")
-        asked = Question("answer", check_question(question), options=tuple(options), form=schema)
-        return self._answered(asked, self._call_request(ASK, asked, timeout, call_id), read)
-
-    def _call_request(self, tool: str, question: Question, timeout: float | None, call_id: str | None) -> CallRequest:
-        return CallRequest(self._journal.new_call(call_id), self._journal.new_step(), tool, "human", question.record(),
-                     check_timeout(timeout), needs_token=False)  # fmt: skip
-
-    async def _approved(self, question: Question, request: CallRequest) -> Grant:
-        return grant_from(question, _named(question, request), await self._decided(request))
-
-    async def _answered(self, question: Question, request: CallRequest, read: Callable[[Json], Any]) -> Any:
-        return read(answer_of(question, _named(question, request), await self._decided(request)))
-
-    async def _decided(self, request: CallRequest) -> CallResult:
-        """What a person, or whoever reported, has said. Raises ToolTimedOut, and what else ends a call."""
-        [result] = await self._replay.all([request])
-        if result.status == "timeout":
-            raise ToolTimedOut(f"{request.tool} (call {request.call_id}): {timeout_message(result, 'timeout')}",
-                               code=str((result.error or {}).get("code") or TOOL_TIMEOUT), tool=request.tool,
-                               call_id=request.call_id, error=result.error or {})  # fmt: skip
-        if result.status not in ("success", "failed"):
-            value_of(request, result)
-        return result
+def approval_question(question: str, arguments: Mapping[str, Any] | None, *, may_edit: bool) -> Question:
+    """The question of `Context.approve`. Raises InvalidInput."""
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise InvalidInput(f"arguments is an object, not {safe_repr(arguments)}", code="wrong_type", path="/arguments")
+    given = to_json(dict(arguments or {}), "/arguments")
+    assert isinstance(given, dict)
+    if may_edit and not given:
+        raise InvalidInput("may_edit is for an approval with arguments", code="required_field", path="/arguments")
+    return Question("decision", check_question(question), given, bool(may_edit))
 
 
-def _named(question: Question, request: CallRequest) -> str:
+def open_question(question: str, form: Any, options: Sequence[str]) -> tuple[Question, Callable[[Json], Any]]:
+    """The question of `Context.ask`, and the function that converts a valid answer to the type of `form`.
+
+    Raises InvalidInput.
+    """
+    schema, convert = _form(form)
+    if isinstance(options, str) or len(options) > _OPTIONS_MAX or not all(isinstance(o, str) for o in options):
+        raise InvalidInput(f"options is a list of at most {_OPTIONS_MAX} texts, not {safe_repr(options)}", code="wrong_type",
+                           path="/options")  # fmt: skip
+    if options and form is not None:
+        raise InvalidInput("a question has options or a form, not both", code="wrong_type", path="/options")
+    return Question("answer", check_question(question), options=tuple(options), form=schema), convert
+
+
+async def approved(replay: CallReplay, question: Question, request: CallRequest) -> Grant:
+    """The approval of a person. Raises Denied, and the exceptions of `_human_result`."""
+    return grant_from(question, _call_label(question, request), await _human_result(replay, request))
+
+
+async def answered(replay: CallReplay, question: Question, request: CallRequest, convert: Callable[[Json], Any]) -> Any:
+    """The answer of a person. Raises Denied, ToolFailed, and the exceptions of `_human_result`."""
+    return convert(answer_of(question, _call_label(question, request), await _human_result(replay, request)))
+
+
+async def _human_result(replay: CallReplay, request: CallRequest) -> CallResult:
+    """The reported result of the call. Raises ToolTimedOut, and the exceptions of `value_of`."""
+    [result] = await replay.all([request])
+    if result.status == "timeout":
+        raise ToolTimedOut(f"{request.tool} (call {request.call_id}): {timeout_message(result, 'timeout')}",
+                           code=str((result.error or {}).get("code") or TOOL_TIMEOUT), tool=request.tool,
+                           call_id=request.call_id, error=result.error or {})  # fmt: skip
+    if result.status not in ("success", "failed"):
+        value_of(request, result)
+    return result
+
+
+def _call_label(question: Question, request: CallRequest) -> str:
     return f"call {request.call_id} ({safe_repr(question.question)})"
 
 
 def _form(form: Any) -> tuple[JsonObject | None, Callable[[Json], Any]]:
-    """The JSON Schema of a form, and what makes its type of an answer that fits. Raises InvalidInput."""
+    """The JSON Schema of a form, and the function that converts a valid answer to its type. Raises InvalidInput."""
     if form is None:
-        return None, _as_it_is
+        return None, _unchanged
     if isinstance(form, Mapping):
         schema = to_json(dict(form), "/form")
         assert isinstance(schema, dict)
         validator_of("the form", schema, "/form")
-        return schema, _as_it_is
+        return schema, _unchanged
     try:
         adapter = pydantic.TypeAdapter(form)
-        made = adapter.json_schema()
+        form_schema = adapter.json_schema()
     except pydantic.errors.PydanticUserError as error:
         raise InvalidInput(f"a form is a pydantic model, another type or a JSON Schema, not {safe_repr(form)}: "
                            f"{safe_repr(str(error))}", code="wrong_type", path="/form") from None  # fmt: skip
 
-    def read(value: Json) -> Any:
+    def convert(value: Json) -> Any:
         try:
             return adapter.validate_python(value)
-        except pydantic.ValidationError as error:  # a rule that no JSON Schema says
+        except pydantic.ValidationError as error:  # JSON Schema cannot express every rule of the type
             raise ToolFailed(safe_repr(f"the answer does not fit: {error}", REASON_MAX)) from None
 
-    return made, read
+    return form_schema, convert
 
 
-def _as_it_is(value: Json) -> Json:
+def _unchanged(value: Json) -> Json:
     return value

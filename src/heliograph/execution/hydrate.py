@@ -1,6 +1,6 @@
-"""Read the tools and then the boxes of a turn before it acts. Its head and gate have come with the claim.
+"""Read the tools and the boxes of a turn before it acts.
 
-A turn without a box and without a tool server costs no round trip here.
+A turn without a box and without a tool server costs no round trip.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ from heliograph.codes import UNDECODABLE
 from heliograph.definitions.tool import Tool
 from heliograph.errors import AgentFailed, InvalidInput, KernelRejected
 from heliograph.execution.owned_turn import OwnedTurn, Resources
-from heliograph.execution.steps import store_call
+from heliograph.execution.step_recorder import store_call
 from heliograph.records import Card
 from heliograph.turn.context_box import context_text, result_fields_in
 from heliograph.types import JsonObject
 
 
 def reads_nothing(owned: OwnedTurn) -> bool:
-    """Whether the turn has no box to read, and its agent calls no model: then there is nothing to hydrate."""
+    """Whether hydration has nothing to read: no context box, and an agent without a model."""
     return owned.spec.prompt is None and owned.claimed.context_box_id is None
 
 
 async def hydrate(owned: OwnedTurn, *, lists_tools: bool) -> Resources:
-    """The resources of a claimed turn.
-
-    Raises AgentFailed naming the box that does not fit or cannot be read, TurnLost.
-    """
+    """Read the resources of a claimed turn. Raises TurnLost, and AgentFailed naming a box that is too large or unreadable."""
     tools, error = await _tools_of(owned) if lists_tools and owned.spec.prompt is not None else ({}, None)
     cards = await _cards_of(owned, owned.claimed.context_box_id)
     try:
@@ -37,7 +34,7 @@ async def hydrate(owned: OwnedTurn, *, lists_tools: bool) -> Resources:
 
 
 def wanted_fields(owned: OwnedTurn) -> Sequence[JsonObject]:
-    """The fields that the deliverable must have: those of the message or the agent, and those that the context box adds."""
+    """The required fields of the deliverable: from the message or the agent, and from the context box."""
     own = owned.claimed.result_fields or owned.spec.result_fields
     names = {field["name"] for field in own}
     return [*own, *(field for field in owned.resources.result_fields if field["name"] not in names)]
@@ -51,7 +48,7 @@ def boxes_of(owned: OwnedTurn) -> list[tuple[str, Sequence[Card]]]:
 
 
 async def _tools_of(owned: OwnedTurn) -> tuple[Mapping[int, Sequence[Tool]], Exception | None]:
-    """The tools of each toolset, or the error of listing them, which may defer the turn only when it acts."""
+    """The tools of each toolset, or the error of listing them. The error is raised when the turn acts."""
     toolbox, found = owned.services.toolbox, dict[int, Sequence[Tool]]()
     try:
         for place, given in enumerate(owned.spec.tools):
@@ -64,7 +61,7 @@ async def _tools_of(owned: OwnedTurn) -> tuple[Mapping[int, Sequence[Tool]], Exc
 
 
 async def _inherited(owned: OwnedTurn) -> Sequence[Card]:
-    """The cards by other turns in an output box that replaced the turn's own; its own cards are in its conversation."""
+    """The cards by other turns in a replaced output box; the conversation already has the turn's own cards."""
     claimed = owned.claimed
     if owned.spec.prompt is None or claimed.output_box_id == f"box_{claimed.turn_id}":
         return ()
@@ -72,7 +69,7 @@ async def _inherited(owned: OwnedTurn) -> Sequence[Card]:
 
 
 async def _cards_of(owned: OwnedTurn, box_id: str | None, *, skips_own: bool = False) -> Sequence[Card]:
-    """The cards of a box; skips_own: without those of the turn. Raises AgentFailed for one that is too large for a model."""
+    """The cards of a box. skips_own: without the turn's own cards. Raises AgentFailed for a box that is too large for a model."""
     return () if box_id is None else await store_call(_read(owned, box_id, skips_own=skips_own))
 
 

@@ -1,11 +1,11 @@
-"""Long-term memory as a worker reaches it: PostgreSQL's full text, where the application brings nothing of its own."""
+"""The default long-term memory, on PostgreSQL's full-text search, for applications without a memory of their own."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from heliograph.errors import InvalidInput, Rejected, repr_of, safe_repr
-from heliograph.execution.steps import store_call
+from heliograph.execution.step_recorder import store_call
 from heliograph.ledger.client import Ledger
 from heliograph.ports import MemoryHit
 from heliograph.signals.payload import check_json
@@ -38,7 +38,7 @@ class LedgerMemory:
 
 
 def check_memory(text: Any) -> str:
-    """Raises InvalidInput (`required_field`, and what no record can hold: see check_json)."""
+    """Raises InvalidInput: `required_field`, or the codes of `check_json`."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"a memory is a text, not {safe_repr(repr_of(text))}", code="required_field", path="/text")
     check_json(text, "/text")
@@ -46,7 +46,7 @@ def check_memory(text: Any) -> str:
 
 
 def check_search(query: Any, limit: Any) -> None:
-    """Raises InvalidInput (`wrong_type`, `too_large`, `out_of_range`, and what no record can hold: see check_json)."""
+    """Raises InvalidInput: `wrong_type`, `too_large`, `out_of_range`, or the codes of `check_json`."""
     if not isinstance(query, str):
         raise InvalidInput(f"a query is a text, not {safe_repr(repr_of(query))}", code="wrong_type", path="/query")
     check_json(query, "/query")

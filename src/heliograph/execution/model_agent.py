@@ -1,19 +1,19 @@
-"""What the execution of a turn requires of the agent loop: the function that runs an agent with a prompt, and its answer."""
+"""The type of the agent loop, which runs an agent with a prompt; the execution of a turn receives it from the worker."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.turn.calls import Journal
 from heliograph.types import Json, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOutput:
-    """What came of it. is_partial: a limit was met before the model was done. limit: which one, as an error says it."""
+    """The output of an agent loop. is_partial: a limit cut its work short. limit: that limit, as an error object."""
 
     output: Json
     is_partial: bool = False
@@ -21,4 +21,4 @@ class AgentOutput:
 
 
 # Runs an agent that has a prompt: `heliograph.agent_loop.loop.run_agent_loop`. Raises what its harness raises, AgentFailed, Suspended.
-AgentLoop = Callable[[OwnedTurn, Context, Journal], Awaitable[AgentOutput]]
+AgentLoop = Callable[[OwnedTurn, Context, CallReplay], Awaitable[AgentOutput]]

@@ -1,4 +1,4 @@
-"""One turn in a worker's hands: what its parts, from the agent's context to its suspension, work with."""
+"""The one object of an owned turn: its claim, its definitions, its signals, its cancel flag and its taint."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from heliograph.types import JsonObject
 class Resources:
     """The tools and cards of a turn, read once for each claim before it acts.
 
-    tools: of a model's toolsets, by their place among the agent's `tools`. tools_error: why they could not be listed; it is
-    raised when the turn acts, which may defer the turn. cards: those of the context box. inherited: those of the output
-    box that the turn did not write itself, where somebody replaced that box. result_fields: the fields that a card of the context box adds.
+    tools: the tools of each toolset, by its place in the agent's `tools`. tools_error: the error of listing them; the turn
+    raises it when it acts, so that it may be deferred. cards: the cards of the context box. inherited: the cards by
+    other turns in a replaced output box. result_fields: the fields that a card of the context box adds.
     """
 
     tools: Mapping[int, Sequence[Tool]] = field(default_factory=dict)
@@ -34,12 +34,11 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class OwnedTurn:
-    """A claimed turn, the agent that it runs and the application of that, its voice, what the worker works with,
-    whether the turn is to end, and the untrusted content that it has read.
+    """A turn that this worker owns.
 
-    not_made: the calls that were recorded as not made since `claimed.waits` was read; the kernel has no intent of them, so
-    a run of the agent that did not find them here would record them again.
-    carried: the steps whose calls this owner has carried out: what was refused of an earlier one was told to the model.
+    spec, workflow: its agent and its application. signals: the signals that it has not committed yet. taint: the untrusted
+    content that it has read. not_made: the refused calls recorded since the claim; without them here, another run of the agent
+    would record them again. executed_steps: the model calls whose tool calls this owner has executed.
     """
 
     claimed: Claimed

@@ -1,4 +1,4 @@
-"""The ownership of a turn: the part of each kernel call that proves it, and the exceptions that end a turn that is lost."""
+"""Proof that a worker owns a turn, in each kernel call, and the exceptions for a lost turn."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from heliograph.turn.interruptions import Interruption
 
 
 class TurnLost(Interruption):
-    """Another epoch owns the turn, or the store cannot be asked. The drive ends here; whatever follows may be local
-    only (L0-110). An interruption, because an agent that handles the errors of its steps must not handle this one."""
+    """Another epoch owns the turn, or the store is out of reach. The drive ends and writes nothing more (L0-110).
+
+    It is an interruption, so agents that handle the errors of their steps do not catch it.
+    """
 
 
 class TurnAbandoned(TurnLost):
-    """The store could not be asked for so long that this worker goes on no more with a turn that may be its own still."""
+    """The store was out of reach for so long that this worker abandons a turn that it may still own."""
 
 
 def require_owned(result: WriteResult) -> WriteResult:
-    """`written`, unless the kernel called the caller stale. Raises TurnLost."""
+    """Return `result`. Raises TurnLost where the kernel answered `stale`."""
     if result.outcome == "stale":
         raise turn_lost(result.turn_id)
     return result
@@ -29,5 +31,5 @@ def turn_lost(turn_id: str) -> TurnLost:
 
 
 def owner_fields(claimed: Claimed) -> dict[str, Any]:
-    """The part of a kernel call's item that the owner gate looks at."""
+    """The fields by which a kernel function checks the owner."""
     return {"agent_id": claimed.agent_id, "turn_id": claimed.turn_id, "epoch": claimed.epoch}

@@ -1,4 +1,4 @@
-"""What a worker works with, and how it knows that a turn is no longer its own."""
+"""The one object of a project in a worker: its ledger, its applications and its connections to the outside."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from heliograph.reactive.workflow import Workflow
 from heliograph.tools.toolbox import Toolbox
 from heliograph.world.seam import BellKey, World, bell_keys
 
-NATS = "nats"  # the wire, as projects know it
+NATS = "nats"  # the name of the wire in the settings of a project
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectServices:
-    """The world, one project's ledger, the applications served by name, and the way to a model.
+    """Everything that a worker needs for one project.
 
-    run_id: the only run whose turns are claimed; None for all runs of the applications.
-    sends_commands: this worker has the wire NATS, which tells commands to tools (L0-51); without it tools come and take
-        them, and in a project that has the wire the outbox is left to the workers that have it, too.
-    prune_after_seconds: what ended longer ago is forgotten; None keeps all.
-    callbacks: sends the callbacks of the project; None leaves them to workers that have the secrets to sign them.
+    workflows: the served applications, by name. harness_of: returns the harness of a model.
+    run_id: the only run whose turns the worker claims; None for all runs of the applications.
+    sends_commands: the worker has the wire NATS and sends commands to tools over it (L0-51). Other workers of a project
+        with NATS leave the outbox to it. Without NATS, tools fetch their commands.
+    prune_after_seconds: the worker deletes runs that ended longer ago; None keeps all runs.
+    callbacks: sends the callbacks of the project; None leaves them to workers with the secrets to sign them.
     """
 
     world: World
@@ -43,7 +44,7 @@ class ProjectServices:
 
     @property
     def wires(self) -> list[str]:
-        """The wires that this worker has, beside PostgreSQL's own."""
+        """The wires that this worker has besides PostgreSQL."""
         return [NATS] if self.sends_commands else []
 
     @property
@@ -55,16 +56,16 @@ class ProjectServices:
         return sorted(self.workflows)
 
     def bell_keys(self, *names: str) -> list[BellKey]:
-        """The keys of this project's bells, for names such as `work:newsroom`."""
+        """The keys of this project's bells, for names like `work:newsroom`."""
         return bell_keys(self.project, names)
 
     def ring(self, *names: str) -> None:
-        """Ring this project's bells. Never before the commit that it announces."""
+        """Ring this project's bells, always after the commit that they announce."""
         self.world.ring(self.bell_keys(*names))
 
     @property
     def claims(self) -> list[dict[str, Any]]:
-        """What this worker may claim: of each application only the agents that its version of it has."""
+        """What this worker may claim: the agents of its own version of each application."""
         return [
             {"target": name, "agents": sorted(workflow.agents), "run_id": self.run_id}
             for name, workflow in sorted(self.workflows.items())

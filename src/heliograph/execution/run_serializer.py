@@ -1,9 +1,7 @@
-"""One ending at a time per run and worker, and what the run looks like after it.
+"""Commit the endings of one run one after another within a worker.
 
-Reactions are guarded by the version of their run (K24), so of many that are sent
-at once only the first can commit; the others would be computed for nothing, with
-the whole state in each answer. So the turns of one run that end in one worker
-take turns, and each begins from what the one before it left.
+The version of a run guards its reactions (K24): of several concurrent commits only the first succeeds, and the others are
+computed again. So the turns of one run take turns, and each starts from the run that the previous one left.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from heliograph.records import RunView
 
 
 class RunSerializer:
-    """The way to one run's version. `view` is the newest that anybody here has seen; only a hint, the kernel decides."""
+    """The lock of one run. view: the newest version that this worker has seen; a hint, because the kernel decides."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -28,7 +26,7 @@ class RunSerializer:
 
 
 class RunSerializers:
-    """The gates in use; a gate is forgotten with its last user."""
+    """The serializers in use; each is removed with its last user."""
 
     def __init__(self) -> None:
         self._serializers: dict[str, RunSerializer] = {}

@@ -1,4 +1,4 @@
-"""Run one owned turn until it delivers, waits, or turns out to be another worker's by now. The only caller of `advance`."""
+"""Run one owned turn until it delivers, suspends, or loses its lease. The only caller of `advance`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from heliograph.codes import ACTION_FAILED, RESULT_MISSING, UNDECODABLE
 from heliograph.definitions.fields import problems_of
 from heliograph.errors import AgentFailed, InvalidInput, KernelRejected, safe_repr
 from heliograph.execution.agent_run import act
+from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.cancel_flag import CancelFlag
 from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.context import Context
@@ -55,7 +56,7 @@ T = TypeVar("T")
 
 
 class Drive:
-    """One turn in this worker's hands."""
+    """Runs one owned turn. task: set by the worker. lost_at: when this worker learned that it lost the turn."""
 
     def __init__(self, claimed: Claimed, services: ProjectServices, agent_loop: AgentLoop):
         self.services = services
@@ -69,9 +70,9 @@ class Drive:
         self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)
-        self.task: Task | None = None  # that runs this; set by the worker
+        self.task: Task | None = None
         self.has_begun = False
-        self.lost_at: float | None = None  # when this worker learned that the turn is no longer its own
+        self.lost_at: float | None = None
         self._is_acting = False
         self._is_cleaning_up = False
         self._cleanups = Cleanups()
@@ -86,18 +87,17 @@ class Drive:
 
     @property
     def may_be_released(self) -> bool:
-        """Whether somebody else may go on with it as if nothing had been: an agent that may run once may not (K14)."""
+        """Whether another worker may run the turn again; not for an agent that may run once and has begun (K14)."""
         return self.spec.effect != "once" or not self.has_begun
 
     def stop(self, reason: str) -> None:
-        """End the turn as canceled: its work is cancelled, and what is under way with the store is finished first."""
+        """End the turn as canceled. Its work is cancelled; a kernel call under way finishes first."""
         if self.owned.cancel_flag.reason is None:
             self.owned.cancel_flag.reason = reason
             self._cancel_act()
 
     def abandon(self) -> None:
-        """End the work of a turn that is no longer ours. A commit that is under way is told so by the kernel; and it may
-        be what ended the turn, a moment ago: then its bells are still to be rung."""
+        """Cancel the work of a lost turn. A commit under way finishes: it may be the one that ended the turn."""
         self._cancel_act()
         if self._is_cleaning_up and self.task is not None:
             self.task.cancel()
@@ -107,19 +107,18 @@ class Drive:
             self.task.cancel()
 
     async def run(self) -> None:
-        """Raises TurnLost when the kernel refused a write; then nothing more may be written."""
+        """Run the turn. Raises TurnLost when the kernel refused a write; nothing more may be written then."""
         event: Event | None = await self._hydrated(self._first_event())
         while event is not None:
             if isinstance(event, Hydrated | SuspendTurn | DeferTurn | Resolved):
-                event = self._stopped() or event  # what has an outcome already is delivered all the same
+                event = self._stopped() or event  # a turn with an outcome is delivered anyway
             before, mark = self.turn, self.signals.mark()
             try:
                 event = await self._advance(event)
             except (AgentFailed, KernelRejected) as error:
                 if isinstance(event, Raised | Stopped):
-                    raise  # the failure itself is refused: the lease runs out, and in the end the kernel delivers (K23)
-                # a reducer that took the output a moment ago refuses it against the newer state, or the store refuses
-                # what was said: trying the same again would end the same, so the turn ends as failed
+                    raise  # the failure itself is refused: the lease runs out, and the kernel delivers in the end (K23)
+                # the newer state does not accept the output, or the store refuses the signals; a retry would fail again
                 self.turn = before
                 self.signals.rewind(mark)
                 self.owned.taint.read_state()  # the message may quote it
@@ -135,7 +134,7 @@ class Drive:
         return event
 
     async def _hydrated(self, event: Event) -> Event:
-        """The first event of a turn, after its tools and boxes have been read where it uses them."""
+        """The first event of a turn, after reading its tools and boxes."""
         if not isinstance(event, Hydrated) or event.is_run_over or (event.recoveries and not event.may_run_again):
             return event
         if reads_nothing(self.owned):
@@ -153,14 +152,14 @@ class Drive:
         return event
 
     async def _stoppable(self, work: Awaitable[T]) -> T | Stopped:
-        """The result of `work`, which a stop cancels."""
+        """The result of `work`; Stopped where a stop cancelled it."""
         self._is_acting = True
         try:
             return await work
         except asyncio.CancelledError:
             if (stopped := self._stopped()) is None:
                 raise
-            # we cancelled the agent's work ourselves, and still own the turn and have to end it
+            # this worker cancelled the work itself, still owns the turn, and has to end it
             current = asyncio.current_task()
             if current is not None and current.uncancel() > 0:
                 raise
@@ -169,7 +168,7 @@ class Drive:
             self._is_acting = False
 
     async def _advance(self, event: Event) -> Event | None:
-        """One step of the machine; the next event, or None when the turn has ended or was given back."""
+        """One step of the machine. Returns the next event; None after the turn ended or was released."""
         self.turn, effects = advance(self.turn, event, self.services.world.now())
         self.signals.phase = self.phase
         for effect in effects:
@@ -193,22 +192,23 @@ class Drive:
         self.owned = replace(self.owned, taint=Taint(self.claimed, self.spec))
         self.signals.taint = self.owned.taint
         try:
-            context = Context(self.owned, journal)
-            self._cleanups = context._cleanups
-        except InvalidInput as error:  # the state was written by another version of the application
+            replay, cleanups = CallReplay(self.owned, journal), Cleanups()
+            context = Context(self.owned, replay, cleanups)
+            self._cleanups = cleanups
+        except InvalidInput as error:  # another version of the application wrote the state
             self.owned.taint.read_state()  # the message may quote it
             return Raised("failed", ACTION_FAILED, safe_repr(error.message, 2000))
         await self.services.world.failpoint("before_act")
-        if (stopped := self._stopped()) is not None:  # the bell may have rung since the turn was claimed
+        if (stopped := self._stopped()) is not None:  # a stop may have arrived since the claim
             return stopped
         self._report_in_progress()
         self.has_begun = True
         emit_step_event(self.services.world, self.claimed, None, self.phase)
         self.services.state_events.emit(self.services.world, self.claimed, "thinking")
         try:
-            event = await self._stoppable(act(self.owned, context, journal, self._agent_loop))
+            event = await self._stoppable(act(self.owned, context, replay, self._agent_loop))
         finally:
-            self.usage = journal.tokens  # of the whole turn: what is recorded of it is counted again
+            self.usage = journal.tokens  # of the whole turn, because recorded replies count again
         if not isinstance(event, Stopped):
             self.emitted = tuple(context.emitted)
         return event
@@ -221,10 +221,7 @@ class Drive:
             self._is_cleaning_up = False
 
     def _report_in_progress(self) -> None:
-        """Tell whoever waits for a delegation that it is being done, once: soon, or with all that the turn says.
-
-        Whatever a turn logs comes after that, and an intent that was begun has logged nothing.
-        """
+        """Log once that a delegation is in progress, before any other signal of the turn."""
         claimed, delegation = self.claimed, self.claimed.cause.payload
         has_waited = any(wait.kind != "inline" for wait in claimed.waits)
         is_first = not (self.has_begun or claimed.has_spoken or has_waited)
@@ -237,11 +234,11 @@ class Drive:
         )
 
     async def _after_suspend(self, result: WriteResult, effect: SuspendTurn) -> Event | None:
-        """What follows from the answer to a suspension."""
+        """The next event after the kernel answered a suspension."""
         if result.budget is not None:
             try:
                 await reject_calls(self.owned, effect, result)
-            except asyncio.CancelledError:  # of a halt that came meanwhile
+            except asyncio.CancelledError:  # a stop arrived meanwhile
                 if (stopped := self._stopped()) is None:
                     raise
                 return stopped
@@ -266,7 +263,7 @@ class Drive:
         emit_step_event(self.services.world, self.claimed, None, self.phase)
 
     def _check_fields(self, output: Json) -> None:
-        """Raises AgentFailed for an output that lacks what its task wants to be told (L0-84, L0-89)."""
+        """Raises AgentFailed for an output without the required fields (L0-84, L0-89)."""
         wanted = wanted_fields(self.owned)
         if problems := problems_of(wanted, output):
             names = ", ".join(str(field["name"]) for field in wanted)
@@ -279,7 +276,7 @@ def _code(error: AgentFailed | KernelRejected) -> str:
 
 
 def _error_message(turn_id: str, error: AgentFailed | KernelRejected) -> str:
-    """What the turn's error says. A refusal of the store names constraints and tables: that is for the log (S20)."""
+    """The error message of the turn. Refusals of the store name constraints and tables, so only the log has them (S20)."""
     if isinstance(error, AgentFailed) or error.code == UNDECODABLE:
         return error.message
     log.error("%s: %s", turn_id, error.message)

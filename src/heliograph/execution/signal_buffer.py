@@ -40,20 +40,20 @@ Send = Callable[[int, list[dict[str, object]], int], Awaitable[WriteResult]]
 
 
 class SignalBuffer:
-    """The voice of one owned turn. Indexes count the turn's drafts from 0, sent or not."""
+    """The uncommitted signals of one owned turn. Indexes count all drafts of the turn from 0."""
 
     def __init__(self, claimed: Claimed, workflow: Workflow, services: ProjectServices, taint: Taint):
         self._claimed = claimed
-        self.taint = taint  # of the run of the agent that speaks now
+        self.taint = taint  # of the current run of the agent
         self._wakes = workflow.wakes
         self._services = services
         self._pending: list[Draft] = []
-        self._first = 0  # the index of what is first in _pending
-        self._signals_emitted = 0  # drafts that the kernel has of this owner
+        self._first = 0  # the index of the first draft in _pending
+        self._signals_emitted = 0  # the drafts of this owner that the kernel has logged
         # (index of the first draft of a commit, how many, log position of the first)
         self._batches: list[tuple[int, int, int]] = []
         self._sending = asyncio.Lock()
-        self._in_flight = 0  # drafts at the head of _pending that a call has taken; they change no more
+        self._in_flight = 0  # drafts at the head of _pending that a call has taken; they no longer change
         self._call: tuple[Send, int] | None = None  # that call, and the place of its own drafts; None: an append
         self._is_due = False
         self._is_closed = False
@@ -61,12 +61,12 @@ class SignalBuffer:
         self.phase = "init"
 
     def add(self, draft: Draft) -> int:
-        """Keep a draft for the next commit; answers its index. An integer parent is an index given before."""
+        """Keep a draft for the next commit, and return its index. An integer parent is an earlier index."""
         self._pending.append(self._marked(draft))
         return self._first + len(self._pending) - 1
 
     def add_urgent(self, draft: Draft) -> None:
-        """Keep a draft and send it soon, with whatever else is pending."""
+        """Keep a draft, and send it soon with all pending drafts."""
         last = self._pending[-1] if len(self._pending) > self._in_flight else None
         if last is not None and _can_join(last, self._marked(draft)):
             self._pending[-1] = replace_content(last, draft)
@@ -74,30 +74,30 @@ class SignalBuffer:
             self.add(draft)
         if not self._is_due:
             self._is_due = True
-            self._services.world.spawn(f"voice {self._claimed.turn_id}", self._send_after_pause())
+            self._services.world.spawn(f"signals {self._claimed.turn_id}", self._send_after_pause())
 
     def mark(self) -> int:
         return self._first + len(self._pending)
 
     def rewind(self, mark: int) -> None:
-        """Forget what was said after `mark` and is not sent yet."""
+        """Drop the unsent drafts after `mark`."""
         del self._pending[max(0, mark - self._first) :]
 
     async def take(self) -> tuple[Draft, ...]:
-        """Everything not yet sent, for the commit that ends the turn; nothing is sent ahead after this.
+        """All unsent drafts, for the commit that ends the turn. Nothing is sent ahead afterwards.
 
-        Raises TurnLost if a batch was refused.
+        Raises TurnLost where the kernel refused a batch.
         """
-        self._is_closed = True  # before waiting: a send that waits for the lock, too, must not take the ending's drafts
+        self._is_closed = True  # before waiting: another send that waits for the lock must not take these drafts
         async with self._sending:
-            if self._in_flight:  # a call whose reply was lost: made again as it was, or its signals would repeat
+            if self._in_flight:  # its reply was lost: repeat the same call, so that its signals are logged once
                 await self._send()
             if self._lost is not None:
                 raise self._lost
             return tuple(self._with_parents(self._pending))
 
     async def flush(self) -> None:
-        """Send what is pending now. Raises TurnLost."""
+        """Send the pending drafts. Raises TurnLost."""
         async with self._sending:
             if self._in_flight:  # see take
                 await self._send()
@@ -106,9 +106,9 @@ class SignalBuffer:
             await self._send()
 
     async def commit(self, send: Send, own: Sequence[Draft] = ()) -> WriteResult:
-        """One gated call that logs all that is pending, and after it the drafts `own`. Raises TurnLost.
+        """Make one gated call that logs all pending drafts, followed by the drafts `own`. Raises TurnLost.
 
-        A call that was refused has logged nothing: what was pending still is, and `own` is forgotten.
+        A refused call logs nothing: the pending drafts stay pending, and `own` is dropped.
         """
         async with self._sending:
             if self._in_flight:  # see take
@@ -121,7 +121,7 @@ class SignalBuffer:
             return await self._call_kernel(*self._call)
 
     async def _call_kernel(self, send: Send, first: int) -> WriteResult:
-        """The call under way, for the first time or again: as it was, since what it says belongs to it."""
+        """Make the call under way, for the first time or again with the same drafts."""
         batch = self._pending[: self._in_flight]
         try:
             result = require_owned(
@@ -138,7 +138,7 @@ class SignalBuffer:
         return result
 
     def _discard_own(self, first: int, end: int) -> None:
-        """The call under way was refused: its own drafts are forgotten, the others wait for the next one."""
+        """Drop the own drafts of a refused call; the others wait for the next call."""
         self._in_flight, self._call = 0, None
         del self._pending[first:end]
 
@@ -152,7 +152,7 @@ class SignalBuffer:
         except StoreUnavailable as error:
             log.info("signals of %s wait: %s", self._claimed.turn_id, error.message)
         except TurnLost as lost:
-            self._lost = lost  # the drive meets it at its next commit, or by its heartbeat
+            self._lost = lost  # the drive finds out at its next commit, or by its heartbeat
 
     async def _send(self) -> None:
         if self._call is not None:
@@ -190,7 +190,7 @@ class SignalBuffer:
         self._first += count
 
     def _with_parents(self, drafts: list[Draft]) -> list[Draft]:
-        """Parents as the kernel takes them: ids of what is logged, else indexes within this batch."""
+        """Replace parents by the ids of logged signals, or by indexes within this batch."""
         return [msgspec.structs.replace(d, parent=self._parent(d.parent)) for d in drafts]
 
     def _parent(self, parent: str | int | None) -> str | int | None:
@@ -201,7 +201,7 @@ class SignalBuffer:
         for first, count, seq in reversed(self._batches):
             if first <= parent < first + count:
                 return signal_id(self._claimed.run_id, seq + parent - first)
-        return self._claimed.activation_id  # of a draft that was refused
+        return self._claimed.activation_id  # the parent was refused
 
     def _marked(self, draft: Draft) -> Draft:
         return msgspec.structs.replace(draft, is_untrusted=True) if self.taint.marks else draft
@@ -211,7 +211,7 @@ class SignalBuffer:
 
 
 def _can_join(last: Draft, draft: Draft) -> bool:
-    """Whether `draft` goes on where `last` ends, and the two are not too long together."""
+    """Whether `draft` continues the stream of `last`, and both together are short enough."""
     if draft.name not in _DELTAS or last.name != draft.name or last.parent != draft.parent:
         return False
     if last.is_untrusted != draft.is_untrusted:
@@ -225,7 +225,7 @@ def _content(delta: Draft) -> str:
 
 
 def replace_content(last: Draft, draft: Draft) -> Draft:
-    """Two neighbouring deltas as one; the first one's offset stays."""
+    """Join two neighbouring deltas, with the offset of the first."""
     assert isinstance(last.payload, dict)
     payload: JsonObject = {**last.payload, "content": _content(last) + _content(draft)}
     return msgspec.structs.replace(last, payload=payload)

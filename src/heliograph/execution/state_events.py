@@ -1,6 +1,6 @@
 """State events: what an agent is doing, for observers on the wire (`evt.agent.<id>.state`).
 
-Best effort: no commit and no promise. At most ten a second per agent; the rest are dropped, and the views always have the current values.
+Best effort, without a commit. An agent emits at most ten a second; the rest are dropped. Views always have the current values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heliograph.world.seam import World
 
 Activity = Literal["thinking", "executing_tool", "awaiting_tool_result"]
 PER_SECOND_MAX = 10
-_AGENTS_MAX = 1000  # agents whose recent events are remembered, the latest ones
+_AGENTS_MAX = 1000  # the agents whose recent events are remembered
 
 
 class StateEvents:
@@ -25,7 +25,7 @@ class StateEvents:
     def emit(
         self, world: World, claimed: Claimed, activity: Activity, tool: str | None = None, waiting_tool_count: int = 0
     ) -> None:
-        """Publish one. tool: the tool that runs, or that the turn waits for. waiting_tool_count: how many calls have no result."""
+        """Publish one. tool: the running tool, or the tool that the turn waits for. waiting_tool_count: the calls without a result."""
         if not self._has_room(claimed.agent_id, world.monotonic()):
             return
         world.publish_event(f"evt.agent.{claimed.agent_id}.state", {

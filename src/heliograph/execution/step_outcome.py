@@ -1,4 +1,4 @@
-"""The effect of a step, as a result: whatever the function does, returns or raises."""
+"""Run the function of a step and convert its return value or its exception to a result."""
 
 from __future__ import annotations
 
@@ -25,33 +25,35 @@ from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.types import Json, JsonObject
 from heliograph.world.seam import World
 
-_CERTAIN = ("pure", "idempotent", "transactional")  # nothing is in doubt when one of these is given up
-_AT_ONCE_MAX = 65_536  # bytes of a result that is written here and now
+_CERTAIN = ("pure", "idempotent", "transactional")  # a timeout leaves no doubt for these effects
+_AT_ONCE_MAX = 65_536  # bytes; a larger result is converted in a thread
 _MESSAGE_MAX = 16_384
 _inside: ContextVar[bool] = ContextVar("heliograph_inside_step", default=False)
 
 
 def is_inside_step() -> bool:
-    """Whether whoever asks is the function of a step, or something that it has started."""
+    """Whether the caller is the function of a step, or something that it started."""
     return _inside.get()
 
 
 async def outcome_of(
     world: World, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> CallResult:
-    """The effect itself, as a result. What the function raises is a result, too."""
+    """Run the function, and return its value or its exception as a result."""
     token = _inside.set(True)
     try:
         made = await world.within(request.timeout_seconds, invoke(world, function, args))
         output = await _to_result(world, made, f"what step {request.tool} returned")
     except TurnTimedOut as error:
-        # it was given up in the middle: whether it happened is known only of what may be repeated, or is undone
+        # cancelled in the middle: a `once` effect may have happened
         status: CallStatus = "timeout" if request.effect in _CERTAIN else "unknown"
         return CallResult(request.call_id, status, None, error_of(TOOL_TIMEOUT, error.message, is_recoverable=True))
-    except StepInDoubt as error:  # the function says so itself: it was cut off from whoever does it
+    except StepInDoubt as error:  # the function lost contact with the system that has the effect
         return CallResult(request.call_id, "unknown", None, error_of(error.code, error.message, is_recoverable=False))
     except HeliographError as error:
-        code = error.code if error.code.isupper() or isinstance(error, ToolFailed) else TOOL_ERROR  # a tool's own
+        code = (
+            error.code if error.code.isupper() or isinstance(error, ToolFailed) else TOOL_ERROR
+        )  # a tool chooses its own codes
         return CallResult(
             request.call_id, "failed", None, error_of(code, error.message, is_recoverable=error.recoverable)
         )
@@ -60,7 +62,7 @@ async def outcome_of(
         SystemExit,
         KeyboardInterrupt,
         BaseExceptionGroup,
-    ) as error:  # what ends a program ends this call, and not the worker
+    ) as error:  # an exit of the program ends this call, not the worker
         return CallResult(
             request.call_id,
             "failed",
@@ -73,24 +75,24 @@ async def outcome_of(
 
 
 def error_of(code: str, message: str, *, is_recoverable: bool) -> JsonObject:
-    """The error of a call as it is recorded."""
+    """The recorded error of a call."""
     return {"code": cleaned(code), "message": _text(message), "recoverable": is_recoverable}
 
 
 def _text(message: str) -> str:
-    """A message as the ledger can hold it: a tool may say anything, and as much as it likes."""
-    text = redacted_text(message)  # before it is cut: half a secret is one
+    """A message without secrets and without characters that the ledger rejects, and not too long."""
+    text = redacted_text(message)  # before truncation, because half of a secret is secret
     return cleaned(text if len(text) <= _MESSAGE_MAX else text[: _MESSAGE_MAX - 1] + "…")
 
 
 async def _to_result(world: World, made: Any, what: str) -> Json:
-    """A result as JSON. A large one in a thread: nothing else of this process would go on meanwhile."""
+    """A result as JSON. A thread converts a large one, because the event loop would block meanwhile."""
 
     def write() -> Json:
         if is_longer(made, DOCUMENT_BYTES_MAX):
             raise InvalidInput(f"{what} has over {DOCUMENT_BYTES_MAX} bytes, which is the limit; keep large things "
                                "elsewhere and their names here", code="too_large", path="/output")  # fmt: skip
-        output: Json = redacted(to_json(made))  # the model is told what is recorded
+        output: Json = redacted(to_json(made))  # the model reads the recorded output
         check_size(output, what, "/output")
         return output
 
@@ -98,7 +100,7 @@ async def _to_result(world: World, made: Any, what: str) -> Json:
 
 
 async def invoke(world: World, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """The result of a function, plain or async; a plain one runs in a thread."""
+    """Call a function, plain or async, and return its result. A plain function runs in a thread."""
     if inspect.iscoroutinefunction(function):
         return await function(*args)
     result = await world.run_sync(function, *args)

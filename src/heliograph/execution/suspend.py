@@ -1,4 +1,4 @@
-"""Give a turn back: until its calls are answered, or until it is due again. The gated calls `suspend` and `defer`."""
+"""Release a turn: suspend it until its calls have results, or defer it to a later time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.ownership import owner_fields, require_owned
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.step_events import emit_step_event
-from heliograph.execution.steps import Steps, budget_error
+from heliograph.execution.step_recorder import StepRecorder, budget_error
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
@@ -19,23 +19,23 @@ from heliograph.turn.events import DeferTurn, SuspendTurn
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
 
-RELAY = "slot:relay"  # rung in this process alone: its own watchdog puts the commands on the wire
+RELAY = "slot:relay"  # rung in this process only: its watchdog sends the commands
 
 
 async def suspend(owned: OwnedTurn, effect: SuspendTurn) -> WriteResult:
-    """Open the calls and give the turn back, in one commit with what was said (K3).
+    """Open the calls and release the turn, in one commit with the pending signals (K3).
 
-    Answers 'suspended'; 'resolved' with all waits, and the turn is still ours (K16); 'stopped' when somebody wanted that
-    and the kernel has ended the turn; 'refused'. Raises TurnLost.
+    The outcome is 'suspended'; 'resolved', with all waits, where this worker still owns the turn because all results are
+    there (K16); 'stopped', where the kernel ended the turn; or 'refused'. Raises TurnLost.
     """
     claimed, services = owned.claimed, owned.services
     items = [_call_item(owned, request) for request in effect.calls]
     cards = [_card(owned, request) for request in effect.calls if request.kind in ("tool", "human")]
 
-    async def send(payload: int, drafts: list[dict[str, object]], first: int) -> WriteResult:
+    async def send(signals_emitted: int, drafts: list[dict[str, object]], first: int) -> WriteResult:
         _place(items, drafts, first)
         return await services.ledger.suspend({
-            **owner_fields(claimed), "phase": owned.signals.phase, "said": payload, "signals": drafts, "cards": cards,
+            **owner_fields(claimed), "phase": owned.signals.phase, "said": signals_emitted, "signals": drafts, "cards": cards,
             "join": effect.join, "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0),
         })  # fmt: skip
 
@@ -50,7 +50,7 @@ async def suspend(owned: OwnedTurn, effect: SuspendTurn) -> WriteResult:
     if result.outcome == "suspended":
         for step_id in dict.fromkeys(request.step_id for request in effect.calls):
             emit_step_event(services.world, claimed, step_id, owned.signals.phase)
-        # by call, the newest last; a turn may suspend again for calls that it has opened before
+        # by call, the newest last; a turn may suspend again for calls that it opened before
         waiting = {w.call_id: w.tool for w in claimed.waits if w.kind != "inline" and w.state == "open"}
         waiting |= {request.call_id: request.tool for request in effect.calls}
         services.state_events.emit(
@@ -62,13 +62,13 @@ async def suspend(owned: OwnedTurn, effect: SuspendTurn) -> WriteResult:
 
 
 async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResult) -> None:
-    """Record those tools as not called for which the turn's budget has nothing left. Raises TurnLost, AgentFailed.
+    """Record the refusal of the tool calls that exceed the turn's budget. Raises TurnLost, AgentFailed.
 
-    The others may be called: its agent goes on, and asks for them again. Not so those of a step that fails fast: the first
-    refusal is its failure, for which the agent finds all others of the step canceled.
+    The agent continues and makes the other calls again. In a step that fails fast, the first refusal is the failure that
+    cancels the rest.
     """
     assert result.budget is not None
-    steps, error = Steps(owned), budget_error(result)
+    steps, error = StepRecorder(owned), budget_error(result)
     has_failed: set[str] = set()
     for request in [request for request in effect.calls if request.kind == "tool"][result.budget.remaining :]:
         if request.step_id not in has_failed:
@@ -78,14 +78,14 @@ async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResul
 
 
 async def defer(owned: OwnedTurn, effect: DeferTurn) -> WriteResult:
-    """Say what is still to be said, and put the turn off (L0-64).
+    """Commit the pending signals, and defer the turn (L0-64).
 
-    Answers 'deferred', or 'exhausted' or 'stopped': then the kernel has ended the turn. Raises TurnLost.
+    The outcome is 'deferred'; or 'exhausted' or 'stopped', where the kernel ended the turn. Raises TurnLost.
     """
     claimed, services = owned.claimed, owned.services
     await owned.signals.flush()
     await services.world.failpoint("before_defer")
-    trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.marks else {}  # the reason may quote what the turn has read
+    trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.marks else {}  # the reason may quote untrusted content
     result = require_owned(await services.ledger.defer({
         **owner_fields(claimed), "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most, **trust,
     }))  # fmt: skip
@@ -95,13 +95,13 @@ async def defer(owned: OwnedTurn, effect: DeferTurn) -> WriteResult:
 
 
 def _ring_for_end(owned: OwnedTurn) -> None:
-    """The kernel has ended the turn: somebody follows its run, its run owes a reaction, and a parent may wait for it."""
+    """Announce that the kernel ended the turn: to observers of the run, to reactions, and to a waiting parent."""
     claimed = owned.claimed
     owned.services.ring(f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}")
 
 
 def _call_signals(owned: OwnedTurn, request: CallRequest) -> list[Draft]:
-    """What the log says of a call. A delegation is followed by the activation of its child, which answers to it."""
+    """The signals of a call. The activation of a child follows its delegation."""
     claimed, now = owned.claimed, owned.services.world.now()
     if request.kind != "child":
         payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
@@ -117,7 +117,7 @@ def _call_signals(owned: OwnedTurn, request: CallRequest) -> list[Draft]:
 
 
 def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: int) -> None:
-    """Point each child at its delegation and activation, which stand among the drafts from `first` on, in order."""
+    """Point each child at its delegation and activation among the drafts from `first` on."""
     children = (item["child"] for item in items if item["child"] is not None)
     for place in range(first, len(drafts)):
         if drafts[place]["name"] == DELEGATION:
@@ -128,7 +128,7 @@ def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: 
 
 
 def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
-    """One call as the kernel takes it; where a child's delegation stands is filled in by `_place`."""
+    """The kernel's item for one call; `_place` adds the place of a child's delegation."""
     services = owned.services
     item: dict[str, Any] = {
         "call_id": request.call_id, "step_id": request.step_id, "tool": request.tool, "kind": request.kind,
@@ -140,7 +140,7 @@ def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
     if request.kind == "tool":
         item["token"] = _new_token(services) if request.needs_token else None
         item["command"] = {
-            # also where this worker has no wire for it: another one may have it
+            # also without a wire in this worker: another worker may have it
             "subject": f"cmd.tool.{request.tool}", "body": _command(owned.claimed, request),
         }  # fmt: skip
     elif request.kind == "child":
@@ -160,7 +160,7 @@ def _priority(owned: OwnedTurn, request: CallRequest) -> int:
 
 
 def _command(claimed: Claimed, request: CallRequest) -> JsonObject:
-    """What a tool is told (L0-51); the kernel adds the token, for as long as the call is open."""
+    """The command for a tool (L0-51); the kernel adds the token while the call is open."""
     return {
         "tool_call_id": request.call_id, "agent_turn_id": claimed.turn_id, "turn_epoch": claimed.epoch,
         "agent_id": claimed.agent_id, "run_id": claimed.run_id, "step_id": request.step_id, "tool_name": request.tool,
@@ -169,7 +169,7 @@ def _command(claimed: Claimed, request: CallRequest) -> JsonObject:
 
 
 def _card(owned: OwnedTurn, request: CallRequest) -> JsonObject:
-    """The card of a call (L0-50), under an id that a second try derives again."""
+    """The card of a call (L0-50); its id is the same when the commit is repeated."""
     claimed = owned.claimed
     content: JsonObject = {
         "tool_call_id": request.call_id, "step_id": request.step_id, "tool_name": request.tool, "arguments": request.input,
@@ -183,5 +183,5 @@ def _card(owned: OwnedTurn, request: CallRequest) -> JsonObject:
 
 
 def _new_token(services: ProjectServices) -> str:
-    """Two ids hold 160 random bits between them: enough to be a secret (S14)."""
+    """A secret of 160 random bits (S14)."""
     return services.world.new_id("token") + services.world.new_id("token")[-16:]

@@ -1,10 +1,10 @@
 """Names for the tasks that an agent's function starts, so that a call is known by its place in its own task.
 
-Calls are known by their order. Between tasks that run side by side there is none: on the first run a task goes on when its
-step is done, and when the function is run again as soon as it is asked, since the result is recorded. So each task counts
-its calls for itself, and is known by who started it, by the name of its coroutine, and by which of these it was: the second
-`chain` is `chain_2-`, and the first `part` that this one starts `chain_2-part_1-`. All of that is the same at every run.
-What a step starts is not, since a step is not done again: it has no name, nor can it ask for anything.
+The order of calls identifies them, but parallel tasks have no common order: in the first run, a task continues when its step
+ends; in a later run it continues at once, because the result is recorded. So each task counts its own calls. Its name
+consists of the name of the task that started it, the name of its coroutine, and a count: the second `chain` is `chain_2-`,
+and the first `part` that it starts is `chain_2-part_1-`. Names are the same in every run. The tasks of a step have no name
+and cannot make calls, because a step does not run again.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from weakref import WeakKeyDictionary, WeakSet
 from heliograph.execution.step_outcome import is_inside_step
 
 _LABEL_MAX = 16
-_NAME_MAX = 40  # of a call's id, which has 64 characters at most
+_NAME_MAX = 40  # characters; a call id has at most 64
 _STRANGE = re.compile(r"\W", re.ASCII)
 _of: ContextVar[Branches | None] = ContextVar("heliograph_branches", default=None)
-_of_tasks: WeakKeyDictionary[Any, Branches] = WeakKeyDictionary()  # for those that have a context of their own
-# who is starting a task, and its name: an eager task runs before it is known, and a thread is in no task
+_of_tasks: WeakKeyDictionary[Any, Branches] = WeakKeyDictionary()  # for tasks with a context of their own
+# the creator of a task that starts now, and its name: an eager task runs before it is registered, a thread has no task
 _starting: ContextVar[tuple[Any, str] | None] = ContextVar("heliograph_starting", default=None)
-_factories: WeakSet[Callable[..., Any]] = WeakSet()  # those that name tasks
+_factories: WeakSet[Callable[..., Any]] = WeakSet()  # the task factories that name tasks
 
 
 class Branches:
-    """Of one run of a function. The task that makes this is the one that the function runs in: its name is empty."""
+    """The task names of one run of a function. The task that creates this object runs the function; its name is empty."""
 
     def __init__(self) -> None:
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary({_task(): ""})
@@ -41,14 +41,14 @@ class Branches:
         _watch(asyncio.get_running_loop())
 
     def name(self) -> str:
-        """That of the current task; where there is none, as in a thread, that of the task which started it."""
+        """The name of the current task; in a thread, the name of the task that started it."""
         task, starting = _task(), _starting.get()
         if task is not None and task in self._names:
             return self._names[task]
         return "" if starting is None or starting[0] is task else starting[1]
 
     def next(self, creator: Any, coro: Any) -> str:
-        """The name of the task that `creator` starts for this coroutine."""
+        """The name of the next task that `creator` starts for this coroutine."""
         label = _STRANGE.sub("_", getattr(coro, "__name__", "task"))[:_LABEL_MAX]
         started = self._started.setdefault(creator, Counter())
         started[label] += 1
@@ -61,7 +61,7 @@ class Branches:
 
 
 def _watch(loop: asyncio.AbstractEventLoop) -> None:
-    """Have this loop tell of the tasks that are started in it; whoever made its tasks until now still does."""
+    """Name the tasks that this loop starts; the previous task factory still creates them."""
     made = loop.get_task_factory()
     if made in _factories:
         return
@@ -69,7 +69,7 @@ def _watch(loop: asyncio.AbstractEventLoop) -> None:
     def make(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
         creator, starting = _task(), _starting.get()
         branches = _of.get() or (None if creator is None else _of_tasks.get(creator))
-        is_named = starting is not None and starting[0] is creator  # by a factory around this one
+        is_named = starting is not None and starting[0] is creator  # a factory around this one named it
         if branches is None or creator is None or is_named or is_inside_step():
             return _make(made, loop, coro, options)
         name = branches.next(creator, coro)

@@ -1,20 +1,18 @@
-"""Steps whose effect is in our own database: it is committed together with the record of it, or not at all (K13)."""
+"""Steps with an effect in the runtime's own database: the effect and its record commit together or not at all (K13)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.errors import AgentFailed, KernelRejected, SetupError, StoreUnavailable, TurnTimedOut
 from heliograph.execution.ownership import TurnAbandoned
-from heliograph.execution.project_services import ProjectServices
-from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_outcome import error_of, outcome_of
+from heliograph.execution.step_recorder import StepRecorder
 from heliograph.records import WriteResult
-from heliograph.signals.model import Draft
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.world.seam import Transaction
 
@@ -23,32 +21,13 @@ _COMMITTED = "it has ended its transaction by itself, and what it had committed 
 _LOST = "connection_lost"
 
 
-class StepRecorder(Protocol):
-    """Begins steps and records their results, as `heliograph.execution.steps.Steps` does."""
-
-    services: ProjectServices
-    signals: SignalBuffer
-    turn_id: str
-    tool_reserve: dict[str, int] | None
-
-    async def begin(self, request: CallRequest, reserve: Mapping[str, int] | None = None) -> CallResult | None: ...
-
-    async def record(self, request: CallRequest, result: CallResult, drafts: list[Draft]) -> None: ...
-
-    def intent(self, request: CallRequest, reserve: Mapping[str, int] | None) -> dict[str, Any]: ...
-
-    def record_item(self, result: CallResult, said: int, drafts: list[dict[str, object]]) -> dict[str, Any]: ...
-
-    def resulted(self, request: CallRequest, result: CallResult) -> Draft: ...
-
-
 async def in_transaction(
     steps: StepRecorder, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> CallResult:
     """Commit the effect and its result together, or neither; the function's first argument is the connection.
 
-    Whatever it raises undoes the effect, and is recorded by itself; what the function has committed on its own stays, and is
-    told. Raises TurnLost, AgentFailed.
+    An exception of the function undoes the effect and is recorded alone. If the function committed by itself, its effect
+    stays, and the error message mentions it. Raises TurnLost, AgentFailed.
     """
     why = ""
     for _ in range(_ATTEMPTS):
@@ -70,7 +49,7 @@ async def in_transaction(
 async def _attempt(
     steps: StepRecorder, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[CallResult, WriteResult | None]:
-    """The result, and what the store says of it; None where it is still to be recorded. Raises StoreUnavailable."""
+    """The result and the answer to its commit; None where the result is not recorded yet. Raises StoreUnavailable."""
     world, seconds = steps.services.world, request.timeout_seconds
     until = None if seconds is None else world.monotonic() + seconds
     async with AsyncExitStack() as stack:
@@ -86,12 +65,12 @@ async def _attempt(
         result = await outcome_of(world, replace(request, timeout_seconds=left), function, given)
         if result.status != "success":
             if result.error is not None and await transaction.was_committed():
-                said = f"{result.error['message']}; {_COMMITTED}"
-                result = replace(result, error={**result.error, "message": said})
+                message = f"{result.error['message']}; {_COMMITTED}"
+                result = replace(result, error={**result.error, "message": message})
             return result, None
         try:
             write_result = await _commit(steps, transaction, request, result)
-        except (KernelRejected, SetupError) as error:  # the latter of a function that has become somebody else
+        except (KernelRejected, SetupError) as error:  # SetupError: the function changed the connection's role
             undone = _COMMITTED if await transaction.was_committed() else "it was undone"
             return _failure(request, f"{undone}: {error.message}"), None
         if write_result.outcome == "refused" and await transaction.was_committed():
@@ -111,14 +90,14 @@ def _failure(request: CallRequest, message: str) -> CallResult:
 async def _commit(
     steps: StepRecorder, transaction: Transaction, request: CallRequest, result: CallResult
 ) -> WriteResult:
-    """'ok', 'duplicate', or 'refused': the connection broke, and nothing of it is there. Raises also what the store says."""
+    """Commit the effect with its record. The outcome is 'refused' where the connection broke before the commit."""
     ledger = steps.services.ledger
 
-    async def send(said: int, drafts: list[dict[str, object]], _first: int) -> WriteResult:
+    async def send(signals_emitted: int, drafts: list[dict[str, object]], _first: int) -> WriteResult:
         try:
-            return await ledger.record_call_in(transaction, steps.record_item(result, said, drafts))
+            return await ledger.record_call_in(transaction, steps.record_item(result, signals_emitted, drafts))
         except StoreUnavailable as error:
-            # either both are there or neither, and only the kernel knows
+            # the kernel has either both or neither; ask it
             begin_result = await ledger.begin_call(steps.intent(request, steps.tool_reserve))
             outcome = {"done": "duplicate", "stale": "stale"}.get(begin_result.outcome, "refused")
             return WriteResult(steps.turn_id, outcome, code=_LOST, message=error.message)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""What came of a call, as whoever made it takes it: a result that is not what was declared is none. Pure.
+"""Validate the result of a call against its declared schema. Pure.
 
-The ledger keeps what was reported. Whoever called is told of a failure with the code `result_schema`, so that a turn goes on
-with it as with any other error of a tool, each time that it runs.
+The ledger keeps the reported result. The caller gets a failure with the code `result_schema` on every run, like any other
+error of a tool.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MESSAGE_MAX = 2000
 
 
 def output_validator(tool: str, result_schema: Any, path: str) -> OutputValidator | None:
-    """What finds out why a result of `tool` does not fit. Raises InvalidInput for what is no schema."""
+    """A function that lists the problems of a result of `tool`. Raises InvalidInput for an invalid schema."""
     if result_schema is None:
         return None
     what = f"the result_schema of {tool}"
@@ -36,7 +36,7 @@ def check_result(tool: str, output_problems: OutputValidator | None, output: Jso
 
 
 def validated_result(request: CallRequest, wait: Wait) -> CallResult:
-    """The recorded result of a call, checked by what was declared for it."""
+    """The recorded result of a call, after validation against its schema."""
     result = result_of(wait)
     if (
         result.status != "success"

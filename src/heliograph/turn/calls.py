@@ -1,9 +1,8 @@
-"""The calls of a turn: what its agent asks for, what is recorded of it, and what it still waits for. Pure.
+"""The calls of a turn: requests, recorded results, and the journal that matches them. Pure.
 
-A turn that waits holds nothing: its function is left, and run again from its start when there is a result. What it
-asked for before is recorded, so the same questions find their answers, and the function comes as far as the first
-question that has none. That is why it has to ask the same each time: a call is known by its place in the order of
-calls (c1, c2, ...), unless the agent names it, and a recorded call of another tool ends the turn as failed.
+A turn that waits releases its worker. When a result arrives, its function runs again from its start, and each call finds
+its recorded result, up to the first call without one. So the function has to make the same calls each time. The place of a
+call in the order of calls identifies it, unless the agent gives it an id. A recorded call of another tool fails the turn.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ ResultStatus: TypeAlias = CallStatus | Literal["partial"]
 
 CALL_EFFECTS: tuple[CallEffect, ...] = ("pure", "idempotent", "transactional", "once")
 AFTERS: tuple[After, ...] = ("suspend", "terminate")
-DELEGATION = "delegation"  # the signal that wakes a child turn
-RESPONSE = "delegation_response"  # and how it gets on
+DELEGATION = "delegation"  # the signal that activates a child turn
+RESPONSE = "delegation_response"  # the signals about its progress
 TOOL_NAME_MAX = 64
 BOX_ID_MAX = 200
-CALLS_MAX = 10_000  # far beyond any limit of a project: only a loop that swallows its own suspension comes here
+CALLS_MAX = 10_000  # far above any limit of a project: only a loop that swallows its own suspension makes so many calls
 
 _WORST_FIRST: tuple[ResultStatus, ...] = ("failed", "timeout", "unknown", "canceled", "partial", "success")
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -74,8 +73,8 @@ class Delegation:
 class CallResult:
     """How one call ended: `output` of a success, and of a partial one, else `error` with code and message.
 
-    status: success, partial (a child that a limit cut short), failed, timeout, unknown (nobody knows whether it
-    happened) or canceled.
+    status: success, partial (a limit cut a child short), failed, timeout, unknown (the call may or may not have taken
+    effect) or canceled.
     """
 
     call_id: str
@@ -90,10 +89,10 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call as the kernel will know it. `tool` is the agent's name for a child, the step's name for an inline call.
+    """A call as the kernel stores it. tool: for a child, the name of its agent; for an inline call, the name of the step.
 
-    misfits: why an output is not what was declared, if it is not; the kernel knows nothing of it. is_trusted: the author
-    vouches for the result.
+    output_problems: lists the problems of an output; the kernel does not store it. is_trusted: the author vouches for the
+    result.
     """
 
     call_id: str
@@ -118,15 +117,11 @@ class CallRequest:
 
 
 class Journal:
-    """What one run of an agent's function asks for, against what is recorded of the turn's calls.
+    """Matches the calls of one run of an agent's function with the recorded calls of its turn.
 
-    wanted: the calls without a result that the function waits for. problem: why the turn cannot go on, if it cannot.
-    why_not: why the function may not wait just now, if it may not. deferrals_before: how often the turn had been put
-    off when its agent last got on; what puts it off now is counted from there. tokens: what its models have used, of
-    questions and of answers.
-
-    branch: the name of the task that asks just now. Each counts its calls for itself: their order among tasks is another
-    when results are recorded than when they were waited for.
+    awaited: the calls without a result that the function waits for. error: why the turn cannot continue. wait_forbidden:
+    why the function may not wait now. deferrals_before: the deferrals before the agent last made progress. tokens: the input
+    and output tokens of its models. task_name: returns the name of the current task; each task counts its own calls.
     """
 
     def __init__(self, agent: str, waits: Sequence[Wait], task_name: Callable[[], str] = str):
@@ -143,15 +138,15 @@ class Journal:
 
     @property
     def is_replaying(self) -> bool:
-        """Whether the function is still where it was before: something is recorded that it has not asked for yet."""
+        """Whether the function repeats an earlier run: it has not reached all recorded calls yet."""
         return not self._recorded.keys() <= self._requested
 
     def knows(self, call_id: str) -> bool:
-        """Whether a call of this id is recorded, done or not."""
+        """Whether a call of this id is recorded, with or without a result."""
         return call_id in self._recorded
 
     def new_step(self) -> str:
-        """The id of the next round of calls."""
+        """The id of the next step."""
         return self._counter.next_step()
 
     def new_call(self, given: str | None = None) -> str:
@@ -160,7 +155,7 @@ class Journal:
         return by_place if given is None else check_name(given, "a call id", CALL_ID_MAX)
 
     def find(self, request: CallRequest) -> Wait | None:
-        """What is recorded of a call; None where it is new.
+        """The record of a call; None for a new call.
 
         Raises InvalidInput (`duplicate_call_id`), AgentFailed (NOT_DETERMINISTIC) where another call is recorded.
         """
@@ -185,27 +180,27 @@ class Journal:
         return wait
 
     def wait_for(self, requests: Iterable[CallRequest], *, each: bool = False) -> None:
-        """Wait for these, for all of them or, streaming, for each one."""
+        """Wait for all of these calls or, with `each`, for each one."""
         self.awaited |= {call.call_id: call for call in requests}
         self._is_streaming |= each
 
     @property
     def new_calls(self) -> tuple[CallRequest, ...]:
-        """The wanted calls that are not recorded yet, in the order in which they were asked for."""
+        """The awaited calls that are not recorded yet, in the order of the function."""
         return tuple(call for call in self.awaited.values() if call.call_id not in self._recorded)
 
     @property
     def join(self) -> Join:
-        """'each' while a stream waits, and while calls are open that nobody waits for: those must not delay a join."""
+        """'each' while a stream waits, or while calls are open that nothing awaits, which must not delay the turn."""
         open_calls = {
             wait.call_id for wait in self._recorded.values() if wait.state == "open" and wait.kind != "inline"
         }
         return "each" if self._is_streaming or open_calls - self.awaited.keys() else "all"
 
     def check_not_waiting(self) -> None:
-        """Called when the function has returned or raised: neither may happen while it waits.
+        """Check that a function that ended does not wait.
 
-        Raises AgentFailed for a function that caught its own suspension, or went on after a call that was not its own.
+        Raises AgentFailed for a function that caught its own suspension, or continued after an error of the journal.
         """
         if self.error is not None:
             raise self.error
@@ -223,7 +218,7 @@ class Journal:
 
 
 def result_of(wait: Wait) -> CallResult:
-    """The result that is recorded of a resolved wait."""
+    """The recorded result of a resolved call."""
     assert wait.status is not None
     content = wait.content if isinstance(wait.content, dict) else {}
     if wait.status == "success":
@@ -236,17 +231,17 @@ def result_of(wait: Wait) -> CallResult:
 
 
 def closing_answer(waits: Sequence[Wait]) -> CallResult | None:
-    """The result that ends its turn instead of resuming it (L0-56, L0-63): the first to come of a call that was made so.
+    """The result that ends its turn instead of resuming it: the first result of a call with after="terminate" (L0-56, L0-63).
 
-    Where several calls of one step were made so, the worst of their results counts; of equal ones, the first to come.
-    A result may ask for the other way only where its tool was registered with `may_override` (L0-57, S9).
+    Of several such calls in one step, the worst result counts; of equal ones, the first to arrive. A result may choose
+    otherwise only for a call with `may_override` (L0-57, S9).
     """
     results = [result_of(wait) for wait in _closing(waits)]
     return min(results, key=lambda result: _WORST_FIRST.index(result.status), default=None)
 
 
 def awaits_closing(waits: Sequence[Wait]) -> bool:
-    """Whether the turn has a result that ends it, but another call of that step that also ends it has none yet."""
+    """Whether the turn has an ending result, but another ending call of that step has no result yet."""
     closing = _closing(waits)
     return bool(closing) and any(
         wait.state == "open" and wait.kind != "inline" and wait.after_execution == "terminate"
@@ -295,13 +290,13 @@ def _override(result: CallResult) -> str | None:
 
 
 def failed_first_error(request: CallRequest) -> JsonObject:
-    """The error of a call that is not made, since `asked` of the same step did not succeed; as the kernel says it."""
+    """The error of a call that is not made because `request`, of the same step, failed first; as the kernel words it."""
     return {"code": CANCELED, "recoverable": False, "failed_first": request.call_id,
             "message": f"call {request.call_id} ({request.tool}) failed first"}  # fmt: skip
 
 
 def _is_not_made(wait: Wait, request: CallRequest) -> bool:
-    """Whether this is the record that a call was not made: a budget had too little left, or another failed before it."""
+    """Whether this record says that the call was not made: a budget was too small, or another call failed first."""
     error = wait.content.get("error") if isinstance(wait.content, dict) else None
     is_it = isinstance(error, dict) and (error.get("code") == BUDGET_EXCEEDED or "failed_first" in error)
     return is_it and request.kind in ("tool", "child") and (wait.kind, wait.tool) == ("inline", request.tool)

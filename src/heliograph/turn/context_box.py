@@ -11,12 +11,12 @@ from heliograph.redaction import redacted
 from heliograph.turn.untrusted import TRUSTED, UNTRUSTED, framed, is_marked
 from heliograph.types import JsonObject
 
-RESULT_FIELDS = "task.result_fields"  # the kind of a card that says what the deliverable must have
+RESULT_FIELDS = "task.result_fields"  # the kind of a card with required fields of the deliverable
 _WRAPPER = "FieldsSchemaContent"
 
 
 def context_text(box_id: str, cards: Sequence[Card]) -> str:
-    """All cards of a box in their order, each in a frame that says whether it is trusted."""
+    """All cards of a box in order, each in a trusted or an untrusted frame."""
     count = "one card" if len(cards) == 1 else f"{len(cards)} cards"
     return "\n\n".join([f"You were given box {safe_repr(box_id)} to read. It holds {count}:", *map(_framed, cards)])
 

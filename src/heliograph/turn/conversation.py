@@ -1,8 +1,7 @@
-"""The conversation of a turn with its model, as records that a turn can be resumed from. Pure.
+"""The conversation of a turn with its model, rebuilt from records when the turn resumes. Pure.
 
-Every answer after which the turn goes on is recorded before anything that it asks for is done, and so is the result of
-each tool call. What is sent to the model is built from these records, so it is the same wherever the turn resumes, and a
-tool call is never without its result: the message that answers it is made here, for each call of the answer before it.
+A model reply is recorded before its tool calls start, and each tool call has a recorded result. The conversation is built
+from these records, so it is the same on every worker, and every tool call has a message with its result.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from heliograph.types import Json, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a turn has used so far."""
+    """The usage of a turn so far."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -36,10 +35,10 @@ class Usage:
 
 
 class Conversation:
-    """The messages so far, oldest first, and the text that the model said last. The journal is told what it has used."""
+    """The messages so far, oldest first, and the last text of the model. Updates the token count of the journal."""
 
     def __init__(self, given: Sequence[str], journal: Journal):
-        """given: what the model reads first: the boxes, then the prompt."""
+        """given: the first messages: the boxes, then the prompt."""
         self._journal = journal
         self.messages: list[Message] = [UserMessage(text) for text in given]
         self.usage = Usage()
@@ -47,7 +46,7 @@ class Conversation:
 
     def add_reply(self, reply: ModelReply) -> None:
         self.usage = self.usage.plus(reply)
-        before = self._journal.tokens  # of a turn that goes on, also what it has not come to again
+        before = self._journal.tokens  # a resumed turn also counts recorded replies that it has not reached yet
         self._journal.tokens = max(before[0], self.usage.input_tokens), max(before[1], self.usage.output_tokens)
         self.last_text = reply.text or self.last_text
         if not is_empty(reply):  # providers refuse a message without content
@@ -62,12 +61,12 @@ class Conversation:
 
 
 def is_empty(reply: ModelReply) -> bool:
-    """Whether the model has neither said nor called anything."""
+    """Whether the reply has no text, no output and no tool call."""
     return not (reply.text.strip() or reply.tool_calls or reply.output is not None)
 
 
 def record_of(reply: ModelReply, deferrals: int = 0) -> JsonObject:
-    """An answer as it is recorded; deferrals: how often its turn had been put off before it came."""
+    """The record of a reply. deferrals: those of its turn before the reply."""
     calls: list[Json] = [{"id": c.id, "tool": c.tool, "arguments": c.arguments} for c in reply.tool_calls]
     return {
         "text": reply.text, "thinking": reply.thinking, "tool_calls": calls, "raw": reply.raw, "output": reply.output,
@@ -98,7 +97,7 @@ def _model_call(wait: Wait) -> int:
 
 
 def reply_of(record: Json) -> ModelReply:
-    """The answer that was recorded."""
+    """The reply of a record."""
     assert isinstance(record, dict)
     found: Any = record
     calls = tuple(ToolCall(c["id"], c["tool"], c["arguments"]) for c in found["tool_calls"])
@@ -107,7 +106,7 @@ def reply_of(record: Json) -> ModelReply:
 
 
 def tool_message(call: ToolCall, result: CallResult, *, is_untrusted: bool = False) -> ToolMessage:
-    """What a model is told of a call that was made."""
+    """The message to the model with the result of a call."""
     if result.is_good:
         return ToolMessage(call.id, call.tool, result.output, is_untrusted=is_untrusted)
     error = result.error or {}

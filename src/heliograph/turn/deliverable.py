@@ -9,18 +9,18 @@ def deliverable_of(output: Json) -> JsonObject:
     """A text becomes text, an object its fields in order, any other value the one field `output`."""
     if isinstance(output, str):
         return {"text": output}
-    # an object whose one key is `output` goes in as a value: read_output could not tell the two apart
+    # wrap an object whose only key is `output`, because read_output could not distinguish it
     values = output if isinstance(output, dict) and list(output) != ["output"] else {"output": output}
     return {"fields": [{"name": name, "value": value} for name, value in values.items()]}
 
 
 def deliverable_of_error(error: JsonObject) -> JsonObject:
-    """The card of a turn that ended otherwise: the message as text, and the error for programs."""
+    """The card of a turn without success: the message as text, and the error for programs."""
     return {"text": error["message"], "error": error}
 
 
 def read_output(content: JsonObject) -> Json:
-    """The output that `deliverable_of` was given; None for an error's card."""
+    """The output that `deliverable_of` received; None for the card of an error."""
     if "error" in content:
         return None
     if "text" in content:

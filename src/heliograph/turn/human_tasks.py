@@ -1,8 +1,8 @@
-"""What people are asked, and what counts as their answer. Pure.
+"""Questions to people, and the validation of their answers. Pure.
 
-A question is the input of a call of kind `human`; a decision or an answer is its result. Both sides hold to this file:
-whoever answers, who is told at once what does not fit, and the turn that waited, which trusts no result: it may have
-been reported by anything. What is no clear yes is a no.
+A question is the input of a call of kind `human`; a decision or an answer is its result. The client validates an answer
+when a person submits it. The waiting turn validates it again, because any program may have reported it. Everything that is
+not a clear yes counts as a no.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ REASON_MAX = 2000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """wants: leave for something (`decision`), or an `answer`.
+    """A question that wants an approval (`decision`) or an `answer`.
 
-    arguments: what leave is asked for. may_edit: it may be given for other arguments. options: the answers there are, if
-    they are given. form: the JSON Schema of the answer, or of edited arguments. may_answer: a decision in whose place the
-    result itself may be told, as of a call that is in doubt.
+    arguments: those of the approval. may_edit: the person may change them. options: the possible answers. form: the JSON
+    Schema of the answer, or of edited arguments. may_answer: the person may report the result itself in place of a decision,
+    for a call in doubt.
     """
 
     wants: Literal["decision", "answer"]
@@ -60,7 +60,7 @@ class Question:
         )  # fmt: skip
 
     def problems(self, value: Json) -> list[str]:
-        """Why `value` is no answer, or why these arguments may not stand in for those asked for; empty when it may."""
+        """The problems of `value` as an answer, or as edited arguments; empty for a valid one."""
         if self.options and value not in self.options:
             return [f"it is one of {', '.join(self.options)}, not {safe_repr(value)}"]
         if self.form is not None:
@@ -77,16 +77,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Leave that was given: for which arguments, and by whom, where that was told."""
+    """An approval. arguments: the approved ones, possibly edited. by: the person, where known."""
 
     arguments: JsonObject
     by: str | None = None
 
 
 def grant_from(question: Question, call_label: str, result: CallResult) -> Grant:
-    """What came of a question that wants a decision, of a result that is a success or a failure.
+    """The approval in the result of a call that succeeded or failed.
 
-    Raises Denied for everything that is no leave, also for leave to do what nobody was asked about.
+    Raises Denied for everything else, also for an approval of arguments that were not in the question.
     """
     decision = result.output if isinstance(result.output, dict) else {}
     by, wanted = _decided_by(decision), question.arguments or {}
@@ -105,7 +105,7 @@ def grant_from(question: Question, call_label: str, result: CallResult) -> Grant
 
 
 def answer_of(question: Question, call_label: str, result: CallResult) -> Json:
-    """What came of a question that wants an answer. Raises Denied, ToolFailed for what is no answer to it."""
+    """The answer in the result of a call that succeeded or failed. Raises Denied; ToolFailed for an invalid answer."""
     decision = result.output if isinstance(result.output, dict) else {}
     if result.status != "success" or decision.get("decision") == "deny":
         raise _denial(call_label, result)

@@ -1,8 +1,8 @@
-"""What a question to a model can cost at most, before it is asked. Pure.
+"""The maximum of input tokens of a model call, before it is made. Pure.
 
-A tokenizer that falls back to bytes, as those in use do, makes no more tokens of a text than it has bytes in UTF-8. So the
-bytes are an upper bound that needs no tokenizer; for English it is some four times what is used. What a provider adds,
-such as the marks between messages and its own words about tools, is counted generously.
+Common tokenizers fall back to bytes, so a text has at most as many tokens as bytes in UTF-8. This upper bound needs no
+tokenizer; for English it is about four times the real number. The additions of a provider, like marks between messages and
+instructions about tools, are counted generously.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from heliograph.types import Json
 _PER_REQUEST = 16
 _PER_MESSAGE = 16
 _PER_TOOL = 32
-_ANY_TOOLS = 600  # providers tell the model how to call tools, in words of their own
+_ANY_TOOLS = 600  # instructions of the provider about tool calls
 
 
 def input_tokens_max(request: ModelRequest) -> int:
-    """As many tokens as the conversation, the system text, the tools and the form of the answer can be."""
+    """The maximum of tokens of the conversation, the system prompt, the tools and the output schema."""
     found = (
         _PER_REQUEST
         + _bytes(system_of(request) or "")
@@ -44,7 +44,7 @@ def _message(message: Message) -> int:
             return _bytes(call_id) + _bytes(tool) + _bytes(readable_text(message))
         case AssistantMessage(text, calls, raw):
             said = _bytes(text) + sum(_bytes(c.id) + _bytes(c.tool) + _bytes(c.arguments) + _PER_TOOL for c in calls)
-            return max(said, _bytes(raw))  # what the harness sends again may have more in it, such as its thinking
+            return max(said, _bytes(raw))  # the raw message may contain more, like thinking
 
 
 def _bytes(value: Json) -> int:

@@ -1,7 +1,7 @@
-"""What strangers wrote, on its way to a model: in a frame that nothing inside it can close (S9). Pure.
+"""Frames around untrusted content for a model; the content cannot close its own frame (S9). Pure.
 
-The frame's mark is a hash of what it holds, so that a text would have to contain its own hash to end it early. It is the same
-each time that a turn runs, so a conversation that is built again is the same, too.
+The mark of a frame is a hash of its content, so a text would have to contain its own hash to end the frame early. The same
+content has the same mark in every run, so a replayed conversation is identical.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _DATA = ("default", "const", "enum", "examples", "required")
 
 
 def untrusted(content: Json, source: str) -> str:
-    """`content` as text in its frame; source: where it comes from, such as the name of a tool."""
+    """`content` as text in an untrusted frame. source: its origin, like the name of a tool."""
     return framed(content, source, UNTRUSTED)
 
 
 def framed(content: Json, source: str, trust: str) -> str:
-    """`content` as text in a frame that is marked `trusted` or `untrusted`."""
+    """`content` as text in a frame with the mark `trusted` or `untrusted`."""
     text = content if isinstance(content, str) else _to_text(content)
     mark = _mark_of(text, trust)
     where = "".join(c for c in safe_repr(source, _SOURCE_MAX) if c not in '<>"')
@@ -98,19 +98,19 @@ def framed_schema(schema: Json, source: str) -> Json:
 
 
 def readable_text(message: ToolMessage) -> str:
-    """A result as the text that a model reads; in its frame where it comes from outside."""
+    """A result as the text that a model reads, in a frame where it is untrusted."""
     if message.is_untrusted:
         return untrusted(message.content, message.tool)
     return message.content if isinstance(message.content, str) else _to_text(message.content)
 
 
 def _to_text(content: Json) -> str:
-    """The same whenever it is told: the store keeps no order of keys."""
+    """JSON with sorted keys, because the store does not keep their order."""
     return json.dumps(content, ensure_ascii=False, sort_keys=True)
 
 
 def system_of(request: ModelRequest) -> str | None:
-    """The system prompt, which says what the frames are where there may be some."""
+    """The system prompt, with the explanation of frames where the conversation may contain some."""
     if not request.has_untrusted:
         return request.system
     return f"{request.system}\n\n{NOTE}" if request.system else NOTE

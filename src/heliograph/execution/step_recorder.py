@@ -1,13 +1,12 @@
-"""Steps: effects that an agent's function has here and now, once (K13, K14).
+"""Commit the intent of a step before its effect, and its result afterwards (K13, K14).
 
-The intent is committed before the effect and the result after it. A worker that dies in between leaves an intent
-without a result: the next owner is told `again` where the effect may be repeated, and `in_doubt` where it may not.
+A worker that dies in between leaves an intent without a result. The kernel answers the next owner `again` where the
+effect may be repeated, and `in_doubt` where it may not.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -17,9 +16,7 @@ from heliograph.codes import BUDGET_EXCEEDED, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, BudgetExceeded, KernelRejected, StoreUnavailable
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.ownership import TurnAbandoned, owner_fields, turn_lost
-from heliograph.execution.step_events import emit_step_event
-from heliograph.execution.step_outcome import error_of, outcome_of
-from heliograph.execution.transactional_steps import in_transaction
+from heliograph.execution.step_outcome import error_of
 from heliograph.records import BeginResult, Wait, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
@@ -32,11 +29,14 @@ T = TypeVar("T")
 
 
 class StepNotStarted(AgentFailed):
-    """The turn may have no more calls: nothing of this one has happened."""
+    """The turn reached its limit of calls. This step has not begun."""
 
 
-class Steps:
-    """The steps of one owned turn."""
+class StepRecorder:
+    """Begins the steps of one owned turn and records their results.
+
+    tool_reserve: the part of the budget that a tool call reserves; None without such a budget.
+    """
 
     def __init__(self, owned: OwnedTurn):
         self._claimed = owned.claimed
@@ -46,56 +46,11 @@ class Steps:
         self._cancel_flag = owned.cancel_flag
         self.taint = owned.taint
         self._not_made = owned.not_made
-        self._sources_before: dict[str, int] = {}  # how many sources the turn had read when it began a call, by call id
-        self._in_flight: set[asyncio.Future[None]] = set()
-        self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
+        self._sources_before: dict[str, int] = {}  # by call id: how many sources the turn had read when the call began
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (owned.claimed.budget or {}) else None
 
-    async def settled(self) -> None:
-        """Return when no step is between its intent and its result."""
-        while self._in_flight:
-            await asyncio.wait(self._in_flight)
-
-    async def run(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
-        """Begin, do and record one step; or what is known of it, where it began before. Raises TurnLost, AgentFailed."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._in_flight.add(done)
-        try:
-            try:
-                known = await self.begin(request, self.tool_reserve)
-            except BudgetExceeded as error:
-                return await self.refuse(request, error.error)
-            if known is not None:
-                return known
-            self.signals.add_urgent(self._called(request))
-            emit_step_event(self.services.world, self._claimed, request.step_id, self.signals.phase)
-            return await self._observed(request, function, args)
-        finally:
-            self._in_flight.discard(done)
-            done.cancel()
-
-    async def _observed(self, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]) -> CallResult:
-        """Run and record a step that has begun; state events name the tool that runs meanwhile, and then the next activity."""
-        self._running.append(request.tool)
-        self._emit_activity()
-        try:
-            if request.effect == "transactional":
-                return await in_transaction(self, request, function, args)
-            result = await outcome_of(self.services.world, request, function, args)
-            await self.record(request, result, [self.resulted(request, result)])
-            return result
-        finally:
-            self._running.remove(request.tool)
-            self._emit_activity()
-
-    def _emit_activity(self) -> None:
-        tool = self._running[-1] if self._running else None
-        self.services.state_events.emit(
-            self.services.world, self._claimed, "executing_tool" if tool else "thinking", tool
-        )
-
     async def fail(self, request: CallRequest, code: str, message: str) -> CallResult:
-        """Record that a step has failed, whose result cannot be recorded. Raises TurnLost, AgentFailed."""
+        """Record a failure in place of a result that cannot be recorded. Raises TurnLost, AgentFailed."""
         result = CallResult(request.call_id, "failed", None, error_of(code, message, is_recoverable=False))
         await self.record(request, result, [self.resulted(request, result)])
         return result
@@ -103,9 +58,9 @@ class Steps:
     async def refuse(
         self, request: CallRequest, error: JsonObject, status: Literal["failed", "canceled"] = "failed"
     ) -> CallResult:
-        """Record that a call is not made, in one commit: there is no intent of it. Raises TurnLost, AgentFailed.
+        """Record in one commit that a call, which has no intent, is not made. Raises TurnLost, AgentFailed.
 
-        The log says nothing of a child: there is none.
+        A delegation that is not made has no child, and therefore no signals in the log.
         """
         self._cancel_flag.check()
         result = CallResult(request.call_id, status, None, error)
@@ -116,9 +71,9 @@ class Steps:
         return result
 
     async def begin(self, request: CallRequest, reserve: Mapping[str, int] | None = None) -> CallResult | None:
-        """Commit the intent. None: it may be done now; else what is known of it. Raises TurnLost, AgentFailed.
+        """Commit the intent. Returns None where the step may run now, otherwise its recorded result.
 
-        reserve: what it may use. Raises BudgetExceeded where a budget has less left.
+        reserve: the amounts that the step may use. Raises BudgetExceeded where less is left, TurnLost, AgentFailed.
         """
         self._cancel_flag.check()
         begun = await store_call(self._begin(request, reserve))
@@ -134,7 +89,7 @@ class Steps:
         self, request: CallRequest, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None, *,
         is_made: bool = True,
     ) -> None:  # fmt: skip
-        """Commit the result, with what is said of it, and what it used of what it reserved. Raises TurnLost, AgentFailed."""
+        """Commit the result with its signals and the amounts that it used of its reserve. Raises TurnLost, AgentFailed."""
         await self.services.world.failpoint("before_record")
         more: dict[str, Any] = {} if used is None else {"used": dict(used)}
         if not is_made:
@@ -175,13 +130,14 @@ class Steps:
         }  # fmt: skip
         sources = self.taint.sources
         has_read_more = len(sources) > self._sources_before.get(result.call_id, len(sources))
-        return (
-            {**item, "taint": list(sources)} if has_read_more else item
-        )  # the function of the step has read untrusted content
+        return {**item, "taint": list(sources)} if has_read_more else item  # the step itself read untrusted content
+
+    def announce(self, request: CallRequest) -> None:
+        """Log that a step runs now, for observers."""
+        self.signals.add_urgent(self._called(request))
 
     def _called(self, request: CallRequest) -> Draft:
-        """A step in the log is what any call is there; whoever follows sees it while it is under way. The arguments of
-        `ctx.step` are not told: they may be anything, secrets too."""
+        """The signal of a call. Steps of `ctx.step` log no arguments, which may contain secrets."""
         payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
         return self._draft("tool:call", payload)
 
@@ -196,7 +152,7 @@ class Steps:
 
 
 async def store_call(work: Awaitable[T]) -> T:
-    """The answer of a kernel call that an agent waits for. What the store says of itself is no failure of the agent."""
+    """The answer of a kernel call that an agent waits for. Raises TurnAbandoned for a store out of reach, AgentFailed."""
     try:
         return await work
     except StoreUnavailable as error:
@@ -206,7 +162,7 @@ async def store_call(work: Awaitable[T]) -> T:
 
 
 def budget_error(answer: BeginResult | WriteResult) -> JsonObject:
-    """The error of a call that is not made because of a budget, as it is recorded and told."""
+    """The error of a call that a budget does not allow."""
     assert answer.budget is not None
     return {
         **error_of(BUDGET_EXCEEDED, answer.message, is_recoverable=False),
@@ -215,7 +171,7 @@ def budget_error(answer: BeginResult | WriteResult) -> JsonObject:
 
 
 def _recorded_result(request: CallRequest, begin_result: BeginResult) -> CallResult:
-    """What is recorded, also of a call in doubt: the same now as whenever the turn resumes."""
+    """The recorded result, also of a call in doubt: the same whenever the turn resumes."""
     return result_of(
         Wait(
             request.call_id,

@@ -1,0 +1,138 @@
+"""Check what an agent's function asks for, and build the requests of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from heliograph.definitions.agent import PRIORITIES
+from heliograph.definitions.budgets import amounts_of, check_budget
+from heliograph.errors import AgentFailed, InvalidInput, safe_repr
+from heliograph.execution.delegation_targets import Target, target_of
+from heliograph.execution.step_outcome import is_inside_step
+from heliograph.policy.egress import parse
+from heliograph.reactive.workflow import Workflow
+from heliograph.records import Claimed
+from heliograph.signals.payload import check_payload
+from heliograph.signals.values import to_json
+from heliograph.turn.call_id import instance_of
+from heliograph.turn.call_results import output_validator
+from heliograph.turn.calls import (
+    AFTERS,
+    BOX_ID_MAX,
+    CALL_EFFECTS,
+    Call,
+    CallEffect,
+    CallRequest,
+    Delegation,
+    Journal,
+    check_name,
+    check_one_of,
+    check_timeout,
+)
+from heliograph.turn.human_tasks import Question
+from heliograph.turn.interruptions import check_seconds
+from heliograph.types import JsonObject
+
+
+class CallRequests:
+    """Builds the requests of one run of a function, and numbers them in the order of its calls."""
+
+    def __init__(self, journal: Journal, workflow: Workflow, claimed: Claimed):
+        self._journal = journal
+        self._workflow = workflow
+        self._claimed = claimed
+
+    def check_may_wait(self, what: str) -> None:
+        """Raises AgentFailed inside a step, in a plain function, and after the function has ended."""
+        why = (
+            "inside a step nothing can wait: a step is done in one go"
+            if is_inside_step()
+            else self._journal.wait_forbidden
+        )
+        if why is not None:
+            raise AgentFailed(f"agent {self._claimed.agent} cannot {what}: {why}")
+
+    def step(
+        self, name: str, effect: CallEffect, timeout: float | None = None, call_id: str | None = None
+    ) -> CallRequest:
+        """A step that runs now. Raises InvalidInput."""
+        return CallRequest(self._journal.new_call(call_id), self._journal.new_step(), check_name(name, "a step's name"), "inline",
+                     None, timeout, effect)  # fmt: skip
+
+    def pause(self, seconds: float) -> CallRequest:
+        """Raises InvalidInput (`out_of_range`)."""
+        check_seconds("a pause is", seconds)
+        return CallRequest(self._journal.new_call(), self._journal.new_step(), "timer", "timer", {"seconds": float(seconds)},
+                     float(seconds), "pure")  # fmt: skip
+
+    def human(self, tool: str, question: Question, timeout: float | None, call_id: str | None) -> CallRequest:
+        """A question to a person. Raises InvalidInput."""
+        return CallRequest(self._journal.new_call(call_id), self._journal.new_step(), tool, "human", question.record(),
+                     check_timeout(timeout), needs_token=False)  # fmt: skip
+
+    def fork(self, calls: Sequence[Call | Delegation], *, fail_fast: bool, timeout: float | None) -> list[CallRequest]:
+        """The requests of one step that share `fail_fast` and a timeout. Raises InvalidInput."""
+        overall = check_timeout(timeout)
+        return [
+            replace(each, fails_fast=bool(fail_fast), timeout_seconds=_shorter(each.timeout_seconds, overall))
+            for each in self.all(calls)
+        ]
+
+    def all(self, calls: Sequence[Call | Delegation]) -> list[CallRequest]:
+        """The requests of one step. Raises InvalidInput."""
+        self.check_may_wait("call")
+        step_id = self._journal.new_step()
+        return [self._delegation(c, step_id) if isinstance(c, Delegation) else self._call(c, step_id) for c in calls]
+
+    def _call(self, call: Call, step_id: str) -> CallRequest:
+        if not isinstance(call, Call):
+            raise InvalidInput(f"calls takes a list of Call and Delegation, not {safe_repr(call)}", code="wrong_type")
+        tool = check_name(call.tool, "the name of a tool")
+        check_one_of(call.after, "after", AFTERS)
+        check_one_of(call.effect, "the effect of a call", CALL_EFFECTS)
+        given = {} if call.arguments is None else call.arguments
+        if not isinstance(given, Mapping):
+            raise InvalidInput(f"the arguments of tool {tool} are an object, not {safe_repr(given)}", code="wrong_type",
+                               path="/arguments")  # fmt: skip
+        return CallRequest(self._journal.new_call(call.call_id), step_id, tool, "tool", to_json(dict(given), "/arguments"),
+                     check_timeout(call.timeout), call.effect, call.after, bool(call.may_override),
+                     bool(call.needs_token), is_trusted=bool(call.trusted),
+                     output_problems=output_validator(tool, call.result_schema, "/result_schema"))  # fmt: skip
+
+    def _delegation(self, child: Delegation, step_id: str) -> CallRequest:
+        target = target_of(child.agent, self._workflow, self._claimed.run_id)
+        call_id = self._journal.new_call(child.call_id)
+        box = None if child.context_box_id is None else check_name(child.context_box_id, "a box id", BOX_ID_MAX)
+        if child.priority is not None:
+            check_one_of(child.priority, "priority", PRIORITIES)
+        own_budget = check_budget(child.budget)
+        task, context = to_json(child.payload, "/payload"), _context_of(child)
+        check_payload(task if context is None else {"task": task, "context": context}, "/payload")
+        return CallRequest(call_id, step_id, target.agent, "child", task, check_timeout(child.timeout), "idempotent",
+                     instance=self._instance(child, target, call_id), context_box_id=box, context=context,
+                     priority=None if child.priority is None else PRIORITIES.index(child.priority),
+                     budget=None if own_budget is None else amounts_of(own_budget),
+                     callback_url=None if child.callback_url is None else parse(child.callback_url).url)  # fmt: skip
+
+    def _instance(self, child: Delegation, target: Target, call_id: str) -> str | None:
+        if child.instance is not None:
+            return check_name(child.instance, "an instance")
+        if target.is_by_id:
+            return None if target.instance is None else check_name(target.instance, "an instance")
+        return instance_of(self._claimed.turn_id, call_id)
+
+
+def _context_of(child: Delegation) -> JsonObject | None:
+    if child.context is None:
+        return None
+    if not isinstance(child.context, Mapping):
+        raise InvalidInput(f"the context of a delegation is an object, not {safe_repr(child.context)}", code="wrong_type",
+                           path="/context")  # fmt: skip
+    given = to_json(dict(child.context), "/context")
+    assert isinstance(given, dict)
+    return given
+
+
+def _shorter(own: float | None, overall: float | None) -> float | None:
+    return own if overall is None else overall if own is None else min(own, overall)
