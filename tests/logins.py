@@ -1,4 +1,4 @@
-"""Logins with service roles, as an operator makes them: what a service may do is tried as that service."""
+"""Logins with service roles, created like an operator does, to test the rights of services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package pulls in, read from pyproject.toml and the lock."""
+"""The dependencies of the package, read from pyproject.toml and the lock."""
 
 from __future__ import annotations
 

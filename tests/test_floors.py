@@ -1,4 +1,4 @@
-"""Gates over the source itself: purity of the lower floors, the worker's seam, the text of the kernel."""
+"""Gates over the source: purity of the lower floors, the worker's seam, and the text of the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public names, written down twice on purpose: whoever changes one list has to mean it."""
+"""The public names, listed a second time on purpose, so that every change is deliberate."""
 
 from __future__ import annotations
 

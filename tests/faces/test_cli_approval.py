@@ -1,4 +1,4 @@
-"""What waits for people, from a shell: each against a run whose turn waits in the database, and in no process."""
+"""Open approvals and questions in a shell; each run waits in the database without a process."""
 
 import json
 import os

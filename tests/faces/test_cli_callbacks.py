@@ -1,4 +1,4 @@
-"""`helio callback list|redeliver`, and `helio turn children`: whom ends are told to, and how delegations stand."""
+"""`helio callback list|redeliver` and `helio turn children`."""
 
 from __future__ import annotations
 

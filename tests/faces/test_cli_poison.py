@@ -1,4 +1,4 @@
-"""Commands survive rows that hold what no client can decode, and show them: each column of JSON is poisoned by hand (S22)."""
+"""Commands survive rows that no client can decode, and print them: each JSON column is poisoned by hand (S22)."""
 
 from __future__ import annotations
 

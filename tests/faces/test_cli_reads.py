@@ -1,4 +1,4 @@
-"""What the commands that only look print: golden texts with ids and times normalised, and the same as JSON."""
+"""Output of the commands that only read: golden texts with normalised ids and times, and the same as JSON."""
 
 from __future__ import annotations
 

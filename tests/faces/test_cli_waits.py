@@ -1,4 +1,4 @@
-"""Lines about what a run waits for: a worker, or a child; each names the command that helps."""
+"""Lines about waiting runs: each names the worker or child and the command that helps."""
 
 from __future__ import annotations
 

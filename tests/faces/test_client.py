@@ -1,4 +1,4 @@
-"""What a process outside the application can do: the client as its users open it, and the application's own methods."""
+"""The client of processes outside the application, and the application's own methods."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Exit codes are as docs/reference/cli.md says, and errors of an option name that option."""
+"""Exit codes match docs/reference/cli.md, and errors of an option name that option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left behind when a process ends although an agent lets its cancellation pass."""
+"""Processes end cleanly although an agent swallows its cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns mean the same wherever one is written: for agents, for what the kernel logs itself, and on the command line."""
+"""Patterns mean the same for agents, in the kernel, and on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provider that journeys ask, and the folder of the application that asks it."""
+"""The provider of the journeys, and the folder of their application."""
 
 from __future__ import annotations
 

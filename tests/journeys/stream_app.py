@@ -1,4 +1,4 @@
-"""The application of `test_streaming.py`: one agent that asks a model which thinks, and speaks slowly."""
+"""The application of `test_streaming.py`: one agent with a model that thinks and streams slowly."""
 
 from heliograph import Heliograph
 

@@ -1,4 +1,4 @@
-"""A few of the awaits of a ten-step agent at which its worker is killed; all of them by hand, or as a long test."""
+"""A worker is killed at some awaits of a ten-step agent; the long test kills it at all of them."""
 
 from __future__ import annotations
 

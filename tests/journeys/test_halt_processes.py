@@ -1,4 +1,4 @@
-"""A halt of what a worker has in hand that cannot hear of it: it is frozen, or it is dead."""
+"""Halts of turns whose worker is frozen or dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` of a worker whose turn has read untrusted content: the next worker asks for approval, as this one would have."""
+"""`kill -9` of a worker whose turn read untrusted content: the next worker requires the same approval."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What whoever follows a stream sees when a worker is killed in its middle, and when the follower itself is."""
+"""Followers of a stream while a worker or the follower itself is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A project with something in each table, for tests of what holds for all of them."""
+"""A project with rows in every table, for tests over all tables."""
 
 from __future__ import annotations
 

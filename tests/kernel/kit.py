@@ -1,4 +1,4 @@
-"""What the tests of the kernel share: calls with a chosen time, and the items that these calls take."""
+"""Shared by the kernel tests: calls with a chosen time, and the items of these calls."""
 
 from __future__ import annotations
 

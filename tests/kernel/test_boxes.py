@@ -1,4 +1,4 @@
-"""Boxes: what a turn reads nobody writes to, what it writes nobody else does, and a fork is a row (L0-90 to L0-98)."""
+"""Boxes: contexts are immutable, outputs have one writer, and a fork is one row (L0-90 to L0-98)."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ async def test_answers_follow_the_order_of_items_for_any_order_of_locks(kernel: 
 
 
 @pytest.mark.proves("K17")
-async def test_of_two_puts_of_one_id_the_second_waits_and_is_a_duplicate(kernel: Kernel, beside: Connect) -> None:
+async def test_second_of_two_simultaneous_puts_waits_and_is_a_duplicate(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     async with opened(kernel):
         assert await put(kernel, "context_1", "first") == "put"

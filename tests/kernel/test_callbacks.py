@@ -1,4 +1,4 @@
-"""Callbacks: written in the commit of an end, taken by one, tried until somebody has it, dead and sent again."""
+"""Callbacks: written in the commit of an end, taken by one worker, retried, dead, and redelivered."""
 
 from __future__ import annotations
 

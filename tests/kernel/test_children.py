@@ -1,4 +1,4 @@
-"""Children: a turn delegates, waits, and goes on with what its children delivered (L0-38). Children end by themselves."""
+"""Children: a turn delegates, waits, and continues with the deliverables of its children (L0-38)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The box that a turn is given to read: it is there, whole, and stays for as long as the turn may read it (L0-30, L0-95)."""
+"""The context box of a turn: complete, and kept as long as the turn may read it (L0-30, L0-95)."""
 
 from __future__ import annotations
 

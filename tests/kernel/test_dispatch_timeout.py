@@ -1,4 +1,4 @@
-"""The dispatch timeout: a dispatched turn that no worker claims ends in time, whatever sweeps look at it meanwhile (H15, K20)."""
+"""The dispatch timeout: an unclaimed dispatched turn ends in time despite sweeps (H15, K20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor finds each kind of harm: every check is triggered by hand, in a transaction that is rolled back."""
+"""The doctor finds each kind of violation: every check is triggered by hand and rolled back."""
 
 from __future__ import annotations
 

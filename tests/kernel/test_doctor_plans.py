@@ -1,4 +1,4 @@
-"""The doctor looks at each row a few times, and not once for each other row: whatever the planner knows of the tables."""
+"""The doctor reads each row a few times, with any statistics of the planner."""
 
 from __future__ import annotations
 

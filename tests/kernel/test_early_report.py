@@ -117,7 +117,7 @@ async def test_a_forged_early_report_neither_takes_the_true_ones_place_nor_is_ap
 
 
 @pytest.mark.proves("S14")
-async def test_with_forged_early_reports_alone_the_call_stays_open(kernel: Kernel) -> None:
+async def test_call_with_only_forged_early_reports_remains_open(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await report(kernel, "turn_a", "c1", "a lie", token="forged")
     assert (await suspend(kernel, claimed, command("c1")))["outcome"] == "suspended"

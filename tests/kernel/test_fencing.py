@@ -84,7 +84,7 @@ async def test_a_queued_turn_has_no_owner_even_under_the_epoch_of_its_agent(kern
 
 
 @pytest.mark.proves("K2")
-async def test_a_card_is_written_once_however_often_the_call_is_repeated(kernel: Kernel) -> None:
+async def test_repeated_call_writes_its_card_once(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert (await kernel.append(claimed, cards=[NOTE]))["outcome"] == "ok"
     before = await kernel.everything()

@@ -1,4 +1,4 @@
-"""Ids that callers give: none can be taken for one that the kernel derives, and one that is taken is told, never passed over."""
+"""Ids of callers never collide with derived ids, and a taken id is refused."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_card_id_of_another_card_is_refused_and_not_dropped(kernel: Kernel
 
 
 @pytest.mark.proves("K9", "L0-06")
-async def test_of_one_turn_id_given_in_two_runs_at_once_one_is_a_conflict(kernel: Kernel, beside: Connect) -> None:
+async def test_turn_id_used_in_two_runs_at_once_is_a_conflict_in_one(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     for run in ("run_a", "run_b"):
         await kernel.start(run, ["critic", "writer"], {f"first_{run}": "writer"})
@@ -98,7 +98,7 @@ async def test_of_one_turn_id_given_in_two_runs_at_once_one_is_a_conflict(kernel
 
 
 @pytest.mark.proves("L0-38")
-async def test_of_two_children_with_one_turn_id_none_or_the_first_begins(kernel: Kernel) -> None:
+async def test_two_children_with_one_turn_id_start_the_first_or_none(kernel: Kernel) -> None:
     for name in "ab":
         await kernel.start(f"run_{name}", ["writer", "critic"], {f"turn_{name}": "writer"})
     first, second = sorted(await kernel.claim(), key=lambda each: str(each["turn_id"]))

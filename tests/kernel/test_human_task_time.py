@@ -1,4 +1,4 @@
-"""Time that a turn spends waiting for people does not count toward its time to live (47_people.sql)."""
+"""Time that a turn waits for humans does not count toward its time to live (47_people.sql)."""
 
 from __future__ import annotations
 

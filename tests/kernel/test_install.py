@@ -98,7 +98,7 @@ async def test_an_upgrade_killed_in_the_middle_leaves_what_was_there(
     assert (await kernel.claim(), await kernel.checks()) == ([], [])
 
 
-async def test_other_functions_are_replaced_as_a_whole_and_the_data_stays(connection: asyncpg.Connection) -> None:
+async def test_upgrade_replaces_all_functions_and_keeps_the_data(connection: asyncpg.Connection) -> None:
     await install(connection)
     kernel = Kernel(connection, "project")
     await fill(kernel)

@@ -1,4 +1,4 @@
-"""Roles are part of an installation: made once per cluster, by whoever may; where nobody may, all belongs to the installer."""
+"""Installation creates roles once per cluster; without the right to create them, the installer owns everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""liveness: what should have been moved and was not is told, each with its own bound, and a healthy project has none."""
+"""liveness: stuck work is reported, each kind after its own bound; a healthy project has none."""
 
 from __future__ import annotations
 

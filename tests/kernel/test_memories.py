@@ -1,4 +1,4 @@
-"""remember, recall, forget: kept once by id, found by words, told to whoever may know it, gone when it is over."""
+"""remember, recall, forget: stored once by id, found by words and permission, removed at expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nonsense in: a value says so, or the database refuses it, and nothing is half done (bad-input.md, last paragraph)."""
+"""Nonsense input: refused by an outcome or by the database, never half done (bad-input.md, last paragraph)."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_state_of_megabytes_passes_the_kernel_unchanged(kernel: Kernel) ->
     assert (await kernel.claim_one())["run"]["state"] == large
 
 
-async def test_a_cause_that_is_no_position_of_the_log_wakes_nobody(kernel: Kernel) -> None:
+async def test_cause_outside_the_log_wakes_no_agent(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     for cause in (None, "sig_run_a_1", 1e300):

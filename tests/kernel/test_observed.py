@@ -1,4 +1,4 @@
-"""What can be seen of a turn from outside, and what an agent expects: told truly, and a guard to nobody (L0-16 to L0-19)."""
+"""The observed activity and expectation of a turn are accurate and guard nothing (L0-16 to L0-19)."""
 
 from __future__ import annotations
 

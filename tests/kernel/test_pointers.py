@@ -1,4 +1,4 @@
-"""Content that is kept in a blob: what a card says is never taken for where it is kept, and nobody waits to keep it."""
+"""Blobs: content is never mistaken for a pointer, and writers never wait for each other."""
 
 from __future__ import annotations
 

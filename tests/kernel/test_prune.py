@@ -1,4 +1,4 @@
-"""prune: what ended long ago goes, whole and in small steps; what is needed stays, and what comes late is still known."""
+"""prune: old ended work is removed whole and in small steps; needed rows remain, and late requests are recognised."""
 
 from __future__ import annotations
 

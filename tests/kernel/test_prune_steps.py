@@ -1,4 +1,4 @@
-"""prune, in small steps and beside others: it waits for nobody, nobody waits for it for long, and nothing is half gone."""
+"""prune in small steps beside other transactions: no waiting, and nothing half removed."""
 
 from __future__ import annotations
 

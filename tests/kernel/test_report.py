@@ -1,4 +1,4 @@
-"""report: what came of a call, told from outside. Each call is resolved once, by whoever is first (K4)."""
+"""report: results of calls from outside. The first report resolves its call, once (K4)."""
 
 from __future__ import annotations
 

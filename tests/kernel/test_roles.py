@@ -1,4 +1,4 @@
-"""Service roles execute functions and read views, and that is all that they can do (S2, S18)."""
+"""Service roles execute functions and read views, and nothing else (S2, S18)."""
 
 from __future__ import annotations
 

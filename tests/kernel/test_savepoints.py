@@ -1,4 +1,4 @@
-"""One bad row does not stop a sweep: it leaves nothing of itself, is told and counted, and gives way to all others (K23)."""
+"""One bad row does not stop a sweep: it is rolled back, reported, counted and tried last (K23)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def losing(kernel: Kernel, name: str) -> None:
     await kernel.harm(TAKEN.format(name)) if name == "b" else None
 
 
-async def told_to_stop(kernel: Kernel, name: str) -> None:
+async def ordered_stop(kernel: Kernel, name: str) -> None:
     await kernel.running(f"run_{name}", f"turn_{name}")
     await kernel.stop(f"turn_{name}", "graceful")
     await kernel.harm(TAKEN.format(name)) if name == "b" else None
@@ -61,7 +61,7 @@ SWEEPS: dict[
 ] = {  # what prepares a candidate, what sweeps it, what the answer calls it then
     "expired": (expiring, "expired", "ended"),
     "leases": (losing, "leases", "ended"),
-    "stops told": (told_to_stop, "stops", "stopped"),
+    "stops told": (ordered_stop, "stops", "stopped"),
     "stops ordered": (ordered_to_stop, "stops", "stopped"),
     "waits": (waiting, "waits", "resolved"),
     "reports": (delegating, "reports", "resolved"),

@@ -1,4 +1,4 @@
-"""The last line of defence (K21): what no function would write, and the tables do not take."""
+"""The last line of defence (K21): constraints refuse rows that no function would write."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_every_key_begins_with_the_project(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("S1")
-async def test_there_are_no_foreign_keys_the_doctor_looks_for_orphans_instead(kernel: Kernel) -> None:
+async def test_schema_has_no_foreign_keys_and_the_doctor_looks_for_orphans(kernel: Kernel) -> None:
     foreign = "select conname from pg_constraint where connamespace = 'heliograph'::regnamespace and contype = 'f'"
     assert await kernel.connection.fetch(foreign) == []
 

@@ -1,4 +1,4 @@
-"""What a service login may name: times near the server's, parents that the log has, and result fields as the client checks them."""
+"""Arguments of service logins: times near the server's, existing parents, and valid result fields."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ async def test_start_dispatches_woken_agents_and_keeps_the_others_idle(kernel: K
 
 
 @pytest.mark.proves("L0-10")
-async def test_a_run_that_wakes_nobody_has_only_idle_agents(kernel: Kernel) -> None:
+async def test_run_without_activations_has_only_idle_agents(kernel: Kernel) -> None:
     item = run_item("run_a", ["writer"], {})
     item["signals"].append(draft("workflow:end", 0))
     item["reaction"] |= {"status": "ended", "outcome": "success"}

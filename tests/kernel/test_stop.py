@@ -1,4 +1,4 @@
-"""stop, stop_runs, sweep_stops: whoever asks for a turn's end first decides it, and that end is one (K12)."""
+"""stop, stop_runs, sweep_stops: the first decision about a turn's end counts, and a turn ends once (K12)."""
 
 from __future__ import annotations
 

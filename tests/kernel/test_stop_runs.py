@@ -1,4 +1,4 @@
-"""stop_runs: a whole run is told to end, and each of its turns is stopped in a transaction of its own (K12, K26)."""
+"""stop_runs: a run is stopped, and each of its turns in a transaction of its own (K12, K26)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""suspend: a turn gives itself back until its calls are answered, and everything of that is one commit (K3)."""
+"""suspend: an owner releases its turn until its calls are answered, in one commit (K3)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_token_is_stored_as_a_hash_and_removed_with_the_answer(kernel: Ker
 
 
 @pytest.mark.proves("L0-15", "L0-54", "L0-19")
-async def test_what_an_action_was_leased_for_is_cleared_by_its_suspension(kernel: Kernel) -> None:
+async def test_suspension_clears_the_leased_action(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {})
     await kernel.enqueue("run_a", "writer", "turn_a", message_type="ui_action")
     assert (await kernel.head("run_a/writer"))["expecting_correlation_id"] is not None

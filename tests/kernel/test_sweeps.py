@@ -72,7 +72,7 @@ async def test_turn_past_its_ttl_is_ended_in_every_status(kernel: Kernel, state:
 
 
 @pytest.mark.proves("K19", "L0-80")
-async def test_a_queued_turn_expires_behind_the_active_one_which_goes_on(kernel: Kernel) -> None:
+async def test_queued_turn_expires_behind_the_active_one_which_continues(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_short", ttl_seconds=5)
     await kernel.enqueue("run_a", "writer", "turn_long")

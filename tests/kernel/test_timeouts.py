@@ -1,4 +1,4 @@
-"""Deadlines of calls, timers, and turns that sleep although nothing is left to wake them: what the sweeps of waits find."""
+"""Sweeps of waits: deadlines of calls, timers, and suspended turns without open calls."""
 
 from __future__ import annotations
 

@@ -175,11 +175,11 @@ def url(postgres: TestServer) -> Iterator[str]:
 @pytest.mark.more
 @pytest.mark.proves("K4", "K5", "K15", "K16", "L0-112", "G-73", "L0-61", "L0-62", "L0-63")
 @settings(max_examples=60)
-@given(script=st.lists(events, max_size=25), join=st.sampled_from(["all", "each"]), is_asleep=st.booleans())
+@given(script=st.lists(events, max_size=25), join=st.sampled_from(["all", "each"]), is_suspended=st.booleans())
 def test_each_call_is_resolved_once_in_any_order_of_events(
-    url: str, script: list[tuple[Any, ...]], join: str, is_asleep: bool
+    url: str, script: list[tuple[Any, ...]], join: str, is_suspended: bool
 ) -> None:
-    asyncio.run(_play(url, [("suspend",)] * is_asleep + script, join))
+    asyncio.run(_play(url, [("suspend",)] * is_suspended + script, join))
 
 
 async def _play(url: str, script: list[tuple[Any, ...]], join: str) -> None:

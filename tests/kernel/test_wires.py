@@ -1,4 +1,4 @@
-"""Wires: once a project has one, what is in the outbox is left to those that have it."""
+"""Wires: outbox rows of a project with a wire wait for workers that have it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of waits share: calls as `suspend` takes them, and the functions around them."""
+"""Shared by the tests of waits: calls in the form of `suspend`, and the functions around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that holds the embedded server: opens FOLDER VERSION, says its URL, lets go at the end of its input."""
+"""A process that opens the embedded server FOLDER VERSION, prints its URL, and closes it at the end of its input."""
 
 import sys
 from pathlib import Path

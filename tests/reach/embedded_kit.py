@@ -1,4 +1,4 @@
-"""What the tests of the embedded PostgreSQL share: real processes, real kills, and waiting for what must happen."""
+"""Shared by the tests of the embedded PostgreSQL: real processes, real kills, and waiting for an expected state."""
 
 import asyncio
 import fcntl

@@ -1,4 +1,4 @@
-"""A receiver of POSTs over a real socket, which answers as it is told: well, badly, slowly, or without an end."""
+"""A receiver of POSTs over a real socket with scripted answers: valid, malformed, slow, or endless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of `mcp_server` over HTTP: a process with a port, that can be killed and comes back."""
+"""The server of `mcp_server` over HTTP: a process with a port that tests kill and restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server of tools that speaks the protocol by hand, for what no SDK would say: bad tools, any error, a list that changes."""
+"""An MCP server written by hand for behaviour that no SDK allows: bad tools, any error, a changing list."""
 
 from __future__ import annotations
 

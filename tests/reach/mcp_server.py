@@ -1,4 +1,4 @@
-"""A server of tools for the tests: over stdio, or over HTTP where it is given a port. It dies when it is asked to."""
+"""An MCP server for the tests, over stdio or, with a port, over HTTP. It dies on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the two protocols look like on the wire, and what a provider refuses of a conversation."""
+"""The wire formats of two providers, and the conversations that they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of NATS share: a second client on the same server, and applications that ring."""
+"""Shared by the NATS tests: a second client on the same server, and applications that ring."""
 
 from __future__ import annotations
 

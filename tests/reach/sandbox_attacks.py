@@ -1,4 +1,4 @@
-"""Programs that try to leave the sandbox, or to take more than it gives. Each prints what it got as one JSON value."""
+"""Programs that try to escape the sandbox or its limits. Each prints its results as one JSON value."""
 
 from __future__ import annotations
 

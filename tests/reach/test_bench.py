@@ -1,4 +1,4 @@
-"""The benchmark runs: every line is there and counted something. What it counts is for a quiet machine to say."""
+"""The benchmark runs and every line counts something. Its figures need a quiet machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that wait together travel together, and nobody pays for anybody else."""
+"""Waiting calls are sent together and do not affect each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bell over NATS keeps what every bell promises, has the subjects of L0, and is never needed."""
+"""The doorbell over NATS keeps the contract, uses the subjects of L0, and is optional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bell over LISTEN/NOTIFY keeps what every bell promises."""
+"""The doorbell over LISTEN/NOTIFY keeps the contract."""
 
 from __future__ import annotations
 

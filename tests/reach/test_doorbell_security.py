@@ -1,4 +1,4 @@
-"""What a login of the same database can do with the doorbells: it learns no names or ids, and its rings cost few looks (S25)."""
+"""A login of the same database learns no names or ids from doorbells, and its rings cost few polls (S25)."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def count_calls(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Counter[st
     return calls
 
 
-async def test_guessed_application_name_wakes_nobody(database_url: str) -> None:
+async def test_guessed_application_name_wakes_no_worker(database_url: str) -> None:
     """A login without a role could otherwise try names, and read in the server's statistics which of them exist."""
     async with (
         stranger_on(database_url) as stranger,

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL is shared, outlives what it should outlive, and stops when it should."""
+"""The embedded PostgreSQL is shared, survives kills, and stops after its last holder."""
 
 import contextlib
 import multiprocessing

@@ -1,4 +1,4 @@
-"""What the embedded PostgreSQL makes in its folder, whom it lets in, and what it says when it cannot."""
+"""Files, access and errors of the embedded PostgreSQL."""
 
 import os
 import shutil
@@ -198,7 +198,7 @@ def test_root_without_user_namespaces_uses_an_account_that_is_there(
 
 
 @as_root
-def test_root_without_user_namespaces_opens_no_folder_up_but_says_what_to_do(
+def test_root_without_user_namespaces_opens_no_folder_and_gets_the_next_step(
     empty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_accounts(monkeypatch)

@@ -1,4 +1,4 @@
-"""A killed embedded server comes back: for the process that uses it, and for the next one."""
+"""A killed embedded server restarts for its current process and for the next one."""
 
 from __future__ import annotations
 

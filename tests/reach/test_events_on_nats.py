@@ -1,4 +1,4 @@
-"""What is told over NATS: task events, commands, steps; by whoever has the wire, and lost by nobody."""
+"""Task events, commands and steps on NATS, published by workers with the wire and never lost."""
 
 from __future__ import annotations
 

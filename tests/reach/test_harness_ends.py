@@ -1,4 +1,4 @@
-"""What a provider's answer may be besides whole and right: cut, refused, blank, and what no record and no provider takes."""
+"""Incomplete replies of a provider: truncated, refused, blank, or unstorable."""
 
 from __future__ import annotations
 

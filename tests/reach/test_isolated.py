@@ -1,4 +1,4 @@
-"""Code that is shut in: no environment, no files, no database, no network, no processes, and an end (S17)."""
+"""Sandboxed code: no environment, files, database, network or processes, and limits (S17)."""
 
 from __future__ import annotations
 

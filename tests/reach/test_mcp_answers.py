@@ -1,4 +1,4 @@
-"""What a server over HTTP answers is read up to a bound, however it is sent: one that sends too much costs a call, and no more."""
+"""Responses of an HTTP server are read up to a bound: an oversized one fails its call alone."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def test_private_address_is_never_connected_to_and_the_error_names_the_set
         assert inside.connections == 0
 
 
-async def test_a_name_that_leads_inside_is_refused_by_what_it_leads_to() -> None:
+async def test_name_with_a_private_address_is_refused_by_that_address() -> None:
     async def inside(host: str, port: int) -> Sequence[str]:
         return ["93.184.215.14", "10.0.0.1"]
 
@@ -113,7 +113,7 @@ def swallowing(address: str, port: int) -> Iterator[None]:
         raise AssertionError("its backlog is never full")
 
 
-async def test_the_certificate_is_checked_against_the_name_that_was_asked_for(
+async def test_certificate_is_checked_against_the_requested_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, server = certificates(tmp_path, "hook.example")

@@ -1,4 +1,4 @@
-"""When an event counts as published on NATS, seen from a server that answers as it is told to."""
+"""Confirmation of events on NATS, with a server of scripted answers."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ async def test_forbidden_receiver_is_never_connected_to() -> None:
 
 
 @pytest.mark.proves("S7")
-async def test_a_name_that_leads_inside_is_refused_by_what_it_leads_to() -> None:
+async def test_name_with_a_private_address_is_refused_by_that_address() -> None:
     async def inside(host: str, port: int) -> Sequence[str]:
         return ["93.184.215.14", "127.0.0.1"]
 
@@ -143,7 +143,7 @@ async def test_refused_connection_is_a_recoverable_failure() -> None:
 
 
 @pytest.mark.proves("S7")
-async def test_the_certificate_is_checked_against_the_name_that_was_asked_for(
+async def test_certificate_is_checked_against_the_requested_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trusted, server = certificates(tmp_path, "hook.example")

@@ -45,7 +45,7 @@ def test_installed_packages_are_not_writable_even_by_their_owner(worker: Worker,
     assert worker.attack("import victim\nprint(json.dumps(victim.WHO))", packages=True) == "victim"
 
 
-def test_installed_packages_are_hidden_unless_they_are_asked_for(worker: Worker) -> None:
+def test_installed_packages_are_hidden_by_default(worker: Worker) -> None:
     """Those of the worker, of the interpreter below it, and of the distribution."""
     below = sorted(worker.packages.parents[2].glob("lib/python3*/site-packages"))
     found = [*below, *Path(sys.base_prefix).glob("lib/python3*/*-packages")]
@@ -134,7 +134,7 @@ def test_a_call_of_the_32_bit_architecture_kills_the_sandboxed_process(worker: W
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_arbitrary_calls_with_arbitrary_arguments_harm_nobody_else(worker: Worker, seed: int) -> None:
+def test_arbitrary_calls_with_arbitrary_arguments_affect_no_other_process(worker: Worker, seed: int) -> None:
     """Each ends the sandboxed process at worst. Two in a row show that nothing is left of the first."""
     before, host = worker.fingerprint(), os.uname().nodename
     answer = worker.run(attacks.FUZZ.replace("SEED", str(seed)), limits={"cpu_seconds": 5})

@@ -1,4 +1,4 @@
-"""A tool that can be called: how it is described to a model, and what its function is given."""
+"""Tools: their description for a model, and the arguments of their function."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_agent_on_request_needs_no_subscription() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65, "a b", "a/b", "ä", "a:b", "a\0", 5, None])
-def test_a_name_that_could_be_read_in_two_ways_is_refused(name: Any) -> None:
+def test_ambiguous_name_is_refused(name: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         agent(name, START)
     assert caught.value.code == "invalid_identifier"

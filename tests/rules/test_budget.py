@@ -1,4 +1,4 @@
-"""Budgets as their authors write them, and the bound of what a question can cost."""
+"""Budgets as authors write them, and the bound of the cost of a model call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent asks for against what is recorded: the same question finds its answer, another one ends the turn."""
+"""Requested calls against recorded ones: the same call finds its result, another one ends the turn."""
 
 from typing import Any
 
@@ -222,7 +222,7 @@ def test_turn_ending_result_depends_only_on_the_order_of_arrival(order: list[int
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "x" * 65, 5, None])
-def test_a_name_that_could_be_read_in_two_ways_is_refused(name: Any) -> None:
+def test_ambiguous_name_is_refused(name: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_name(name, "the name of a tool")
     assert caught.value.code == "invalid_id"

@@ -1,4 +1,4 @@
-"""What is recorded of a conversation reads back as it was, and is told in the same words whenever the turn resumes."""
+"""A recorded conversation reads back unchanged and yields the same text at every resumption."""
 
 import json
 

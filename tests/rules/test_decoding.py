@@ -40,7 +40,7 @@ def test_both_decoders_read_the_same_from_what_can_be_decoded(value: Any, is_asc
      ('{"a":' * 2000 + "1" + "}" * 2000, "over 200 containers")],
     ids=["integer", "fraction", "beyond a double", "deep", "very deep", "deep object"],
 )  # fmt: skip
-def test_one_value_spoils_its_own_row_and_says_where_it_is(poison: str, why: str) -> None:
+def test_undecodable_value_spoils_only_its_row_which_has_its_location(poison: str, why: str) -> None:
     rows = decode(f'[{{"id": 1, "state": {{"a": 1}}}}, {{"id": 2, "state": {{"a": [0, {poison}]}}}}, {{"id": 3}}]')
     assert rows[0] == {"id": 1, "state": {"a": 1}}
     assert rows[2] == {"id": 3}

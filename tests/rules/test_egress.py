@@ -1,4 +1,4 @@
-"""Where nothing is sent: every spelling of an address on the inside, and all that is not quite a URL."""
+"""Refused addresses: every spelling of a private address, and malformed URLs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An answer that is too large is asked for again with one row; any other rejection propagates."""
+"""A request whose answer is too large is repeated with one row; any other rejection propagates."""
 
 from __future__ import annotations
 

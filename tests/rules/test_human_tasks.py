@@ -1,4 +1,4 @@
-"""What counts as leave. What is no clear yes is a no."""
+"""Decisions that count as approval. Anything unclear is a denial."""
 
 from typing import Any
 

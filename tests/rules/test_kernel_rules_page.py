@@ -1,4 +1,4 @@
-"""docs/internals/kernel-rules.md names what exists, and every rule that the repository cites is on it."""
+"""docs/internals/kernel-rules.md names existing things, and has every rule that the repository cites."""
 
 from __future__ import annotations
 

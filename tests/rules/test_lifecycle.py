@@ -10,7 +10,7 @@ CUES = sorted({cue for _, cue in NEXT} | STOP | {"", "READY", "done"})
 
 
 @pytest.mark.proves("LC-01")
-def test_there_are_five_phases_in_order() -> None:
+def test_lifecycle_has_five_phases_in_order() -> None:
     assert [str(phase) for phase in Phase] == ["init", "plan", "act", "reflect", "terminate"]
 
 

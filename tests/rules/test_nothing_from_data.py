@@ -1,4 +1,4 @@
-"""Nothing is executed from data (S16): what could do it is nowhere in the source, but where an operator's own words name it."""
+"""Nothing is executed from data (S16): the source has no way to do it except by an operator's own setting."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_gate_finds_each_way_to_execute_data(source: str) -> None:
 
 
 @pytest.mark.proves("S16")
-def test_a_model_that_names_a_function_by_its_module_gets_no_such_tool() -> None:
+def test_model_that_names_a_function_by_its_module_gets_no_tool() -> None:
     """What a model, a report or a manifest says is looked up in the agent's own list, and nowhere else."""
     loaders = [
         str(path.relative_to(ROOT)) for path in FILES if any(word in path.read_text("utf-8") for word in LOADING)

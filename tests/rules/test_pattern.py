@@ -1,4 +1,4 @@
-"""A single pattern: its meaning by example, by a naive reference, and what a match may cost."""
+"""A single pattern: examples, a naive reference, and the cost of a match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many patterns together: the same answers as one by one, in order, with a memo that stays small."""
+"""Many patterns together: the same matches as one by one, in order, with a bounded memo."""
 
 from __future__ import annotations
 

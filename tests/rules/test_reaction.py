@@ -1,4 +1,4 @@
-"""What a signal wakes, and when a run is over: one claim at a time."""
+"""Which agents a signal wakes, and when a run ends."""
 
 from typing import Any
 

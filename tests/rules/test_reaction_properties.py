@@ -1,4 +1,4 @@
-"""Whatever order parallel turns end in, and however: what holds for every run."""
+"""Properties of every run, for any order and outcome of parallel turns."""
 
 from typing import Any
 

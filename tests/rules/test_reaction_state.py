@@ -1,4 +1,4 @@
-"""What an ending changes in the state, and what the agent emits with it: one claim at a time."""
+"""Changes of the state at an ending, and the signals that the agent emits with it."""
 
 from typing import Any, cast
 

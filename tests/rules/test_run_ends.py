@@ -72,7 +72,7 @@ def test_met_goal_stops_turns_that_wait_for_humans() -> None:
     assert reaction.stops == {"turns": "people", "reason": "end_when"}
 
 
-def test_run_in_which_no_agent_is_activated_fails_and_says_so() -> None:
+def test_run_in_which_no_agent_is_activated_fails_with_the_reason() -> None:
     run = Run(workflow(agent("a", ["workflow:strat"])))
     assert run.end_payload["outcome"] == "failed"
     assert (run.end_payload["code"], run.end_payload["reason"]) == (
@@ -107,7 +107,7 @@ def test_a_run_ends_with_its_state_its_outcome_and_its_metrics() -> None:
     assert run.end_payload["metrics"] == metrics
 
 
-def test_a_run_that_wakes_nobody_ends_at_once() -> None:
+def test_run_without_subscribers_ends_at_once() -> None:
     run = Run(workflow(agent("a", ["never:comes"])))
     assert run.names() == ["workflow:start", "workflow:end"]
 

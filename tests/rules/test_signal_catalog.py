@@ -1,4 +1,4 @@
-"""The catalog: the payloads of the specification pass, what they lack is named, and the page shows the same table."""
+"""The catalog: payloads of the specification are valid, missing keys are named, and the page has the same table."""
 
 from __future__ import annotations
 

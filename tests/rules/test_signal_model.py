@@ -1,4 +1,4 @@
-"""Signals on the wire and back: the shape of the specification, and what is refused on the way in."""
+"""Signals on the wire and back, in the format of the specification."""
 
 from __future__ import annotations
 

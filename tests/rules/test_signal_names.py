@@ -1,4 +1,4 @@
-"""Names: what the grammar takes, and what is the runtime's own. What it refuses is in test_signal_bad_input.py."""
+"""Names: the grammar, and the reserved names. test_signal_bad_input.py has the refused ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_text_is_a_name_exactly_when_all_its_segments_are_valid(text: str) -> No
 
 
 @pytest.mark.parametrize("name", ["a" * LENGTH_MAX, ":".join("a" * SEGMENTS_MAX)], ids=["length", "segments"])
-def test_the_limits_themselves_are_allowed(name: str) -> None:
+def test_value_at_its_limit_is_allowed(name: str) -> None:
     assert check_name(name) == name
 
 

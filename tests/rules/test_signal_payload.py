@@ -1,4 +1,4 @@
-"""JSON on its way in: what passes unchanged, where an error points, and that depth never breaks the reader."""
+"""JSON input: unchanged values, locations of errors, and safety at any depth."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_path_of_the_caller_stands_before_the_place() -> None:
 
 
 @pytest.mark.parametrize("value", [nested(DEPTH_MAX), LARGEST, -LARGEST, 1.7e308, "\U0001f600"])
-def test_the_limits_themselves_are_allowed(value: Any) -> None:
+def test_value_at_its_limit_is_allowed(value: Any) -> None:
     assert parse_json(json.dumps(value)) == value
 
 

@@ -1,4 +1,4 @@
-"""Questions to a log: why, what came of it, is it sound, and the tree that people read."""
+"""Questions to a log: causes, effects, soundness, and the printed tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox's filter of system calls, run on an interpreter of seccomp programs: it rejects what it does not list."""
+"""The system call filter of the sandbox, run on an interpreter of seccomp programs: it rejects unlisted calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of a function have the same names at every run, whatever is done in which order (execution/task_names.py)."""
+"""The tasks of a function have the same names in every run and for any timing (execution/task_names.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed messages: what is accepted, and everything that is not."""
+"""Signed webhooks: the accepted and the refused ones."""
 
 import hmac
 from base64 import b64encode

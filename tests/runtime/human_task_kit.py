@@ -1,4 +1,4 @@
-"""People who are asked, and an agent that pays when it may: what the tests of this share."""
+"""Shared by the tests of human tasks: people who decide, and an agent that pays after an approval."""
 
 from typing import Any
 

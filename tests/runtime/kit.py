@@ -1,4 +1,4 @@
-"""What the tests of the worker share: an open runtime, workers that come and go, and looks at what they left."""
+"""Shared by the runtime tests: an open runtime, workers that start and stop, and reads of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the loop share: models that answer by step, and a conversation that is checked at every question."""
+"""Shared by the tests of the agent loop: scripted models, and a conversation that every model call checks."""
 
 from __future__ import annotations
 

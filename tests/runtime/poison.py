@@ -1,4 +1,4 @@
-"""Values that no client can decode, put into the ledger by hand: what `_check_json` rejects at every entry."""
+"""Values that no client can decode, written to the ledger by hand; `_check_json` rejects them at every entry."""
 
 from __future__ import annotations
 

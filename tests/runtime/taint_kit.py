@@ -1,4 +1,4 @@
-"""Untrusted content on its way to a tool with an effect: what the tests of the six routes share."""
+"""Shared by the tests of the six routes of untrusted content to a tool with an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop of an agent whose worker is dropped: at each named place, one after the other; another worker goes on."""
+"""The agent loop after its worker is dropped at each named place in turn: another worker continues."""
 
 from __future__ import annotations
 

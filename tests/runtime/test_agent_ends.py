@@ -1,4 +1,4 @@
-"""How an agent's turn goes on and ends when its model, or what it needs, fails: what it used, and what is tried again."""
+"""Turns of model agents after failures of a model or a server: usage, retries and endings."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(ri
     away.touch()
     await rig.client.answer(task.turn_id, task.call_id, "yes")
 
-    async def is_put_off() -> bool:
+    async def is_deferred() -> bool:
         query = "select 1 from heliograph.agent_turns where project_id = $1 and defers = 3"
         return bool(await rig.fetch(query, rig.runtime.settings.project))
 
     async with rig.serving(app):
-        await until(is_put_off)
+        await until(is_deferred)
         away.unlink()
         signals = await rig.ended(run_id)
     assert one(signals, "workflow:end")["state"] == {"out": "done"}
@@ -58,14 +58,14 @@ async def test_turn_is_deferred_when_a_provider_requests_a_delay_of_years(rig: R
     app = agent(Model(HarnessError("later", recoverable=True, retry_after_seconds=1e12)))
     await rig.start(app)
 
-    async def is_put_off() -> bool:
+    async def is_deferred() -> bool:
         query = (
             "select 1 from heliograph.agent_inbox where project_id = $1 and next_retry_at > now() + interval '300 days'"
         )
         return bool(await rig.fetch(query, rig.runtime.settings.project))
 
     async with rig.serving(app):
-        await until(is_put_off)
+        await until(is_deferred)
 
 
 @pytest.mark.usefixtures("soon")

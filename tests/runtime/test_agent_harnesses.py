@@ -1,4 +1,4 @@
-"""The port to a model, three times over: a plain function, an Agent of pydantic-ai, and what a follower sees of them."""
+"""The harness port: a plain function, an Agent of pydantic-ai, and their streams."""
 
 import asyncio
 import threading

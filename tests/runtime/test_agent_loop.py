@@ -1,4 +1,4 @@
-"""The loop of an agent that asks a model: what it is told, how it ends, and what it submits."""
+"""The loop of a model agent: its requests, its endings, and its submitted results."""
 
 from typing import Any
 

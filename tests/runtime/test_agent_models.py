@@ -191,11 +191,11 @@ async def test_delay_requested_by_a_provider_is_respected_without_occupying_a_wo
     async with rig.serving(app) as worker:
         rows: list[Any] = []
 
-        async def is_put_off() -> bool:
+        async def is_deferred() -> bool:
             rows[:] = await rig.fetch(query, rig.runtime.settings.project)
             return bool(rows)
 
-        await until(is_put_off)
+        await until(is_deferred)
         assert 3000 < rows[0]["seconds"] <= 3600
         await until(lambda: not worker._running)
     assert len(provider.requests) == 1

@@ -1,4 +1,4 @@
-"""Whatever a model or its harness answers: the turn goes on with it, asks the next model, or says what is wrong."""
+"""Any reply of a model or harness: the turn continues, falls back to the next model, or fails with the reason."""
 
 from __future__ import annotations
 

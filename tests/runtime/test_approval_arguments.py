@@ -1,4 +1,4 @@
-"""What a person grants is what is done: the arguments of an approval, as the rule and the function get them."""
+"""The approved arguments are the executed ones, for the rule and for the function."""
 
 from __future__ import annotations
 

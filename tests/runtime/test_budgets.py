@@ -1,4 +1,4 @@
-"""Budgets of agents: what is reserved before each call, what is settled after it, and what a turn does at the limit."""
+"""Budgets of agents: reservations before each call, settlements after it, and turns at the limit."""
 
 from __future__ import annotations
 

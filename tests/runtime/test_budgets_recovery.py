@@ -1,4 +1,4 @@
-"""Budgets and workers that die: what was refused stays refused, and what is tried again is the same call."""
+"""Budgets and dying workers: refused calls remain refused, and a retried call is the same call."""
 
 from __future__ import annotations
 

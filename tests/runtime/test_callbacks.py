@@ -1,4 +1,4 @@
-"""Callbacks from end to end, over real sockets: signed, tried again, given up, sent again, and nowhere that is not allowed."""
+"""Callbacks end to end over real sockets: signed, retried, abandoned, redelivered, and only to allowed receivers."""
 
 import asyncio
 import json

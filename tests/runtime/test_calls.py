@@ -1,4 +1,4 @@
-"""Turns that call tools: suspended without a process, resumed by any worker, whatever comes in which order."""
+"""Turns that call tools: suspended without a process, resumed by any worker, in any order of results."""
 
 import asyncio
 from typing import Any

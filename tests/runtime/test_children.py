@@ -1,4 +1,4 @@
-"""Turns that other turns wait for: delegated, forked and joined, failed, stopped, and as deep as is allowed."""
+"""Delegated turns: forked, joined, failed, stopped, and limited in depth."""
 
 import asyncio
 from typing import Any

@@ -142,7 +142,7 @@ async def test_cleanup_that_outlives_the_grace_is_cancelled_and_the_rest_does_no
 
 
 @pytest.mark.parametrize(("end", "outcome"), [("well", "success"), ("badly", "failed"), ("late", "timeout")])
-async def test_cleanup_runs_however_the_work_ends_and_changes_nothing_of_it(
+async def test_cleanup_runs_after_every_outcome_and_does_not_change_it(
     rig: Rig, end: str, outcome: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     did: list[str] = []

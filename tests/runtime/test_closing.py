@@ -1,4 +1,4 @@
-"""What a worker that closes leaves behind: nothing that another would have to come for."""
+"""A closing worker keeps no turn and no lock that another worker would have to wait for."""
 
 from __future__ import annotations
 

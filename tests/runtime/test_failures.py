@@ -121,7 +121,7 @@ async def test_an_output_that_the_ledger_cannot_hold_fails_the_turn(rig: Rig, ou
 
 @pytest.mark.proves("S11")
 @pytest.mark.parametrize("updates", ["x", ()])
-async def test_an_output_beyond_the_limit_fails_the_turn_and_says_the_limit(rig: Rig, updates: Any) -> None:
+async def test_output_beyond_the_limit_fails_the_turn_with_the_limit(rig: Rig, updates: Any) -> None:
     told = await failed_with(rig, lambda _ctx: "x" * 17_000_000, updates=updates)
     assert "the limit is 16777216" in told["error"]["message"]
 

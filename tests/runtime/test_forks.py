@@ -1,4 +1,4 @@
-"""Fork and join: many children at once, how each of them ends, and what an agent may ask of all of them together."""
+"""Fork and join: many children at once, their outcomes, and options for all of them together."""
 
 import asyncio
 from collections.abc import Callable
@@ -223,12 +223,12 @@ async def test_children_beyond_a_full_queue_are_dispatched_later(rig: Rig) -> No
         has_begun.set()
         await may_end.wait()
 
-    async def is_put_off() -> bool:
+    async def is_deferred() -> bool:
         return (await rig.turn_of("second")).defers == 1
 
     run_id = await rig.start(app)
     async with rig.serving(app):
-        await until(is_put_off)
+        await until(is_deferred)
         may_end.set()
         end = one(await rig.ended(run_id), "workflow:end")
     assert end["state"] == {"first": ["success"] * 3, "second": ["success"] * 3}

@@ -1,4 +1,4 @@
-"""Ids from outside in everything that reads: they are values, whatever they look like."""
+"""Readers treat ids from outside as values."""
 
 from __future__ import annotations
 

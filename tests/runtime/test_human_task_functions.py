@@ -1,4 +1,4 @@
-"""Functions that ask people: for leave, and for answers that fit a form."""
+"""Functions that request approvals and answers to forms."""
 
 import asyncio
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""People whom a model's tools and questions wait for: what they see, what they may say, and what the model is told."""
+"""Approvals and questions of models: their presentation, decisions, and the result for the model."""
 
 from datetime import timedelta
 from typing import Any

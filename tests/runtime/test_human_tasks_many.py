@@ -1,4 +1,4 @@
-"""Several questions, several people, late ones, nested ones, and workers that die meanwhile."""
+"""Several questions and people, late decisions, nested turns, and dying workers."""
 
 import asyncio
 from typing import Any

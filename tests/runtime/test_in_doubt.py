@@ -1,4 +1,4 @@
-"""Calls in doubt that somebody decides about: made again under the same key, left, or told by whoever knows."""
+"""Human decisions about calls in doubt: repeat under the same key, skip, or supply the result."""
 
 from __future__ import annotations
 

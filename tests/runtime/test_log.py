@@ -1,4 +1,4 @@
-"""What the log of a run holds, and what can be told from it alone."""
+"""The log of a run, and the facts that follow from it alone."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Replies that get lost after the commit: each call is asked again, and the second answer does no harm."""
+"""Replies lost after the commit: each call is repeated, and the second one has no effect."""
 
 import asyncio
 from typing import Any

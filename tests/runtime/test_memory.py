@@ -1,4 +1,4 @@
-"""What an agent remembers: once, for later runs, and the same whenever its turn runs again."""
+"""Memories of an agent: stored once, available to later runs, and the same in every replay."""
 
 from __future__ import annotations
 

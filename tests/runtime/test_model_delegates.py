@@ -1,4 +1,4 @@
-"""What a model may say when it delegates: a priority, a deadline, and what its child is given to read."""
+"""Options of a model that delegates: a priority, a deadline, and the context of its child."""
 
 from __future__ import annotations
 
@@ -126,14 +126,14 @@ async def test_recorded_delegation_is_replayed_by_a_version_that_forbids_it(rig:
 
         return app
 
-    async def is_asleep() -> bool:
+    async def is_suspended() -> bool:
         return (await rig.turn_of("lead")).status == "suspended"
 
     said = {"task": "greet", "priority": "critical", "deadline": 500}
     before = version(Model([call(TOOL, said)], "never"), priority="critical")
     run_id = await rig.start(before)
     async with rig.serving(before, grace_seconds=0.01):
-        await until(is_asleep)
+        await until(is_suspended)
     may_end.set()
     lead = Model([call(TOOL, said)], "done")
     after = version(lead, ttl_seconds=60)

@@ -1,4 +1,4 @@
-"""A database that goes away and comes back, bells that are lost, and a watchdog that is refused."""
+"""Database outages, lost bells, and a watchdog whose sweeps are refused."""
 
 import asyncio
 import os

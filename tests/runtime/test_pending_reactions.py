@@ -1,4 +1,4 @@
-"""Reactions that runs owe are paid without waiting for a timer, whatever happens to the run meanwhile (K25)."""
+"""Pending reactions are committed without waiting for a timer, despite changes of the run (K25)."""
 
 from __future__ import annotations
 

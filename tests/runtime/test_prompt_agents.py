@@ -1,4 +1,4 @@
-"""Agents that ask a model: what they stream, what they deliver, and what happens when the model fails."""
+"""Agents with a model: streaming, deliverables, and failures of the model."""
 
 import asyncio
 from collections.abc import AsyncIterator

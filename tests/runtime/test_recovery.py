@@ -1,4 +1,4 @@
-"""Workers that die, stall, stop, or meet: another goes on, and nothing that finished runs again."""
+"""Workers that die, stall, stop, or meet: another continues, and no finished turn runs again."""
 
 import asyncio
 from typing import Any

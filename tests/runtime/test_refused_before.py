@@ -1,4 +1,4 @@
-"""A call that a model was told is refused is never made later, whatever would fit when its turn goes on."""
+"""A refused call is never made later in its turn, even if it would be allowed by then."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ async def test_refused_call_is_not_made_by_a_version_that_allows_it(rig: Rig, ca
     first, second = (Model([refused], [call("look")], ends) for _ in range(2))
     before, after = version(first, happened, **old), version(second, happened, **new)
 
-    async def is_asleep() -> bool:
+    async def is_suspended() -> bool:
         return (await rig.turn_of("buyer")).status == "suspended"
 
     run_id = await rig.start(before)
     async with rig.serving(before, grace_seconds=0.01):
-        await until(is_asleep)
+        await until(is_suspended)
     async with rig.serving(after):
         [command] = await rig.taken("look")
         await command.report(result="seen")

@@ -1,4 +1,4 @@
-"""Reports that come twice, too early, too late, too large, or from somebody else: the first that may counts."""
+"""Reports that are repeated, early, late, too large, or forged: the first valid one counts."""
 
 import asyncio
 from typing import Any

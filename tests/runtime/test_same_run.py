@@ -1,4 +1,4 @@
-"""The same command with the run's id goes on with that run; a wrong command starts none."""
+"""The same command with a run id continues that run; an invalid command starts none."""
 
 from itertools import count
 from typing import Any

@@ -1,4 +1,4 @@
-"""Secrets: stored as references, shown as stars, and found in no table, log or message, however a program spreads them (S13)."""
+"""Secrets: stored as references, masked, and in no table, log or message (S13)."""
 
 from __future__ import annotations
 

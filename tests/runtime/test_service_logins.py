@@ -53,7 +53,7 @@ async def as_login(
 
 @pytest.mark.proves("S2", "S1")
 @pytest.mark.parametrize("is_bound", [False, True], ids=["free", "bound"])
-async def test_whole_runs_need_no_more_than_a_worker_s_and_an_api_s_rights(shared_url: str, is_bound: bool) -> None:
+async def test_whole_runs_need_only_the_worker_and_api_roles(shared_url: str, is_bound: bool) -> None:
     named = project()
     async with as_login(shared_url, named, *[named] * is_bound) as runtime:
         rig = Rig(runtime, shared_url)

@@ -1,4 +1,4 @@
-"""Steps: effects that happen once, whatever happens to the worker in between."""
+"""Steps: effects that happen once despite failures of workers."""
 
 import asyncio
 from typing import Any

@@ -165,7 +165,7 @@ async def _count(rig: Rig, agent: str, status: str, count: int) -> bool:
 
 
 @pytest.mark.parametrize("now", [True, False])
-async def test_a_run_that_is_stopped_wakes_nobody_and_ends_as_canceled_with_the_reason(rig: Rig, now: bool) -> None:
+async def test_stopped_run_wakes_no_agent_and_ends_as_canceled_with_the_reason(rig: Rig, now: bool) -> None:
     work = Work()
     app = Heliograph("run")
 

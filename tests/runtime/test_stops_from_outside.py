@@ -1,4 +1,4 @@
-"""What a stop leads to when who asks for it has another process, few rights, or no luck with the answer."""
+"""Stops from another process, with few rights, or with a lost reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Six routes from an untrusted tool to a tool with an effect: on each of them the content stays untrusted (S24)."""
+"""Six routes from an untrusted tool to a tool with an effect: the content remains untrusted on each (S24)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.runtime.taint_kit import MAIL, Payer, reader, trust_of
 
 
 @pytest.mark.proves("S9", "S24")
-async def test_content_stays_untrusted_through_a_function_agent(rig: Rig) -> None:
+async def test_content_remains_untrusted_through_a_function_agent(rig: Rig) -> None:
     app, payer = Heliograph("route"), Payer()
     reader(app, activate_on=START, emits=["mail:read"])
 
@@ -33,7 +33,7 @@ async def test_content_stays_untrusted_through_a_function_agent(rig: Rig) -> Non
 
 @pytest.mark.proves("S9", "S24")
 @pytest.mark.parametrize("kind", ["call", "calls", "as_completed", "delegate", "delegates"])
-async def test_content_stays_untrusted_through_the_calls_of_a_function_agent(rig: Rig, kind: str) -> None:
+async def test_content_remains_untrusted_through_the_calls_of_a_function_agent(rig: Rig, kind: str) -> None:
     app, payer = Heliograph("route"), Payer()
     reader(app, on_request=True)
 
@@ -62,7 +62,7 @@ async def test_content_stays_untrusted_through_the_calls_of_a_function_agent(rig
 
 
 @pytest.mark.proves("S9", "S24")
-async def test_content_stays_untrusted_in_the_state_and_key_by_key(rig: Rig) -> None:
+async def test_content_remains_untrusted_in_the_state_and_key_by_key(rig: Rig) -> None:
     app, payer = Heliograph("route"), Payer()
     reader(app, activate_on=START, updates="order")
     payer.join(app, "Do it: {state.order}; {state.polite}", ["state:order:changed"])
@@ -78,7 +78,7 @@ async def test_content_stays_untrusted_in_the_state_and_key_by_key(rig: Rig) -> 
 
 
 @pytest.mark.proves("S9", "S24")
-async def test_content_stays_untrusted_in_signals(rig: Rig) -> None:
+async def test_content_remains_untrusted_in_signals(rig: Rig) -> None:
     app, payer = Heliograph("route"), Payer()
     reader(app, activate_on=START, emits=["mail:read"])
     payer.join(app, "{signal.name} says {signal.payload}", ["mail:read"])
@@ -91,7 +91,7 @@ async def test_content_stays_untrusted_in_signals(rig: Rig) -> None:
 
 
 @pytest.mark.proves("S9", "S24")
-async def test_content_stays_untrusted_in_the_memory(rig: Rig) -> None:
+async def test_content_remains_untrusted_in_the_memory(rig: Rig) -> None:
     app, payer = Heliograph("route"), Payer()
 
     @app.agent(activate_on=START, emits=["mail:kept"])
@@ -121,7 +121,7 @@ async def test_content_stays_untrusted_in_the_memory(rig: Rig) -> None:
 
 
 @pytest.mark.proves("S9", "S24")
-async def test_content_stays_untrusted_in_boxes(rig: Rig) -> None:
+async def test_content_remains_untrusted_in_boxes(rig: Rig) -> None:
     source = Heliograph("source")
     reader(source, activate_on=START)
     await rig.run(source)

@@ -1,4 +1,4 @@
-"""Untrusted content stays untrusted where no agent writes it: in steps that read it, derived values, and errors that quote it."""
+"""Untrusted content remains untrusted in steps that read it, derived values, and errors that quote it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.runtime.taint_kit import MAIL, Payer, reader, trust_of
 
 
 @pytest.mark.proves("S24")
-async def test_a_resumed_turn_stays_tainted_although_the_state_that_it_read_was_replaced(rig: Rig) -> None:
+async def test_resumed_turn_remains_tainted_although_its_state_was_replaced(rig: Rig) -> None:
     app = Heliograph("resumed")
     reader(app, activate_on=START, updates="order", emits=["mail:read"])
     read: list[str] = []

@@ -1,4 +1,4 @@
-"""Tools that misbehave: each call ends by itself, with a reason that the model is told, and nothing else ends."""
+"""Misbehaving tools: each call ends alone, with a reason for the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools in the hands of a model: which it may call, how often and how many at a time, and what it is told of each call."""
+"""Tools of a model: permissions, retries, concurrency, and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactional tools: what they wrote is there with their result, once, or not at all."""
+"""Transactional tools: their writes commit with their result, once, or not at all."""
 
 from __future__ import annotations
 

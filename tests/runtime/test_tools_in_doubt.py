@@ -1,4 +1,4 @@
-"""Calls whose worker died in the middle: what may happen once is not made again, and somebody is told."""
+"""Calls whose worker died in the middle: once calls are not repeated, and the doubt is reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_once_tool_in_doubt_is_not_repeated_and_the_model_receives_the_dou
 
 @pytest.mark.proves("K14")
 @pytest.mark.parametrize(("effect", "told"), [("once", "IN_DOUBT: "), ("idempotent", "TOOL_ERROR: not made again: ")])
-async def test_a_call_that_began_is_in_doubt_although_the_next_version_has_no_such_tool(
+async def test_begun_call_is_in_doubt_although_the_next_version_lacks_its_tool(
     rig: Rig, effect: Any, told: str
 ) -> None:
     pay, script = Pay(), Script([called("pay", amount=5)])

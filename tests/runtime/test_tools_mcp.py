@@ -1,4 +1,4 @@
-"""MCP servers as tools of turns: one program for all, which dies, is away, and comes back."""
+"""MCP servers as tools of turns: one shared process that dies, is unreachable, and returns."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ async def test_turn_with_an_unreachable_server_is_deferred_and_continues_when_it
     app = app_of(script, server, retries=20)
     run_id = await rig.start(app)
 
-    async def is_put_off() -> bool:
+    async def is_deferred() -> bool:
         query = "select 1 from heliograph.agent_inbox where project_id = $1 and retry_count > 0"
         return bool(await rig.fetch(query, rig.runtime.settings.project))
 
     async with rig.serving(app):
-        await until(is_put_off)
+        await until(is_deferred)
         program.write_text("import mcp_server")
         await rig.ended(run_id)
     assert script.heard == [({"result": 3}, False)]
 
 
-async def test_two_tools_of_one_name_are_refused_before_the_model_is_asked(rig: Rig) -> None:
+async def test_two_tools_of_one_name_are_refused_before_the_first_model_call(rig: Rig) -> None:
     def add(a: int) -> int:
         """Add."""
         return a

@@ -1,4 +1,4 @@
-"""Transactional tools that do not keep to their transaction, or get none: what stays is told, and so is what was undone."""
+"""Transactional tools that end their own transaction or get no connection: the real outcome is reported."""
 
 from __future__ import annotations
 

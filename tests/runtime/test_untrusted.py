@@ -1,4 +1,4 @@
-"""What strangers wrote: it reaches a model in a frame, changes nothing by itself, and what follows it is asked about (S9)."""
+"""Untrusted content reaches a model in a frame and changes nothing by itself; effects after it need approval (S9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function that waits may not do, and how it is told."""
+"""Rules for functions that wait, and the errors that explain them."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""A turn that asks for more calls than it may have (waits_max), with and without a budget that refuses some of them."""
+"""Turns that request more calls than waits_max allows, with and without a budget that refuses some."""
 
 from __future__ import annotations
 

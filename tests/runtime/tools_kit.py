@@ -1,4 +1,4 @@
-"""What the tests of tools share: a model that makes calls and keeps what it is told, and workers that are killed."""
+"""Shared by the tests of tools: a scripted model that keeps its results, and workers that are killed."""
 
 from __future__ import annotations
 
