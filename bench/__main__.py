@@ -1,8 +1,7 @@
-"""`python -m bench`: Heliograph beside the floor and beside its peers, in one run on one server, as ratios.
+"""`python -m bench`: compare Heliograph with the floor and with its peers, in one run on one server, as ratios.
 
-Absolute figures move from machine to machine; the ratios within one run are what
-counts. The server is an embedded PostgreSQL 18 of its own, with fsync and
-synchronous_commit on, in a temporary folder. Peers need `make bench-peers` once.
+Absolute figures depend on the machine; the ratios within one run do not. The server is a separate embedded
+PostgreSQL 18, with fsync and synchronous_commit on, in a temporary folder. Peers need `make bench-peers` once.
 """
 
 from __future__ import annotations

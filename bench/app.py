@@ -1,4 +1,4 @@
-"""Works A and B: an agent that does nothing, durably, and one that asks somebody outside and waits for the answer."""
+"""Works A and B: an agent that does nothing, durably, and an agent that waits for the result of an external call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ app = Heliograph("bench")
 
 @app.agent(activate_on=["workflow:start"])
 async def noop(_: Context) -> dict[str, bool]:
-    """What every durable system is asked first: what does doing nothing cost?"""
+    """Do nothing: this measures the cost of a durable turn alone."""
     return {"ok": True}
 
 
@@ -18,5 +18,5 @@ asking = Heliograph("bench-asking")
 
 @asking.agent(activate_on=["workflow:start"])
 async def asker(ctx: Context) -> object:
-    """Suspended until the call is reported; no process, task or connection is held meanwhile."""
+    """Suspend until the call is reported, without a process, task or connection."""
     return await ctx.call("outside", {"question": 1}, timeout=600.0, needs_token=False)

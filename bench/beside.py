@@ -1,4 +1,4 @@
-"""The peers, seen from here: each is measured by a process of an environment of their own (`python -m bench.peers`)."""
+"""Measure each peer in a process of the peers' environment (`python -m bench.peers`)."""
 
 from __future__ import annotations
 

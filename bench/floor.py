@@ -1,4 +1,4 @@
-"""The floor: PL/pgSQL calls, each its own commit, driven by pgbench, which costs next to nothing itself."""
+"""The floor: PL/pgSQL calls, one commit each, driven by pgbench, which adds almost no cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All of Heliograph: runs started through the Runtime here, worked on by a worker process, their results stored."""
+"""All of Heliograph: this process starts runs through the Runtime, and a worker process executes them."""
 
 from __future__ import annotations
 

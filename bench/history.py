@@ -1,4 +1,4 @@
-"""Databases with a past: cost must not grow with the number of finished turns."""
+"""Databases with many finished turns: the cost of a turn must not grow with their number."""
 
 from __future__ import annotations
 

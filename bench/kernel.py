@@ -1,4 +1,4 @@
-"""The kernel's functions without the runtime: what it sends, encoded once, through the same pool."""
+"""The kernel's functions without the runtime: prepared requests through the same pool."""
 
 from __future__ import annotations
 

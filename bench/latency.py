@@ -1,7 +1,7 @@
-"""`python -m bench.latency`: how long a delta takes from the model to a follower in another process, and what it costs.
+"""`python -m bench.latency`: the time of a delta from the model to a follower in another process, and its cost.
 
-Models say one numbered piece every few milliseconds, which is a token. A worker records them in batches; another process
-follows each run and notes when a piece is there. Both read one clock. Prints percentiles over all pieces, and how many
+Models emit one numbered token every few milliseconds. A worker records them in batches; another process follows each run
+and records the arrival of each piece. Both read one clock. Prints percentiles over all pieces, and how many
 commits the deltas of one token cost. The server is an embedded PostgreSQL of its own, with fsync on.
 """
 

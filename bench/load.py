@@ -1,8 +1,8 @@
-"""The two works as a load on anything that can do them: the same code measures Heliograph and every peer.
+"""The two works as a load: the same code measures Heliograph and every peer.
 
 Work A, one durable job: it is started, a worker runs a step that does nothing, the result is stored.
-Work B, one durable turn with one suspended call: it is started, issues a call and is suspended; somebody outside
-reports the call's result; the turn goes on and finishes.
+Work B, one durable turn with one suspended call: it is started, issues a call and is suspended; an external process
+reports the call's result; the turn resumes and finishes.
 
 Imports nothing of Heliograph: the peers' environment runs it, too.
 """

@@ -1,4 +1,4 @@
-"""What a result was measured on: without it, figures say nothing."""
+"""The machine and versions of a measurement, without which its figures mean nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things are measured: fresh databases on one server, and what the server counted meanwhile."""
+"""Fresh databases on one server, and the server's own counters during a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rates as a picture: one panel per work, grouped bars on a logarithmic scale, written as SVG without a library."""
+"""Draw the rates as SVG: one panel per work, grouped bars on a logarithmic scale."""
 
 from __future__ import annotations
 

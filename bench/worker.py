@@ -1,4 +1,4 @@
-"""A worker process of the benchmark: serves works A and B on HELIOGRAPH_DATABASE_URL until it is told to stop."""
+"""A worker process of the benchmark: serves works A and B on HELIOGRAPH_DATABASE_URL until it is stopped."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Make `.venv` from requirements.lock, once per content of the lock; `make` runs this before anything else.
 
     python3.11 tools/bootstrap.py           .venv: the project and its tools
-    python3.11 tools/bootstrap.py bench     .venv-bench: what `make bench` measures Heliograph beside
+    python3.11 tools/bootstrap.py bench     .venv-bench: the peers that `make bench` compares with
     python3.13 tools/bootstrap.py further   .venv-3.13: as .venv, for tests on a further interpreter
 
-Needs nothing but Python 3.11 with `venv`. The stamp is written last: an environment without one was cut
-short and is made again, one whose stamp differs belongs to another lock, interpreter or folder. Two
-`make` at once take turns by a lock that the system frees even when its holder is killed.
+Requires only Python 3.11 with `venv`. The stamp is written last: an environment without a stamp is incomplete, and
+one with another stamp belongs to another lock, interpreter or folder. Both are made again. A file lock serializes
+concurrent `make` processes; the system releases it when its owner is killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OURS = ["--no-index", "--no-deps", "--no-build-isolation", "--editable", "."]
 
 @dataclass(frozen=True)
 class Environment:
-    """One folder of packages. has_project: whether ours is installed in it, as it stands in the tree."""
+    """One folder of packages. has_project: whether it contains this project, as an editable install."""
 
     name: str
     lock: str
@@ -45,7 +45,7 @@ class Environment:
         return self.folder / "heliograph.stamp"
 
     def wanted(self) -> str:
-        """What the environment depends on, as one line: change any of it, and it is made again."""
+        """A hash of everything that the environment depends on. A change makes the environment again."""
         parts = [(ROOT / self.lock).read_text(encoding="utf-8")]
         if self.has_project:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -55,9 +55,9 @@ class Environment:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest() + "\n"
 
     def make(self, stamp: str, turn: int) -> None:
-        """A new folder in place of whatever is there; raises CalledProcessError when a step fails.
+        """Replace the folder by a new environment. Raises CalledProcessError when a step fails.
 
-        pip gets the locked descriptor too: should we be killed and pip live on, the next `make` waits for it.
+        pip inherits the locked descriptor: if this process is killed and pip survives, the next `make` waits for pip.
         """
         print(f"Making {self.name} from {self.lock} (about a minute, once) ...", flush=True)
         self.stamp.unlink(missing_ok=True)

@@ -2,9 +2,9 @@
 
     python -m tools.further [ARGUMENT...]    arguments for pytest
 
-Further: of another version than the one that runs this. Each gets an environment of its own (`.venv-3.13`), built from the
+A further interpreter has another version than the one that runs this. Each gets its own environment (`.venv-3.13`), built from the
 same lock, and runs the parts of the suite that depend on the interpreter: pure code, asyncio, sockets, processes, drivers.
-The exit code is 1 as soon as one of them fails. A version that the lock was not resolved for is skipped with a message.
+The exit code is 1 as soon as one of them fails. A version for which the lock has no wheels is skipped with a message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROMISED = ((3, 11), (3, 12), (3, 13))  # of these the lock has to install
+PROMISED = ((3, 11), (3, 12), (3, 13))  # the lock must install on these
 MINORS = range(11, 20)
 QUICK = (
     "tests/rules", "tests/test_public_names.py",

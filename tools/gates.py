@@ -1,7 +1,7 @@
-"""What a Python module may not contain, read from its syntax tree: the floors' purity and the worker's seam.
+"""Check the syntax tree of a module for forbidden names: the floors' purity and the worker's seam.
 
 Names are resolved through the module's own imports, so `from time import monotonic as m` is still
-`time.monotonic`. Each gate yields `line: what is wrong`.
+`time.monotonic`. Each gate yields `line: problem`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kernel's public functions as a page: each with its arguments and the comment that stands above it in the SQL."""
+"""The kernel's public functions as a page: each with its arguments and its comment from the SQL."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Renew the locks, or check without a network that they are what we promise.
+"""Renew the locks, or check them without a network.
 
     python -m tools.lock            resolve again and write the locks (needs an index)
     python -m tools.lock --check    every pin is exact and hashed, no line names a host, an index or a
                                     path, and each requirement of pyproject.toml is met by a pin
 
-requirements.lock is the project's; bench/requirements.lock is of the peers that `make bench` measures beside it.
-Which index the wheels come from is the user's own pip configuration, so the locks name none.
+requirements.lock belongs to the project, bench/requirements.lock to the peers that `make bench` compares with it.
+The user's pip configuration chooses the index, so the locks name none.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ tests/mutations/*.toml lists them, one small change of the product each:
     new = '''other text'''
     test = "tests/...py::test_x"     # optional: run only this claiming test, because the others take long
 
-A mutation is killed when, for each of its ids, a test that claims to prove the id fails. A test that cannot even be
-set up proves nothing: such a mutation is reported as broken, so it has to be written better.
+A mutation is killed when, for each of its ids, a test that claims to prove the id fails. A test whose setup
+fails proves nothing: such a mutation is reported as broken.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A plugin of pytest that runs each test `REPEAT` times; `make stress` does so on more processes than there are cores.
+"""A pytest plugin that runs each test `REPEAT` times. `make stress` uses it with more processes than cores.
 
-What depends on the order in which things happen to happen, shows up sooner this way: docs/decisions/0021.
+This finds tests that depend on timing: docs/decisions/0021.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What a kernel function may not contain (docs/internals/kernel.md), read from its syntax tree.
+"""Check the syntax tree of each kernel function for forbidden constructs (docs/internals/kernel.md).
 
-- No clock, no randomness, no sequence: time and ids are arguments, so that a test can move the one and a
-  retry repeats the other.
-- No dynamic statement: there is no SQL text to put a value into (S3).
-- Rows come in a total order wherever order shows or locks: `for update`, `limit`, loops, aggregates into arrays.
+- No clock, no randomness, no sequence: time and ids are arguments, so that tests control the time and a retry
+  reuses its ids.
+- No dynamic statement: no value ever becomes SQL text (S3).
+- Rows have a total order wherever it is visible or orders locks: `for update`, `limit`, loops,
+  aggregates into arrays.
 - A public function pins its search_path, takes p_project first, and enters that project before it does anything
   (S1, S2). A private one (`_name`) is only ever called by those, names its schema throughout, and so stays free to be
   inlined.

@@ -1,4 +1,4 @@
-"""Report what has grown: files over 400 lines and functions over 60. Never fails; look for the second idea.
+"""Report files over 400 lines and functions over 60. It never fails; a long file often holds a second idea.
 
 python -m tools.tidy
 """

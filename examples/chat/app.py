@@ -2,8 +2,8 @@
 
     python -m examples.chat.app
 
-Messages may be sent from any process, and those that come while the agent is at work wait in its queue. What was said is
-state, so whichever worker takes the next turn knows it. HELIOGRAPH_MODEL names the model; without it a script answers.
+Any process may send messages; while the agent is busy, they wait in its queue. The conversation is state, so any worker
+can take the next turn. HELIOGRAPH_MODEL names the model; without it a script answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DAY_SECONDS = 86_400.0
 
 
 class Talk(TypedDict, total=False):
-    """What was said, oldest first."""
+    """The messages of the conversation, oldest first."""
 
     talk: list[str]
 
@@ -36,13 +36,13 @@ app = Heliograph("chat", state=Talk, reducers={"talk": lambda old, new: [*(old o
 
 @app.agent(activate_on=["workflow:start"], ttl_seconds=DAY_SECONDS)
 async def host(ctx: Context) -> None:
-    """Keep the conversation open until somebody leaves it. It waits, so it holds nothing."""
+    """Keep the conversation open until someone leaves it. A suspended turn uses no process."""
     await ctx.call(f"leave-{ctx.run_id}", timeout=DAY_SECONDS / 2)
 
 
 @app.agent(on_request=True, updates="talk", emits=["said"])
 def listener(ctx: Context) -> str:
-    """Take a message down; that wakes the one who answers."""
+    """Record a message; that wakes the agent that answers."""
     ctx.emit("said", {})
     return f"you: {ctx.task}"
 
@@ -58,7 +58,7 @@ app.prompt_agent(
 
 
 async def converse(runtime: Runtime, messages: AsyncIterator[str], hear: Callable[[str], None]) -> str:
-    """Send each message when the one before is answered; answers the run's id."""
+    """Send each message after the previous answer; return the run's id."""
     client = Client.on(runtime)
     run_id, _ = await runtime.start(app.workflow)
     after = 0
@@ -86,7 +86,7 @@ async def main() -> None:
         stopping = asyncio.Event()
         serving = asyncio.create_task(runtime.serve(runtime.worker(app.workflow), stopping))
         run_id = await converse(runtime, _typed(), print)
-        async for _ in runtime.follow(run_id):  # to its end
+        async for _ in runtime.follow(run_id):  # until the run ends
             pass
         stopping.set()
         await serving

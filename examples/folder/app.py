@@ -1,9 +1,9 @@
-"""Folder: one child turn for each file of a folder, all at once, and one table when the last has answered.
+"""Folder: one child turn for each file of a folder, all in parallel, and one table after the last result.
 
     python -m examples.folder.app FOLDER
 
-The parent holds nothing while it waits, and goes on exactly once, whoever dies meanwhile. A file that cannot be read is a
-row of the table, and no reason to lose the others.
+The suspended parent uses no process. It resumes exactly once, whichever process dies. An unreadable file becomes a row of
+the table and does not affect the others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def shelf(ctx: Context) -> list[dict[str, Any]]:
 @app.agent(activate_on=["workflow:start"], updates="table")
 async def clerk(ctx: Context) -> dict[str, Any]:
     """Fork over the shelves, join, and add up."""
-    # what is in the folder may change between two runs of this function, so looking is a step: it happens once
+    # the folder may change between two runs of this function, so a step lists it once
     paths: list[str] = await ctx.step("list-files", _files, ctx.document["folder"], effect="pure")
     shelves = [paths[first : first + SHELF] for first in range(0, len(paths), SHELF)]
     joined = await ctx.delegates([Delegation("shelf", {"paths": some}) for some in shelves])

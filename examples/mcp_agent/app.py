@@ -1,10 +1,10 @@
-"""An agent whose tools are those of an MCP server: the time anywhere, by the public server mcp-server-time.
+"""An agent that uses the tools of an MCP server: the time anywhere, by the public server mcp-server-time.
 
     pip install 'heliograph[mcp]' mcp-server-time
     python -m examples.mcp_agent.app "What time is it in Tokyo?"
 
-The server is a program that one worker starts once, for all turns. Its tools only read, which we know and say, so a call
-that a lost worker had begun is simply made again. HELIOGRAPH_MODEL names the model; without it a script plays its part.
+Each worker starts the server program once, for all turns. The tools only read and are declared as such, so the next worker
+repeats a call that a lost worker had started. HELIOGRAPH_MODEL names the model; without it a script replaces it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ CITIES = {"tokyo": "Asia/Tokyo", "oslo": "Europe/Oslo", "lima": "America/Lima"}
 clock = MCPServer(
     [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"],
     name="time",
-    tools=["get_current_time", "convert_time"],  # what it may have some day besides these, the agent does not get
+    tools=["get_current_time", "convert_time"],  # the agent gets no other tools of the server
     effect="pure",
     timeout_seconds=20,
 )
 
 
 def script(request: ModelRequest) -> list[ToolCall] | str:
-    """What a model would do: ask for the time of each city that is named, and say it."""
+    """A scripted model: request the time of each named city, then report it."""
     wanted = [zone for city, zone in CITIES.items() if city in request.prompt.lower()] or ["UTC"]
     if not any(isinstance(message, AssistantMessage) for message in request.messages):
         return [ToolCall(zone, "get_current_time", {"timezone": zone}) for zone in wanted]

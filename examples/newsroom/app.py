@@ -33,12 +33,12 @@ CRITICS: dict[str, ModuleType] = {
     "repetition": repetition,
     "claims": claims,
 }
-# Seconds between two sections, so that people can watch (and a demo can pull the plug); the work itself takes less.
+# Seconds between two sections, so that people can watch and a demo can kill a worker; the work itself takes less.
 PACE_SECONDS = float(os.environ.get("NEWSROOM_PACE", "0"))
 
 
 class Desk(BaseModel):
-    """What the newsroom shares. `document` is the split text; `reviews` has figures and findings by critic."""
+    """The shared state. `document` is the split text; `reviews` has figures and findings by critic."""
 
     path: str
     report_path: str
@@ -54,7 +54,7 @@ app = Heliograph("newsroom", state=Desk, reducers={"reviews": lambda old, new: {
 
 @app.agent(activate_on=["workflow:start"], emits=["document:split"], updates=["document", "sha256"])
 def splitter(ctx: Context) -> dict[str, Any]:
-    """Read the document once; from here on everybody works from the recorded text."""
+    """Read the document once; all agents work from the recorded text."""
     text = read_document(ctx.state.path)
     ctx.emit("document:split", {"characters": len(text)})
     return {"document": split(text).to_json(), "sha256": hashlib.sha256(text.encode()).hexdigest()}
@@ -104,13 +104,13 @@ else:
 
     @app.agent(**_editor)
     def editor(ctx: Context) -> str:
-        """Sum up by rule what the critics found."""
+        """Summarize the findings of the critics by rule."""
         return summarise(*_reviewed(ctx))
 
 
 @app.agent(activate_on=["summary:written"], emits=["report:published"], updates="report")
 def publisher(ctx: Context) -> str:
-    """Write the report to its file. Written twice, after a crash, it is the same file."""
+    """Write the report to its file. A repeated write after a crash produces the same file."""
     figures, findings = _reviewed(ctx)
     by_critic: dict[str, Sequence[Finding] | None] = {
         name: [f for f in findings if f.critic == name] if name in figures else None for name in CRITICS

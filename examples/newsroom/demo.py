@@ -1,4 +1,4 @@
-"""`make demo`: review a real document, lose a worker to kill -9 in the middle, and finish all the same.
+"""`make demo`: review a real document, lose a worker to kill -9 in the middle, and finish anyway.
 
 python -m examples.newsroom.demo [FILE] [REPORT]
 """
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     document = Path(arguments[0] if arguments else "README.md")
     report = Path(arguments[1] if len(arguments) > 1 else REPORT).resolve()
     try:
-        read_document(document)  # a wrong path should cost a line, not a server
+        read_document(document)  # a wrong path fails before a server starts
         return asyncio.run(_show(document.resolve(), report))
     except HeliographError as error:
         print(f"newsroom: {error.message}", file=sys.stderr)
@@ -74,7 +74,7 @@ def _stop(workers: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _is_the_middle(signals: list[Signal]) -> bool:
-    """Every critic is at work and none is done."""
+    """Whether every critic is running and none has ended."""
     last = signals[-1]
     at_work = {s.agent for s in signals if s.name == "agent:progress"}
     is_done = any(s.name.startswith("review:") for s in signals)

@@ -1,4 +1,4 @@
-"""What a critic hands in: one remark about one line, with the words it is about."""
+"""A critic's finding: one remark about one line, with an excerpt."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _TODO = re.compile(r"\b(TODO|FIXME|TBD|XXX)\b(\s*[:(\[])?")
 
 
 class Fate(NamedTuple):
-    """What became of a link that was followed, and in words why."""
+    """The result of following a link, with the reason."""
 
     kind: Literal["found", "lost", "not checked"]
     reason: str = ""
@@ -60,7 +60,7 @@ def review(document: Document, base: Path | None = None) -> list[Finding]:
 
 
 def figures(document: Document, base: Path | None = None) -> dict[str, Any]:
-    """What the document is made of; `not_checked` lists up to a hundred targets with line and reason."""
+    """The elements of the document; `not_checked` lists up to a hundred targets with line and reason."""
     fates = [(line, target, _fate(document, base, target)) for line, target in _targets(document)]
     skipped = [(line, target, fate.reason) for line, target, fate in fates if fate.kind == "not checked"]
     return {

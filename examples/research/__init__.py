@@ -1,1 +1,1 @@
-"""Research: an agent with tools, one of which somebody has to grant."""
+"""Research: an agent with tools, one of which needs approval."""

@@ -1,10 +1,10 @@
-"""Research: a model looks things up in a folder of notes, and publishes what it found when somebody has granted it.
+"""Research: a model searches a folder of notes and, after approval by a person, publishes a report.
 
     python -m examples.research.app NOTES "How long does honey keep?"
 
-The model is the one that HELIOGRAPH_MODEL names, such as openai-chat:gpt-5; without it a script plays its part, so that
-the example runs anywhere. The worker may die at any time: what was looked up is recorded, and publishing, which is
-idempotent by its file name, waits for a person without holding anything.
+HELIOGRAPH_MODEL names the model, for example openai-chat:gpt-5. Without it a script replaces the model, so the example
+runs anywhere. The worker may die at any time: results of searches are recorded, publishing is idempotent by its file name,
+and the turn that waits for approval uses no process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHORTEST = 4  # letters of a word worth searching for
 
 
 class Desk(BaseModel):
-    """What a run is about."""
+    """The state of a run."""
 
     question: str
     answer: str = ""
@@ -59,7 +59,7 @@ def read_note(name: str, ctx: ToolContext) -> str:
         name: as search_notes gives it
     """
     folder: Path = ctx.deps
-    note = folder / Path(name).name  # a model names a note, never a path
+    note = folder / Path(name).name  # only a file name, never a path
     if not note.is_file():
         raise FileNotFoundError(f"there is no note {name}")
     return note.read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def publish(title: str, text: str, ctx: ToolContext) -> str:
 
 
 def script(request: ModelRequest) -> list[ToolCall] | str:
-    """What a model would do, by rule: search for the longest words, read what was found, publish it, say so."""
+    """A scripted model: search for the longest words, read the notes found, publish a report."""
     results = [m for m in request.messages if isinstance(m, ToolMessage)]
     asked = sum(isinstance(m, AssistantMessage) for m in request.messages)
     if asked == 0:

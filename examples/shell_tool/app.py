@@ -1,9 +1,9 @@
-"""An agent whose tool is a shell script elsewhere: tool.sh takes the calls and reports the results, by SQL alone.
+"""An agent whose tool is a shell script in another process: tool.sh takes the calls and reports the results by SQL alone.
 
     HELIOGRAPH_DATABASE_URL=... python -m examples.shell_tool.app FILE
     HELIOGRAPH_DATABASE_URL=... sh examples/shell_tool/tool.sh
 
-The turn waits in the database meanwhile; the script may be started before it or after it, on any machine, many times.
+The turn waits in the database. The script may start before or after it, on any machine, in any number of processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ checksum = external_tool(
 
 
 def script(request: ModelRequest) -> ToolCall | str:
-    """What a model would do: have the checksum made, and say it."""
+    """A scripted model: request the checksum, then report it."""
     if not any(isinstance(message, AssistantMessage) for message in request.messages):
         return ToolCall("sum", "checksum", {"text": request.prompt})
     [told] = [message for message in request.messages if isinstance(message, ToolMessage)]

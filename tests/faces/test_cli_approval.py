@@ -160,7 +160,7 @@ def test_run_shows_the_question_and_the_command_that_answers_it_on_a_terminal(sh
     with suppress(OSError):  # Linux says so when the other side is closed
         while piece := os.read(ours, 65536):
             screen += piece
-            if b"m1-1-approval" in screen and not shell.rows("turn", "list", "--status", "done"):
+            if b"waiting for a person" in screen and not shell.rows("turn", "list", "--status", "done"):
                 for task in shell.rows("approval", "list"):
                     shell.rows("approval", "grant", task["turn_id"], task["call_id"])
     os.close(ours)
@@ -192,10 +192,10 @@ def test_a_worker_is_killed_and_the_approval_is_granted_to_the_next(shell: Shell
         {"turn_id": turn, "call_id": call, "outcome": "applied"}
     ]
     again = shell.helio("approval", "grant", turn, call, "--by", "ann")
-    assert normalised(again.stdout) == f"call {call} of turn_ID is granted before, and so it stays"
+    assert normalised(again.stdout) == f"call {call} of turn_ID is granted already; nothing changed"
     other = shell.helio("approval", "deny", turn, call, "--by", "bob")
     assert other.returncode == 4
-    assert normalised(other.stderr) == f"error: call {call} of turn_ID was granted by ann before; that counts"
+    assert normalised(other.stderr) == f"error: call {call} of turn_ID was granted by ann before; that decision stands"
     assert not (shell.folder / "paid").exists()
     started.append(shell.start("worker", "desk.py:till"))
     assert watching.end() == 0

@@ -91,13 +91,13 @@ async def test_abandoned_callbacks_are_redelivered_one_or_all(shell: Shell, data
     first, second, third = await asyncio.to_thread(told, shell, "ink", "paper", "pen")
     await die(database, first, second, third)
     again = await asyncio.to_thread(shell.helio, "callback", "redeliver", first)
-    assert (again.returncode, again.stdout) == (0, f"{first} is due again: the next worker sends it\n")
+    assert (again.returncode, again.stdout) == (0, f"{first} is due again; a worker sends it\n")
     assert await asyncio.to_thread(ids, shell, "dead") == [third, second]
     rows = await asyncio.to_thread(shell.rows, "callback", "redeliver", "--dead")
     assert rows == [{"callback_id": each, "outcome": "due"} for each in (third, second)]
     assert await asyncio.to_thread(shell.rows, "callback", "redeliver", "--dead") == []
     none = await asyncio.to_thread(shell.helio, "callback", "redeliver", "--dead")
-    assert (none.returncode, none.stderr) == (0, "no callback was given up\n")
+    assert (none.returncode, none.stderr) == (0, "no callback is dead\n")
 
 
 async def test_delivered_callback_is_redelivered_on_request_under_the_same_id(

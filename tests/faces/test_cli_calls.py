@@ -52,7 +52,8 @@ def test_open_calls_are_listed_and_taken_and_a_report_continues_the_run(shell: S
     call = taken(shell)
     assert (call["tool"], call["arguments"], call["delivery"]) == ("approve", {"amount": 5}, 1)
     assert (
-        "no call is open, or others have taken them" in shell.helio("calls", "--tool", "approve", "--take", "1").stderr
+        "no call is open, or other processes have taken them"
+        in shell.helio("calls", "--tool", "approve", "--take", "1").stderr
     )
     report = ("report", call["turn_id"], call["call_id"], "--token", call["token"], "--result")
     assert shell.helio(*report, '{"ok": true}').stdout == "applied: the turn has its result\n"
@@ -160,7 +161,7 @@ def test_stopped_run_ends_the_command_that_follows_it(shell: Shell, waiting: Run
     assert waiting.end() == 1
     assert "outcome  canceled (resource_limit)" in waiting.text
     again = shell.helio("run", "stop", "q")
-    assert (again.returncode, again.stdout) == (0, "run q has ended already: canceled\n")
+    assert (again.returncode, again.stdout) == (0, "run q has already ended: canceled\n")
 
 
 @pytest.mark.proves("G-70")

@@ -79,7 +79,7 @@ WITHOUT_DATABASE = [
     Case("run folder:app", 2, "is_directory", "folder is a directory, not a file"),
     Case("run /dev/null:app", 2, "is_device", "/dev/null is a device, not a file"),
     Case("run pipe:app", 2, "is_pipe", "pipe is a pipe, not a file"),
-    Case("run notes.txt:app", 2, "not_python", "notes.txt is no Python file"),
+    Case("run notes.txt:app", 2, "not_python", "notes.txt is not a Python file"),
     Case("run broken.py:app", 2, "syntax_error", r"broken.py:2: .*def f\(:"),
     Case("run raises.py:app", 1, "import_failed", "raises.py:3: KeyError: 'key'"),
     Case("run leaves.py:app", 1, "import_failed", "leaves.py:2: SystemExit.*no licence"),

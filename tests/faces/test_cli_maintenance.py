@@ -55,7 +55,7 @@ async def test_prune_removes_only_old_ended_runs(shell: Shell, database_url: str
             return {run.run_id for run in await runtime.reader.runs(10)}
 
         code, text = await helio(shell, "db", "prune", "--older-than", "30d", "--dry-run")
-        assert (code, text.startswith("would forget 3 runs, 3 turns")) == (0, True)
+        assert (code, text.startswith("would delete 3 runs, 3 turns")) == (0, True)
         assert await runs() == {"old_1", "old_2", "old_3", "new"}
         code, text = await helio(shell, "db", "prune", "--older-than", "30d", "--batch", "1", "--json")
         assert code == 0
@@ -65,7 +65,7 @@ async def test_prune_removes_only_old_ended_runs(shell: Shell, database_url: str
             "dry_run": False,
         }
         assert await runs() == {"new"}
-        assert (await helio(shell, "db", "prune", "--older-than", "30d"))[1] == "forgot nothing\n"
+        assert (await helio(shell, "db", "prune", "--older-than", "30d"))[1] == "deleted nothing\n"
 
 
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "ever", "9" * 9 + "d"])
@@ -117,7 +117,7 @@ def test_invalid_limit_value_is_refused_and_changes_nothing(shell: Shell, change
 
 
 async def test_unused_wire_is_removed(shell: Shell, database_url: str) -> None:
-    assert await helio(shell, "db", "wires") == (0, "no wire but PostgreSQL's own: any worker publishes\n")
+    assert await helio(shell, "db", "wires") == (0, "no wire besides PostgreSQL: any worker can publish\n")
     async with open_runtime(Settings(database_url)) as runtime:
         await runtime.ledger.declare_wire("nats")
         await runtime.run(APP.workflow, {})

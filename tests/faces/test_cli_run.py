@@ -16,7 +16,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 PLAIN = """\
-run run_ID of press has started; take it up again with: helio run press.py:app --run-id run_ID
+run run_ID of press has started; resume it with: helio run press.py:app --run-id run_ID
 TIME  workflow:start  -  {"topic":"ink"}
 TIME  agent:activated  writer
 TIME  ready  writer  {"version":"1","capabilities":["draft:ready"]}
@@ -162,7 +162,7 @@ async def test_killed_run_continues_under_its_id_and_names_the_lease_that_it_wai
     assert "held by worker " in waiting
     assert "; it has to renew its lease by " in waiting
     assert "if that worker is dead" not in waiting
-    assert again.lines[0].startswith("run k of press goes on; take it up again with: ")
+    assert again.lines[0].startswith("run k of press goes on; resume it with: ")
     # only now its lease ends: however slow this machine is, there was somebody to wait for
     await database.fetch("update heliograph.agent_state_head set lease_until = now() where lease_until is not null")
     assert again.end() == 0, again.text
@@ -191,7 +191,7 @@ def test_first_sigint_finishes_the_running_turn_and_starts_no_other(shell: Shell
     release.touch()
     assert running.end() == 130
     assert "agent:completed         writer" in running.text
-    assert "run int is not over; take it up again with: helio run press.py:app --run-id int" in running.text
+    assert "run int has not ended; resume it with: helio run press.py:app --run-id int" in running.text
     states = {turn["agent"]: turn["status"] for turn in shell.rows("turn", "list", "--run", "int")}
     assert states == {"writer": "done", "critic": "dispatched"}
     assert shell.helio("run", "press.py:app", "--run-id", "int").returncode == 0

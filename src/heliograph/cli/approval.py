@@ -1,4 +1,4 @@
-"""`helio approval`: what waits for a person, and what the person says to it."""
+"""`helio approval`: list open approvals and questions, and decide or answer them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JSON_WIDTH = 400
 
 
 def list_tasks(options: Namespace) -> int:
-    """0 also where nothing waits."""
+    """Return 0, also for an empty list."""
     tasks = asyncio.run(_list(options.run, options.limit))
     for task in tasks:
         if options.json:
@@ -75,7 +75,7 @@ def _decide(options: Namespace, what: str, decision: Callable[[Client], Awaitabl
     if options.json:
         json_line({"turn_id": options.turn, "call_id": options.call_id, "outcome": outcome})
     else:
-        again = " before, and so it stays" if outcome == "duplicate" else ""
+        again = " already; nothing changed" if outcome == "duplicate" else ""
         line(f"call {options.call_id} of {options.turn} is {what}{again}")
     return 0
 
@@ -90,14 +90,14 @@ async def _list(run_id: str | None, limit: int) -> list[HumanTask]:
 
     async with open_existing(None if run_id is None else f"run {run_id}") as reader:
         if run_id is not None:
-            await reader.run(run_id)  # a name that means nothing is told
+            await reader.run(run_id)  # raises NotFound for an unknown run
         return await read_tasks(reader, run_id, limit)
 
 
 def task_lines(task: HumanTask, project: str | None = None) -> list[str]:
-    """The lines that show a question: its text, its times, and the command that answers it. Texts of agents are data.
+    """The lines that show a question: its text, its times, and the command that answers it. Agents' texts are escaped.
 
-    project: the project that the command has to name, where the environment does not name it.
+    project: the project that the command must name; None when the environment names it.
     """
     asked = safe_repr(task.question or task.tool, _QUESTION_WIDTH)
     edits = ", the arguments may be changed" if task.may_edit else ""
@@ -124,7 +124,7 @@ def _deadline(task: HumanTask) -> str:
 
 
 def project_of(options: Namespace) -> str | None:
-    """The project that the command line names; None without `--project`."""
+    """The value of `--project`; None without one."""
     return options.project[0] if hasattr(options, "project") else None
 
 

@@ -1,4 +1,4 @@
-"""What an argument may be: numbers in their range, ids, times. Each says in its error what it takes."""
+"""Argument types: numbers in a range, ids, ages, times. Each error states the accepted values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def integer(option: str, low: int, high: int) -> Callable[[str], int]:
-    """A reader of whole numbers from `low` to `high` (`out_of_range`)."""
+    """A parser of whole numbers from `low` to `high` (`out_of_range`)."""
 
     def read(text: str) -> int:
         is_number = re.fullmatch(r"[+-]?[0-9]{1,18}", text) is not None
@@ -28,7 +28,7 @@ def integer(option: str, low: int, high: int) -> Callable[[str], int]:
 
 
 def seconds(option: str, low: float, high: float) -> Callable[[str], float]:
-    """A reader of seconds from `low` to `high` (`out_of_range`)."""
+    """A parser of seconds from `low` to `high` (`out_of_range`)."""
 
     def read(text: str) -> float:
         try:
@@ -44,7 +44,7 @@ def seconds(option: str, low: float, high: float) -> Callable[[str], float]:
 
 
 def identifier(option: str) -> Callable[[str], str]:
-    """A reader of ids and names (`too_long`, `invalid_id`); the store is never asked for what cannot be one."""
+    """A parser of ids and names (`too_long`, `invalid_id`). No malformed id reaches the database."""
 
     def read(text: str) -> str:
         if len(text) > ID_LENGTH_MAX:
@@ -59,14 +59,14 @@ def identifier(option: str) -> Callable[[str], str]:
 
 
 def run_id(text: str) -> str:
-    """A reader of the id that a new run gets, under the runtime's own rule (`invalid_id`)."""
-    from heliograph.runtime import check_run_id  # late: it loads a driver, as the run itself will
+    """Parse the id of a new run by the runtime's rule (`invalid_id`)."""
+    from heliograph.runtime import check_run_id  # late: it loads the database driver
 
     return check_run_id(text)
 
 
 def login_name() -> str:
-    """Who asks, where no option says so."""
+    """The login name of this process, the default for `--by`."""
     import getpass
 
     try:
@@ -76,12 +76,12 @@ def login_name() -> str:
 
 
 def age(option: str) -> Callable[[str], float]:
-    """A reader of an age in seconds: `30d`, `12h`, `90m` (`out_of_range`)."""
+    """A parser of an age in seconds: `30d`, `12h`, `90m` (`out_of_range`)."""
 
     def read(text: str) -> float:
         seconds = read_span(text)
         if not seconds or seconds > PRUNE_SECONDS_MAX:
-            raise InvalidInput(f"{option} is an age such as 30d, 12h or 90m, not {safe_repr(text)}", code="out_of_range",
+            raise InvalidInput(f"{option} is an age like 30d, 12h or 90m, not {safe_repr(text)}", code="out_of_range",
                                path=option)  # fmt: skip
         return seconds
 
@@ -89,14 +89,14 @@ def age(option: str) -> Callable[[str], float]:
 
 
 def since(text: str) -> datetime:
-    """A moment: `10m`, `2h`, `1d` ago, or an ISO time, which is local where it names no zone (`invalid_time`)."""
+    """Parse a time: `10m`, `2h`, `1d` ago, or an ISO time, local unless it has a zone (`invalid_time`)."""
     try:
         if (ago := read_span(text)) is not None:
             return datetime.now(UTC) - timedelta(seconds=ago)
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"--since does not understand '{safe_repr(text)}'; it takes 30s, 10m, 2h or 1d, or a time such as "
+            f"--since does not understand '{safe_repr(text)}'; it takes 30s, 10m, 2h or 1d, or a time like "
             "2026-01-31T09:30:00Z or 2026-01-31",
             code="invalid_time",
             path="--since",

@@ -1,4 +1,4 @@
-"""`helio box show`: what a turn was given to read, or what it wrote."""
+"""`helio box show`: the cards of a context box or an output box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helio callback list` and `helio callback redeliver`: whom ends are told to, and what came of it."""
+"""`helio callback list` and `helio callback redeliver`: completion webhooks and their delivery."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def redeliver(options: Namespace) -> int:
         if options.json:
             json_line({"callback_id": callback_id, "outcome": "due"})
         else:
-            line(f"{callback_id} is due again: the next worker sends it")
+            line(f"{callback_id} is due again; a worker sends it")
     if not sent and not options.json:
-        note("no callback was given up")
+        note("no callback is dead")
     return 0
 
 

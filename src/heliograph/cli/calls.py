@@ -1,4 +1,4 @@
-"""`helio calls` and `helio report`: what turns wait for, and the answers to it, from a shell."""
+"""`helio calls` and `helio report`: list or take the open calls of turns, and report their results."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MEANING = {
     "applied": "the turn has its result",
     "early": "kept until the turn makes this call",
     "duplicate": "it was reported before; the first report counts",
-    "late": "it came after the deadline; the turn has gone on without it",
+    "late": "it came after the deadline; the turn has continued without it",
     "turn_done": "the turn has ended without it",
 }
 
 
 def list_calls(options: Namespace) -> int:
-    """0 also where nothing is open."""
+    """Return 0, also for an empty list."""
     if options.take is not None:
         if options.tool is None:
             raise InvalidInput("--take needs --tool: a tool takes its own calls", code="usage", path="--tool")
@@ -50,7 +50,7 @@ def list_calls(options: Namespace) -> int:
 
 
 def report(options: Namespace) -> int:
-    """0 for every report that needs no repetition, whether it counted or not."""
+    """Return 0 for every acknowledged report, also for one without effect."""
     result = None if options.error is not None else read_result(options.result, options.result_file)
     outcome = asyncio.run(_report(options, result))
     if options.json:
@@ -84,12 +84,12 @@ def _cells(row: WaitRow) -> tuple[str, ...]:
 
 def _print_commands(commands: Sequence[Command], *, as_json: bool) -> None:
     for command in commands:
-        told = {
+        entry = {
             "turn_id": command.turn_id, "call_id": command.call_id, "tool": command.tool, "arguments": command.arguments,
             "deadline": command.deadline, "delivery": command.delivery, "token": command.token,
         }  # fmt: skip
         if as_json:
-            json_line(told)
+            json_line(entry)
             continue
         arguments = safe_repr(msgspec.json.encode(command.arguments).decode(), _ARGUMENTS_WIDTH)
         answer = ["helio", "report", command.turn_id, command.call_id]
@@ -97,4 +97,4 @@ def _print_commands(commands: Sequence[Command], *, as_json: bool) -> None:
         line(f"{command.tool} {arguments}")
         line(f"    {shlex.join(answer)} --result JSON")
     if not commands and not as_json:
-        note("no call is open, or others have taken them")
+        note("no call is open, or other processes have taken them")

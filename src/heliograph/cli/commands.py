@@ -43,39 +43,39 @@ def command_parser() -> Parser:
                                 allow_abbrev=False)  # fmt: skip
         return made.add_subparsers(metavar="COMMAND", required=True)
 
-    _add_run(command(nouns, "run", "run:run", "run an application to its end, or take a run up again"))
+    _add_run(command(nouns, "run", "run:run", "run an application to its end, or resume a run"))
     _add_runs(command(nouns, "runs", "runs:list_runs", "list runs, the newest first; or stop one"), command)
-    _add_worker(command(nouns, "worker", "worker:work", "serve applications until told to stop"))
-    _add_turns(noun("turn", "look at turns, one run of one agent each; or stop one"), command)
-    _add_boxes(noun("box", "look at boxes, what turns read and write"), command)
+    _add_worker(command(nouns, "worker", "worker:work", "serve applications until stopped"))
+    _add_turns(noun("turn", "show turns, each one run of one agent; or stop one"), command)
+    _add_boxes(noun("box", "show boxes, which turns read and write"), command)
     _add_calls(command(nouns, "calls", "calls:list_calls", "list the calls that turns wait for, or take some"))
     _add_report(command(nouns, "report", "calls:report", "report the result of a call"))
-    _add_approvals(noun("approval", "what waits for a person: list it, grant it, deny it, answer it"), command)
-    _add_callbacks(noun("callback", "whom the ends of runs and turns are told to: list it, send it again"), command)
-    _add_signals(noun("signal", "look at the log of signals"), command)
-    add_database(noun("db", "install, print or examine the database"), command)
+    _add_approvals(noun("approval", "list open approvals and questions; grant, deny or answer one"), command)
+    _add_callbacks(noun("callback", "list completion webhooks, or send one again"), command)
+    _add_signals(noun("signal", "read the log of signals"), command)
+    add_database(noun("db", "install, inspect or maintain the database"), command)
     sim = nouns.add_parser("sim", help="run the runtime under seeded faults; helio sim --help", add_help=False)
     sim.set_defaults(call="sim:main")
     return parser
 
 
 def _everywhere() -> Parser:
-    """Options that may stand before or after the command; absent ones leave no trace, so neither place wins."""
+    """Options that may stand before or after the command. An absent option sets no default, so both places work."""
     options = Parser(add_help=False, argument_default=argparse.SUPPRESS)
-    options.add_argument("--database-url", metavar="URL", help="the database, before HELIOGRAPH_DATABASE_URL")
+    options.add_argument("--database-url", metavar="URL", help="the database; overrides HELIOGRAPH_DATABASE_URL")
     options.add_argument("--project", metavar="NAME", type=identifier("--project"), action="append",
-                         help="before HELIOGRAPH_PROJECT; helio worker takes several")  # fmt: skip
+                         help="the project; overrides HELIOGRAPH_PROJECT; helio worker takes several")  # fmt: skip
     options.add_argument("--json", action="store_true", help="one JSON object per line, errors too")
     return options
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("app", metavar="FILE.py:app", help="the file, and the application's name in it")
-    run.add_argument("--state", metavar="JSON|@FILE", help="the state to begin with, an object")
+    run.add_argument("--state", metavar="JSON|@FILE", help="the initial state, an object")
     run.add_argument("--run-id", metavar="ID", type=run_id,
-                     help="names the run; one that exists goes on, one that has ended is shown")  # fmt: skip
-    run.add_argument("--callback", metavar="URL", help="told of the end by a signed POST")
-    run.add_argument("--no-worker", action="store_true", help="start and watch; leave the turns to other workers")
+                     help="the id of the run; an existing run is resumed, an ended one is shown")  # fmt: skip
+    run.add_argument("--callback", metavar="URL", help="receives a signed POST when the run ends")
+    run.add_argument("--no-worker", action="store_true", help="start and watch the run; other workers run its turns")
     _add_serving(run)
 
 
@@ -90,17 +90,19 @@ def _add_runs(runs: argparse.ArgumentParser, command: Any) -> None:
 
 def _add_stopping(to: argparse.ArgumentParser) -> None:
     how = to.add_mutually_exclusive_group()
-    how.add_argument("--now", action="store_true", help="give nobody time to wind up")
+    how.add_argument("--now", action="store_true", help="stop at once, without time to wind up")
     how.add_argument("--grace", type=seconds("--grace", 0, 86400), default=10.0, metavar="SECONDS",
-                     help="how long what runs may take to wind up (10)")  # fmt: skip
+                     help="how long running turns may take to wind up (10)")  # fmt: skip
     to.add_argument("--reason", metavar="TEXT", default=USER_INTERRUPT,
-                    help=f"what the log says ({USER_INTERRUPT})")  # fmt: skip
-    to.add_argument("--by", metavar="NAME", help="who asks for it; the log says so (the login name)")
+                    help=f"the reason that the log records ({USER_INTERRUPT})")  # fmt: skip
+    to.add_argument("--by", metavar="NAME", help="your name, for the log (the login name)")
 
 
 def _add_worker(worker: argparse.ArgumentParser) -> None:
     worker.add_argument("apps", metavar="FILE.py:app", nargs="+", help="the applications to serve")
-    worker.add_argument("--name", metavar="NAME", type=identifier("--name"), help="begins the worker's name (the host)")
+    worker.add_argument(
+        "--name", metavar="NAME", type=identifier("--name"), help="the prefix of the worker's name (the host name)"
+    )
     _add_serving(worker)
 
 
@@ -108,9 +110,9 @@ def _add_serving(to: argparse.ArgumentParser) -> None:
     to.add_argument("--concurrency", type=integer("--concurrency", 1, 1000), default=16, metavar="N",
                     help="turns at a time (16)")  # fmt: skip
     to.add_argument("--lease", type=seconds("--lease", 0.1, 86400), default=30.0, metavar="SECONDS",
-                    help="how soon others take over when this worker dies (30)")  # fmt: skip
+                    help="how long after this worker dies others take over (30)")  # fmt: skip
     to.add_argument("--grace", type=seconds("--grace", 0, 86400), default=30.0, metavar="SECONDS",
-                    help="how long turns in hand may take once told to stop (30)")  # fmt: skip
+                    help="how long running turns may take after a stop signal (30)")  # fmt: skip
 
 
 def _add_turns(verbs: Any, command: Any) -> None:
@@ -118,10 +120,10 @@ def _add_turns(verbs: Any, command: Any) -> None:
     turns.add_argument("--run", metavar="RUN", type=identifier("--run"), help="of this run only")
     turns.add_argument("--status", metavar="STATUS", choices=TURN_STATUSES, help=", ".join(TURN_STATUSES))
     turns.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
-    show = command(verbs, "show", "turn:show_turn", "show one turn: its owners, its calls, its cards, what woke it")
+    show = command(verbs, "show", "turn:show_turn", "show one turn: its owners, its calls, its cards, its cause")
     show.add_argument("turn", metavar="TURN", type=identifier("TURN"))
     children = command(
-        verbs, "children", "turn:list_children", "list the turns that a turn has delegated, and how they stand"
+        verbs, "children", "turn:list_children", "list the turns that a turn has delegated, with their status"
     )
     children.add_argument("turn", metavar="TURN", type=identifier("TURN"))
     stop = command(verbs, "stop", "stop:stop_turn", "end a turn as canceled", aliases=["halt"])
@@ -130,37 +132,35 @@ def _add_turns(verbs: Any, command: Any) -> None:
 
 
 def _add_boxes(verbs: Any, command: Any) -> None:
-    show = command(
-        verbs, "show", "box:show_box", "show a box: its cards in order, those of what it was forked from first"
-    )
+    show = command(verbs, "show", "box:show_box", "show a box: its cards in order, inherited ones first")
     show.add_argument("box", metavar="BOX", type=identifier("BOX"))
 
 
 def _add_calls(calls: argparse.ArgumentParser) -> None:
     calls.add_argument("--tool", metavar="TOOL", type=identifier("--tool"), help="of this tool only")
     calls.add_argument("--take", type=integer("--take", 1, 1000), metavar="N",
-                       help="take up to N as the tool itself would, with what it takes to report them")  # fmt: skip
+                       help="take up to N calls as the tool would, with the tokens to report them")  # fmt: skip
     calls.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument("turn", metavar="TURN", type=identifier("TURN"))
     report.add_argument("call_id", metavar="CALL", type=identifier("CALL"))
-    report.add_argument("--token", metavar="TOKEN", help="the capability that came with the call")
+    report.add_argument("--token", metavar="TOKEN", help="the token that came with the call")
     what = report.add_mutually_exclusive_group(required=True)
     what.add_argument("--result", metavar="JSON", help="the result")
     what.add_argument("--result-file", metavar="FILE", help="a file that holds the result as JSON")
-    what.add_argument("--error", metavar="TEXT", help="why there is none")
+    what.add_argument("--error", metavar="TEXT", help="why the call failed")
 
 
 def _add_approvals(verbs: Any, command: Any) -> None:
-    listed = command(verbs, "list", "approval:list_tasks", "list what waits for a person, the oldest first")
+    listed = command(verbs, "list", "approval:list_tasks", "list open approvals and questions, the oldest first")
     listed.add_argument("--run", metavar="RUN", type=identifier("--run"), help="of this run only")
     listed.add_argument("--limit", type=integer("--limit", 1, 1000), default=50, metavar="N", help="at most N (50)")
-    grant = _decision(verbs, command, "grant", "give leave for what is asked")
-    grant.add_argument("--arguments", metavar="JSON|@FILE", help="for these arguments instead, where that is allowed")
-    deny = _decision(verbs, command, "deny", "deny leave, or decline to answer")
-    deny.add_argument("--reason", metavar="TEXT", help="why; the agent is told")
+    grant = _decision(verbs, command, "grant", "grant an approval")
+    grant.add_argument("--arguments", metavar="JSON|@FILE", help="other arguments, where editing is allowed")
+    deny = _decision(verbs, command, "deny", "deny an approval, or decline to answer")
+    deny.add_argument("--reason", metavar="TEXT", help="why; the agent receives it")
     answer = _decision(verbs, command, "answer", "answer a question")
     what = answer.add_mutually_exclusive_group(required=True)
     what.add_argument("text", metavar="TEXT", nargs="?", help="the answer, a text")
@@ -174,34 +174,34 @@ def _add_callbacks(verbs: Any, command: Any) -> None:
     again = command(verbs, "redeliver", "callback:redeliver", "send callbacks again, under the same ids")
     what = again.add_mutually_exclusive_group(required=True)
     what.add_argument("callback", metavar="CALLBACK", type=identifier("CALLBACK"), nargs="?")
-    what.add_argument("--dead", action="store_true", help="all that were given up, up to a thousand")
+    what.add_argument("--dead", action="store_true", help="all dead callbacks, up to a thousand")
 
 
 def _decision(verbs: Any, command: Any, name: str, text: str) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = command(verbs, name, f"approval:{name}", text)
     made.add_argument("turn", metavar="TURN", type=identifier("TURN"))
     made.add_argument("call_id", metavar="CALL", type=identifier("CALL"))
-    made.add_argument("--by", metavar="NAME", help="who decides (the login name)")
+    made.add_argument("--by", metavar="NAME", help="your name, for the log (the login name)")
     return made
 
 
 def _add_signals(verbs: Any, command: Any) -> None:
-    tail = command(verbs, "tail", "signal:tail", "print signals as they were, or as they come")
-    tail.add_argument("patterns", metavar="PATTERN", nargs="*", help="such as 'agent:*' or 'state:**'; one must match")
+    tail = command(verbs, "tail", "signal:tail", "print recorded signals, or follow new ones")
+    tail.add_argument("patterns", metavar="PATTERN", nargs="*", help="like 'agent:*' or 'state:**'; one must match")
     tail.add_argument("--run", metavar="RUN", type=identifier("--run"), help="of this run only, from its beginning")
     tail.add_argument("--since", metavar="TIME", type=since, help="30s, 10m, 2h, 1d, or an ISO time")
     tail.add_argument("--after", metavar="SEQ", type=integer("--after", 0, 2**53),
-                      help="with --run: only what comes after this position; the last seq of --json")  # fmt: skip
-    tail.add_argument("-f", "--follow", action="store_true", help="go on as they come")
-    trace = command(verbs, "trace", "signal:trace", "draw what caused what")
+                      help="with --run: only signals after this position, the last seq of --json")  # fmt: skip
+    tail.add_argument("-f", "--follow", action="store_true", help="keep printing new signals")
+    trace = command(verbs, "trace", "signal:trace", "draw the tree of causes and effects")
     trace.add_argument("subject", metavar="RUN|SIGNAL", type=identifier("RUN|SIGNAL"))
-    why = command(verbs, "why", "signal:why", "follow a signal to the root: why did it happen")
+    why = command(verbs, "why", "signal:why", "trace a signal back to its root cause")
     why.add_argument("signal", metavar="SIGNAL", type=identifier("SIGNAL"))
 
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version  # slow, and asked for rarely
+        from importlib.metadata import version  # slow to import
 
         line(f"heliograph {version('heliograph')}")
         parser.exit()

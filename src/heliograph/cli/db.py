@@ -1,4 +1,4 @@
-"""`helio db install|url|sql|doctor`: the database, before and beneath everything else."""
+"""`helio db install|url|sql|doctor`: install, show and check the database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from heliograph.ledger.pool import Database
 
 VERSION_MIN = 15
-# Settings that let a crash of the server take back what it has confirmed: agents would run twice, or answers be lost.
+# With these settings off, a crash of the server can undo commits: agents would run twice, or results be lost.
 _DURABILITY = ["fsync", "full_page_writes", "synchronous_commit"]
 
 _IN_LOGIN = re.compile(r"(//[^:@/?#]*):.*@")
@@ -47,7 +47,7 @@ def install(options: Namespace) -> int:
 
 
 def url(options: Namespace) -> int:
-    """Print the URL; the embedded server is started for it, and `--hold` keeps it running until SIGINT or SIGTERM."""
+    """Start the embedded server if needed and print the URL. `--hold` keeps the server running until a signal."""
     asyncio.run(_url(options))
     return 0
 
@@ -62,7 +62,7 @@ def sql(options: Namespace) -> int:
 
 
 def doctor(options: Namespace) -> int:
-    """1 when something is violated; a warning is none."""
+    """Return 1 when a check is violated. Warnings return 0."""
     findings = asyncio.run(_doctor())
     for finding in findings:
         if options.json:
@@ -132,10 +132,8 @@ async def _durability(database: Database) -> list[Finding]:
     rows = await database.fetch("select name, setting from pg_settings where name = any($1) order by name", _DURABILITY)
     risky = [f"{row['name']} is {row['setting']}" for row in rows if row["setting"] in ("off", "local")]
     if risky:
-        return [
-            Finding("durability", "warning", f"{', '.join(risky)}: a crash of the server can lose what was confirmed")
-        ]
-    return [Finding("durability", "ok", "what is confirmed survives a crash of the server")]
+        return [Finding("durability", "warning", f"{', '.join(risky)}: a crash of the server can lose committed work")]
+    return [Finding("durability", "ok", "committed work survives a crash of the server")]
 
 
 async def _roles(database: Database) -> list[Finding]:
@@ -157,10 +155,10 @@ async def _invariants(database: Database, project: str) -> list[Finding]:
 
 
 async def _liveness(database: Database, project: str) -> list[Finding]:
-    """What nobody moves on. No harm is done yet: most of it means that no worker is at work."""
+    """Report overdue work. It is a warning: most often no worker runs."""
     stuck = await database.call("liveness", project)
     if not stuck:
-        return [Finding("liveness", "ok", f"nothing waits longer than it may in project {project}")]
+        return [Finding("liveness", "ok", f"nothing is overdue in project {project}")]
     return [Finding(each["check"], "warning", f"{each['subject']}, since {each['since']}") for each in stuck]
 
 
@@ -178,16 +176,16 @@ async def _server_version(database: Database) -> int:
 
 
 def _owned(owner: str | None) -> str:
-    """Who the functions run as, and where that is not as it is meant to be, why."""
+    """Describe the owner of the functions, and why it is not the intended role."""
     if owner == OWNER:
         return "with roles"
     return f"without roles: all of it belongs to {owner}, who may not create them, and nobody else may use it"
 
 
 def mask_password(text: str) -> str:
-    """A URL without its password, wherever it stands in it; where in doubt, more is masked than needed."""
+    """A URL with its password masked. In doubt, it masks more than necessary."""
     return _IN_QUERY.sub(r"\1***", _IN_LOGIN.sub(r"\1:***@", text, count=1))
 
 
-def _judge(name: str, is_well: bool, detail: str, otherwise: str) -> Finding:
-    return Finding(name, "ok" if is_well else "violated", detail if is_well else f"{detail}: {otherwise}")
+def _judge(name: str, is_ok: bool, detail: str, otherwise: str) -> Finding:
+    return Finding(name, "ok" if is_ok else "violated", detail if is_ok else f"{detail}: {otherwise}")

@@ -24,7 +24,7 @@ _OF_SEVERAL_PROJECTS = ("worker:work", "roles:grant", "roles:revoke")
 
 
 def run_command(arguments: list[str]) -> int:
-    """Run one command; answers its exit code."""
+    """Run one command and return its exit code."""
     if (code_at_sigterm := exit_code_at_sigterm(arguments)) is not None:
         exit_on_sigterm(code_at_sigterm)
     try:
@@ -51,11 +51,11 @@ def _dispatch(arguments: list[str]) -> int:
     parser = command_parser()
     try:
         options, rest = parser.parse_known_args(arguments)
-    except SystemExit as end:  # --help and --version have answered
+    except SystemExit as end:  # after --help and --version
         return int(end.code or 0)
     if options.call == "run:run" and options.app in ("stop", "halt"):
         return _dispatch(_of_runs(arguments, options.app))
-    # one way for settings to come in: what an option says is what the environment says from here on
+    # settings are read from the environment only, so options are written into it
     if hasattr(options, "database_url"):
         if not options.database_url:
             raise InvalidInput("--database-url is empty; give a URL like postgresql://user@host/database", code="invalid_url",
@@ -64,11 +64,11 @@ def _dispatch(arguments: list[str]) -> int:
     if hasattr(options, "project"):
         if len(options.project) > 1 and options.call not in _OF_SEVERAL_PROJECTS:
             raise InvalidInput(
-                "--project is given once; only helio worker serves several", code="usage", path="--project"
+                "--project may be given only once; only helio worker serves several", code="usage", path="--project"
             )
         os.environ["HELIOGRAPH_PROJECT"] = options.project[0]
     keep_keys_out(os.environ)
-    if options.call == "sim:main":  # its options are its own, --help among them
+    if options.call == "sim:main":  # it parses its own options, including --help
         return _call(options.call, rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(map(safe_repr, rest))}")
@@ -83,7 +83,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _of_runs(arguments: list[str], verb: str) -> list[str]:
-    """`helio run stop RUN` is `helio runs stop RUN`: no application is named so, for they are FILE.py:app."""
+    """Rewrite `helio run stop RUN` to `helio runs stop RUN`. No application is named `stop`: they are FILE.py:app."""
     at = max(n for n, each in enumerate(arguments[: arguments.index(verb)]) if each == "run")
     return [*arguments[:at], "runs", *arguments[at + 1 :]]
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT while `helio` starts: a process that is stopped before it has work in hand ends at once.
+"""SIGTERM and SIGINT while `helio` starts: a process that owns no work yet ends at once.
 
 The imports of a command take a few tenths of a second, and a supervisor may stop a process as soon as it has started it.
 So `main` catches these signals before it imports anything large, and this module imports next to nothing.
@@ -33,7 +33,7 @@ def exit_code_at_sigterm(arguments: Sequence[str]) -> int | None:
     """The exit code of a command that SIGTERM stops while it starts; None where SIGTERM keeps its default action."""
     words = _words(arguments)
     if words[:1] == ["worker"] or (words[:2] == ["db", "url"] and "--hold" in arguments):
-        return 0  # these serve until SIGTERM stops them
+        return 0  # services, which SIGTERM stops
     return INTERRUPTED if words[:1] == ["run"] else None
 
 
@@ -43,7 +43,7 @@ def exit_at_sigint(_number: int, _frame: FrameType | None) -> None:
 
 
 def raise_at_sigint() -> None:
-    """From here on SIGINT raises KeyboardInterrupt, as Python has it."""
+    """Restore Python's default: SIGINT raises KeyboardInterrupt."""
     if signal.getsignal(signal.SIGINT) is exit_at_sigint:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

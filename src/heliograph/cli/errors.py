@@ -1,4 +1,4 @@
-"""The edge where errors become text and an exit code. Nobody sees a traceback who did not ask for one."""
+"""Turns errors into text and an exit code. Tracebacks appear only with HELIOGRAPH_DEBUG=1."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from heliograph.redaction import redacted, redacted_text
 
 
 class NothingYet(HeliographError):
-    """There is no database to list from: an answer, and no error, as an empty list is none."""
+    """There is no database to list from. Like an empty list, this is not an error."""
 
     exit_code = 0
 
 
 def report(error: Exception, *, as_json: bool) -> int:
-    """Tell of `error`: people read it on stderr, with `as_json` programs read the envelope on stdout.
+    """Print `error` to stderr and, with `as_json`, its envelope to stdout. Return the exit code.
 
-    Answers the exit code. HELIOGRAPH_DEBUG=1 adds the traceback.
+    HELIOGRAPH_DEBUG=1 adds the traceback.
     """
     if os.environ.get("HELIOGRAPH_DEBUG", "") not in ("", "0"):
         note(redacted_text("".join(traceback.format_exception(error))).rstrip())
@@ -37,7 +37,7 @@ def report(error: Exception, *, as_json: bool) -> int:
 
 
 def place_of(error: BaseException) -> str | None:
-    """`FILE.py:12`: the innermost line of the user's own code, which is neither ours nor an installed library's."""
+    """`FILE.py:12`: the innermost line of the user's own code, outside Heliograph and installed libraries."""
     foreign = (str(Path(__file__).resolve().parent.parent), str(Path(os.__file__).parent), "<")
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(foreign) and "site-packages" not in frame.filename:
@@ -48,7 +48,7 @@ def place_of(error: BaseException) -> str | None:
 
 def _unexpected(error: Exception) -> HeliographError:
     return HeliographError(
-        f"this should not have happened: {type(error).__name__}: {safe_repr(str(error), 300)}",
+        f"unexpected error: {type(error).__name__}: {safe_repr(str(error), 300)}",
         code="internal_error",
-        hint="HELIOGRAPH_DEBUG=1 shows where; please report it",
+        hint="HELIOGRAPH_DEBUG=1 shows the traceback; please report it",
     )

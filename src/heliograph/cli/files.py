@@ -1,4 +1,4 @@
-"""Files that an argument names: each way of not being readable has its own words."""
+"""Read files that arguments name. Each reason why a file cannot be read has its own error."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def read_file(path: Path) -> bytes:
     name = safe_repr(str(path), 300)
     try:
         mode = path.stat().st_mode
-        for is_kind, words, code in _KINDS:
+        for is_kind, kind, code in _KINDS:
             if is_kind(mode):
-                raise InvalidInput(f"{name} is {words}, not a file", code=code, path=name)
+                raise InvalidInput(f"{name} is {kind}, not a file", code=code, path=name)
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except (FileNotFoundError, NotADirectoryError):
@@ -45,7 +45,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_state(argument: str) -> JsonObject:
-    """The object that `--state` gives: JSON as it stands, or @ and the name of a file that holds it."""
+    """Parse the object of `--state`: JSON, or @FILE."""
     source, text = "--state", argument.encode("utf-8", "surrogateescape")
     if argument.startswith("@"):
         source = safe_repr(argument[1:], 300)
@@ -59,14 +59,14 @@ def read_state(argument: str) -> JsonObject:
 
 
 def read_value(option: str, argument: str) -> Json:
-    """What an option gives as JSON, or as @ and the name of a file that holds it. Raises InvalidInput, NotFound."""
+    """Parse the value of an option: JSON, or @FILE. Raises InvalidInput, NotFound."""
     if argument.startswith("@"):
         return _parse(read_file(Path(argument[1:])), safe_repr(argument[1:], 300), argument)
     return _parse(argument.encode("utf-8", "surrogateescape"), option, argument)
 
 
 def read_result(text: str | None, path: str | None) -> Json:
-    """The result that `--result` or `--result-file` gives, as JSON. Raises InvalidInput, NotFound."""
+    """Parse the JSON of `--result` or `--result-file`. Raises InvalidInput, NotFound."""
     try:
         if path is None:
             return parse_json((text or "").encode("utf-8", "surrogateescape"))
@@ -75,7 +75,7 @@ def read_result(text: str | None, path: str | None) -> Json:
         where = "--result" if path is None else safe_repr(path, 300)
         code, hint = error.code, error.hint
         if code in ("file_too_large", "encoding"):
-            hint = "upload it, and report where it is"
+            hint = "upload it, and report its location"
             code = "payload_too_large" if code == "file_too_large" else code
         elif code == "invalid_json":
             hint = "a result is JSON; a text is written in quotes: '\"done\"'"

@@ -11,7 +11,7 @@ _THRESHOLDS = (20_000, 20, 20)
 
 @contextmanager
 def tuned_garbage_collection() -> Iterator[None]:
-    """Collect rarely, and never look again at what exists already, until the block is left.
+    """Inside the block, collect rarely and exempt all objects that exist already.
 
     A turn allocates many objects that live until it ends, and nearly all are freed without the collector. By default it runs
     after each 700 of them, and each full run visits all modules too. The price is some megabytes that cycles occupy longer.

@@ -1,7 +1,6 @@
-"""SIGINT and SIGTERM: the first asks to stop, the second ends the process at once.
+"""SIGINT and SIGTERM: the first signal requests a stop, the second ends the process at once.
 
-Ending at once is safe at any moment: what runs is held by leases, and the store
-does not depend on how a process ends.
+Ending at once is always safe: leases expire, and other workers take over the turns.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ if TYPE_CHECKING:
     import asyncio
 
 SETTLE_SECONDS = 2.0
-AGENT_THREADS = "heliograph agent"  # the name that world/real.py gives the threads of plain functions
+AGENT_THREADS = "heliograph agent"  # world/real.py gives this name to the threads of plain functions
 
 
 @contextmanager
 def graceful(on_first: Callable[[int], None]) -> Iterator[asyncio.Event]:
     """An event that the first signal sets, after `on_first` with its number. For the main thread of a running loop.
 
-    Handlers of the interpreter and not of the loop: an agent that blocks the loop must not keep the second from us.
+    These handlers belong to the interpreter, not the loop: the second signal works even when an agent blocks the loop.
     """
-    import asyncio  # late: whoever asks for --help waits for nothing
+    import asyncio  # late: `helio --help` does without it
 
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     seen: list[int] = []
@@ -66,16 +65,16 @@ def exit_process(code: int) -> None:
             os.write(1, b"\x1b[?25h\n")  # a live view hides the cursor
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:  # whatever they say: a signal that comes in the middle of a write may not flush, for one
+    finally:  # a flush fails when the signal interrupts a write
         os._exit(code)
 
 
-# Left open, with the tasks that let their cancellation pass: a loop holds its tasks weakly, and complains of what it lost.
+# Loops kept open, with tasks that ignored their cancellation: a loop holds tasks weakly and warns about lost ones.
 _loops_at_work: list[tuple[asyncio.Runner, set[asyncio.Task[Any]]]] = []
 
 
 def run_agents(work: Coroutine[Any, Any, int]) -> int:
-    """As `asyncio.run`, but work that does not end when it is cancelled is left behind; see `exit_past_agents`."""
+    """Like `asyncio.run`, but abandon tasks that ignore cancellation. See `exit_past_agents`."""
     import asyncio
 
     runner = asyncio.Runner()
@@ -89,7 +88,7 @@ def run_agents(work: Coroutine[Any, Any, int]) -> int:
 
 
 async def _cancelled() -> set[asyncio.Task[Any]]:
-    """Cancel what is left; the tasks that do not end."""
+    """Cancel the remaining tasks and return those that do not end."""
     import asyncio
 
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -99,6 +98,6 @@ async def _cancelled() -> set[asyncio.Task[Any]]:
 
 
 def exit_past_agents(code: int) -> None:
-    """End the process if an agent is still at work: it was given up, and the interpreter would wait for it."""
+    """End the process if an abandoned agent still runs; the interpreter would wait for its thread."""
     if _loops_at_work or any(thread.name.startswith(AGENT_THREADS) for thread in threading.enumerate()):
         exit_process(code)

@@ -1,7 +1,6 @@
 """The live view of a run on a terminal: a row per agent, and below it the last signals.
 
-`Board` folds what it is shown into rows and knows no clock and no terminal;
-`LiveView` draws it a few times a second.
+`Board` folds signals into rows, without a clock or a terminal. `LiveView` draws it several times a second.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SIGNALS_MAX = 8
 TAIL_CHARACTERS = 400
 _STYLES = {"idle": "dim", "waiting": "yellow", "running": "cyan", "success": "green", "skipped": "dim"}
 _NEXT_PHASE = {"ready": "plan", "plan_ready": "act", "action_complete": "reflect", "reflection_complete": "terminate"}
-_STATUS = {"queued": "waiting", "dispatched": "waiting"}  # to people both are a turn that waits for a worker
+_STATUS = {"queued": "waiting", "dispatched": "waiting"}  # both mean a turn that waits for a worker
 
 
 @dataclass(slots=True)
@@ -85,17 +84,17 @@ class Board:
                 row.tail = message if isinstance(message, str) and message else row.tail
             case "text:delta" | "thinking:delta":
                 row.status, row.tail = "running", (row.tail + text_of(payload))[-TAIL_CHARACTERS:]
-                return  # a row of its own for each piece would push everything else out of sight
+                return  # a row per delta would push everything else off the view
         self.last.append(signal)
 
     def see_turns(self, turns: Iterable[TurnRow]) -> None:
-        """What the log does not say until a turn ends: whether it waits or runs, and its phase."""
+        """Update status and phase, which the log does not contain until a turn ends."""
         for turn in turns:
             row = self.rows.get(turn.agent)
             if row is None or turn.status == "done":
                 continue
             row.status, row.phase = _STATUS.get(turn.status, turn.status), turn.phase or row.phase
-            if row.until is not None:  # a turn that its signals have not told of yet
+            if row.until is not None:  # a turn whose signals have not arrived yet
                 row.since, row.until, row.fraction, row.tail = turn.created_at, None, None, ""
 
 
@@ -118,7 +117,7 @@ class LiveView:
         self._live.console.print(Text(text))
 
     def warn(self, text: str) -> None:
-        note(text)  # where stderr is this terminal, rich prints it above the view
+        note(text)  # when stderr is this terminal, rich prints it above the view
 
     def close(self) -> None:
         if self._live.is_started:

@@ -1,7 +1,6 @@
-"""From `FILE.py:app` to the application it names. What is wrong with it is told in the words of its author.
+"""Load the application that `FILE.py:app` names. Errors point to the line in the author's file.
 
-The file is run as `python FILE.py` would run it, with its folder first on the
-search path, under the name of the file: so agents can import their neighbours.
+The file runs as with `python FILE.py`: its folder comes first on the search path, so agents can import their neighbours.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ def load_app(reference: str) -> Heliograph:
     """The application that `FILE.py:name` or `package.module:name` names, checked as a whole.
 
     Raises NotFound (`file_not_found`, `unknown_module`, `unknown_attribute`), InvalidInput (`invalid_reference`,
-    `not_python`, `syntax_error`, `not_an_application`, what files.read_file says, or what the application's own
-    definitions are refused for), HeliographError (`import_failed`).
+    `not_python`, `syntax_error`, `not_an_application`, those of files.read_file, or those of the application's own
+    definitions), HeliographError (`import_failed`).
     """
     where, _, name = reference.rpartition(":")
     if not where or not name.isidentifier():
@@ -63,13 +62,15 @@ def _hint_for(reference: str) -> str | None:
 def _load_file(path: Path) -> ModuleType:
     source = read_file(path)
     if path.suffix != ".py":
-        raise InvalidInput(f"{path} is no Python file: its name does not end in .py", code="not_python", path=str(path))
+        raise InvalidInput(
+            f"{path} is not a Python file: its name does not end in .py", code="not_python", path=str(path)
+        )
     _compile(source, path)
     path = path.resolve()
     folder = str(path.parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    # a file may be called like a module that is loaded already, and must not take its place
+    # the file must not replace a loaded module of the same name
     name = path.stem if path.stem not in sys.modules else f"helio_app_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -94,13 +95,13 @@ def _load_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise NotFound(f"there is no file or module {safe_repr(name)}", code="file_not_found")
     if "" not in sys.path:
-        sys.path.insert(0, "")  # as `python -m` would: helio itself lies elsewhere
+        sys.path.insert(0, "")  # like `python -m`; the script `helio` lies in another folder
     try:
         return _explain(name, lambda: importlib.import_module(name))
     except HeliographError as error:
         cause = error.__cause__
         if isinstance(cause, ModuleNotFoundError) and cause.name and f"{name}.".startswith(f"{cause.name}."):
-            raise NotFound(f"there is no module {name}; a file is given with its ending, as in {name}.py:app",
+            raise NotFound(f"there is no module {name}; for a file, write its ending: {name}.py:app",
                            code="unknown_module") from None  # fmt: skip
         raise
 
@@ -118,7 +119,7 @@ def _explain(where: str, work: Callable[[], T]) -> T:
     except (Exception, SystemExit) as error:
         kind = "SystemExit (it ends the program)" if isinstance(error, SystemExit) else type(error).__name__
         raise HeliographError(f"{place_of(error) or where}: {kind}: {safe_repr(str(error), 300)}", code="import_failed",
-                              hint="the file itself raised this while it was loaded") from error  # fmt: skip
+                              hint="the file raised this error while it was loaded") from error  # fmt: skip
 
 
 def _syntax_error(error: SyntaxError, where: str) -> InvalidInput:

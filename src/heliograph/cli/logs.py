@@ -1,4 +1,4 @@
-"""What the runtime logs, as lines of text or of JSON. An exception is one line with the place in the user's code."""
+"""Format the runtime's log as lines of text or JSON. An exception takes one line, with its place in the user's code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from heliograph.errors import exception_text
 
 
 class _Lines(logging.Formatter):
-    """Time, level where it matters, message. HELIOGRAPH_DEBUG=1 adds tracebacks."""
+    """Time, level above INFO, message. HELIOGRAPH_DEBUG=1 adds tracebacks."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
@@ -49,8 +49,7 @@ class _JsonLines(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Where a line cannot be written it is lost, in silence: a log must not stop what it tells of, nor a traceback
-    for each line take its place."""
+    """Drops a line that cannot be written, so that a full disk stops no worker and prints no tracebacks."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if isinstance(sys.exception(), OSError):
@@ -60,19 +59,19 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def show_logs(level: int, json_to: TextIO | None = None) -> None:
-    """Heliograph's own log from now on: JSON to a file, else text to stderr."""
+    """Send Heliograph's log as JSON to a file, or as text to stderr."""
     handler = _Handler(json_to or sys.stderr)
     handler.setFormatter(_JsonLines() if json_to is not None else _Lines())
     ours = logging.getLogger("heliograph")
     ours.handlers, ours.propagate = [handler], False
     ours.setLevel(level)
-    driver = logging.getLogger("asyncpg")  # says with a traceback what we say in a line, when the store is away
+    driver = logging.getLogger("asyncpg")  # it logs outages with tracebacks; our log has one line for them
     driver.handlers, driver.propagate = [handler], False
     driver.setLevel(logging.CRITICAL)
 
 
 def _last_line(trace: str) -> str:
-    """Of a traceback that was redacted, and is there as text alone."""
+    """The last line of a traceback that exists only as redacted text."""
     return trace.rpartition("\n")[2]
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Without `arguments`, those of the process; then its signals are caught, too."""
+    """Run one command and return its exit code. Without `arguments`, use those of the process and catch its signals."""
     if arguments is None:
         arguments = sys.argv[1:]
         catch_early_signals(arguments)

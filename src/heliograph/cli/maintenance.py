@@ -1,4 +1,4 @@
-"""`helio db prune|limits|wires`: how long things are kept, how much of them there may be, where events have to go."""
+"""`helio db prune|limits|wires`: delete old runs, and show or change limits and wires."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _MAY_BE_ZERO = ("depth_max", "defers_max")
 _KINDS = ("runs", "turns", "signals", "cards", "boxes", "blobs", "tombstones", "memories")
 
 
-class _TakenBack(Exception):
+class _DryRun(Exception):
     """Ends the transaction of a dry run."""
 
 
 def prune(options: Namespace) -> int:
-    """0 also where there was nothing to forget."""
+    """Return 0, also when there is nothing to delete."""
     counts = asyncio.run(_with(lambda connection, project: _prune(connection, project, options)))
     if options.json:
         json_line({**counts, "dry_run": options.dry_run})
     else:
-        told = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind]) or "nothing"
-        line(f"would forget {told} in a first batch" if options.dry_run else f"forgot {told}")
+        counted = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind]) or "nothing"
+        line(f"would delete {counted} in a first batch" if options.dry_run else f"deleted {counted}")
     return 0
 
 
 def limits(options: Namespace) -> int:
-    """Shows what is in force, after the changes where there are some."""
+    """Apply the changes, if any, and show the limits in force."""
     changes = dict(_change(text) for text in options.changes)
     values = asyncio.run(_with(lambda connection, project: _limits(connection, project, changes)))
     if options.json:
@@ -61,7 +61,7 @@ def wires(options: Namespace) -> int:
     elif rows:
         table(("WIRE", "SINCE"), [(safe_repr(row["wire"]), moment(row["declared_at"])) for row in rows])
     else:
-        note("no wire but PostgreSQL's own: any worker publishes")
+        note("no wire besides PostgreSQL: any worker can publish")
     return 0
 
 
@@ -74,8 +74,8 @@ async def _prune(connection: Any, project: str, options: Namespace) -> dict[str,
             async with connection.transaction():
                 answer = await _call(connection, "prune", project, before, options.batch)
                 if options.dry_run:
-                    raise _TakenBack
-        except _TakenBack:
+                    raise _DryRun
+        except _DryRun:
             return {kind: answer[kind] for kind in _KINDS}
         total = {kind: total[kind] + answer[kind] for kind in _KINDS}
         has_more = answer["more"]
@@ -87,7 +87,7 @@ async def _limits(connection: Any, project: str, changes: Mapping[str, int | Non
     for name in changes:
         if name not in values:
             near = get_close_matches(name, values, 1)
-            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(values)}"
+            meant = f"did you mean {near[0]}?" if near else f"the limits are {', '.join(values)}"
             raise InvalidInput(f"there is no limit {safe_repr(name)}; {meant}", code="invalid_enum", path=name)
     if changes:
         values = await _call(connection, "set_limits", project, changes)
@@ -107,14 +107,14 @@ async def _wires(connection: Any, project: str, forgotten: str | None) -> Sequen
 
 
 async def _call(connection: Any, function: str, *args: object) -> Any:
-    """A kernel function on this connection, which may be in a transaction."""
+    """Call a kernel function on this connection, which may be in a transaction."""
     definition = KERNEL[function]
     values = [msgspec.json.encode(a) if c == "jsonb" else a for a, c in zip(args, definition.casts, strict=True)]
     return msgspec.json.decode(await connection.fetchval(definition.statement(), *values))
 
 
 async def _with(do: Callable[[Any, str], Awaitable[T]]) -> T:
-    """What `do` answers, given a connection and the project. Raises NotFound (`no_data`) where there is no database."""
+    """Call `do` with a connection and the project. Raises NotFound (`no_data`) when there is no database."""
     from heliograph.ledger.pool import explain
 
     async with _opened() as (connection, project):
@@ -126,7 +126,7 @@ async def _with(do: Callable[[Any, str], Awaitable[T]]) -> T:
 
 @asynccontextmanager
 async def _opened() -> AsyncIterator[tuple[Any, str]]:
-    from heliograph.runtime import open_database  # late: it loads a driver
+    from heliograph.runtime import open_database  # late: it loads the database driver
 
     settings = read_settings(os.environ)
     if (lacking := missing_database(settings)) is not None:
@@ -141,7 +141,7 @@ async def _opened() -> AsyncIterator[tuple[Any, str]]:
 
 
 def _change(text: str) -> tuple[str, int | None]:
-    """`NAME=NUMBER`, or `NAME=default`. Raises InvalidInput."""
+    """Parse `NAME=NUMBER` or `NAME=default`. Raises InvalidInput."""
     name, has_value, value = text.partition("=")
     if not has_value or not name:
         raise InvalidInput(f"a change is NAME=NUMBER or NAME=default, not {safe_repr(text)}", code="usage", path=text)

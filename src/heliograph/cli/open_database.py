@@ -1,7 +1,7 @@
-"""The database for commands that look, report or stop: they never make one.
+"""Open the database for commands that read, report or stop. These commands never create one.
 
-Without a URL the embedded database lies under a folder that is named relative to the current one. A new and empty
-one, made because somebody looked from the wrong folder, would read as if all runs were lost.
+Without a URL, the embedded database lies in a folder relative to the current one. A command started in the wrong folder
+would otherwise create an empty database, and all runs would seem lost.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from heliograph.runtime import open_reader
 if TYPE_CHECKING:
     from heliograph.client.client import Client
 
-_DATA = re.compile(r"pg([0-9]+)")  # the data folder of a cluster, and what else begins so has a dot in it
+_DATA = re.compile(r"pg([0-9]+)")  # the data folder of a cluster; other names with this prefix contain a dot
 
 
 @asynccontextmanager
 async def open_existing(wanted: str | None = None) -> AsyncIterator[Reader]:
-    """What `open_reader` opens, if it exists.
+    """Open a reader if the database exists.
 
-    wanted: what the command was asked for, such as `run first`; None when it lists what there is.
-    Raises NothingYet, or NotFound (`no_data`) where something is wanted; and what `open_reader` raises.
+    wanted: the object that the command looks for, like `run first`; None for a list.
+    Raises NotFound (`no_data`), or NothingYet for a list, and what `open_reader` raises.
     """
     settings = read_settings(os.environ)
     lacking = missing_database(settings)
@@ -44,8 +44,8 @@ async def open_existing(wanted: str | None = None) -> AsyncIterator[Reader]:
 
 @asynccontextmanager
 async def open_client(wanted: str) -> AsyncIterator[Client]:
-    """A client of the database, if that exists. Raises NotFound (`no_data`), and what `open_runtime` raises."""
-    from heliograph.client.client import Client  # slow: what only reads does without
+    """Open a client if the database exists. Raises NotFound (`no_data`), and what `open_runtime` raises."""
+    from heliograph.client.client import Client  # slow to import; readers do without it
 
     lacking = missing_database(read_settings(os.environ))
     if lacking is not None:
@@ -55,13 +55,13 @@ async def open_client(wanted: str) -> AsyncIterator[Client]:
 
 
 def missing_database(settings: Settings) -> str | None:
-    """Where there is no database yet, in words and with what to do; None when there is one, or a URL for it.
+    """The message that there is no database yet, with the next step; None when there is one, or a URL.
 
-    Raises what `find_binaries` raises: without the wheel there can be none.
+    Raises what `find_binaries` raises.
     """
     if settings.database_url is not None:
         return None
-    from heliograph.embedded.cluster import find_binaries  # nobody with a URL needs it
+    from heliograph.embedded.cluster import find_binaries  # late: not needed with a URL
 
     find_binaries(settings.postgres_version)
     try:
@@ -69,12 +69,12 @@ def missing_database(settings: Settings) -> str | None:
     except FileNotFoundError:
         versions = []
     except OSError:
-        return None  # opening it tells what is wrong with the folder
+        return None  # opening the database raises the reason
     if settings.postgres_version in versions:
         return None
     home = Path(os.path.abspath(settings.home))
     if versions:
         return (f"the database in {home} is one of PostgreSQL {versions[0]}, not {settings.postgres_version}; "
                 f"set HELIOGRAPH_POSTGRES_VERSION={versions[0]}")  # fmt: skip
-    return (f"there is no database in {home} yet; helio run FILE.py:app makes one, "
-            "and HELIOGRAPH_HOME names another folder")  # fmt: skip
+    return (f"there is no database in {home} yet; helio run FILE.py:app creates one, "
+            "and HELIOGRAPH_HOME selects another folder")  # fmt: skip

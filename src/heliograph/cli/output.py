@@ -1,7 +1,6 @@
-"""What a command prints: lines and tables for people, one JSON object per line for programs.
+"""Print lines and tables for people, and one JSON object per line for programs.
 
-Everything goes through `line`, so that a closed pipe (`| head`) is one exception
-with one meaning: whoever read has read enough; and a full disk is another.
+All output goes through `line`, which raises one exception for a closed pipe (`| head`) and one for a full disk.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ GAP = "  "
 
 
 class OutputClosed(Exception):
-    """Nobody reads our output any more."""
+    """The reader of the output has closed its end of the pipe."""
 
 
 class OutputFailed(HeliographError):
-    """What was to be printed cannot be written: a full disk, most of all."""
+    """The output cannot be written, for example because the disk is full."""
 
     default_code = "output_failed"
 
@@ -32,28 +31,28 @@ class OutputFailed(HeliographError):
 
 
 def line(text: str = "", file: TextIO | None = None) -> None:
-    """Print one line, at once: whoever follows through a pipe sees it now. Raises OutputClosed, OutputFailed."""
+    """Print one line and flush it, so that a reader of a pipe sees it at once. Raises OutputClosed, OutputFailed."""
     file = file or sys.stdout
     with _writing(file):
-        file.write(f"{text}\n")  # by one write: what agents print meanwhile cannot come into the middle of it
+        file.write(f"{text}\n")  # one write, so that output of agents cannot split the line
         file.flush()
 
 
 def note(text: str) -> None:
-    """Tell people something that is no part of the answer; where stderr takes nothing, nobody is told."""
+    """Print a message to stderr. A closed or full stderr is ignored."""
     with suppress(OutputClosed, OutputFailed):
         line(text, sys.stderr)
 
 
 def flush() -> None:
-    """Write what others have left in the buffer of stdout. Raises OutputClosed, OutputFailed."""
+    """Flush stdout, which other code may have written to. Raises OutputClosed, OutputFailed."""
     with _writing(sys.stdout):
         sys.stdout.flush()
 
 
 @contextmanager
 def _writing(file: TextIO) -> Iterator[None]:
-    """What can happen to a write, in our own words."""
+    """Translate the errors of a write."""
     try:
         yield
     except BrokenPipeError:
@@ -65,7 +64,7 @@ def _writing(file: TextIO) -> Iterator[None]:
 
 
 def abandon(file: TextIO) -> None:
-    """Let what is still buffered go nowhere, and all that follows: the interpreter would complain about it."""
+    """Send buffered and later output to the null device, so that the interpreter prints no error at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())
     os.close(nowhere)
@@ -79,14 +78,14 @@ def json_line(value: Any, file: TextIO | None = None) -> None:
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need to be; numbers in words are the caller's."""
+    """Print columns, each as wide as its widest cell."""
     widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
         line(GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def fields(values: Mapping[str, str | None]) -> None:
-    """One `name  value` per line; what is None is left out."""
+    """Print one `name  value` per line; skip None."""
     width = max(map(len, values))
     for name, value in values.items():
         if value is not None:
@@ -95,9 +94,9 @@ def fields(values: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def reserved_stdout() -> Iterator[TextIO]:
-    """The real stdout for our own lines alone; whatever else is printed meanwhile goes to stderr.
+    """Reserve stdout for our own lines; all other output goes to stderr meanwhile.
 
-    Agents are other people's code and may print; a program that reads our lines must not see that.
+    Agents may print, and a program that reads our lines must not see that.
     """
     flush()
     kept = os.dup(1)
@@ -106,10 +105,10 @@ def reserved_stdout() -> Iterator[TextIO]:
     try:
         yield own
     finally:
-        with suppress(OutputClosed, OutputFailed), _writing(own):  # what failed has been told: each line is flushed
+        with suppress(OutputClosed, OutputFailed), _writing(own):  # a failed line was reported when it was written
             own.flush()
         own.close()
-        with suppress(OutputClosed, OutputFailed):  # what agents printed went to stderr, and must not come out here
+        with suppress(OutputClosed, OutputFailed):  # output of agents belongs on stderr
             flush()
         os.dup2(kept, 1)
         os.close(kept)
@@ -118,8 +117,7 @@ def reserved_stdout() -> Iterator[TextIO]:
 def open_closed_streams() -> None:
     """Give a standard stream that is closed (`>&-`) the null device.
 
-    Python has None in its place, and the next file or socket opened would get its number: what is printed by others
-    would end in there.
+    Otherwise the next file or socket would get its number, and output of other code would end up there.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
@@ -128,27 +126,27 @@ def open_closed_streams() -> None:
         if nowhere != number:
             os.dup2(nowhere, number)
             os.close(nowhere)
-        setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115  as long as we live
+        setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115  open until the process ends
 
 
 def speak_utf8() -> None:
-    """Our output is UTF-8 whatever the locale says; what cannot be written is escaped, not raised."""
+    """Write UTF-8 in every locale, and escape characters that cannot be encoded."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def clock(at: datetime) -> str:
-    """The time of day here, to the millisecond."""
+    """The local time of day, to the millisecond."""
     return at.astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
 def moment(at: datetime | None) -> str:
-    """Date and time here, to the second; a dash for none."""
+    """The local date and time, to the second; a dash for None."""
     return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def duration(span: timedelta | None) -> str:
-    """`340 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`; a dash for none."""
+    """`340 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`; a dash for None."""
     if span is None:
         return "-"
     seconds = max(0.0, span.total_seconds())

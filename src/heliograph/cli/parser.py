@@ -1,4 +1,4 @@
-"""An argument parser that answers as everything else here does: an InvalidInput with the nearest name, our output."""
+"""An argument parser that raises InvalidInput, suggests the nearest name, and prints through `output`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from heliograph.errors import InvalidInput, safe_repr
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong as an InvalidInput, and prints through `output`."""
+    """Raises InvalidInput for a wrong command line and prints through `output`."""
 
     def error(self, message: str) -> Any:
-        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows what it takes")
+        raise InvalidInput(message, code="usage", hint=f"{self.prog} --help shows its arguments")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        # where argparse refuses a choice: with the nearest one it helps more
+        # argparse rejects a choice here; the error adds the nearest one
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]

@@ -1,4 +1,4 @@
-"""`helio db grant|revoke|roles`: which login may do what, and in which projects."""
+"""`helio db grant|revoke|roles`: the roles and projects of each login."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def grant(options: Namespace) -> int:
     services, projects = sorted(set(options.role or ()), key=SERVICES.index), getattr(options, "project", [])
     if not services and not projects:
         raise InvalidInput(
-            "nothing to grant: say --role worker, api or reader, or --project NAME, or both", code="usage"
+            "nothing to grant; give --role worker, api or reader, or --project NAME, or both", code="usage"
         )
     _show(asyncio.run(_as_operator(lambda to: grant_login(to, options.login, services, projects))), options)
     return 0
@@ -47,7 +47,7 @@ def roles(options: Namespace) -> int:
 
 
 async def _as_operator(do: Callable[[Any], Awaitable[T]]) -> T:
-    """What `do` answers, on a connection to a database whose schema is this program's."""
+    """Call `do` with a connection to a database that has this program's schema version."""
     from heliograph.ledger.pool import explain
     from heliograph.runtime import open_database
 

@@ -71,7 +71,7 @@ async def _run(options: Namespace, workflow: Workflow, state: JsonObject | None,
         await _work_and_watch(runtime, watch, worker, options.grace)
         view.close()
         if watch.end is None:
-            view.note(f"run {run_id} is not over; {_again(options, run_id)}")
+            view.note(f"run {run_id} has not ended; {_again(options, run_id)}")
             return INTERRUPTED
         _print_end(run_id, watch.end, watch.failures, own)
         return 0 if watch.end["outcome"] == "success" else 1
@@ -120,8 +120,12 @@ async def _work_and_watch(runtime: Runtime, watch: RunWatch, worker: Worker | No
 
     def on_signal(number: int) -> None:
         name = signals_of_the_os.Signals(number).name
-        left = f"turns in hand get {grace_seconds:g} s, then others may take them" if worker else "others go on with it"
-        watch.view.note(f"{name}: stopping; {left}. Once more ends this at once")
+        left = (
+            f"running turns get {grace_seconds:g} s, then other workers may take them"
+            if worker
+            else "other workers continue the run"
+        )
+        watch.view.note(f"{name}: stopping; {left}. A second signal ends the process at once")
 
     with graceful(on_signal) as stopping:
         work = runtime.serve(worker, stopping, grace_seconds) if worker is not None else _wait(stopping)
@@ -149,7 +153,7 @@ def _again(options: Namespace, run_id: str) -> str:
     parts = ["helio", "run", options.app, "--run-id", run_id]
     if (project := project_of(options)) is not None:
         parts += ["--project", project]
-    return f"take it up again with: {shlex.join(parts)}"
+    return f"resume it with: {shlex.join(parts)}"
 
 
 def _is_terminal() -> bool:

@@ -1,4 +1,4 @@
-"""How a run is watched: JSON lines for programs, plain lines for pipes and files; live_view.py for terminals."""
+"""Views of a run: JSON lines for programs, plain lines for pipes and files. live_view.py serves terminals."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ TEXT_WIDTH = 100
 
 
 class View(Protocol):
-    """What a run is shown on. Everything is called in the event loop."""
+    """A view of a run. All methods are called in the event loop."""
 
     def show(self, signal: Signal) -> None:
         """The next signal of the log."""
         ...
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
-        """How the turns stand, about once a second."""
+        """The current turns, about once a second."""
         ...
 
     def note(self, text: str) -> None:
-        """Something about the run that is no signal."""
+        """A remark about the run, apart from its signals."""
         ...
 
     def warn(self, text: str) -> None:
-        """Something that somebody has to do for the run to go on; on stderr."""
+        """An action that the run needs to continue; printed to stderr."""
         ...
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class JsonView:
         json_line(to_wire(signal), self._file)
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
-        """The log says it all."""
+        """The signals contain it."""
 
     def note(self, text: str) -> None:
         note(text)
@@ -66,7 +66,7 @@ class LineView:
     """One line per signal: time, name, agent, short payload. Deltas are joined to lines of text."""
 
     def __init__(self) -> None:
-        # (agent, name): when its first delta came that is not printed yet, and the text since then
+        # (agent, name): the time of the first unprinted delta, and the text since then
         self._texts: dict[tuple[str, str], tuple[datetime, str]] = {}
 
     def show(self, signal: Signal) -> None:
@@ -77,7 +77,7 @@ class LineView:
         self._row(signal.timestamp, signal.name, signal.agent or "-", line_payload(signal))
 
     def see_turns(self, turns: Sequence[TurnRow]) -> None:
-        """The signals say it."""
+        """The signals contain it."""
 
     def note(self, text: str) -> None:
         line(text)

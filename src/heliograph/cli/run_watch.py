@@ -144,4 +144,4 @@ class RunWatch:
             count = sum(wait.kind != "child" for wait in waits) - self._questions.get(turn.turn_id, 0)
             if count > 0:
                 self.view.note(f"{turn.agent} ({turn.turn_id}) waits for {count} calls: helio turn show "
-                               f"{turn.turn_id} shows them, helio calls lists those that are to be reported")  # fmt: skip
+                               f"{turn.turn_id} shows them, helio calls lists the ones to report")  # fmt: skip

@@ -1,4 +1,4 @@
-"""`helio runs`: the newest runs, how far they are, how they ended."""
+"""`helio runs`: the newest runs with their progress and outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helio signal tail|trace|why`: the log of signals, as it was and as it grows, and what caused what."""
+"""`helio signal tail|trace|why`: read or follow the log of signals, and trace causes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from heliograph.signals.trace import chain, children, draw_tree
 POLL_SECONDS = 0.5
 OUTAGE_SECONDS = 1.0
 RUNS_MAX = 10  # by `tail` without --run and --since
-# A run's last change is stamped before its commit, by another clock than ours: look this far back for changed runs.
-# What was printed already is known by its position, so looking too far back costs a query and shows nothing twice.
+# The server stamps a run's last change before it commits, by its own clock: look this far back for changed runs.
+# Positions identify printed signals, so looking too far back costs a query and shows nothing twice.
 _OVERLAP = timedelta(minutes=5)
 
 
@@ -31,7 +31,7 @@ def tail(options: Namespace) -> int:
         asyncio.run(_tail(options, patterns))
     except KeyboardInterrupt:
         if not options.follow:
-            raise  # interrupting --follow is how it ends
+            raise  # an interrupt is the normal end of --follow
     return 0
 
 
@@ -63,7 +63,7 @@ def why(options: Namespace) -> int:
 
 
 async def _follow(options: Namespace, patterns: list[Pattern]) -> None:
-    """The log of one run as it is written: told by the bell, and not looked at now and then."""
+    """Follow the log of one run; bells announce new signals."""
     after = options.after or 0
     async with open_client(f"run {options.run}") as client:
         while True:
@@ -107,16 +107,16 @@ async def _tail(options: Namespace, patterns: list[Pattern]) -> None:
 
 
 async def _database_made() -> None:
-    """Return when there is a database; who waits for one is told so."""
+    """Wait until there is a database, with a note."""
     settings = read_settings(os.environ)
     if (lacking := missing_database(settings)) is not None:
         note(f"waiting: {lacking}")
-    while missing_database(settings) is not None:  # noqa: ASYNC110  another process makes it, and can ring no bell yet
+    while missing_database(settings) is not None:  # noqa: ASYNC110  another process creates it and cannot ring a bell yet
         await asyncio.sleep(POLL_SECONDS)
 
 
 async def _look(log: _Run | _All, *, is_patient: bool) -> tuple[list[Signal], bool]:
-    """`log.look()`; a patient one waits until the database is back."""
+    """Call `log.look()`; with `is_patient`, retry until the database is back."""
     while True:
         try:
             return await log.look()
@@ -128,7 +128,7 @@ async def _look(log: _Run | _All, *, is_patient: bool) -> tuple[list[Signal], bo
 
 
 class _Run:
-    """The log of one run, looked at again and again."""
+    """Polls the log of one run."""
 
     def __init__(self, reader: Reader, run_id: str, after: int):
         self._reader = reader
@@ -136,15 +136,15 @@ class _Run:
         self._after = after
 
     async def look(self) -> tuple[list[Signal], bool]:
-        """What is new, and whether there can be no more. Raises NotFound."""
-        run = await self._reader.run(self._run_id)  # before the pages: one that has ended is complete in them
+        """New signals, and whether the log is complete. Raises NotFound."""
+        run = await self._reader.run(self._run_id)  # before the pages, which then contain all of an ended run
         news = await _read_on(self._reader, self._run_id, self._after)
         self._after = news[-1].seq if news else self._after
         return news, run.status == "ended"
 
 
 class _All:
-    """The logs of all runs that change: since a time, else of the newest runs and what is said from now on."""
+    """Polls the logs of all changing runs: since a time, or the newest runs and all later signals."""
 
     def __init__(self, reader: Reader, since: datetime | None):
         self._reader = reader
@@ -152,7 +152,7 @@ class _All:
         self._positions: dict[str, int] | None = None
 
     async def look(self) -> tuple[list[Signal], bool]:
-        """What is new, in the order of time."""
+        """New signals, in order of time."""
         is_first = self._positions is None
         positions = dict(self._positions or {})
         start = self._since if is_first and self._since else datetime.now(UTC)
@@ -168,12 +168,12 @@ class _All:
             page = await _read_on(self._reader, run.run_id, after) if after < run.signal_count else []
             positions[run.run_id] = page[-1].seq if page else after
             news += page
-        self._positions = positions  # only now: an outage in between must not lose what was read
+        self._positions = positions  # last, so that an outage in between loses no signals
         return sorted(news, key=lambda signal: (signal.timestamp, signal.run_id, signal.seq)), False
 
 
 async def _read_on(reader: Reader, run_id: str, after: int) -> list[Signal]:
-    """Everything after a position, in pages. What was pruned of a log that goes on has left gaps."""
+    """Read all signals after a position, in pages. Pruned signals leave gaps."""
     found: list[Signal] = []
     while page := await reader.signals(run_id, found[-1].seq if found else after):
         found += page
@@ -181,7 +181,7 @@ async def _read_on(reader: Reader, run_id: str, after: int) -> list[Signal]:
 
 
 async def _trace(subject: str) -> list[Signal]:
-    """The log of a run; or a signal, and in the order of the log all that came of it."""
+    """The log of a run; or a signal and all its effects, in the order of the log."""
     if not subject.startswith("sig_"):
         async with open_existing(f"run {subject}") as reader:
             await reader.run(subject)
@@ -204,7 +204,7 @@ async def _whole_run(signal_id: str) -> list[Signal]:
 
 
 async def _named_otherwise(reader: Reader, identifier: str) -> NotFound | None:
-    """What to say where the id of a run stands in place of a signal's."""
+    """The error for a run id in place of a signal id; None for any other id."""
     try:
         await reader.run(identifier)
     except NotFound:

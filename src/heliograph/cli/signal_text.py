@@ -1,4 +1,4 @@
-"""Signals in words: the short payload of a line, and what a signal means."""
+"""Describe signals: the short payload of a line, and the meaning of a signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from heliograph.signals.pattern import PatternTable
 
 _MEANINGS: PatternTable[str] = PatternTable((entry.name, entry.meaning) for entry in CATALOG)
 
-# The part of a payload worth a place in a line; what is not here is shown whole.
+# The part of a payload that a line shows; payloads of other signals are shown whole.
 _ONE_PART = {"agent:failed": "error", "agent:completed": "output", "agent:skipped": "reason", "workflow:start": "state"}
 _ONE_PART |= {
     "harness:start": "model",
@@ -24,18 +24,18 @@ _ONE_PART |= {
 }
 _ONE_PART |= {"workflow:end": "outcome"}
 
-# Signals that say why something failed or was not done.
+# Signals with the reason of a failure or an omission.
 _FAILURES = frozenset({"agent:failed", "agent:skipped", "error", "harness:error", "halt", "workflow:terminating"})
 _WIDTH, _WHOLE = 100, 100_000
 
 
 def line_payload(signal: Signal) -> str:
-    """`short_payload` for a file or a pipe: the reason of a failure is complete, everything else is short."""
+    """`short_payload` for a file or a pipe: reasons of failures are complete, other payloads are short."""
     return short_payload(signal, _WHOLE if signal.name in _FAILURES else _WIDTH)
 
 
 def short_payload(signal: Signal, width: int = 100) -> str:
-    """The payload in at most `width` characters of one line; what the line says anyway is left out."""
+    """The payload in at most `width` characters of one line; without repeating other parts of the line."""
     payload = signal.payload
     if not isinstance(payload, dict):
         return _text(payload, width)
@@ -55,22 +55,22 @@ def short_payload(signal: Signal, width: int = 100) -> str:
 
 
 def text_of(payload: object) -> str:
-    """The text that a delta adds; none where its payload has none."""
+    """The text that a delta adds, or an empty string."""
     content = payload.get("content") if isinstance(payload, dict) else None
     return content if isinstance(content, str) else ""
 
 
 def meaning(signal: Signal) -> str:
-    """One sentence: what the catalog says of it, or who emitted it."""
-    said = _MEANINGS.match(signal.name)
+    """One sentence: the catalog's meaning, or the agent that emitted the signal."""
+    entries = _MEANINGS.match(signal.name)
     who = f" Agent: {signal.agent}." if signal.agent else ""
-    if said:
-        return f"{said[0]}{who}"
+    if entries:
+        return f"{entries[0]}{who}"
     return f"Agent {signal.agent} emitted it." if signal.agent else "It came from outside."
 
 
 def woken_by(effects: Iterable[Signal]) -> list[str]:
-    """The agents that a signal woke, given what it caused, in the order of the log."""
+    """The agents that a signal woke, given its effects, in the order of the log."""
     return [signal.agent for signal in effects if signal.name == "agent:activated" and signal.agent is not None]
 
 

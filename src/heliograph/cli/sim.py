@@ -1,4 +1,4 @@
-"""`helio sim ...`: everything after `sim` belongs to the simulator."""
+"""`helio sim ...`: the simulator parses all arguments after `sim`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     try:
         return simulate(arguments, Parser)
     except OSError as error:
-        if error.errno == errno.ENOSPC:  # it writes its lines by itself, and nothing else
+        if error.errno == errno.ENOSPC:  # the simulator writes only its own lines
             abandon(sys.stdout)
             raise OutputFailed(error) from None
         raise

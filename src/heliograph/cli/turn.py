@@ -1,4 +1,4 @@
-"""`helio turn list`, `show` and `children`: the units of work, who owned them, what they said."""
+"""`helio turn list`, `show` and `children`: turns, their owners, calls and cards."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _child_cells(row: DelegationRow) -> tuple[str, ...]:
 async def _list(options: Namespace) -> list[TurnRow]:
     async with open_existing(None if options.run is None else f"run {options.run}") as reader:
         if options.run is not None:
-            await reader.run(options.run)  # a run that does not exist is an error, one without turns is not
+            await reader.run(options.run)  # an unknown run is an error; a run without turns is not
         return await reader.turns(run_id=options.run, status=options.status, limit=options.limit)
 
 
@@ -125,7 +125,7 @@ def _cells(turn: TurnRow) -> tuple[str, ...]:
 
 
 def _attempt(turn: TurnRow) -> str:
-    """Which attempt runs or ended the turn; a new attempt begins when the worker of the last one was lost."""
+    """The current or last attempt. A new attempt begins when a turn loses its worker."""
     return "-" if turn.status == "queued" else f"{turn.attempts + 1} of {turn.max_attempts}"
 
 
@@ -144,7 +144,7 @@ def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
         "epoch": None if turn.turn_epoch is None else f"{turn.turn_epoch}, {_EPOCH}",
         "deferred": _deferrals(turn),
         "reads": turn.context_box_id,
-        "asked by": f"call {turn.parent_call_id} of {turn.parent_turn_id}" if turn.parent_turn_id else None,
+        "parent": f"call {turn.parent_call_id} of {turn.parent_turn_id}" if turn.parent_turn_id else None,
         "woken by": f"{cause['name']}{by} ({cause['id']})",
         "activation": turn.activation_id,
         "started": moment(turn.created_at),
@@ -153,7 +153,7 @@ def _facts(turn: TurnRow, cause: dict[str, Any]) -> dict[str, str | None]:
 
 
 def _activity(turn: TurnRow) -> str | None:
-    """What the turn is at, for people who wait (L0-16 to L0-18)."""
+    """What the turn is doing (L0-16 to L0-18)."""
     match turn.activity:
         case "awaiting_tool_result":
             until = f", the first deadline at {clock(turn.resume_deadline)}" if turn.resume_deadline else ""
@@ -184,12 +184,12 @@ def _budget_cells(budget: Budget) -> tuple[str, ...]:
 
 def _print_leases(turn: TurnRow, leases: list[LeaseRow]) -> None:
     if not leases:
-        line("no worker has taken it yet")
+        line("no worker has claimed it yet")
         return
     rows = []
     for lease in leases:
         end = lease.ended_at or turn.finished_at
-        held = duration(end - lease.started_at) if end else "still held"
+        held = duration(end - lease.started_at) if end else "running"
         rows.append((str(lease.turn_epoch), lease.owner, moment(lease.started_at), held))
     table(("EPOCH", "OWNER", "FROM", "HELD"), rows)
 
@@ -204,13 +204,13 @@ def _print_cards(turn: TurnRow, cards: list[CardRow]) -> None:
 
 
 def print_content(content: Any) -> None:
-    """What a card holds, below its first line."""
+    """Print the content of a card, indented."""
     for text in _content(content):
         line(f"    {text}")
 
 
 def _content(content: Any) -> list[str]:
-    """A deliverable as its reader wants it: text as text, fields by name, anything else as JSON."""
+    """Format a deliverable: text as lines, fields by name, anything else as JSON."""
     if isinstance(content, dict) and isinstance(limit := content.get("limit"), dict):
         rest = {key: value for key, value in content.items() if key != "limit"}
         return [*_content(rest), f"cut short: {safe_repr(str(limit.get('message')), 10_000)}"]
@@ -218,7 +218,7 @@ def _content(content: Any) -> list[str]:
         return [f"{each['name']}: {_short(each['value'])}" for each in content["fields"]]
     if isinstance(content, dict) and isinstance(content.get("text"), str):
         code = content["error"]["code"] if isinstance(content.get("error"), dict) else None
-        # what agents say is data: escape codes in it must not reach the terminal
+        # output of agents is untrusted: its escape codes must not reach the terminal
         rows = [safe_repr(row, 10_000) for row in content["text"].splitlines()]
         return [f"{code}: {rows[0]}" if rows else str(code), *rows[1:]] if code else rows
     return [_short(content)]

@@ -1,4 +1,4 @@
-"""What a run or turn waits for, as lines for people, each with the command that helps."""
+"""Lines that show what a run or turn waits for, each with the next command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class UnclaimedWatch:
         self._is_noted = False
 
     def note(self, turns: Sequence[TurnRow], now: datetime, seconds: float) -> str | None:
-        """What waits for a worker, when that is to be said. `seconds`: a monotonic clock; `now`: for deferred turns."""
+        """The name of the unclaimed work, once it is overdue. `seconds`: a monotonic clock; `now`: for deferred turns."""
         found = self._unclaimed(turns, now)
         if found is None or self._is_noted:
             self._work = None
@@ -39,10 +39,10 @@ class UnclaimedWatch:
         return name
 
     def _unclaimed(self, turns: Sequence[TurnRow], now: datetime) -> tuple[tuple[str, int | None], str] | None:
-        """What waits, and its name. None while a worker runs a turn of this run: it claims the others when it can."""
+        """The unclaimed work and its name. None while a worker runs a turn of this run, because it also claims the others."""
         if any(turn.owner is not None for turn in turns):
             return None
-        if not turns:  # a worker begins the first turns of a run
+        if not turns:  # a worker starts the first turns of a run
             return (self._run_id, None), f"run {self._run_id}"
         for turn in turns:
             if turn.status == "dispatched" and (turn.due_at is None or turn.due_at <= now):

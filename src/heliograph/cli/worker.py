@@ -1,4 +1,4 @@
-"""`helio worker FILE.py:app ...`: serve applications until told to stop."""
+"""`helio worker FILE.py:app ...`: serve applications until stopped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPEN_PAUSE_SECONDS = 0.5
 
 
 def work(options: Namespace) -> int:
-    """0 after SIGTERM, which is how services are stopped; 130 after SIGINT."""
+    """Return 0 after SIGTERM, which is how services are stopped, and 130 after SIGINT."""
     if not options.json:
         show_logs(logging.INFO)
         return run_agents(_serve(options, _load(options.apps)))
@@ -36,20 +36,20 @@ def work(options: Namespace) -> int:
 
 
 def _load(references: list[str]) -> list[Workflow]:
-    """The applications by their references. Raises what load_app raises, and InvalidInput (`duplicate_application`)."""
+    """Load the applications. Raises what load_app raises, and InvalidInput (`duplicate_application`)."""
     loaded: dict[str, tuple[str, Workflow]] = {}
     for reference in references:
         workflow = load_app(reference).workflow
         if workflow.name in loaded:
             raise InvalidInput(f"{loaded[workflow.name][0]} and {reference} are both named {workflow.name}; a worker "
-                               "serves one application of a name", code="duplicate_application")  # fmt: skip
+                               "serves one application per name", code="duplicate_application")  # fmt: skip
         loaded[workflow.name] = (reference, workflow)
     return [workflow for _, workflow in loaded.values()]
 
 
 @asynccontextmanager
 async def _open_patiently() -> AsyncIterator[Runtime]:
-    """Open the runtime as soon as PostgreSQL accepts connections, which may start beside us. Raises what `open_runtime` raises."""
+    """Open the runtime when PostgreSQL accepts connections, for up to a minute. Raises what `open_runtime` raises."""
     clock = asyncio.get_running_loop().time
     until, is_announced = clock() + _OPEN_SECONDS_MAX, False
     async with AsyncExitStack() as stack:
@@ -77,7 +77,7 @@ async def _serve(options: Namespace, workflows: list[Workflow]) -> int:
 
         def on_signal(number: int) -> None:
             caught.append(number)
-            log.info("%s: stopping; turns in hand get %g s, then others may take them. Once more ends this at once",
+            log.info("%s: stopping; running turns get %g s, then other workers may take them. A second signal ends the process at once",
                      signal.Signals(number).name, options.grace)  # fmt: skip
 
         with graceful(on_signal) as stopping:

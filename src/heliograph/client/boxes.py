@@ -1,4 +1,4 @@
-"""Boxes from outside (L0-90 to L0-98): a turn reads its context box, and writes to its output box."""
+"""Boxes for processes outside the application: a turn reads its context box and writes to its output box."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Boxes:
         self._ledger = runtime.ledger
 
     async def put(self, cards: Sequence[Mapping[str, Any]], *, box_id: str | None = None) -> str:
-        """Put a context box together, whole: nobody adds to it later. Answers its id.
+        """Create a context box with these cards and return its id. The box cannot change later.
 
-        cards: each with `kind` and `content`, and where it is to be known by it an `id`. The same box_id with the same
-        cards is the same box. Raises Rejected (`id_conflict`, `card_exists`), InvalidInput (`payload_too_large`,
+        cards: each has `kind` and `content`, and optionally an `id`. A repeated call with the same box_id and the same
+        cards has no effect. Raises Rejected (`id_conflict`, `card_exists`), InvalidInput (`payload_too_large`,
         `invalid_card`, `invalid_id`).
         """
         chosen = self._chosen(box_id, "context")
@@ -39,10 +39,10 @@ class Boxes:
         return chosen
 
     async def fork(self, base_box_id: str, *, box_id: str | None = None, writer_turn_id: str | None = None) -> str:
-        """A box that has the cards of another as they are now, and costs nothing. Answers its id.
+        """Create a box that starts with the current cards of another box, without copying them. Returns its id.
 
-        base_box_id: a context box, a fork, or `box_<turn>`, what that turn has written so far. writer_turn_id: the fork
-        is for this turn to write to, once `replace` has made it the turn's. Raises NotFound (`unknown_box`,
+        base_box_id: a context box, a fork, or `box_<turn>`, which holds the output of that turn so far. writer_turn_id:
+        the turn that will write to the fork, after `replace` has assigned it. Raises NotFound (`unknown_box`,
         `unknown_turn`), Rejected (`id_conflict`), InvalidInput (`invalid_id`).
         """
         chosen = self._chosen(box_id, "context" if writer_turn_id is None else "output")
@@ -64,10 +64,10 @@ class Boxes:
     async def replace(
         self, turn_id: str, *, context_box_id: str | None = None, output_box_id: str | None = None
     ) -> None:
-        """Swap the boxes of a turn that runs now, to compact what it reads or to have it go on in a fork (L0-97).
+        """Replace the boxes of a running turn, to compact its context or to let it continue in a fork.
 
-        What is not named stays. The turn writes to its new output box at once; its new context it reads from when it is
-        next claimed, since a function that runs twice must find the same. Raises NotFound (`unknown_turn`), Rejected
+        A box that is not given stays. The turn writes to its new output box at once. It reads its new context from its
+        next claim on, because a function that runs again must find the same context. Raises NotFound (`unknown_turn`), Rejected
         (`not_running`, `unknown_box`, `box_not_writable`, `box_in_use`), InvalidInput.
         """
         if context_box_id is None and output_box_id is None:
@@ -94,7 +94,7 @@ class Boxes:
         if box_id is None:
             return self._runtime.world.new_id(kind)
         if check_id(box_id, "a box id", "/box_id").startswith(OWN_BOX):
-            raise InvalidInput(f"a box id does not begin with {OWN_BOX}, as {safe_repr(box_id)} does: those are the turns' own",
+            raise InvalidInput(f"a box id does not begin with {OWN_BOX}, as {safe_repr(box_id)} does: that prefix is reserved for turns",
                                code="invalid_id", path="/box_id")  # fmt: skip
         return box_id
 
@@ -103,7 +103,7 @@ class Boxes:
 
 
 def _cards(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Cards as the kernel takes them. Raises InvalidInput."""
+    """Convert cards for the kernel. Raises InvalidInput."""
     if isinstance(cards, str | Mapping) or not isinstance(cards, Sequence):
         raise InvalidInput(f"cards is a list of objects, not {safe_repr(cards)}", code="wrong_type", path="/cards")
     return [_card(card, f"/cards/{n}") for n, card in enumerate(cards)]
@@ -117,18 +117,18 @@ def _card(card: Mapping[str, Any], path: str) -> dict[str, Any]:
     if not kind or kind == DELIVERABLE:
         raise InvalidInput(f"a card has a kind, and only the end of a turn writes a {DELIVERABLE}", code="invalid_card",
                            path=f"{path}/kind")  # fmt: skip
-    made: dict[str, Any] = {
+    converted: dict[str, Any] = {
         "kind": kind,
         "content": check_json(to_json(card["content"], f"{path}/content"), f"{path}/content"),
     }
     if card.get("id") is not None:
-        made["card_id"] = check_id(card["id"], "a card id", f"{path}/id")
-    return made
+        converted["card_id"] = check_id(card["id"], "a card id", f"{path}/id")
+    return converted
 
 
 def _refused(answer: Mapping[str, Any], box_id: str) -> HeliographError:
     if answer["outcome"] == "conflict":
-        return Rejected(f"box {box_id} exists and is another; choose another box id", code="id_conflict")
+        return Rejected(f"box {box_id} exists with other contents; choose another box id", code="id_conflict")
     if answer["code"] == "payload_too_large":
         return InvalidInput(answer["message"], code=answer["code"], path="/cards")
     return Rejected(answer["message"], code=answer["code"])

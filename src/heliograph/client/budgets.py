@@ -1,4 +1,4 @@
-"""What the budgets of a turn are and what is left of them, as their authors wrote them."""
+"""The budgets of a turn and their use, in the units in which authors set them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from heliograph.ledger.reader import BudgetRow
 class Budget:
     """One kind of a budget: tokens, usd, model_calls or tool_calls.
 
-    turn_id: whose it is; it holds for all that this turn delegates. reserved: by calls under way. over: what calls used
-    beyond what they had reserved, when nothing was left for it.
+    turn_id: the turn that the budget limits, with everything that it delegates. reserved: held for calls in progress.
+    over: use beyond the budget, by calls that used more than they had reserved.
     """
 
     turn_id: str

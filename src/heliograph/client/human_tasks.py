@@ -133,14 +133,14 @@ class Approvals:
         """Return 'duplicate' when the recorded result is the same; otherwise raise Rejected."""
         where = f"call {wait.call_id} of {wait.turn_id}"
         if wait.state == "open" or wait.status == "timeout":
-            raise Rejected(f"{where} was to be decided until {wait.deadline}: it is too late", code="too_late")
+            raise Rejected(f"{where} had to be decided by {wait.deadline}: it is too late", code="too_late")
         if wait.state == "closed":
-            raise Rejected(f"{where} is not open any more: its turn has ended without it", code="turn_done")
+            raise Rejected(f"{where} is no longer open: its turn has ended without it", code="turn_done")
         cards = await self._runtime.reader.call_cards([wait], "tool.result")
         output = cards.get((wait.turn_id, wait.call_id), {}).get("output")
         if output == result:
             return "duplicate"
-        raise Rejected(f"{where} was {_reported_output(output)} before; that counts", code="already_decided")
+        raise Rejected(f"{where} was {_reported_output(output)} before; that decision stands", code="already_decided")
 
 
 async def read_tasks(reader: Reader, run_id: str | None, limit: int) -> list[HumanTask]:

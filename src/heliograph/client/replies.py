@@ -1,4 +1,4 @@
-"""What the kernel answers, as those outside know it: calls to carry out, and refusals as errors."""
+"""The kernel's replies in the client's terms: commands, stop results, and rejections as errors."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class ResultReporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A call that waits for somebody to carry it out. The same one may come twice: `call_id` tells (K18).
+    """A call to execute. The same call can be delivered twice: compare its `call_id`.
 
-    deadline: when it counts as timed out; None for never. delivery: how often it was handed out, from 1.
+    deadline: when the call times out; None for no deadline. delivery: the number of this delivery, from 1.
     """
 
     turn_id: str
@@ -48,14 +48,18 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class StopResult:
-    """outcome: `stopped`, `stopping` (its owner winds it up) or `already_done`; then `ended_as` says how it ended."""
+    """The result of a stop.
+
+    outcome: `stopped`, `stopping` (the owner winds it up) or `already_done`. ended_as: the outcome of a turn or run that
+    had already ended.
+    """
 
     outcome: str
     ended_as: str | None = None
 
 
 def command_of(row: Mapping[str, Any], client: ResultReporter) -> Command:
-    """A row of take_commands."""
+    """Convert a row of `take_commands`."""
     body = row["body"]
     deadline = datetime.fromisoformat(row["deadline"]) if row.get("deadline") else None
     return Command(row["turn_id"], row["call_id"], row["tool"], body.get("arguments") or {}, deadline, row["delivery"],
@@ -68,7 +72,7 @@ def unknown_turn(turn_id: str, project: str) -> NotFound:
 
 
 def report_refused(answer: Reported, project: str) -> HeliographError:
-    """Why a report was not taken."""
+    """The error for a rejected report."""
     if answer.outcome == "unknown_turn":
         return unknown_turn(answer.turn_id, project)
     if answer.outcome == "unknown_call":
@@ -79,12 +83,12 @@ def report_refused(answer: Reported, project: str) -> HeliographError:
                        "longer valid", code="bad_signature")  # fmt: skip
     if answer.outcome == "refused":
         return Rejected(answer.message, code=answer.code)
-    hint = "upload it, and report where it is" if answer.code == "payload_too_large" else None
+    hint = "upload it, and report its location" if answer.code == "payload_too_large" else None
     return InvalidInput(answer.message, code=answer.code or "invalid_result", hint=hint)
 
 
 def enqueue_refused(answer: Mapping[str, Any], run_id: str, agent: str, project: str) -> HeliographError | None:
-    """Why a message was not queued; None where it was."""
+    """The error for a rejected message; None for a queued one."""
     outcome, turn_id = answer["outcome"], answer["turn_id"]
     if outcome in ("queued", "duplicate"):
         return None
@@ -94,8 +98,8 @@ def enqueue_refused(answer: Mapping[str, Any], run_id: str, agent: str, project:
     if outcome == "refused" and answer["code"] == "payload_too_large":
         return InvalidInput(answer["message"], code=answer["code"], path="/payload")
     code, message = {
-        "conflict": ("id_conflict", f"turn {turn_id} exists and was another message; choose another turn id"),
-        "busy": ("agent_busy", f"agent {agent} of run {run_id} is at work: an action is taken at once or not at all"),
-        "ended": ("run_ended", f"run {run_id} takes no messages any more: it is ending or has ended"),
+        "conflict": ("id_conflict", f"turn {turn_id} exists with another message; choose another turn id"),
+        "busy": ("agent_busy", f"agent {agent} of run {run_id} is busy: it handles an action at once or not at all"),
+        "ended": ("run_ended", f"run {run_id} takes no more messages: it is ending or has ended"),
     }.get(outcome, (answer.get("code", outcome), answer.get("message", outcome)))  # fmt: skip
     return Rejected(message, code=code)
