@@ -71,7 +71,7 @@ async def test_prune_removes_only_old_ended_runs(shell: Shell, database_url: str
 @pytest.mark.parametrize("age", ["30", "0d", "-1d", "ever", "9" * 9 + "d"])
 def test_invalid_age_is_refused(shell: Shell, age: str) -> None:
     done = shell.helio("db", "prune", f"--older-than={age}")
-    assert (done.returncode, "--older-than is an age such as 30d" in done.stderr) == (2, True)
+    assert (done.returncode, "--older-than is an age like 30d" in done.stderr) == (2, True)
 
 
 async def test_workers_prune_only_with_a_configured_age(database_url: str) -> None:

@@ -217,7 +217,7 @@ def test_db_url_starts_the_embedded_database_and_keeps_it_running(tmp_path_facto
 
 
 def no_database_in(folder: Path) -> str:
-    return f"there is no database in {folder / 'home'} yet; helio run FILE.py:app makes one, and HELIOGRAPH_HOME "
+    return f"there is no database in {folder / 'home'} yet; helio run FILE.py:app creates one, and HELIOGRAPH_HOME "
 
 
 @pytest.mark.parametrize("command", ["runs", "turn list", "signal tail", "signal tail agent:* --since 1h"])
