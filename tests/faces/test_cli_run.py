@@ -266,7 +266,7 @@ def test_async_function_that_swallows_its_cancellation_does_not_keep_the_process
     running.read_until("10% stuck")
     running.signal(signal.SIGINT)
     assert running.end() == 130
-    assert "run deaf is not over" in running.text
+    assert "run deaf has not ended" in running.text
 
 
 def test_a_closed_pipe_ends_a_run_silently(shell: Shell) -> None:
