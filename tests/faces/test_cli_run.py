@@ -215,7 +215,7 @@ def test_a_run_that_ends_within_the_grace_ends_the_command_by_its_outcome(
     (shell.folder / "release").touch()
     assert running.end() == code
     assert f"outcome  {outcome}" in running.text
-    assert "is not over" not in running.text
+    assert "has not ended" not in running.text
 
 
 def test_turn_past_the_grace_is_released_at_once(shell: Shell, started: list[Running]) -> None:
