@@ -1,4 +1,4 @@
-"""Rules switched off, and what each must then show. An ablation that shows nothing is a hole in the model.
+"""Rules switched off, and the finding that each must produce. An ablation without a finding is a hole in the model.
 
 `expect` is the property that must break, "L1" or "L2" for liveness, or "" for a rule that is redundant beside others:
 then everything must still hold, and `why` says what the rule is for.

@@ -1,4 +1,4 @@
-"""What the kernel must not do: the paths that exist only while a rule is switched off.
+"""Forbidden paths of the kernel, which exist only while a rule is switched off.
 
 They follow the protocol that the rule replaces (card, state and event as three commits; the command published before
 the suspension; stop as a message), so that an ablation shows the damage and not an artefact.

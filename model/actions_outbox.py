@@ -1,7 +1,7 @@
-"""What one turn's ending owes to other turns: rows of the outbox, each delivered later, in a transaction of its own.
+"""The effects of a turn's end on other turns: rows of the outbox, each delivered later in its own transaction.
 
 A child's end tells its parent (K33), the end of a parent or of a run stops the turns below it (K33b, K35). Any worker's
-sweep delivers. Delivering again does no harm, and so the row may be marked late: that is the duplicate here.
+sweep delivers. A second delivery has no effect, so the row may be marked late; that is the duplicate here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers: hear a bell, claim, drive a turn to its end, hand it back or put it off, and pay what a run is owed.
+"""Workers: receive a bell, claim, drive a turn to its end, release or defer it, and commit pending reactions.
 
 A worker is a place in its program (`Worker.doing`) and what it believes; each function here is one place, and those of
 calls are in `actions_calls.py`. Between any two steps everything else may happen, a crash included.

@@ -1,4 +1,4 @@
-"""Which configurations are explored: by `make model`, by `full`, and by the tests. The ablations are in `ablations.py`."""
+"""The configurations that `make model`, `full` and the tests explore. The ablations are in `ablations.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes on between turns: runs and their reactions, delegation, the stop of a run."""
+"""Configurations of several turns: runs and their reactions, delegation, the stop of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns by themselves: calls of every kind, early results, graceful stops, defers, releases, ui_actions."""
+"""Configurations of single turns: calls of every kind, early results, graceful stops, defers, releases, ui_actions."""
 
 from __future__ import annotations
 

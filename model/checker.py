@@ -1,4 +1,4 @@
-"""Explore every reachable state of a model, and say what can go wrong.
+"""Explore every reachable state of a model, and report broken properties.
 
 Breadth first, so the trace of a broken property is a shortest one. A model is a set of transitions, each of a *kind*:
 

@@ -1,4 +1,4 @@
-"""The shape of a configuration: who is there, what the turns do, which faults may happen. `cases.py` has them all."""
+"""The shape of a configuration: its processes, the work of its turns, and the possible faults. `cases.py` has them all."""
 
 from __future__ import annotations
 

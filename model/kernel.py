@@ -1,7 +1,7 @@
-"""What a kernel function does inside one transaction: heads, turns and waits. What it does to a run is in `runs.py`.
+"""The effects of kernel functions on heads, turns and waits, each in one transaction. `runs.py` has those on runs.
 
 A step thaws a state into a `Draft`, changes it by the helpers below and freezes it again: everything between thaw and
-freeze is one transaction. What is not modelled is in README.md.
+freeze is one transaction. README.md lists the parts that are not modelled.
 """
 
 from __future__ import annotations

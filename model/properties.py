@@ -1,4 +1,4 @@
-"""What must hold: the invariants of a state, and the goals of liveness. `KernelModel` ties it all together."""
+"""The properties: the invariants of a state, and the goals of liveness. `KernelModel` ties it all together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transaction does to a run: reactions, and the end. Every caller holds the run's lock (K17)."""
+"""The effects of a transaction on a run: reactions, and the end. Every caller holds the run's lock (K17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of the model: what the rows say, what is under way between them, and what each worker believes.
+"""The state of the model: the rows, the messages under way, and the beliefs of each worker.
 
 A state is a tuple of tuples, so that it can be a key. Two states that differ only in how high the epochs and the run's
 version are behave alike: every rule compares these for equality, and they only rise. `key` makes them one.

@@ -1,4 +1,4 @@
-"""Sequences of kernel calls that make sense, and calls that make none: what both kernels are asked alike."""
+"""Sequences of valid and invalid kernel calls, for both kernels alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tests.simulator.junk import spoil
 from tests.simulator.kernel_calls_waits import WaitCalls
 
-# PostgreSQL does not look at these lists where there is nothing to compare with them.
+# PostgreSQL does not read these lists while it has no rows to compare them with.
 _NOT_SPOILED = ("claim", "fail_unclaimable", "take_commands", "mark_published", "sweep_pending_reactions")
 _WEIGHTS = {
     "start_runs": 2, "enqueue": 3, "claim": 9, "renew": 2, "release": 1, "append": 3, "finish": 5, "react": 3,
@@ -21,7 +21,7 @@ CALLED = frozenset(_WEIGHTS)
 
 
 class Caller(WaitCalls):
-    """Makes up calls from one seed."""
+    """Generates calls from one seed."""
 
     def calls(self, count: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Two kernels, asked alike: what each says, and what each has stored."""
+"""Compare the answers and the rows of two kernels after the same calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels for simulations: the twin, and a PostgreSQL that this process has for itself."""
+"""Backends of simulations: the in-memory kernel, and a PostgreSQL database of this process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from heliograph.testing.kernel.in_memory import InMemoryKernel
 
 
 @pytest.fixture
-def twin() -> InMemoryKernel:
+def in_memory() -> InMemoryKernel:
     return InMemoryKernel()
 
 
 @pytest.fixture(scope="session")
 def real(postgres: TestServer) -> Iterator[PostgresBackend]:
-    """Emptied by whoever uses it."""
+    """A backend that each test empties first."""
     url = asyncio.run(postgres.create())
-    reports.LOGIN = urlsplit(url).username or reports.LOGIN  # the twin is logged in as we are
+    reports.LOGIN = urlsplit(url).username or reports.LOGIN  # the in-memory kernel has the same session user
     backend = PostgresBackend(url)
     yield backend
     backend.close()

@@ -1,4 +1,4 @@
-"""What a caller may send by mistake, and JSON of any shape."""
+"""Invalid values for arguments, and JSON of any shape."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-# Wherever it fits into JSON. Whole floats are left out: 3.0 is an integer to the twin and text to a cast in SQL; nothing
-# that the runtime sends has one there.
+# Whole floats are left out: 3.0 is an integer to the in-memory kernel and text to a cast in SQL, and the runtime sends
+# none there.
 _JUNK: list[Any] = [None, "", "x", "7", -1, 0, 3, 10**12, 0.25, True, [], {}, [1], {"seq": 1}, "é\u2028", "a\u0000b"]
 _VALUES: list[Any] = [
     None,

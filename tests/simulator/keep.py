@@ -1,5 +1,5 @@
-"""`python -m tests.simulator.keep` writes seeds.txt anew: for each mutant the first seed that shows it, with no more of its
-faults than that takes. What failed the runtime itself stays as it is."""
+"""`python -m tests.simulator.keep` rewrites seeds.txt: for each mutant the first seed that detects it, with as few faults
+as possible. Cases that once failed the runtime itself stay."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def keep() -> None:
 
 
 def _smallest(mutant: Mutant) -> Case:
-    twin = mutant.in_memory()
-    found = hunt(mutant, twin, _SEEDS)
+    in_memory = mutant.in_memory()
+    found = hunt(mutant, in_memory, _SEEDS)
     if found is None:
-        raise SystemExit(f"mutant {mutant.name} ({mutant.rules}) went unseen in {len(_SEEDS)} seeds")
+        raise SystemExit(f"mutant {mutant.name} ({mutant.rules}) is not detected in {len(_SEEDS)} seeds")
     case, kind = found.case, found.kind
 
     def fails(faults: Sequence[str]) -> bool:
-        return simulate(replace(case, faults=frozenset(faults)), twin).kind == kind
+        return simulate(replace(case, faults=frozenset(faults)), in_memory).kind == kind
 
     faults = minimize(list(dict.fromkeys(found.faults)), fails, _TRIES)
     return replace(case, faults=frozenset(faults)) if fails(faults) else case
 
 
 def _written(case: Case) -> str:
-    """The seed and the faults; all else is what every case has, or follows from the mutant."""
+    """The seed and the faults; the rest is the default, or follows from the mutant."""
     kept = {"seed": case.seed} | ({} if case.faults is None else {"faults": sorted(case.faults)})
     return msgspec.json.encode(kept).decode()
 

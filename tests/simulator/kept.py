@@ -1,7 +1,7 @@
-"""What `seeds.txt` keeps: cases that a mutant fails, and cases that the runtime failed once.
+"""The cases in `seeds.txt`: each detects a mutant, or once failed the runtime.
 
-One a line: the name of the mutant, or `runtime`, and a case as `helio sim shrink` prints it. A seed means something else
-once the workload or the runtime changes; a list of faults does so later. `tests/simulator/keep.py` looks for new ones.
+Each line has the name of the mutant, or `runtime`, and a case as `helio sim shrink` prints it. A change of the workload or
+the runtime changes the meaning of a seed; `python -m tests.simulator.keep` then finds new ones.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PATH = Path(__file__).with_name("seeds.txt")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """mutant: which fails it; None where the runtime did, before it was repaired."""
+    """mutant: the mutant that fails the case; None for a case that the runtime failed before its repair."""
 
     mutant: str | None
     case: Case
 
     def repaired(self) -> Case:
-        """The case without what the mutant does to the runtime."""
+        """The case without the mutant's change of the runtime."""
         return replace(self.case, repeats_once=False)
 
 

@@ -1,4 +1,4 @@
-"""Kernel calls that make sense, made up from a seed: of the functions that every turn needs."""
+"""Valid kernel calls, generated from a seed: the functions that every turn needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GATED = ("renew", "append", "release", "begin_call", "record_call", "suspend", 
 
 
 class Talk:
-    """What was said and heard so far, and the dice: later calls refer to it."""
+    """The calls and answers so far, to which later calls refer, and the dice."""
 
     def __init__(self, seed: int):
         self.dice = random.Random(seed)
@@ -42,7 +42,7 @@ class Talk:
             self.outbox += [row["key"] for row in answer]
 
     def _forget(self, function: str, answer: Any) -> None:
-        """What is no longer held is mostly not tried again."""
+        """Mostly forget turns that the caller no longer owns."""
         if function not in _GATED or self.dice.random() < 0.05:
             return
         for row in answer:
@@ -50,7 +50,7 @@ class Talk:
                 self.owned = [held for held in self.owned if held["turn_id"] != row["turn_id"]]
 
     def token(self) -> dict[str, Any]:
-        """Mostly of what was claimed last, so that it is mostly valid."""
+        """Mostly the token of the last claims, so it is mostly valid."""
         if self.dice.random() < 0.02:
             return {}
         if not self.owned or self.dice.random() < 0.05:

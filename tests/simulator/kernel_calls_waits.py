@@ -1,4 +1,4 @@
-"""Kernel calls that make sense, made up from a seed: of what turns wait for, of those who answer, stop and sweep."""
+"""Valid kernel calls, generated from a seed: waits of turns, reports, stops and sweeps."""
 
 from __future__ import annotations
 

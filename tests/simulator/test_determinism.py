@@ -14,9 +14,9 @@ from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
 
 @pytest.mark.parametrize("seeds", [range(10), range(10, 20)], ids=str)
-def test_the_same_seed_is_the_same_trace(twin: InMemoryKernel, seeds: range) -> None:
-    first = [simulate(Case(seed), twin).trace_hash for seed in seeds]
-    assert [simulate(Case(seed), twin).trace_hash for seed in seeds] == first
+def test_the_same_seed_is_the_same_trace(in_memory: InMemoryKernel, seeds: range) -> None:
+    first = [simulate(Case(seed), in_memory).trace_hash for seed in seeds]
+    assert [simulate(Case(seed), in_memory).trace_hash for seed in seeds] == first
     assert len(set(first)) == len(seeds)
 
 
@@ -38,23 +38,23 @@ def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() 
     assert len(traces) == 1
 
 
-def test_a_case_with_all_its_own_faults_and_deviations_named_is_the_same_trace(twin: InMemoryKernel) -> None:
-    whole = simulate(Case(4), twin)
+def test_a_case_with_all_its_own_faults_and_deviations_named_is_the_same_trace(in_memory: InMemoryKernel) -> None:
+    whole = simulate(Case(4), in_memory)
     named = replace(whole.case, faults=frozenset(whole.faults), deviations=frozenset(whole.deviations))
-    assert simulate(named, twin).trace_hash == whole.trace_hash
+    assert simulate(named, in_memory).trace_hash == whole.trace_hash
 
 
-def test_without_faults_and_deviations_everything_still_ends(twin: InMemoryKernel) -> None:
-    result = simulate(Case(4, faults=frozenset(), deviations=frozenset()), twin)
+def test_without_faults_and_deviations_everything_still_ends(in_memory: InMemoryKernel) -> None:
+    result = simulate(Case(4, faults=frozenset(), deviations=frozenset()), in_memory)
     assert (result.violations, result.faults, result.deviations) == ([], [], [])
     assert result.counters["recover: running -> dispatched"] == 0
 
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 6), marks=pytest.mark.more)], ids=str)
 def test_in_memory_kernel_and_postgres_produce_the_same_trace_and_rows(
-    twin: InMemoryKernel, real: PostgresBackend, seeds: range
+    in_memory: InMemoryKernel, real: PostgresBackend, seeds: range
 ) -> None:
     for seed in seeds:
-        left, right = simulate(Case(seed), twin, keeps_trace=True), simulate(Case(seed), real, keeps_trace=True)
+        left, right = simulate(Case(seed), in_memory, keeps_trace=True), simulate(Case(seed), real, keeps_trace=True)
         assert first_difference(left, right) is None, f"seed {seed}"
-        assert twin.dump(PROJECT) == real.dump(PROJECT), f"seed {seed}"
+        assert in_memory.dump(PROJECT) == real.dump(PROJECT), f"seed {seed}"

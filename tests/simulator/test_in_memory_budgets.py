@@ -1,4 +1,4 @@
-"""The twin's budgets are PostgreSQL's: walks in which nearly every call reserves, settles, is lost, or ends a turn."""
+"""Both kernels keep the same budgets, in walks where nearly every call reserves, settles, is lost, or ends a turn."""
 
 from __future__ import annotations
 
@@ -94,22 +94,26 @@ class Walk:
 
 @pytest.mark.more
 @pytest.mark.parametrize("first", [0, 20])
-def test_budgets_are_kept_alike_and_the_doctor_agrees(twin: InMemoryKernel, real: PostgresBackend, first: int) -> None:
+def test_budgets_are_kept_alike_and_the_doctor_agrees(
+    in_memory: InMemoryKernel, real: PostgresBackend, first: int
+) -> None:
     seen = set[str]()
     for seed in range(first, first + 20):
         walk = Walk(seed)
-        twin.reset()
+        in_memory.reset()
         real.reset()
         for function, args in walk.calls(80):
-            answers = [ask(backend, function, ("p", *args), walk.now) for backend in (twin, real)]
+            answers = [ask(backend, function, ("p", *args), walk.now) for backend in (in_memory, real)]
             assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
             assert answers[0][0] == "answered", f"seed {seed}: {function} {args}"
             walk.subscribe(function, answers[0][1])
             seen |= {row.get("code", row["outcome"]) for row in answers[0][1] if function == "begin_call"}
             seen |= {f"suspend {row.get('code')}" for row in answers[0][1] if function == "suspend"}
-        assert stored(twin, "p") == stored(real, "p"), f"seed {seed}"
+        assert stored(in_memory, "p") == stored(real, "p"), f"seed {seed}"
         assert real.doctor("p", False) == [], f"seed {seed}"
-        seen |= {kind for row in stored(twin, "p")["budgets"] for kind in ("used", "reserved", "over") if row[kind]}
+        seen |= {
+            kind for row in stored(in_memory, "p")["budgets"] for kind in ("used", "reserved", "over") if row[kind]
+        }
     assert seen >= {
         "fresh",
         "again",

@@ -1,4 +1,4 @@
-"""The twin is PostgreSQL's kernel, also for calls that no worker would make."""
+"""The in-memory kernel agrees with PostgreSQL, also on calls that no worker makes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.simulator.junk import any_json
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.more) for n in range(5, 80, 5))])
 def test_any_sequence_of_calls_has_the_same_answers_and_leaves_the_same_rows(
-    twin: InMemoryKernel, real: PostgresBackend, first: int
+    in_memory: InMemoryKernel, real: PostgresBackend, first: int
 ) -> None:
     for seed in range(first, first + 5):
         caller = Caller(seed)
-        twin.reset()
+        in_memory.reset()
         real.reset()
         for function, args in caller.calls(100):
-            answers = [ask(backend, function, args, caller.now) for backend in (twin, real)]
+            answers = [ask(backend, function, args, caller.now) for backend in (in_memory, real)]
             assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
             if answers[0][0] == "answered":
                 caller.heard(function, args, answers[0][1])
-        assert stored(twin, "p") == stored(real, "p"), f"seed {seed}"
+        assert stored(in_memory, "p") == stored(real, "p"), f"seed {seed}"
 
 
 def test_every_function_of_the_kernel_is_among_the_calls() -> None:
@@ -51,35 +51,35 @@ def test_a_value_has_the_size_that_postgres_gives_it(real: PostgresBackend) -> N
         assert not is_larger(value, size)
 
 
-def test_a_refused_call_leaves_nothing_behind(twin: InMemoryKernel) -> None:
+def test_a_refused_call_leaves_nothing_behind(in_memory: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     signals = [{"name": "workflow:start", "payload": {}}]
     woken = {"agent": "nobody", "turn_id": "turn_1", "cause": 0, "activation": 0, "max_attempts": 1, "ttl_seconds": 1.0}
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"], "signals": signals,
             "reaction": {"version": 0, "activations": [woken]}}  # fmt: skip
-    before = twin.dump("p")
+    before = in_memory.dump("p")
     with pytest.raises(KernelRejected, match="23503"):
-        twin.call("start_runs", ("p", [item]), now)
-    assert twin.dump("p") == before
+        in_memory.call("start_runs", ("p", [item]), now)
+    assert in_memory.dump("p") == before
 
 
-def test_projects_are_isolated_in_the_in_memory_kernel(twin: InMemoryKernel) -> None:
+def test_projects_are_isolated_in_the_in_memory_kernel(in_memory: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     item = {"run_id": "run_1", "target": "a", "request_hash": "h", "agents": ["one"],
             "signals": [{"name": "workflow:start"}], "reaction": {"version": 0}}  # fmt: skip
     for project in ("p", "q"):
-        assert twin.call("start_runs", (project, [item]), now)[0]["outcome"] == "started"
-    assert [len(twin.dump(project)["runs"]) for project in ("p", "q", "r")] == [1, 1, 0]
+        assert in_memory.call("start_runs", (project, [item]), now)[0]["outcome"] == "started"
+    assert [len(in_memory.dump(project)["runs"]) for project in ("p", "q", "r")] == [1, 1, 0]
 
 
-def test_answers_with_pending_reactions_are_bounded_alike(twin: InMemoryKernel, real: PostgresBackend) -> None:
+def test_answers_with_pending_reactions_are_bounded_alike(in_memory: InMemoryKernel, real: PostgresBackend) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     real.reset()
     runs = [run_item(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}, ttl_seconds=1.0) for n in (1, 2, 3)]
-    for backend in (twin, real):
+    for backend in (in_memory, real):
         backend.call("start_runs", ("p", runs), now)
         backend.call("sweep_expired", ("p", None), now + timedelta(seconds=2))
-    tx = Transaction(twin._tables("p"), 0, frozenset(), {}, "p")
+    tx = Transaction(in_memory._tables("p"), 0, frozenset(), {}, "p")
     for bytes_max in range(0, 4000, 61):
         [row] = real.fetch("select heliograph._runs_with_pending('p', $1, 10, $2)", encode([TARGET]), bytes_max)
         assert decode(encode(runs_with_pending(tx, [TARGET], 10, bytes_max))) == decode(row[0])

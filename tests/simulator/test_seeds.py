@@ -10,20 +10,20 @@ from heliograph.testing.simulator.coverage import unreached
 from heliograph.testing.simulator.simulate import Case, simulate
 from tests.simulator.kept import Kept, read_kept
 
-REACH = range(300)  # as many as helio sim run wants to have seen everything
+REACH = range(300)  # helio sim run requires full reach from this number on
 
 
-# Each of these rules of the kernel is noticed when it is taken out: test_mutants.py.
+# The simulator detects each of these rules when it is taken out: test_mutants.py.
 @pytest.mark.proves(
     "K1", "K2", "K4", "K5", "K6", "K7", "K8", "K10", "K11", "K12", "K14", "K15", "K16", "K18", "K19", "K22"
 )
 @pytest.mark.proves("K24", "K25", "K26", "K27", "L0-01", "L0-02", "L0-03", "L0-06", "L0-07", "L0-34", "L0-64", "L0-84")
 @pytest.mark.proves("L0-110", "L0-111", "L0-112", "G-61", "G-62", "G-68", "G-74")
 @pytest.mark.more
-def test_seeds_keep_every_rule_and_reach_every_move_answer_and_fault(twin: InMemoryKernel) -> None:
+def test_seeds_keep_every_rule_and_reach_every_move_answer_and_fault(in_memory: InMemoryKernel) -> None:
     reached: Counter[str] = Counter()
     for seed in REACH:
-        result = simulate(Case(seed), twin)
+        result = simulate(Case(seed), in_memory)
         assert result.violations == [], result.line()
         reached += result.counters
     assert unreached(reached) == []
@@ -39,13 +39,13 @@ def test_seeds_keep_every_rule_on_postgres_and_every_move_is_in_its_table(real: 
 
 
 @pytest.mark.parametrize("kept", read_kept(), ids=lambda kept: kept.mutant or f"runtime-{kept.case.seed}")
-def test_what_fails_a_mutant_or_failed_once_holds(twin: InMemoryKernel, kept: Kept) -> None:
-    result = simulate(kept.repaired(), twin)
+def test_what_fails_a_mutant_or_failed_once_holds(in_memory: InMemoryKernel, kept: Kept) -> None:
+    result = simulate(kept.repaired(), in_memory)
     assert result.violations == [], result.line()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_two_thousand_seeds_keep_every_rule(twin: InMemoryKernel) -> None:
-    failed = [result.line() for seed in range(2000, 4000) if (result := simulate(Case(seed), twin)).violations]
+def test_two_thousand_seeds_keep_every_rule(in_memory: InMemoryKernel) -> None:
+    failed = [result.line() for seed in range(2000, 4000) if (result := simulate(Case(seed), in_memory)).violations]
     assert failed == []

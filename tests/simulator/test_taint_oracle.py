@@ -17,8 +17,8 @@ SEEDS = range(12)
 
 def found_kinds() -> set[str]:
     """The classes of what the oracles find in a few seeds."""
-    twin = InMemoryKernel()
-    return {violation.kind for seed in SEEDS for violation in simulate(Case(seed), twin).violations}
+    in_memory = InMemoryKernel()
+    return {violation.kind for seed in SEEDS for violation in simulate(Case(seed), in_memory).violations}
 
 
 @pytest.mark.proves("S24")

@@ -1,4 +1,4 @@
-"""What every implementation of a protocol has to keep, as suites to inherit from.
+"""Test suites for implementations of the ports, to inherit from.
 
 A test module names its class `Test...`, inherits from the suite and gives the
 fixture that the suite asks for; pytest does the rest:

@@ -15,7 +15,7 @@ import asyncpg
 from heliograph.embedded.server import open_embedded
 from heliograph.ledger.install import install, whole_sql
 
-# Nothing that a test writes needs to outlive the machine's power.
+# Tests need no durability.
 _SETTINGS: Mapping[str, str] = {
     "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "200",
     "max_wal_size": "2GB", "checkpoint_timeout": "30min",
@@ -25,7 +25,7 @@ _TEMPLATE_LOCK = 0x74656D70
 
 @cache
 def _template() -> str:
-    """The template's name: of this schema and no other, since a server of one's own outlives its tests."""
+    """The template's name: it contains a hash of the schema, because a server may outlive its tests."""
     return f"heliograph_template_{sha256(whole_sql().encode()).hexdigest()[:12]}"
 
 

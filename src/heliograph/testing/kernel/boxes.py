@@ -1,4 +1,4 @@
-"""The twin of 82_boxes and 83_box_contents.sql: functions of the same names, without the underscore."""
+"""The functions of 82_boxes and 83_box_contents.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

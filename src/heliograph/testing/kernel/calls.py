@@ -1,4 +1,4 @@
-"""The twin of 42_calls and 44_defer.sql: functions of the same names, without the underscore."""
+"""The functions of 42_calls and 44_defer.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

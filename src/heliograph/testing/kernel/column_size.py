@@ -1,4 +1,4 @@
-"""pg_column_size of a jsonb: how large PostgreSQL keeps a value, to the byte. Some limits are compared with it."""
+"""`pg_column_size` of a jsonb value: its size in PostgreSQL, to the byte. The SQL compares some limits with it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ _HEADER = 4  # of a value, of a container, and of each of its entries
 
 
 def is_larger(value: Any, limit: int) -> bool:
-    """Whether its size is above `limit`. No value takes more than six bytes for each of its text, so that most need not
-    be measured."""
+    """Whether the size of the value exceeds `limit`. Its text gives an upper bound, so most values are not measured."""
     return 6 * len(encode(value)) + 16 > limit and column_size(value) > limit
 
 

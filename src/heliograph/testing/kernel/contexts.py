@@ -1,4 +1,4 @@
-"""Which box a turn may be given to read: `_lock_box`, `_writer_of`, `_refuse_context` and `_check_contexts` of 82_boxes.sql."""
+"""The boxes that a turn may read: `_lock_box`, `_writer_of`, `_refuse_context` and `_check_contexts` of 82_boxes.sql."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`_wrong_draft` of 10_log.sql and `_refuse_drafts` of 12_limits.sql for the in-memory kernel: which drafts a log takes."""
+"""`_wrong_draft` of 10_log.sql and `_refuse_drafts` of 12_limits.sql for the in-memory kernel: the checks of signals before they enter a log."""
 
 from __future__ import annotations
 

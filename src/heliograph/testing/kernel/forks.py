@@ -1,4 +1,4 @@
-"""The twin of what is said of 61_report.sql about children and calls that fail fast: functions of the same names."""
+"""The part of 61_report.sql about children and calls that fail fast, for the in-memory kernel, under the same names."""
 
 from __future__ import annotations
 

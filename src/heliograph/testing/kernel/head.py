@@ -1,7 +1,7 @@
-"""The twin of 10_log and 20_head.sql: functions of the same names, without the underscore.
+"""The functions of 10_log and 20_head.sql for the in-memory kernel, under the same names without the underscore.
 
-Locks are not mirrored anywhere in the twin: it runs one call at a time. Each
-function says only where it has a bug to re-open; what it does is said in the SQL.
+The in-memory kernel has no locks, because it runs one call at a time. Docstrings
+name only the bugs that mutants switch on; the SQL documents the functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""47_people.sql for the in-memory kernel: functions of the same names, without the underscore. Times in microseconds."""
+"""47_people.sql for the in-memory kernel, under the same names without the underscore. Times in microseconds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""jsonb in Python: what its operators, casts and functions answer, for the in-memory kernel.
+"""The operators, casts and functions of jsonb in Python, for the in-memory kernel.
 
-SQL NULL and JSON null are two things to PostgreSQL: here `ABSENT` is the first
-where JSON is expected, and `None` the second. Where text or a number is
-expected there is only one nothing, and it is `None`.
+PostgreSQL distinguishes SQL NULL from JSON null. Where JSON is expected, `ABSENT`
+stands for SQL NULL and `None` for JSON null. Where text or a number is expected,
+`None` stands for both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The twin of 12_limits.sql: functions of the same names, without the underscore."""
+"""The functions of 12_limits.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin of 80_outbox.sql, and how the other functions write the outbox."""
+"""The functions of 80_outbox.sql for the in-memory kernel, and the writes of other functions to the outbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""74_pending_reactions.sql for the in-memory kernel: functions of the same names, without the underscore."""
+"""74_pending_reactions.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin of 75_prune and 76_prune_logs.sql: functions of the same names, without the underscore."""
+"""The functions of 75_prune and 76_prune_logs.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

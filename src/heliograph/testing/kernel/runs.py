@@ -1,4 +1,4 @@
-"""The twin of 30_runs, 31_start and 60_react.sql: functions of the same names, without the underscore."""
+"""The functions of 30_runs, 31_start and 60_react.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin of 52_stop and 72_sweep_stops.sql: functions of the same names, without the underscore."""
+"""The functions of 52_stop and 72_sweep_stops.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

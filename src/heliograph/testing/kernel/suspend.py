@@ -1,4 +1,4 @@
-"""The twin of 43_suspend.sql: functions of the same names, without the underscore."""
+"""The functions of 43_suspend.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

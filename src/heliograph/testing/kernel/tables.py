@@ -1,7 +1,7 @@
-"""The twin's tables: rows, the constraints of 0001_tables.sql, and a journal that takes a refused call back.
+"""The tables of the in-memory kernel: rows, the constraints of 0001_tables.sql, and a journal that undoes a refused call.
 
-Rows are dicts and tables are dicts of rows, so that one journal of
-(container, key, what was there) can undo everything.
+Rows are dicts and tables are dicts of rows, so one journal of
+(container, key, previous value) undoes everything.
 """
 
 from __future__ import annotations

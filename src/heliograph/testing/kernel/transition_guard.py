@@ -1,20 +1,20 @@
-"""A guard over the state machine: the database refuses what `head_transitions` does not have.
+"""A guard over the state machine: the database refuses every transition that is not in `head_transitions`.
 
-For test databases, the simulator's PostgreSQL and the chaos runs. In production
-no trigger stands on the hot path: there the table is documentation, and the
-kernel's functions are what this guard has seen keep it.
+Test databases, the simulator's PostgreSQL and chaos runs have this trigger.
+Production has none, to keep the hot path short; there, `head_transitions`
+documents the transitions that the kernel's functions make.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# A schema of its own: another kernel may be installed, and the tests of the kernel's schema do not meet it.
+# In its own schema, so it survives another installation of the kernel, and tests of the kernel's schema do not see it.
 GUARD = """
 create schema if not exists heliograph_testing;
 create or replace function heliograph_testing.guard_head() returns trigger language plpgsql as $$
 declare
-    v_status text := case tg_op when 'INSERT' then 'idle' else old.status end;  -- what is not there is idle
+    v_status text := case tg_op when 'INSERT' then 'idle' else old.status end;  -- a head without a row is idle
     v_epoch bigint := case tg_op when 'INSERT' then 0 else old.turn_epoch end;
     v_turn_id text := case tg_op when 'INSERT' then null else old.active_agent_turn_id end;
 begin

@@ -1,4 +1,4 @@
-"""The twin of 40_claim and 41_append.sql: functions of the same names, without the underscore."""
+"""The functions of 40_claim and 41_append.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""47_unclaimable.sql and 73_unclaimed.sql for the in-memory kernel: functions of the same names, without the underscore."""
+"""47_unclaimable.sql and 73_unclaimed.sql for the in-memory kernel, under the same names without the underscore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin of 79_wires.sql."""
+"""The functions of 79_wires.sql for the in-memory kernel."""
 
 from __future__ import annotations
 

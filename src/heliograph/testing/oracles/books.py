@@ -1,4 +1,4 @@
-"""The oracles' books: what the calls said, and nothing that the kernel stored. Times in microseconds of virtual time."""
+"""The records of the oracles, made from calls and answers only, never from stored rows. Times in virtual microseconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The state machine of a head as an oracle: who may move it how, by which step of the epoch, and who is next.
+"""The oracle of heads: the transitions that each function may make, their epochs, and the order of claims.
 
-The moves are the rows of `head_transitions`, read from the migration that writes
-them; which function may make which is said here.
+The transitions are the rows of `head_transitions`, read from the migration that
+writes them. This module adds the functions that may make each.
 """
 
 from __future__ import annotations

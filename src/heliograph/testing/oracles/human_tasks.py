@@ -1,4 +1,4 @@
-"""The oracles' account of the time that turns wait for people, which does not count toward their time to live."""
+"""The time that turns wait for people, which does not count toward their time to live."""
 
 from __future__ import annotations
 

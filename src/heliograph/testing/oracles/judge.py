@@ -1,9 +1,9 @@
-"""The judge beside the kernel: what may this call change, may this caller write at all, who is next?
+"""The oracles: they check every kernel call of a simulated run.
 
-It keeps books of its own, made of nothing but the arguments and answers of the
-calls, and compares the heads with them after every call. What it checks needs no
-luck: a broken rule shows at the call that breaks it, not when damage is done
-(docs/internals/kernel.md). `final_state` looks at what is left when all is over.
+They keep their own records, made only from the arguments and answers of calls,
+and compare the heads with them after each call. A broken rule therefore shows at
+the call that breaks it, before it does damage
+(docs/internals/kernel.md). `final_state` checks the rows at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOGETHER = ("start_runs", "append", "finish", "suspend", "begin_call", "record_
 
 
 class Oracles(WaitOracle):
-    """Told everything by the stage; `violations` is what it found, `counters` what it saw."""
+    """Receives every event of the stage; `violations` lists the broken rules, `counters` the events."""
 
     def __init__(self, backend: Backend, project: str):
         self.backend = backend

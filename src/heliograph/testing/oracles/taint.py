@@ -1,4 +1,4 @@
-"""The taint of a run's state, computed anew from its log and compared with what the run records.
+"""The oracle of taint: it computes the taint of a run's state from the log and compares it with the run's record.
 
 What a turn has read decides the mark of its end, its end and the reducers decide the marks of the changes that it makes, and
 the newest change of each key decides whether the run records the key as untrusted.

@@ -1,4 +1,4 @@
-"""What the calls that every turn needs may answer: may this caller write at all, and does the answer fit what was said?"""
+"""The oracle of turns: only the owner of a turn writes, and each answer agrees with the calls before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be answered to those who wait, report, stop and sweep: each call is resolved once, turns resume when due."""
+"""The oracle of waits, reports, stops and sweeps: each call is resolved once, and turns resume when they are due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who administer a simulated kernel by its SQL: limits, boxes on shelves, and pruning."""
+"""The administrators of a simulated kernel: they set limits, store and fork boxes, and prune."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications without calls: agents that work, stream, fail and dawdle. Each says which rules it is there for."""
+"""Applications without tool calls: agents that work, stream, fail and run late. Each names the rules that it exercises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulated agents share: where their decisions come from, and what they are made of."""
+"""The shared parts of the simulated agents: the source of their decisions, and their building blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is around a simulated kernel: clients that start and send, tools that answer in every way, people that stop things."""
+"""The surroundings of a simulated kernel: clients that start runs, external tools that report, people who answer and stop."""
 
 from __future__ import annotations
 

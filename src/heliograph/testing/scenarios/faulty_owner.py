@@ -1,5 +1,7 @@
-"""The mistakes of an owner that is not this runtime: calls in the name of turns that somebody owns. All of them are
-refused or harmless: a kernel that takes one of them has lost a rule."""
+"""An owner that makes mistakes: it sends wrong calls for turns that a worker owns.
+
+The kernel refuses each, or it has no effect; otherwise a rule of the kernel is broken.
+"""
 
 from __future__ import annotations
 

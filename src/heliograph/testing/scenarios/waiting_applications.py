@@ -1,7 +1,7 @@
-"""Applications that wait: for tools, for steps, for time, for other turns. Each says which rules it is there for.
+"""Applications that wait: for tools, for steps, for time, for other turns. Each names the rules that it exercises.
 
-A function that waits is run again from its start, so whatever decides what it
-asks for is picked by its turn (`Cast.pick`) and not drawn.
+A function that waits runs again from its start, so its decisions depend on its
+turn (`Cast.pick`) and not on a new draw.
 """
 
 from __future__ import annotations

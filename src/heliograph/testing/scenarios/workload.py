@@ -1,8 +1,8 @@
-"""The workload: all applications, the model that they ask, and the state that they begin with.
+"""The workload: all applications, the model that they call, and their initial state.
 
-The fault rate is nothing without a workload: a zombie only matters where work can
-outlive its lease, a lost update where two turns end at once, a lost wake-up where
-turns queue, an early report where a turn is about to wait. `applications` and
+Faults matter only with the right work: a zombie needs work that outlives its
+lease, a lost update two turns that end together, a lost wake-up turns in a queue,
+an early report a turn that is about to wait. `applications` and
 `waiting_applications` have the applications, `clients` those around them.
 """
 

@@ -1,6 +1,6 @@
-"""`helio sim run | replay | shrink | diff | mutants`. Each answers with an exit code: 0 as it should be, 1 not.
+"""`helio sim run | replay | shrink | diff | mutants`. Each returns an exit code: 0 for success, 1 for a failure.
 
-The simulator is imported when a command is chosen: `--help` does not wait for it.
+Commands import the simulator when they run, so `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heliograph.testing.simulator.simulate import Case, Result
 
 _LISTED_MAX = 20
-_REACH_SEEDS = 300  # fewer need not have seen everything
+_REACH_SEEDS = 300  # fewer seeds need not reach everything
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,7 +29,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str], kind: type[argparse.ArgumentParser] = _Parser) -> int:
-    """Raises InvalidInput for arguments that mean nothing. `kind`: of parser, for the caller's own way to say so."""
+    """Run one command. Raises InvalidInput for invalid arguments. kind: the class of the parser, which formats errors."""
     try:
         options = _parser(kind).parse_args(arguments)
     except SystemExit as end:  # --help has answered
@@ -62,7 +62,7 @@ def run(seeds: int, backend: str = "twin", start: int = 0, jobs: int | None = No
 
 
 def replay(case: Case, backend: str = "twin", *, trace: bool = False, mutant: str | None = None) -> int:
-    """One case again; with `trace` every kernel call and every fault."""
+    """Simulate one case again; `trace` prints every kernel call and every fault."""
     from heliograph.testing.mutants.catalog import MUTANTS
     from heliograph.testing.simulator.jobs import open_backend
     from heliograph.testing.simulator.simulate import simulate
@@ -78,7 +78,7 @@ def replay(case: Case, backend: str = "twin", *, trace: bool = False, mutant: st
 
 
 def shrink(seed: int, mutant: str | None = None) -> int:
-    """The smallest case found that fails as this seed does, as JSON for `replay --case`."""
+    """Print the smallest case that fails like this seed, as JSON for `replay --case`."""
     import msgspec
 
     from heliograph.testing.kernel.in_memory import InMemoryKernel
@@ -104,7 +104,7 @@ def shrink(seed: int, mutant: str | None = None) -> int:
 
 
 def diff(seeds: int, start: int = 0) -> int:
-    """The twin and PostgreSQL have to do the same: every call, argument, answer and time, and every row at the end."""
+    """Compare the in-memory kernel with PostgreSQL: every call, argument, answer and time, and every row at the end."""
     from heliograph.testing.simulator.jobs import open_backend
     from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
@@ -133,7 +133,7 @@ def first_difference(left: Result, right: Result) -> str | None:
 
 
 def mutants(backend: str = "twin", seeds: int = 300) -> int:
-    """Take out each rule in turn: which seed notices, by what, and how soon."""
+    """Take out each rule in turn; print the seed and the check that detect it, and the time."""
     from heliograph.testing.mutants.catalog import MUTANTS, hunt
     from heliograph.testing.simulator.jobs import open_mutants
 
@@ -164,7 +164,10 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     def add(to: argparse.ArgumentParser, *names: str, seeds: int = 0) -> None:
         if "backend" in names:
             to.add_argument(
-                "--backend", choices=["twin", "postgres"], default="twin", help="the kernel: in memory (twin), or real"
+                "--backend",
+                choices=["twin", "postgres"],
+                default="twin",
+                help="the kernel: in memory (twin), or PostgreSQL",
             )
         if "seeds" in names:
             to.add_argument("--seeds", type=_count, default=seeds, metavar="N", help=f"how many seeds ({seeds})")
@@ -189,12 +192,12 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     small.add_argument("seed", type=_seed, metavar="SEED")
     add(small, "mutant")
     add(
-        verb("diff", "the twin and PostgreSQL do the same", lambda o: diff(o.seeds, o.start)),
+        verb("diff", "compare the in-memory kernel with PostgreSQL", lambda o: diff(o.seeds, o.start)),
         "seeds",
         "start",
         seeds=40,
     )
-    add(verb("mutants", "take out each rule: is it noticed?", lambda o: mutants(o.backend, o.seeds)),
+    add(verb("mutants", "take out each rule, and check that the simulator detects it", lambda o: mutants(o.backend, o.seeds)),
         "seeds", "backend", seeds=300)  # fmt: skip
     return parser
 

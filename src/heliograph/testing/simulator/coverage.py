@@ -1,4 +1,4 @@
-"""What a set of simulated runs must have seen: a move, an answer or a fault that never came was never tested."""
+"""The transitions, answers and faults that a set of simulated runs must reach: an unreached one is untested."""
 
 from __future__ import annotations
 

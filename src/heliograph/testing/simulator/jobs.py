@@ -1,4 +1,4 @@
-"""Many seeds on all processors, and the databases that they need."""
+"""Run many seeds on all processors, and create the databases that they need."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALONE_MAX = 40  # seeds that are over before other processes would have started
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is left of one seed; `line` says how to see it again, where it failed."""
+    """The result of one seed. `line` replays a failure; it is None for a success."""
 
     seed: int
     line: str | None
@@ -38,7 +38,7 @@ class Summary:
 
 
 def run_seeds(seeds: range, backend: str, jobs: int) -> Iterator[Summary]:
-    """Simulate all of them, in any number of processes; the summaries come in the order of the seeds."""
+    """Simulate all seeds in `jobs` processes; yield the summaries in the order of the seeds."""
     jobs = 1 if len(seeds) <= _ALONE_MAX else jobs
     if jobs == 1:
         with open_backend(backend) as opened:

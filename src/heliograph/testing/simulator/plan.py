@@ -1,9 +1,9 @@
-"""Where every decision of a simulated run comes from: the seed.
+"""The source of every decision of a simulated run: the seed.
 
-A decision is addressed by its site and by how often that site was asked before,
-so leaving one fault out does not shift the others: that is what makes shrinking
-possible. Scheduling is the exception, a stream; its deviations from first come,
-first served are addressed by their position in it.
+The address of a decision is its site and the number of earlier decisions there,
+so a masked fault does not shift the others, which makes shrinking possible.
+Scheduling is the exception, a stream: the address of a deviation from first come,
+first served is its position.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Make a failing case small: a smaller world, then fewer faults, then fewer deviations from first come, first served.
 
-Every step keeps the class of the failure. What is left is stored as JSON and
-outlives the seed: a seed means something else after the next refactoring, a list
-of faults does so later.
+Every step keeps the class of the failure. The result is JSON, and outlives the
+seed: a refactoring changes the meaning of a seed sooner than that of a list of
+faults.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One seed, from its first decision to the verdict: the product's own workers in a world that goes wrong."""
+"""Simulate one seed to its verdict: the product's own workers in a world with faults."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ RATES: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything that decides what happens: the same case is the same trace.
+    """All inputs of a simulation: the same case gives the same trace.
 
-    faults, deviations: None for all that the seed has, else only these (see `plan.Plan`).
+    faults, deviations: None for all of the seed, else only these (see `plan.Plan`).
     repeats_once: the runtime mutant once_runs_twice.
     """
 
@@ -62,7 +62,7 @@ class Case:
 
 @dataclass(slots=True)
 class Result:
-    """`violations` is empty when all is well; `counters` says what was reached, `log` is the trace when it was kept."""
+    """The outcome of a case. `violations` is empty for a success; `counters` counts events, `log` is the trace if kept."""
 
     case: Case
     backend: str
@@ -111,7 +111,7 @@ def simulate(case: Case, backend: Backend, *, keeps_trace: bool = False) -> Resu
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No garbage collection at moments of its own choosing, no log of what is broken on purpose."""
+    """Turn off garbage collection, which is not deterministic, and the logs of intended faults."""
     log = logging.getLogger("heliograph")
     level, was_enabled = log.level, gc.isenabled()
     log.setLevel(logging.CRITICAL + 1)
@@ -125,7 +125,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[str, Workflow]) -> bool:
-    """Until everything is done, something is wrong, or too much time has passed. True when everything is done."""
+    """Run until all work is done, a rule is broken, or the time is up. Return whether all work is done."""
     loop, plan = stage.loop, stage.plan
     # far from the database one worker has all the work, of one application: its calls meet, and are sent together
     is_far = plan.draw("distance") < 0.2
@@ -153,7 +153,7 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
 
 
 def _surround(stage: Stage) -> list[asyncio.Task[None]]:
-    """Everybody but the clients and the workers. Answers those that come to an end."""
+    """Start everything but clients and workers. Return the tasks that end by themselves."""
 
     def enter(name: str, visitor: Visit) -> asyncio.Task[None]:
         world = SimWorld(stage, stage.loop.open_process(name), name, is_mortal=False)
@@ -174,7 +174,7 @@ def _surround(stage: Stage) -> list[asyncio.Task[None]]:
 
 
 def _is_quiet(stage: Stage, oracles: Oracles) -> bool:
-    """Everything is over, and nothing is on its way any more."""
+    """Whether all runs and turns have ended and the outbox is empty."""
     books = oracles.books
     if any(status != "ended" for status in books.runs.values()) or any(True for _ in books.open_turns()):
         return False
@@ -188,7 +188,7 @@ def _unfinished(oracles: Oracles) -> str:
 
 
 async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> None:
-    """A worker in this slot, and another one under another name when it is gone."""
+    """Run a worker in this slot; when it ends, start another under a new name."""
     plan, generation = stage.plan, 0
     while True:
         process = stage.loop.open_process(f"{slot}.{generation}")
@@ -207,7 +207,7 @@ async def _keep(stage: Stage, slot: str, workflows: Mapping[str, Workflow]) -> N
 
 
 async def _retire(stage: Stage, world: SimWorld, worker: Worker) -> None:
-    """Some workers are replaced in good order, as a deployment does: stop, hand back what still runs, go."""
+    """Replace some workers as a deployment does: stop, release the running turns, exit."""
     site = f"{world.slot}/retirement"
     await asyncio.sleep(stage.plan.between(site, 2.0, 12.0))
     if stage.fault(world.process.name, site, ("retire",)) is None:

@@ -1,9 +1,9 @@
 """The world that a plan drives: `heliograph.world.seam.World` over a backend, one instance for each simulated process.
 
-Faults live here and nowhere else. A kernel call may be lost before it is sent,
-or its reply after the commit; a process may crash or freeze before a call, after
-its commit, at a named point or in its sleep, and may be cut off from the database
-for a while; rings to other processes may be lost, and so may what is published.
+All faults are injected here. A kernel call may be lost before it is sent, or its
+reply after the commit. A process may crash or freeze before a call, after its
+commit, at a named failpoint or in its sleep, and may be cut off from the database
+for a while. Bells and published messages may be lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IN_SLEEP = ("crash_in_sleep", "freeze_in_sleep")
 
 
 class Judge(Protocol):
-    """Who is told what happened, and keeps books of it; see `oracles.Oracles`."""
+    """Receives and records everything that happens; see `oracles.judge.Oracles`."""
 
     @property
     def books(self) -> Books: ...
@@ -56,7 +56,7 @@ class Judge(Protocol):
 
 
 class Stage:
-    """What all simulated processes share: the loop, the plan, the kernel, the bells, the trace."""
+    """The shared parts of all simulated processes: loop, plan, kernel, bells and trace."""
 
     def __init__(
         self, loop: SimLoop, plan: Plan, backend: Backend, judge: Judge, *, lease_seconds: float, keeps_trace: bool
@@ -89,7 +89,7 @@ class Stage:
 
     @property
     def is_calm(self) -> bool:
-        """Nothing goes wrong any more: everything may come to its end."""
+        """Whether faults have ended, so all work can finish."""
         return self.loop.time() > self.plan.horizon_seconds
 
     @property
