@@ -75,7 +75,7 @@ async def test_the_deliverable_of_a_child_is_the_result_of_the_call(kernel: Kern
     await ended(kernel, "turn_1")
     assert await status(kernel) == "suspended"  # the child's commit touches the child alone
     assert await kernel.sweep("reports") == {
-        "resolved": ["turn_a"], "resumed": ["turn_a"], "failed": [], "targets": [TARGET],
+        "resolved": ["turn_a"], "resumed": ["turn_a"], "failed": [], "targets": [TARGET], "woken": ["run_a/writer"],
     }  # fmt: skip
     assert await kernel.sweep("reports") == {"resolved": [], "resumed": [], "failed": [], "targets": []}
     assert (await edges(kernel, "turn_a"))[-1] == ("join", "response", "c1")

@@ -10,7 +10,7 @@ from tests.kernel.kit import TARGET, Kernel, message
 async def test_an_idle_agent_is_dispatched_by_the_enqueue_itself(kernel: Kernel) -> None:
     await kernel.running()
     answer = await kernel.enqueue("run_a", "critic", "turn_1", priority=3)
-    assert answer == {"turn_id": "turn_1", "outcome": "queued", "targets": [TARGET]}
+    assert answer == {"turn_id": "turn_1", "outcome": "queued", "targets": [TARGET], "woken": ["run_a/writer"]}
     head = await kernel.head("run_a/critic")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 1)
     assert (head["priority"], head["trace_id"], head["parent_step_id"]) == (3, "run_a", "sig_run_a_4")
@@ -169,7 +169,7 @@ async def test_enqueue_returns_the_pool_to_ring_and_rings_none_itself(kernel: Ke
 async def test_an_action_leases_the_idle_agent_and_its_row_is_pending_under_that_lease(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {})
     answer = await kernel.enqueue("run_a", "writer", "turn_a", message_type="ui_action", actor="the user")
-    assert answer == {"turn_id": "turn_a", "outcome": "queued", "targets": [TARGET]}
+    assert answer == {"turn_id": "turn_a", "outcome": "queued", "targets": [TARGET], "woken": ["run_a/writer"]}
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_a", 1)
     assert head["expecting_correlation_id"] == "turn_a"

@@ -69,7 +69,7 @@ async def test_an_ending_dispatches_the_next_queued_turn_in_the_same_commit(kern
     await kernel.enqueue("run_a", "writer", "turn_3")
     kernel.wait(1)
     answer = await kernel.finish(claimed, version=3)
-    assert answer == {"turn_id": "turn_a", "outcome": "ok", "targets": [TARGET]}
+    assert answer == {"turn_id": "turn_a", "outcome": "ok", "targets": [TARGET], "woken": ["run_a/writer"]}
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["active_agent_turn_id"]) == ("dispatched", "turn_2")
     assert (head["turn_epoch"], head["ready_at"]) == (claimed["epoch"] + 2, kernel.now)

@@ -40,6 +40,7 @@ async def test_a_report_resolves_the_call_and_resumes_the_turn_in_one_commit(ker
     answer = await report(kernel, "turn_a", "c1", {"answer": 42}, token=TOKEN, actor="the tool")
     assert answer == {
         "turn_id": "turn_a", "call_id": "c1", "outcome": "applied", "resumed": True, "targets": [TARGET],
+        "woken": ["run_a/writer"],
     }  # fmt: skip
     row = await wait(kernel, "turn_a", "c1")
     assert (row["state"], row["status"], row["resolved_position"], row["resolved_at"]) == (

@@ -9,7 +9,7 @@ from tests.kernel.kit import START, TARGET, Kernel, activation, draft, run_item
 @pytest.mark.proves("L0-43", "K8")
 async def test_start_dispatches_woken_agents_and_keeps_the_others_idle(kernel: Kernel) -> None:
     answer = await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer"})
-    assert answer == {"run_id": "run_a", "outcome": "started", "targets": [TARGET]}
+    assert answer == {"run_id": "run_a", "outcome": "started", "targets": [TARGET], "woken": ["run_a/writer"]}
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 1)
     assert (head["trace_id"], head["parent_step_id"], head["ready_at"]) == ("run_a", "sig_run_a_2", START)

@@ -34,7 +34,7 @@ async def test_an_overdue_call_is_reported_as_a_timeout(kernel: Kernel) -> None:
     assert await kernel.sweep("waits") == NOTHING
     kernel.wait(0.001)
     assert await kernel.sweep("waits") == {
-        "resolved": ["turn_a"], "resumed": ["turn_a"], "failed": [], "targets": [TARGET],
+        "resolved": ["turn_a"], "resumed": ["turn_a"], "failed": [], "targets": [TARGET], "woken": ["run_a/writer"],
     }  # fmt: skip
     assert await kernel.sweep("waits") == NOTHING
     assert (await edges(kernel, "turn_a"))[-1] == ("report", "response", "c1")
@@ -176,7 +176,9 @@ async def test_turn_suspended_without_open_calls_is_resumed(kernel: Kernel) -> N
         "update turn_waiting_tools set state = 'closed', resolved_at = '2030-01-01'"
         " where project_id = $1 and agent_turn_id = 'turn_a'"
     )
-    assert await kernel.sweep("stuck") == {"resumed": ["turn_a"], "failed": [], "targets": [TARGET], "after": None}
+    assert await kernel.sweep("stuck") == {
+        "resumed": ["turn_a"], "failed": [], "targets": [TARGET], "woken": ["run_a/writer"], "after": None,
+    }  # fmt: skip
     claimed = await kernel.claim_one()
     assert (claimed["turn_id"], claimed["inbox"]) == (
         "turn_a",

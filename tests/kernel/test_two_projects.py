@@ -139,7 +139,7 @@ def _other_calls(claimed: Item, keys: list[str], now: datetime) -> list[Called]:
         ("put_boxes", ([{"box_id": "context_1", "cards": []}],), [{"box_id": "context_1", "outcome": "put"}]),
         ("set_limits", ({"card_bytes_max": 7},), ...),
         ("start_runs", ([run_item(run, ["stranger"], {turn: "stranger"})],),
-         [{"run_id": run, "outcome": "started", "targets": [TARGET]}]),
+         [{"run_id": run, "outcome": "started", "targets": [TARGET], "woken": [f"{run}/stranger"]}]),
     ]  # fmt: skip
 
 

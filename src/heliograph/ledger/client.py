@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
+from heliograph.ledger.bells import Bells, read_bells
 from heliograph.ledger.coalescer import Coalescer
 from heliograph.ledger.decoding import read_rows
 from heliograph.ledger.fitting import CARDS_PER_PAGE, fitting
-from heliograph.ledger.hints import woken_by
 from heliograph.ledger.undecodable import checked, failed_call, read_callbacks, read_commands, read_events, read_pending
 from heliograph.records import BeginResult, Callback, Card, Claimed, Event, PendingRun, Reported, WriteResult
 from heliograph.world.seam import Transaction, World, bell_keys
@@ -94,7 +94,7 @@ class Ledger:
         answer: dict[str, Any] = await self._retried("fail_unclaimable", list(targets))
         if not answer:
             return None
-        self._ring(answer["targets"])
+        self._ring(read_bells([answer]))
         self._ring_end(answer)
         return answer
 
@@ -112,7 +112,7 @@ class Ledger:
     async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:
         """The same, as the end of a transaction that holds the effect itself: both are committed, or neither."""
         [row] = await transaction.commit("record_call", self.project, [item])
-        self._ring(row.get("targets", ()))
+        self._ring(read_bells([row]))
         return msgspec.convert(row, WriteResult)
 
     async def suspend(self, item: dict[str, Any]) -> WriteResult:
@@ -159,12 +159,12 @@ class Ledger:
     async def sweep(self, name: str, *more: object, limit: int = 100) -> dict[str, Any]:
         """One of the sweeps that end or move turns, by its name without sweep_; rings what it made ready."""
         answer: dict[str, Any] = await self.world.call(f"sweep_{name}", self.project, limit, *more)
-        self._ring(answer.get("targets", ()))
+        self._ring(read_bells([answer]))
         self._ring_owners(answer.get("owners", ()))
         return answer
 
     async def sweep_bells(self, older_seconds: float) -> None:
-        self._ring(await self.world.call("sweep_bells", self.project, older_seconds))
+        self._ring(Bells(tuple(await self.world.call("sweep_bells", self.project, older_seconds))))
 
     async def sweep_pending_reactions(self, targets: Sequence[str], limit: int = 20) -> list[PendingRun]:
         return read_pending(await self.world.call("sweep_pending_reactions", self.project, list(targets), limit))
@@ -260,7 +260,7 @@ class Ledger:
 
     async def _write(self, function: str, items: list[dict[str, Any]], retries: int = _RETRIES) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await self._retried(function, items, retries=retries)
-        self._ring((target for row in answer for target in row.get("targets", ())), items)
+        self._ring(read_bells(answer))
         return answer
 
     async def _retried(self, function: str, *args: object, retries: int = _RETRIES) -> Any:
@@ -293,10 +293,10 @@ class Ledger:
                     "call %s of %s is left to its timeout: its token cannot be read", row["call_id"], row["turn_id"]
                 )
 
-    def _ring(self, targets: Iterable[str], items: Iterable[dict[str, Any]] = ()) -> None:
+    def _ring(self, bells: Bells) -> None:
         # after the commit: NOTIFY inside a transaction holds a lock until the flush (docs/internals/kernel.md)
-        if names := sorted({f"work:{target}" for target in targets}):
-            self.world.ring(bell_keys(self.project, names), woken_by(items))
+        if bells.targets:
+            self.world.ring(bell_keys(self.project, [f"work:{target}" for target in bells.targets]), bells.woken)
 
     def _ring_end(self, turn: dict[str, Any]) -> None:
         """Ring for a turn that the kernel ended: its run's log, the reaction to its end, and the call of its parent."""

@@ -7,7 +7,7 @@ from typing import Any
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import check_amounts, reserve, settle, used_of
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw, release_head
-from heliograph.testing.kernel.head import is_owner, owns
+from heliograph.testing.kernel.head import bells, is_owner, owns
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import Refusal, get_text
 from heliograph.testing.kernel.limits import content_of, limits, rejection
@@ -260,16 +260,16 @@ def _defer(tx: Transaction, item: Any, defers_max: int) -> Row:
     if not owns(tx, item):
         return {"outcome": "stale"}
     agent_id, turn_id = str(get_text(item, "agent_id")), str(get_text(item, "turn_id"))
-    if (targets := end_if_stopping(tx, agent_id)) is not None:
-        return {"outcome": "stopped", "targets": targets}
+    if (woken := end_if_stopping(tx, agent_id)) is not None:
+        return {"outcome": "stopped", **bells(tx, woken)}
     turn, own = tx.tables.turns[turn_id], j.parse_integer(get_text(item, "defers_max"))
     most, reason = defers_max if own is None else own, get_text(item, "reason")
     reason = None if reason is None else reason[:1000]
     if turn["defers"] >= most and "defer_uncapped" not in tx.bugs:
         message = f"deferred {turn['defers'] + 1} times, at most {most} are allowed; the last reason: {reason or ''}"
         is_untrusted = get_text(item, "trust") == "untrusted"
-        targets = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", message, is_untrusted=is_untrusted)
-        return {"outcome": "exhausted", "targets": targets}
+        woken = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", message, is_untrusted=is_untrusted)
+        return {"outcome": "exhausted", **bells(tx, woken)}
     due_at = tx.now + interval(j.parse_float(get_text(item, "delay_seconds")) or 0.0)
     tx.set(turn, defers=turn["defers"] + 1)
     for row in tx.tables.inbox.of(turn_id):

@@ -10,7 +10,16 @@ from heliograph.testing.kernel.budgets import settle_ended
 from heliograph.testing.kernel.callbacks import create_turn_callbacks
 from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.drafts import refuse_drafts
-from heliograph.testing.kernel.head import dispatch_next, distinct, is_owner, log, owns, rounds, run_of
+from heliograph.testing.kernel.head import (
+    add_bells,
+    bells,
+    dispatch_next,
+    is_owner,
+    log,
+    owns,
+    rounds,
+    run_of,
+)
 from heliograph.testing.kernel.human_tasks import human_wait_time
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.limits import (
@@ -119,18 +128,16 @@ def finish(tx: Transaction, items: Any) -> list[Row]:
     limited, listed = limits(tx), j.elements(items)
     activated(items)
     answers: list[Row] = [{"turn_id": get_raw(item, "turn_id")} for item in listed]
-    targets: list[str] = []
+    woken: list[str] = []
     for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
         for n in places:
             answers[n] |= _judge(tx, listed[n], limited)
         ended = [listed[n] for n in places if answers[n]["outcome"] == "ok"]
         if ended:
             terminal(tx, ended)
-            targets += dispatch_next(tx, [str(get_text(item, "agent_id")) for item in ended])
-            targets += commit_reactions(tx, ended, 1)
-    for row in answers:
-        row["targets"] = distinct(targets)
-    return answers
+            woken += dispatch_next(tx, [str(get_text(item, "agent_id")) for item in ended])
+            woken += commit_reactions(tx, ended, 1)
+    return add_bells(tx, answers, woken)
 
 
 def get_raw(item: Any, key: str) -> Any:
@@ -214,18 +221,18 @@ def release(tx: Transaction, items: Any) -> list[Row]:
         if j.has(item, "failure"):
             _check_failure(get(item, "failure"))
     for item in j.elements(items):
-        outcome, targets = "stale", list[str]()
+        outcome, woken = "stale", list[str]()
         if owns(tx, item):
             agent_id = str(get_text(item, "agent_id"))
             ended = end_if_stopping(tx, agent_id)
             if ended is not None:
-                outcome, targets = "stopped", ended
+                outcome, woken = "stopped", ended
             elif j.has(item, "failure"):
                 code, message = (str(get_text(item["failure"], key)) for key in ("code", "message"))
-                outcome, targets = "ok", end_by_kernel(tx, str(get_text(item, "turn_id")), "failed", code, message)
+                outcome, woken = "ok", end_by_kernel(tx, str(get_text(item, "turn_id")), "failed", code, message)
             else:
-                outcome, targets = "ok", [release_head(tx, agent_id, None)]
-        answer.append({"turn_id": get_text(item, "turn_id"), "outcome": outcome, "targets": targets})
+                outcome, woken = "ok", [release_head(tx, agent_id, None)]
+        answer.append({"turn_id": get_text(item, "turn_id"), "outcome": outcome, **bells(tx, woken)})
     return answer
 
 
@@ -251,7 +258,7 @@ def release_head(tx: Transaction, agent_id: str, due_at: int | None) -> str:
     for row in tx.tables.inbox.of(turn_id):
         if row["status"] == "processing":
             tx.set(row, status="pending", turn_epoch=epoch)
-    return str(head["target"])
+    return agent_id
 
 
 def end_if_stopping(tx: Transaction, agent_id: str) -> list[str] | None:

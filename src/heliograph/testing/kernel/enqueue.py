@@ -8,7 +8,7 @@ from heliograph.ids import signal_id, split_signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import budget_of
 from heliograph.testing.kernel.contexts import refuse_context
-from heliograph.testing.kernel.head import payload_of, signal_at
+from heliograph.testing.kernel.head import bells, payload_of, signal_at
 from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_name
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_large_signals, rejection
@@ -23,11 +23,11 @@ def enqueue(tx: Transaction, messages: Any) -> list[Row]:
         is_of_run = parent is not None and parent["run_id"] == get_text(said, "run_id")  # a budget is of one run
         message = j.joined(said, {"depth": 1 + (-1 if parent is None else parent["depth"]),
                                   "budgets": parent["budgets"] if parent is not None and is_of_run else None})  # fmt: skip
-        verdict, targets = _refuse_message(tx, message, limited) or refuse_context(tx, message), list[str]()
+        verdict, awake = _refuse_message(tx, message, limited) or refuse_context(tx, message), list[str]()
         if verdict is None:
-            targets = commit_reactions(tx, [_reaction_to(message)], 0)
+            awake = commit_reactions(tx, [_reaction_to(message)], 0)
         answer.append(
-            {"turn_id": get_text(message, "turn_id"), "outcome": "queued", "targets": targets, **(verdict or {})}
+            {"turn_id": get_text(message, "turn_id"), "outcome": "queued", **bells(tx, awake), **(verdict or {})}
         )
     return answer
 

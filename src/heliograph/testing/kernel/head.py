@@ -67,7 +67,7 @@ def payload_of(entry: Any) -> Any:
 
 def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
     """Bugs: dispatch_lifo, no_chain."""
-    tables, targets = tx.tables, set()
+    tables, woken = tx.tables, list[str]()
     for agent_id in sorted(set(agent_ids)) if "no_chain" not in tx.bugs else ():
         head = tables.heads.get(agent_id)
         queued = tables.queued(agent_id) if head is not None and head["status"] == "idle" else []
@@ -84,8 +84,8 @@ def dispatch_next(tx: Transaction, agent_ids: Iterable[str]) -> list[str]:
         for row in tables.inbox.of(turn["agent_turn_id"]):
             if row["status"] == "queued":
                 tx.set(row, status="pending", turn_epoch=head["turn_epoch"], next_retry_at=tx.now)
-        targets.add(head["target"])
-    return sorted(targets)
+        woken.append(agent_id)
+    return woken
 
 
 def activate(tx: Transaction, turn: Row) -> None:
@@ -120,6 +120,21 @@ def rounds(keys: Iterable[Hashable]) -> list[list[int]]:
             found.append([])
         found[number].append(place)
     return found
+
+
+def bells(tx: Transaction, woken: Iterable[str]) -> Row:
+    """`_bells`: the pools to ring, and the agents that the call woke, which is absent where it woke none."""
+    agent_ids = distinct(woken)
+    targets = distinct(tx.tables.heads[agent_id]["target"] for agent_id in agent_ids)
+    return {"targets": targets, **({"woken": agent_ids} if agent_ids else {})}
+
+
+def add_bells(tx: Transaction, answers: list[Row], woken: Iterable[str]) -> list[Row]:
+    """Each row has the pools of the whole call; its first row alone has the agents."""
+    found = bells(tx, woken)
+    for n, row in enumerate(answers):
+        row.update(found if n == 0 else {"targets": found["targets"]})
+    return answers
 
 
 def distinct(values: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.endings import get_raw
+from heliograph.testing.kernel.head import add_bells
 from heliograph.testing.kernel.ids import wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import limits, rejection
@@ -32,16 +33,17 @@ def report(tx: Transaction, items: Any) -> list[Row]:
             seen.add(call)
             told = {key: get_raw(item, key) for key in ("turn_id", "call_id", "status", "error", "actor")}
             results.append({**told, "output": get_raw(item, "result"), "message_type": "tool_result", "session": LOGIN})
-    resumed, targets = resolve(tx, results, limited, logs=True)
+    resumed, woken = resolve(tx, results, limited, logs=True)
     for item, verdict in zip(listed, verdicts, strict=True):
         _keep_other(tx, item, verdict, limited)
-    return [_answer(item, verdict, resumed, targets) for item, verdict in zip(listed, verdicts, strict=True)]
+    answers = [_answer(item, verdict, resumed) for item, verdict in zip(listed, verdicts, strict=True)]
+    return add_bells(tx, answers, woken)
 
 
-def _answer(item: Any, verdict: Row, resumed: list[str], targets: list[str]) -> Row:
+def _answer(item: Any, verdict: Row, resumed: list[str]) -> Row:
     is_told = verdict["outcome"] in ("invalid", "refused")
     return {
-        "turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"), "targets": targets,
+        "turn_id": get_raw(item, "turn_id"), "call_id": get_raw(item, "call_id"),
         "resumed": verdict["outcome"] == "applied" and get_text(item, "turn_id") in resumed, "outcome": verdict["outcome"],
         **({key: verdict[key] for key in ("code", "message")} if is_told else {}),
     }  # fmt: skip

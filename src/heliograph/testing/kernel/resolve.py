@@ -24,7 +24,7 @@ _AFTERS = ("suspend", "terminate")
 def resolve(
     tx: Transaction, results: Iterable[Any], limited: Row, *, logs: bool
 ) -> tuple[list[str], list[str]]:  # fmt: skip
-    """The turns resumed, and the targets to ring."""
+    """Returns the turns that resume, and the agents that it woke."""
     items: list[Row] = []
     for n, result in enumerate(with_canceled_siblings(tx, j.records(list(results)))):
         turn_id, call_id = get_text(result, "turn_id"), get_text(result, "call_id")
@@ -184,7 +184,7 @@ def _draft(item: Row, name: str, payload: Row) -> Row:
 
 def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:
     """Bugs: resume_at_once (K15), resume_never."""
-    resumed, targets = list[str](), set[str]()
+    resumed, woken = list[str](), list[str]()
     kinds = {(i["turn"]["agent_turn_id"], i["wait"]["kind"]) for i in items if i["is_awaited"]}
     for turn_id in sorted({turn_id for turn_id, _ in kinds}):
         turn = tx.tables.turns[turn_id]
@@ -194,14 +194,14 @@ def _wake(tx: Transaction, items: list[Row]) -> tuple[list[str], list[str]]:
             tx.update(tx.tables.heads, head, status="dispatched", waiting_tool_count=0, resume_deadline=None, resumes_on=None,
                       moved_at=max(tx.now, head["moved_at"]))  # fmt: skip
             resumed.append(turn_id)
-            targets.add(head["target"])
+            woken.append(head["agent_id"])
             if {(turn_id, "human"), (turn_id, "child")} & kinds:
                 credit_human_wait_time(tx, turn, since, resumes=True)
         else:
             tx.update(tx.tables.heads, head, waiting_tool_count=len(left), resume_deadline=nearest(left))
             if is_human_wait(left):
                 credit_human_wait_time(tx, turn, since, resumes=False)
-    return resumed, sorted(targets)
+    return resumed, woken
 
 
 def open_waits(tx: Transaction, turn_id: str) -> list[Row]:

@@ -13,7 +13,8 @@ from heliograph.testing.kernel.contexts import check_contexts
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import (
     activate,
-    distinct,
+    add_bells,
+    bells,
     insert_signals,
     rounds,
     run_of,
@@ -48,13 +49,10 @@ def enqueue_turns(tx: Transaction, activations: list[Row]) -> list[str]:
     placed = _place(tx, j.records(open_budgets(tx, activations)))
     for item in placed:
         _insert_turn(tx, item)
-    targets = set()
-    for item in placed:
-        if item["is_next"]:
-            targets.add(_dispatch(tx, item))
+    awake = [_dispatch(tx, item) for item in placed if item["is_next"]]
     if len(placed) < len(activations):
         raise _NO_HEAD
-    return sorted(targets)
+    return sorted(awake)
 
 
 def check_limits(item: Any) -> None:
@@ -181,7 +179,7 @@ def _dispatch(tx: Transaction, placed: Row) -> str:
         parent_step_id=signal_id(run_id, placed["activation_seq"]), expecting_correlation_id=expecting,
         moved_at=max(tx.now, head["moved_at"]),
     )  # fmt: skip
-    return str(head["target"])
+    return str(head["agent_id"])
 
 
 def insert_head(tx: Transaction, run_id: str, name: str | None, agent_id: str | None, target: str | None) -> Row:
@@ -234,10 +232,10 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
     if len(reacting) < len(listed):
         raise Refusal("23514", "the run has ended, and ends only once")
     activations.sort(key=lambda a: str(get(a, "run_id")))
-    targets = enqueue_turns(tx, activations) if activations else []
+    awake = enqueue_turns(tx, activations) if activations else []
     for run, item in sorted(reacting, key=lambda each: str(each[0]["run_id"])):
         stop_open_turns(tx, run["run_id"], get(get(item, "reaction"), "stops"))
-    return targets
+    return awake
 
 
 def activated(items: Any) -> None:
@@ -253,7 +251,7 @@ def react(tx: Transaction, items: Any) -> list[Row]:
     for item in j.elements(items):
         run_id = get_text(item, "run_id")
         run = tx.tables.runs.get(run_id)
-        verdict, targets = {"outcome": "conflict"}, list[str]()
+        verdict, awake = {"outcome": "conflict"}, list[str]()
         version = j.get_whole(get(item, "reaction"), "version")
         if run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
             woken = get(get(item, "reaction"), "activations")
@@ -264,10 +262,10 @@ def react(tx: Transaction, items: Any) -> list[Row]:
                 or {"outcome": "ok"}
             )
             if verdict["outcome"] == "ok":
-                verdict, targets = _pay(tx, run, item)
+                verdict, awake = _pay(tx, run, item)
             if verdict["outcome"] == "refused":
                 tx.set(run, refusals=run["refusals"] + 1)
-        answer.append({"run_id": run_id, "targets": targets, **verdict})
+        answer.append({"run_id": run_id, **bells(tx, awake), **verdict})
     return answer
 
 
@@ -294,17 +292,16 @@ def start_runs(tx: Transaction, runs: Any) -> list[Row]:
     for item in items:
         _check_run(item)
     answers: list[Row] = [{"run_id": run_id} for run_id in ids]
-    targets: list[str] = []
+    awake: list[str] = []
     for places in rounds(ids):
         begun = [n for n in sorted(places, key=lambda n: str(ids[n])) if _begin(tx, items[n], answers[n], limited)]
-        targets += _log_and_activate(tx, [items[n] for n in begun])
+        awake += _log_and_activate(tx, [items[n] for n in begun])
         create_run_callbacks(tx, [tx.tables.runs[ids[n]] for n in begun])
     for item, row in zip(items, answers, strict=True):
         if row.get("outcome") is None:
             known = tx.tables.runs[row["run_id"]]["request_hash"]
             row["outcome"] = "duplicate" if known == get_text(item, "request_hash") else "conflict"
-        row["targets"] = distinct(targets)
-    return answers
+    return add_bells(tx, answers, awake)
 
 
 def _check_run(item: Any) -> None:
@@ -360,11 +357,11 @@ def _log_and_activate(tx: Transaction, runs: list[Any]) -> list[str]:
                 raise _NO_HEAD
             own = {k: v for k, v in woken.items() if k != "budgets"} if isinstance(woken, dict) else woken
             activations.append(j.joined(own, {"run_id": run_id, "target": get(item, "target"), "base": 0}))
-    targets = enqueue_turns(tx, activations) if activations else []
+    awake = enqueue_turns(tx, activations) if activations else []
     for item in sorted(runs, key=lambda item: str(get_text(item, "run_id"))):
         stop_open_turns(tx, str(get_text(item, "run_id")), get(get(item, "reaction"), "stops"))
     for item in runs:
         run_id = str(get_text(item, "run_id"))
         for name in sorted(j.texts(get(item, "agents")), key=lambda name: (name is None, name)):
             insert_head(tx, run_id, name, None if name is None else f"{run_id}/{name}", get_text(item, "target"))
-    return targets
+    return awake

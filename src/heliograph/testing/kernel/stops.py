@@ -7,7 +7,7 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.endings import end_by_kernel, end_if_stopping, get_raw
-from heliograph.testing.kernel.head import distinct, log
+from heliograph.testing.kernel.head import bells, distinct, log
 from heliograph.testing.kernel.jsonb import Refusal, get_text
 from heliograph.testing.kernel.outbox import order_stops, redelivery_at
 from heliograph.testing.kernel.runs import inbox_row
@@ -20,7 +20,12 @@ _GRACE_SECONDS = 10.0
 def stop(tx: Transaction, items: Any) -> list[Row]:
     for item in j.elements(items):
         _check_stop(item)
-    return [{"turn_id": get_raw(item, "turn_id"), "targets": [], **stop_turn(tx, item)} for item in j.elements(items)]
+    answers = []
+    for item in j.elements(items):
+        stopped = stop_turn(tx, item)
+        woken = stopped.pop("woken", [])
+        answers.append({"turn_id": get_raw(item, "turn_id"), **bells(tx, woken), **stopped})
+    return answers
 
 
 def stop_runs(tx: Transaction, items: Any) -> list[Row]:
@@ -68,8 +73,8 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
         return {"outcome": "stopping", "owner": head["owner"], "force_at": timestamp(soonest)}
     owner = head["owner"] if is_running else None
     _note_stop(tx, turn, item, reason, "consumed")
-    targets = end_by_kernel(tx, turn["agent_turn_id"], "canceled", "CANCELED", reason)
-    return {"outcome": "stopped", "targets": distinct(targets), **({} if owner is None else {"owner": owner})}
+    woken = end_by_kernel(tx, turn["agent_turn_id"], "canceled", "CANCELED", reason)
+    return {"outcome": "stopped", "woken": distinct(woken), **({} if owner is None else {"owner": owner})}
 
 
 def _note_stop(tx: Transaction, turn: Row, item: Any, reason: str, status: str) -> None:
@@ -151,8 +156,8 @@ def _sweep_stop(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         answer = stop_turn(tx, j.joined(row["body"], {"turn_id": turn_id}))
     if head["force_at"] is not None and head["force_at"] <= tx.now and head["active_agent_turn_id"] == turn_id:
         owner = head["owner"]
-        answer = {"outcome": "stopped", "owner": owner, "targets": end_if_stopping(tx, agent_id)}
+        answer = {"outcome": "stopped", "owner": owner, "woken": end_if_stopping(tx, agent_id)}
     if answer.get("outcome") not in ("stopped", "stopping"):
         return {}
-    told = {answer["outcome"]: turn_id, "targets": answer.get("targets") or []}
+    told = {answer["outcome"]: turn_id, "woken": answer.get("woken") or []}
     return told if answer.get("owner") is None else {**told, "owners": answer["owner"]}

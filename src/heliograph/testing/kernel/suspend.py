@@ -16,7 +16,7 @@ from heliograph.testing.kernel.children import (
 )
 from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.endings import end_if_stopping
-from heliograph.testing.kernel.head import distinct, insert_signals, is_owner, is_pending, rounds, run_of
+from heliograph.testing.kernel.head import add_bells, insert_signals, is_owner, is_pending, rounds, run_of
 from heliograph.testing.kernel.human_tasks import begin_human_wait
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
@@ -39,22 +39,20 @@ def suspend(tx: Transaction, items: Any) -> list[Row]:
     with_children = has_children(items)
     _check_suspend(listed)
     answers: list[Row] = [{"turn_id": get_text(item, "turn_id")} for item in listed]
-    targets: list[str] = []
+    awake: list[str] = []
     for places in rounds(run_of(get_text(item, "agent_id")) for item in listed):
         for n in places:
             answers[n] |= _judge(tx, listed, n, limited, with_children=with_children)
         for n in places:
             if answers[n]["outcome"] == "stopped":
-                targets += end_if_stopping(tx, str(get_text(listed[n], "agent_id"))) or []
+                awake += end_if_stopping(tx, str(get_text(listed[n], "agent_id"))) or []
         taken = [n for n in places if answers[n]["outcome"] == "suspended"]
         if taken:
             told, woken = _suspend(tx, [listed[n] for n in taken], limited)
-            targets += woken
+            awake += woken
             for n, row in zip(taken, told, strict=True):
                 answers[n] |= row
-    for row in answers:
-        row["targets"] = distinct(targets)
-    return answers
+    return add_bells(tx, answers, awake)
 
 
 def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_children: bool) -> Row:
@@ -102,7 +100,7 @@ def _refuse_calls(item: Any, known: list[Row], limited: Row) -> Row | None:
 def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row], list[str]]:
     spend_commands(tx, items)
     firsts = _open_calls(tx, items, limited)
-    targets = enqueue_children(tx, items, firsts)
+    awake = enqueue_children(tx, items, firsts)
     _apply_early(tx, items, limited)
     asleep = {str(get_text(item, "turn_id")) for item in items if _suspend_heads(tx, item)}
     answers = []
@@ -113,7 +111,7 @@ def _suspend(tx: Transaction, items: list[Any], limited: Row) -> tuple[list[Row]
             _keep_running(tx, item, firsts.get(turn_id))
             row |= {"outcome": "resolved", "waits": waits_of(tx, turn_id) or []}
         answers.append(row)
-    return answers, targets
+    return answers, awake
 
 
 # ---- what is written ----

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heliograph.testing.kernel.endings import end_by_kernel
+from heliograph.testing.kernel.head import bells
 from heliograph.testing.kernel.jsonb import Refusal
 from heliograph.testing.kernel.tables import Row, Transaction
 
@@ -15,9 +16,9 @@ REFUSALS_MAX = 5  # then a turn is ended as failed
 def sweep_each(
     tx: Transaction, turn_ids: Iterable[str], moves: Sequence[str], sweep: Callable[[Transaction, str, str], Row]
 ) -> Row:  # fmt: skip
-    """`sweep` answers what became of one turn: {move: turn_id, targets}, or {}."""
+    """`sweep` answers what became of one turn: {move: turn_id, woken}, or {}."""
     answer: Row = {**{move: [] for move in moves}, "failed": []}
-    targets = set[str]()
+    woken = set[str]()
     turns = [tx.tables.turns[turn_id] for turn_id in set(turn_ids)]
     for turn in sorted(turns, key=lambda t: (t["run_id"], t["agent_id"], t["queue_seq"])):
         agent_id, turn_id, savepoint = turn["agent_id"], turn["agent_turn_id"], tx.savepoint()
@@ -31,26 +32,26 @@ def sweep_each(
             ended = None if head["refusals"] < REFUSALS_MAX else _end_as_failed(tx, turn, head, refusal.state)
             if ended is not None:
                 told["failed"]["ended"] = True
-                targets.update(ended)
-        targets.update(told.pop("targets", ()))
+                woken.update(ended)
+        woken.update(told.pop("woken", ()))
         for move, value in told.items():
             answer[move].append(value)
-    return {**answer, "targets": sorted(targets)}
+    return {**answer, **bells(tx, woken)}
 
 
 def _end_as_failed(tx: Transaction, turn: Row, head: Row, state: str) -> list[str] | None:
-    """Ends the turn as failed. Answers the targets to ring; None when not even this can be done."""
+    """Ends the turn as failed. Returns the agents that it woke; None when not even this can be done."""
     if turn["state"] == "done":
         return None
     message = f"the kernel failed on this turn {head['refusals']} times, the last time with {state}"
     savepoint = tx.savepoint()
     try:
-        targets = end_by_kernel(tx, turn["agent_turn_id"], "failed", "INTERNAL_ERROR", message)
+        woken = end_by_kernel(tx, turn["agent_turn_id"], "failed", "INTERNAL_ERROR", message)
     except Refusal:
         tx.rollback(savepoint)
         return None
     tx.set(head, refusals=0)
-    return targets
+    return woken
 
 
 def check_sweep(limit: int | None) -> None:

@@ -31,15 +31,15 @@ def sweep_leases(tx: Transaction, limit: int | None) -> Row:
 
 def _sweep_lease(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     """Bug: attempts_unbounded."""
-    targets = end_if_stopping(tx, agent_id)
-    if targets is None:
+    woken = end_if_stopping(tx, agent_id)
+    if woken is None:
         turn = tx.tables.turns[turn_id]
         attempts = turn["attempts"] + 1
         if attempts < turn["max_attempts"] or "attempts_unbounded" in tx.bugs:
             tx.set(turn, attempts=attempts)
-            return {"recovered": turn_id, "targets": [release_head(tx, agent_id, None)]}
-        targets = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", f"lost its worker {attempts} times")
-    return {"ended": turn_id, "targets": targets}
+            return {"recovered": turn_id, "woken": [release_head(tx, agent_id, None)]}
+        woken = end_by_kernel(tx, turn_id, "failed", "RESOURCE_EXHAUSTED", f"lost its worker {attempts} times")
+    return {"ended": turn_id, "woken": woken}
 
 
 def sweep_expired(tx: Transaction, limit: int | None) -> Row:
@@ -79,10 +79,10 @@ def _sweep_expiry(tx: Transaction, agent_id: str, turn_id: str) -> Row:
         wait["state"] == "open" and wait["kind"] == "human" and wait["taint"] is not None
         for wait in tx.tables.waits.of(turn_id)
     )
-    targets = end_by_kernel(
+    woken = end_by_kernel(
         tx, turn_id, "timeout", "TIMEOUT", expiry_message(tx, turn), {"scope": "turn"}, is_untrusted=quotes_untrusted
     )
-    return {"ended": turn_id, "targets": targets}
+    return {"ended": turn_id, "woken": woken}
 
 
 def _is_expired(tx: Transaction, turn: Row) -> bool:
@@ -99,8 +99,8 @@ def sweep_queued(tx: Transaction, limit: int | None) -> Row:
 
 
 def _sweep_queue(tx: Transaction, agent_id: str, turn_id: str) -> Row:
-    targets = dispatch_next(tx, [agent_id])
-    return {"dispatched": turn_id, "targets": targets} if targets else {}
+    woken = dispatch_next(tx, [agent_id])
+    return {"dispatched": turn_id, "woken": woken} if woken else {}
 
 
 def sweep_bells(tx: Transaction, older_seconds: float) -> list[str]:
@@ -152,8 +152,8 @@ def _overdue(tx: Transaction, wait: Row) -> Row:
 def _resolve_swept(tx: Transaction, turn_id: str, results: list[Row]) -> Row:
     if not results:
         return {}
-    resumed, targets = resolve(tx, results, limits(tx), logs=True)
-    return {"resolved": turn_id, "targets": targets, **({"resumed": turn_id} if turn_id in resumed else {})}
+    resumed, woken = resolve(tx, results, limits(tx), logs=True)
+    return {"resolved": turn_id, "woken": woken, **({"resumed": turn_id} if turn_id in resumed else {})}
 
 
 def sweep_reports(tx: Transaction, limit: int | None) -> Row:
@@ -236,4 +236,4 @@ def _sweep_stuck(tx: Transaction, agent_id: str, turn_id: str) -> Row:
     inbox_id = tx.next("inbox_id")
     tx.insert(tx.tables.inbox, (turn_id, inbox_id),
               inbox_row(tx, tx.tables.turns[turn_id], inbox_id, "timeout", "pending", turn_id))  # fmt: skip
-    return {"resumed": turn_id, "targets": [head["target"]]}
+    return {"resumed": turn_id, "woken": [agent_id]}

@@ -36,7 +36,7 @@ def sweep_unclaimed(tx: Transaction, agent_id: str, turn_id: str) -> Row | None:
         return None
     message = f"no worker claimed it within {limits(tx)['dispatch_seconds_max']} s (dispatch_seconds_max)"
     return {"ended": turn_id,
-            "targets": end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", message, {"scope": "dispatch"})}  # fmt: skip
+            "woken": end_by_kernel(tx, turn_id, "timeout", "TIMEOUT", message, {"scope": "dispatch"})}  # fmt: skip
 
 
 def _is_late(tx: Transaction, head: Row) -> bool:

@@ -24,13 +24,13 @@ end $$;
 
 -- _dispatch_next: give each idle head among p_agent_ids its oldest queued turn (K8, L0-34, L0-43).
 --   idle -> dispatched, epoch + 1; the turn becomes active, its inbox row pending under the new epoch.
---   Answers the targets to ring after the commit.
+--   Returns the agents that it woke.
 --   raises: 23505 if an agent would have two active turns
 --   The caller holds the heads.
 create function heliograph._dispatch_next(p_project text, p_agent_ids text[], p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
-    v_targets text[];
+    v_woken text[];
 begin
     with next as materialized (
         select h.at, t.at as turn_at, t.agent_turn_id, t.priority, t.run_id, t.activation_seq
@@ -50,7 +50,7 @@ begin
                parent_step_id = heliograph._signal_id(n.run_id, n.activation_seq),
                moved_at = greatest(p_now, h.moved_at)  -- time never runs backwards on one head
           from next n where h.ctid = n.at
-        returning h.target, h.turn_epoch, h.active_agent_turn_id
+        returning h.agent_id, h.turn_epoch, h.active_agent_turn_id
     ), activated as (
         update heliograph.agent_turns t set state = 'active' from next n where t.ctid = n.turn_at
     ), pending as (
@@ -62,8 +62,8 @@ begin
                           and c.status = 'queued' offset 0) x) found
          where i.ctid = found.at
     )
-    select array_agg(distinct target order by target) into v_targets from moved;
-    return coalesce(v_targets, '{}');
+    select array_agg(agent_id order by agent_id) into v_woken from moved;
+    return coalesce(v_woken, '{}');
 end $$;
 
 -- _owns: the owner gate. True when the caller's turn and epoch are the head's, and it is running (L0-02, L0-41).
@@ -75,6 +75,22 @@ create function heliograph._owns(p_project text, p_agent_id text, p_turn_id text
          where project_id = p_project and agent_id = p_agent_id
            and status = 'running' and active_agent_turn_id = p_turn_id and turn_epoch = p_epoch)
 $$;
+
+-- _bells: what an answer contains about the agents that the call woke. targets: the pools to ring after the commit.
+--   woken: the agents; absent where there is none. Every public function that wakes agents answers with this.
+create function heliograph._bells(p_project text, p_woken text[]) returns jsonb
+    language plpgsql stable as $$
+begin
+    if coalesce(cardinality(p_woken), 0) = 0 then  -- most calls: they need no look-up
+        return '{"targets": []}';
+    end if;
+    return (select jsonb_build_object('targets', jsonb_agg(distinct h.target order by h.target),
+                                      'woken', jsonb_agg(distinct w.agent_id order by w.agent_id))
+              from unnest(p_woken) w (agent_id)
+             cross join lateral (
+                   select x.target from heliograph.agent_state_head x
+                    where x.project_id = p_project and x.agent_id = w.agent_id offset 0) h);
+end $$;
 
 -- _distinct: an array without repeats, in order, as JSON.
 create function heliograph._distinct(p_values text[]) returns jsonb

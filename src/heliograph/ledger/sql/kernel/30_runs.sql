@@ -15,7 +15,7 @@ $$;
 --   drafts that were logged after position base, or cause is {"seq": n} for a signal that was in the log before.
 --   The first one of an idle agent is dispatched at once (L0-34); the others are queued. The caller raises open_turns.
 --   An activation that names a target may be for an agent that has no head yet: it gets one.
---   Answers the targets to ring.
+--   Returns the agents that it woke.
 --   raises: 22023 for a priority, a ttl or a limit out of range, and a context that cannot be read (see
 --           _refuse_context), 23503 for an agent that the run does not have,
 --           23505 for a turn id used before
@@ -24,7 +24,7 @@ $$;
 create function heliograph._enqueue(p_project text, p_activations jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
-    v_targets text[];
+    v_woken text[];
     v_count integer;
 begin
     perform heliograph._check_limits(a) from jsonb_array_elements(p_activations) a;
@@ -90,7 +90,7 @@ begin
         select p_project, p.agent_id, p.run_id, p.agent, p.target, 'dispatched', p.epoch, p.turn_id,
                coalesce(p.priority, 1), p_now, p.run_id, heliograph._signal_id(p.run_id, p.activation_seq), p_now
           from placed p where p.is_new and p.is_next order by p.agent_id
-        returning target
+        returning agent_id
     ), dispatched as (
         update heliograph.agent_state_head h
            set status = 'dispatched', turn_epoch = p.epoch, active_agent_turn_id = p.turn_id,
@@ -100,16 +100,16 @@ begin
                moved_at = greatest(p_now, h.moved_at)
           from placed p
          where h.ctid = p.at and p.is_next
-        returning h.target
+        returning h.agent_id
     )
-    select (select array_agg(distinct target order by target)
-              from (select target from created union all select target from dispatched) t), (select count(*)
+    select (select array_agg(agent_id order by agent_id)
+              from (select agent_id from created union all select agent_id from dispatched) t), (select count(*)
                       from placed)
-      into v_targets, v_count;
+      into v_woken, v_count;
     if v_count < jsonb_array_length(p_activations) then
         raise exception using errcode = '23503', message = 'a turn was asked for an agent that its run does not have';
     end if;
-    return coalesce(v_targets, '{}');
+    return coalesce(v_woken, '{}');
 end $$;
 
 -- _check_limits: refuse numbers and ids that no turn may have, here, where they are written: later they would be
@@ -147,8 +147,8 @@ end $$;
 -- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their
 --   signals, of runs that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how
 --   many turns each ended in this transaction. state and memory may be absent: unchanged. stops: see _stop_open_turns.
---   is_message: a message from outside, which restarts the count of max_activations. Answers the targets to ring. The
---   caller has compared the versions.
+--   is_message: a message from outside, which restarts the count of max_activations. Returns the agents that it woke.
+--   The caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
 create function heliograph._commit_reactions(p_project text, p_items jsonb, p_closed integer, p_now timestamptz)
@@ -157,7 +157,7 @@ declare
     v_activations jsonb;
     v_called_back text[];
     v_stops jsonb;
-    v_targets text[] := '{}';
+    v_woken text[] := '{}';
     v_count integer;
 begin
     with reaction as materialized (
@@ -204,12 +204,12 @@ begin
         perform heliograph._create_run_callbacks(p_project, v_called_back, p_now);
     end if;
     if v_activations is not null then
-        v_targets := heliograph._enqueue(p_project, v_activations, p_now);
+        v_woken := heliograph._enqueue(p_project, v_activations, p_now);
     end if;
     if v_stops is not null then
         perform heliograph._stop_open_turns(p_project, v_stops, p_now);
     end if;
-    return v_targets;
+    return v_woken;
 end $$;
 
 -- _stop_open_turns: stop open turns of runs that begin to end. p_stops: [{run_id, turns, reason}]; turns: all, or

@@ -18,7 +18,7 @@ declare
     v_places integer[];
     v_part jsonb;
     v_new integer[];
-    v_targets text[] := '{}';
+    v_woken text[] := '{}';
     v_answers jsonb := '[]';
     v_wrong text;
 begin
@@ -73,7 +73,7 @@ begin
           into v_part, v_new
           from (select *, run_id = any (array(select b.run_id from begun b)) as is_new from judged) j;
         if v_new is not null then
-            v_targets := v_targets || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new),
+            v_woken := v_woken || heliograph._log_and_activate(p_project, heliograph._items_at(p_runs, v_new),
                                                                    p_now);
             if jsonb_path_exists(p_runs, '$[*].callback_url ? (@ != null)') then
                 perform heliograph._create_run_callbacks(p_project, e.runs, p_now)  -- of those that end as they begin
@@ -85,9 +85,10 @@ begin
         end if;
         v_answers := v_answers || v_part;
     end loop;
-    v_part := jsonb_build_object('targets', heliograph._distinct(v_targets));
+    v_part := heliograph._bells(p_project, v_woken);
     return coalesce((
-        select jsonb_agg(a - 'n' || v_part || case when a ->> 'outcome' is null then jsonb_build_object('outcome', (
+        select jsonb_agg(a - 'n' || case a ->> 'n' when '1' then v_part else v_part - 'woken' end
+                         || case when a ->> 'outcome' is null then jsonb_build_object('outcome', (
                    select case when r.request_hash = p_runs -> ((a ->> 'n')::integer - 1) ->> 'request_hash'
                        then 'duplicate'
                                else 'conflict' end
@@ -96,14 +97,15 @@ begin
           from jsonb_array_elements(v_answers) a), '[]');
 end $$;
 
--- _log_and_activate: the log, the heads and the first turns of runs that were just begun. Answers the targets to ring.
+-- _log_and_activate: the log, the heads and the first turns of runs that were just begun. Returns the agents that it
+--   woke.
 --   raises: see start_runs
 --   The caller has made the runs.
 create function heliograph._log_and_activate(p_project text, p_runs jsonb, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare
     v_activations jsonb;
-    v_targets text[] := '{}';
+    v_woken text[] := '{}';
 begin
     insert into heliograph.signals (project_id, run_id, seq, count, entries, at)
     select p_project, r ->> 'run_id', 1, jsonb_array_length(r -> 'signals'), r -> 'signals', p_now
@@ -121,7 +123,7 @@ begin
         raise exception using errcode = '23503', message = 'a turn was asked for an agent that its run does not have';
     end if;
     if v_activations is not null then
-        v_targets := heliograph._enqueue(p_project, v_activations, p_now);
+        v_woken := heliograph._enqueue(p_project, v_activations, p_now);
     end if;
     if jsonb_path_exists(p_runs, '$[*].reaction.stops ? (@ != null)') then
         perform heliograph._stop_open_turns(p_project, (
@@ -135,5 +137,5 @@ begin
      cross join lateral jsonb_array_elements_text(r -> 'agents') a (name)
      order by r ->> 'run_id', name
     on conflict do nothing;
-    return v_targets;
+    return v_woken;
 end $$;

@@ -53,12 +53,12 @@ create function heliograph._enqueue_messages(
 declare
     v_message jsonb;
     v_signals jsonb;
-    v_targets text[];
+    v_woken text[];
     v_refusal jsonb;
     v_answer jsonb := '[]';
 begin
     for v_message in select item from jsonb_array_elements(p_messages) with ordinality m (item, n) order by n loop
-        v_targets := '{}';
+        v_woken := '{}';
         v_message := v_message || coalesce((  -- a budget is of one run
             select jsonb_build_object('depth', 1 + t.depth, 'budgets', case when t.run_id = v_message ->> 'run_id'
                                       then t.budgets end)
@@ -76,15 +76,15 @@ begin
                                                       heliograph._signal_id(v_message ->> 'run_id', 1))),
                 jsonb_build_object('name', 'agent:activated', 'parent', 0, 'agent', v_message ->> 'agent',
                                    'payload', jsonb_build_object('agent', v_message ->> 'agent')));
-            v_targets := heliograph._commit_reactions(p_project, jsonb_build_array(jsonb_build_object(
+            v_woken := heliograph._commit_reactions(p_project, jsonb_build_array(jsonb_build_object(
                 'run_id', v_message ->> 'run_id', 'signals', v_signals, 'reaction', jsonb_build_object('activations',
                     -- it belongs to its run; whom it tells when it ends is a call's business, not an enqueue's
                     jsonb_build_array(v_message - 'parent_turn_id' || '{"cause": 0, "activation": 1}'))
                     || case when v_message ->> 'parent_turn_id' is null then '{"is_message": true}'::jsonb
                         else '{}' end)), 0, p_now);
         end if;
-        v_answer := v_answer || (jsonb_build_object('turn_id', v_message ->> 'turn_id', 'outcome', 'queued',
-                                                    'targets', to_jsonb(v_targets)) || coalesce(v_refusal, '{}'));
+        v_answer := v_answer || (jsonb_build_object('turn_id', v_message ->> 'turn_id', 'outcome', 'queued')
+                                 || heliograph._bells(p_project, v_woken) || coalesce(v_refusal, '{}'));
     end loop;
     return v_answer;
 end $$;

@@ -41,7 +41,7 @@ declare
     v_spends boolean;
     v_agent text;
     v_part jsonb;
-    v_targets text[] := '{}';
+    v_woken text[] := '{}';
     v_answers jsonb := '[]';
 begin
     perform heliograph._check_json(p_items);
@@ -102,7 +102,7 @@ begin
           from judged;
         v_answers := v_answers || v_part;
         for v_agent in select a from unnest(v_stopping) a loop
-            v_targets := v_targets || heliograph._end_if_stopping(p_project, v_agent, p_now);
+            v_woken := v_woken || heliograph._end_if_stopping(p_project, v_agent, p_now);
         end loop;
         if v_ok is not null then
             if v_spends then
@@ -111,18 +111,19 @@ begin
             v_part := heliograph._suspend(p_project, heliograph._items_at(p_items, v_ok), v_ok,
                                           cardinality(v_children) > 0, v_is_early, v_limits, p_now);
             v_answers := v_answers || (v_part -> 'answers');
-            v_targets := v_targets || array(select t from jsonb_array_elements_text(v_part -> 'targets') t);
+            v_woken := v_woken || array(select t from jsonb_array_elements_text(v_part -> 'woken') t);
         end if;
     end loop;
-    v_part := jsonb_build_object('targets', heliograph._distinct(v_targets));
+    v_part := heliograph._bells(p_project, v_woken);
     return coalesce((
-        select jsonb_agg(a - 'n' || v_part order by (a ->> 'n')::integer) from jsonb_array_elements(v_answers) a),
-               '[]');
+        select jsonb_agg(a - 'n' || case a ->> 'n' when '1' then v_part else v_part - 'woken' end
+                         order by (a ->> 'n')::integer)
+          from jsonb_array_elements(v_answers) a), '[]');
 end $$;
 
 -- _suspend: the items of a round that are taken; see suspend. p_places: theirs in the batch. p_is_family: whether any
 --   call of the batch is a child; p_is_early: whether any report is kept for one of these turns.
---   Answers {answers: [{n, turn_id, outcome, first_seq, waits}], targets}.
+--   Answers {answers: [{n, turn_id, outcome, first_seq, waits}], woken}.
 --   raises: see suspend
 --   The caller holds the heads and the runs.
 create function heliograph._suspend(
@@ -131,12 +132,12 @@ create function heliograph._suspend(
 ) returns jsonb language plpgsql as $$
 declare
     v_firsts jsonb := coalesce(heliograph._open_calls(p_project, p_items, p_limits, p_now), '{}');
-    v_targets text[] := '{}';
+    v_woken text[] := '{}';
     v_suspended text[];
     v_is_all boolean;
 begin
     if p_is_family then
-        v_targets := heliograph._enqueue_children(p_project, p_items, v_firsts, p_now);
+        v_woken := heliograph._enqueue_children(p_project, p_items, v_firsts, p_now);
     end if;
     if p_is_early then
         perform heliograph._apply_early(p_project, p_items, p_limits, p_now);
@@ -146,7 +147,7 @@ begin
     if not v_is_all then
         perform heliograph._keep_running(p_project, p_items, v_suspended, v_firsts, p_now);
     end if;
-    return jsonb_build_object('targets', to_jsonb(v_targets), 'answers', (
+    return jsonb_build_object('woken', to_jsonb(v_woken), 'answers', (
         select jsonb_agg(jsonb_build_object('n', p_places[i.n], 'turn_id', i.item -> 'turn_id',
                                             'first_seq', v_firsts -> (i.item ->> 'turn_id'))
                          || case when v_is_all or i.item ->> 'turn_id' = any (v_suspended)

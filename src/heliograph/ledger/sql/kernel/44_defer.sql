@@ -41,22 +41,22 @@ declare
     v_reason text := left(p_item ->> 'reason', 1000);
     v_most integer := coalesce((p_item ->> 'defers_max')::integer, p_defers_max);
     v_defers integer;
-    v_targets text[];
+    v_woken text[];
 begin
     if not heliograph._owns(p_project, p_item ->> 'agent_id', p_item ->> 'turn_id', (p_item ->> 'epoch')::bigint) then
         return '{"outcome": "stale"}';
     end if;
-    v_targets := heliograph._end_if_stopping(p_project, p_item ->> 'agent_id', p_now);
-    if v_targets is not null then
-        return jsonb_build_object('outcome', 'stopped', 'targets', to_jsonb(v_targets));
+    v_woken := heliograph._end_if_stopping(p_project, p_item ->> 'agent_id', p_now);
+    if v_woken is not null then
+        return jsonb_build_object('outcome', 'stopped') || heliograph._bells(p_project, v_woken);
     end if;
     select defers into v_defers from heliograph.agent_turns
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
     if v_defers >= v_most then
-        v_targets := heliograph._end_by_kernel(p_project, p_item ->> 'turn_id', 'failed', 'RESOURCE_EXHAUSTED',
+        v_woken := heliograph._end_by_kernel(p_project, p_item ->> 'turn_id', 'failed', 'RESOURCE_EXHAUSTED',
             format('deferred %s times, at most %s are allowed; the last reason: %s', v_defers + 1, v_most, v_reason),
             p_now, p_is_untrusted => coalesce(p_item ->> 'trust' = 'untrusted', false));
-        return jsonb_build_object('outcome', 'exhausted', 'targets', to_jsonb(v_targets));
+        return jsonb_build_object('outcome', 'exhausted') || heliograph._bells(p_project, v_woken);
     end if;
     update heliograph.agent_turns set defers = defers + 1
      where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';

@@ -139,7 +139,7 @@ create function heliograph._refuse_duplicates(p_project text, p_items jsonb, p_p
 $$;
 
 -- _enqueue_children: the child turns of the waits that were just opened, one level deeper than their parents. p_firsts:
---   see _open_calls. Answers the targets to ring.
+--   see _open_calls. Returns the agents that it woke.
 --   raises: see _enqueue
 --   locks:  see _enqueue; the caller holds the heads and the runs
 create function heliograph._enqueue_children(

@@ -15,7 +15,7 @@ declare
     v_head heliograph.agent_state_head;
     v_why text;
     v_message text;
-    v_targets text[];
+    v_woken text[];
 begin
     perform heliograph._check_json(p_targets);
     select h.* into v_head
@@ -29,11 +29,11 @@ begin
         return '{}';
     end if;
     v_message := format('no worker can claim it: %s', v_why);
-    v_targets := heliograph._end_by_kernel(
+    v_woken := heliograph._end_by_kernel(
         p_project, v_head.active_agent_turn_id, 'failed',
         case when v_why like '54%' then 'RESOURCE_EXHAUSTED' else 'INTERNAL_ERROR' end, v_message, p_now);
     return jsonb_build_object('turn_id', v_head.active_agent_turn_id, 'run_id', v_head.run_id, 'target', v_head.target,
-                              'message', v_message, 'targets', to_jsonb(v_targets));
+                              'message', v_message) || heliograph._bells(p_project, v_woken);
 end $$;
 
 -- _unclaimable_reason: the SQLSTATE and the message that a claim of one turn raises; null where it raises none. Nothing

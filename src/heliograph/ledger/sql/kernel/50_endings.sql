@@ -119,7 +119,7 @@ begin
 end $$;
 
 -- _end_by_kernel: end a turn that has no owner to end it: attempts exhausted, past its TTL, stopped (K12, K19, L0-87).
---   Deliverable, agent:failed in the log, and the reaction owed by the run (K25). Answers the targets to ring.
+--   Deliverable, agent:failed in the log, and the reaction owed by the run (K25). Returns the agents that it woke.
 --   p_is_untrusted: the message quotes untrusted content, so both are marked.
 --   raises: 23505 if the turn had a deliverable already
 --   locks:  the run, then see _terminal; the caller holds the head

@@ -22,7 +22,7 @@ declare
     v_agents_ended text[];
     v_ending jsonb;
     v_part jsonb;
-    v_targets text[] := '{}';
+    v_woken text[] := '{}';
     v_answers jsonb := '[]';
 begin
     perform heliograph._check_json(p_items);
@@ -84,12 +84,13 @@ begin
         if v_ended is not null then
             v_ending := heliograph._items_at(p_items, v_ended);
             perform heliograph._terminal(p_project, v_ending, p_now);
-            v_targets := v_targets || heliograph._dispatch_next(p_project, v_agents_ended, p_now)
+            v_woken := v_woken || heliograph._dispatch_next(p_project, v_agents_ended, p_now)
                                    || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
         end if;
     end loop;
-    v_part := jsonb_build_object('targets', heliograph._distinct(v_targets));
-    return coalesce((select jsonb_agg(a - 'n' || v_part order by (a ->> 'n')::integer)
+    v_part := heliograph._bells(p_project, v_woken);
+    return coalesce((select jsonb_agg(a - 'n' || case a ->> 'n' when '1' then v_part else v_part - 'woken' end
+                                      order by (a ->> 'n')::integer)
                      from jsonb_array_elements(v_answers) a), '[]');
 end $$;
 
@@ -148,7 +149,7 @@ create function heliograph.release(p_project text, p_items jsonb, p_now timestam
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_item jsonb;
-    v_targets text[];
+    v_woken text[];
     v_outcome text;
     v_answer jsonb := '[]';
 begin
@@ -156,23 +157,23 @@ begin
     perform heliograph._check_failure(i -> 'failure') from jsonb_array_elements(p_items) i where i ? 'failure';
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
-        v_targets := '{}';
+        v_woken := '{}';
         v_outcome := 'stale';
         if heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint) then
-            v_targets := heliograph._end_if_stopping(p_project, v_item ->> 'agent_id', p_now);
+            v_woken := heliograph._end_if_stopping(p_project, v_item ->> 'agent_id', p_now);
             v_outcome := 'stopped';
-            if v_targets is null and v_item ? 'failure' then
-                v_targets := heliograph._end_by_kernel(p_project, v_item ->> 'turn_id', 'failed',
+            if v_woken is null and v_item ? 'failure' then
+                v_woken := heliograph._end_by_kernel(p_project, v_item ->> 'turn_id', 'failed',
                                                        v_item #>> '{failure,code}',
                                                        v_item #>> '{failure,message}', p_now);
                 v_outcome := 'ok';
-            elsif v_targets is null then
-                v_targets := array[heliograph._release_head(p_project, v_item ->> 'agent_id', null, p_now)];
+            elsif v_woken is null then
+                v_woken := array[heliograph._release_head(p_project, v_item ->> 'agent_id', null, p_now)];
                 v_outcome := 'ok';
             end if;
         end if;
-        v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', v_outcome,
-                                                   'targets', to_jsonb(v_targets));
+        v_answer := v_answer || (jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', v_outcome)
+                                 || heliograph._bells(p_project, v_woken));
     end loop;
     return v_answer;
 end $$;
@@ -190,7 +191,7 @@ begin
 end $$;
 
 -- _release_head: take a running turn from its owner: running -> dispatched, epoch + 1, lease closed, its messages
---   pending again, due at p_due_at or at once. It keeps its place in the claim order (K22). Answers the target to ring.
+--   pending again, due at p_due_at or at once. It keeps its place in the claim order (K22). Returns the agent.
 --   The caller holds the head.
 create function heliograph._release_head(
     p_project text, p_agent_id text, p_due_at timestamptz, p_now timestamptz
@@ -210,11 +211,11 @@ begin
      where project_id = p_project and agent_id = p_agent_id;
     update heliograph.agent_inbox set status = 'pending', turn_epoch = v_head.turn_epoch + 1
      where project_id = p_project and agent_turn_id = v_head.active_agent_turn_id and status = 'processing';
-    return v_head.target;
+    return p_agent_id;
 end $$;
 
--- _end_if_stopping: end the turn of a head that a graceful stop waits for. Answers the targets to ring, null where none
---   waits. The caller holds the head and the run.
+-- _end_if_stopping: end the turn of a head that a graceful stop waits for. Returns the agents that it woke, null where
+--   none waits. The caller holds the head and the run.
 create function heliograph._end_if_stopping(p_project text, p_agent_id text, p_now timestamptz) returns text[]
     language plpgsql as $$
 declare

@@ -17,14 +17,17 @@ create function heliograph.stop(p_project text, p_items jsonb, p_now timestamptz
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_item jsonb;
+    v_part jsonb;
     v_answer jsonb := '[]';
 begin
     perform heliograph._check_json(p_items);
     perform heliograph._check_stop(i) from jsonb_array_elements(p_items) i;
     perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
-        v_answer := v_answer || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'targets', '[]'::jsonb)
-                                 || heliograph._stop_turn(p_project, v_item, p_now));
+        v_part := heliograph._stop_turn(p_project, v_item, p_now);
+        v_answer := v_answer || (jsonb_build_object('turn_id', v_item -> 'turn_id') || (v_part - 'woken')
+                                 || heliograph._bells(p_project, array(
+                                        select jsonb_array_elements_text(v_part -> 'woken'))));
     end loop;
     return v_answer;
 end $$;
@@ -84,7 +87,7 @@ begin
                 v_force_at));
     end if;
     perform heliograph._note_stop(p_project, v_turn, p_item, v_reason, 'consumed', p_now);
-    return jsonb_build_object('outcome', 'stopped', 'targets', heliograph._distinct(heliograph._end_by_kernel(
+    return jsonb_build_object('outcome', 'stopped', 'woken', heliograph._distinct(heliograph._end_by_kernel(
                p_project, v_turn.agent_turn_id, 'canceled', 'CANCELED', v_reason, p_now)))
            || case when v_head.owner is null then '{}' else jsonb_build_object('owner', v_head.owner) end;
 end $$;

@@ -12,7 +12,7 @@ declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_item jsonb;
-    v_targets text[];
+    v_woken text[];
     v_verdict jsonb;
     v_answer jsonb := '[]';
 begin
@@ -20,7 +20,7 @@ begin
     perform heliograph._lock_heads(p_project, heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, (select array_agg(i ->> 'run_id') from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
-        v_targets := '{}';
+        v_woken := '{}';
         v_verdict := '{"outcome": "conflict"}';
         if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
            = (v_item #>> '{reaction,version}')::bigint then
@@ -41,7 +41,7 @@ begin
                  where project_id = p_project and run_id = v_item ->> 'run_id' and owed;
                 update heliograph.runs set owed = 0, refusals = 0 where project_id = p_project
                     and run_id = v_item ->> 'run_id';
-                v_targets := heliograph._commit_reactions(p_project, jsonb_build_array(v_item), 0, p_now);
+                v_woken := heliograph._commit_reactions(p_project, jsonb_build_array(v_item), 0, p_now);
             exception when data_exception or integrity_constraint_violation then
                 v_verdict := heliograph._rejection(sqlstate, sqlerrm);
             end;
@@ -50,8 +50,8 @@ begin
             update heliograph.runs set refusals = refusals + 1 where project_id = p_project
                 and run_id = v_item ->> 'run_id';
         end if;
-        v_answer := v_answer || (jsonb_build_object('run_id', v_item ->> 'run_id', 'targets', to_jsonb(v_targets))
-                                 || v_verdict);
+        v_answer := v_answer || (jsonb_build_object('run_id', v_item ->> 'run_id')
+                                 || heliograph._bells(p_project, v_woken) || v_verdict);
     end loop;
     return v_answer;
 end $$;

@@ -21,7 +21,8 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_answers jsonb;
     v_results jsonb;
-    v_done jsonb := '{"resumed": [], "targets": []}';
+    v_done jsonb := '{"resumed": [], "woken": []}';
+    v_bells jsonb;
     v_others boolean;
 begin
     perform heliograph._check_json(p_items);
@@ -83,8 +84,9 @@ begin
     if v_others then
         v_answers := heliograph._keep_others(p_project, p_items, v_answers, v_limits, p_now);
     end if;
+    v_bells := heliograph._bells(p_project, array(select jsonb_array_elements_text(v_done -> 'woken')));
     return coalesce((
-        select jsonb_agg(a || jsonb_build_object('targets', v_done -> 'targets', 'resumed',
+        select jsonb_agg(a || case n when 1 then v_bells else v_bells - 'woken' end || jsonb_build_object('resumed',
                              a ->> 'outcome' = 'applied' and v_done -> 'resumed' ? (a ->> 'turn_id')) order by n)
           from jsonb_array_elements(v_answers) with ordinality e (a, n)), '[]');
 end $$;
@@ -199,7 +201,7 @@ end $$;
 --   child that runs on without its parent told to stop. A turn that sleeps on it: the open waits are counted again,
 --   suspended -> dispatched when there are none, or at once when it resumes on each (L0-62, L0-63). It keeps its place
 --   in the claim order (K22). Time for which it has waited for people does not count toward its ttl_seconds, see
---   _credit_human_wait_time. Answers {resumed: [turn_id], targets}.
+--   _credit_human_wait_time. Returns {resumed: [turn_id], woken: [agent_id]}.
 --   locks:  the commands, ascending by key; the caller holds the heads and the runs
 create function heliograph._resolve(
     p_project text, p_results jsonb, p_limits heliograph.project_limits, p_logs boolean, p_now timestamptz
@@ -372,12 +374,12 @@ begin
                         where y.project_id = p_project and y.agent_turn_id = s.turn_id and y.state = 'open'
                           and y.kind <> 'inline' and y.tool_call_id <> all (s.calls) offset 0) o) g
          where h.ctid = g.head_at
-        returning h.active_agent_turn_id, h.target, g.resumes, g.has_people, g.suspended_at
+        returning h.active_agent_turn_id, h.agent_id, g.resumes, g.has_people, g.suspended_at
     )
     select jsonb_build_object(
                'resumed', coalesce(jsonb_agg(active_agent_turn_id order by active_agent_turn_id) filter (where resumes),
                                    '[]'),
-               'targets', coalesce(jsonb_agg(distinct target order by target) filter (where resumes), '[]')),
+               'woken', coalesce(jsonb_agg(agent_id order by agent_id) filter (where resumes), '[]')),
            jsonb_agg(jsonb_build_object('turn_id', active_agent_turn_id, 'since', suspended_at, 'resumes', resumes)
                      order by active_agent_turn_id) filter (where has_people)
       into v_answer, v_human from head;

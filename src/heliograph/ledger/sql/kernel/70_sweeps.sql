@@ -156,13 +156,13 @@ begin
         select jsonb_object_agg(move, coalesce((
                    select jsonb_agg(r -> move order by n) from jsonb_array_elements(v_results) with ordinality e (r, n)
                     where r ? move), '[]'))
-               || jsonb_build_object('targets', heliograph._distinct(array(
-                   select jsonb_array_elements_text(r -> 'targets') from jsonb_array_elements(v_results) r)))
+               || heliograph._bells(p_project, array(
+                   select jsonb_array_elements_text(r -> 'woken') from jsonb_array_elements(v_results) r))
           from unnest(p_moves || '{failed}') move);
 end $$;
 
--- _try_sweep: one candidate of one sweep, in a savepoint. Answers what became of it: {move: turn_id, targets}, {} when
---   there was nothing to do after all, or {failed: {turn_id, code, message, ended}, targets}: nothing of it was written
+-- _try_sweep: one candidate of one sweep, in a savepoint. Answers what became of it: {move: turn_id, woken}, {} when
+--   there was nothing to do after all, or {failed: {turn_id, code, message, ended}, woken}: nothing of it was written
 --   but the count, or, from the fifth failure on, the end of the turn.
 --   raises: what says that the store itself cannot go on (classes 40, 53, 57, 58)
 --   locks:  the run; the caller holds the head
@@ -171,7 +171,7 @@ create function heliograph._try_sweep(p_project text, p_sweep text, p_agent_id t
 declare
     v_failed jsonb;
     v_refusals integer;
-    v_targets text[];
+    v_woken text[];
 begin
     return case p_sweep when 'lease' then heliograph._sweep_lease(p_project, p_agent_id, p_turn_id, p_now)
                         when 'expiry' then coalesce(heliograph._sweep_unclaimed(p_project, p_agent_id, p_turn_id,
@@ -191,30 +191,30 @@ exception when others then
      where project_id = p_project and agent_id = p_agent_id returning refusals into v_refusals;
     -- that one is another transaction's failure: it held its lock for too long
     if v_refusals >= 5 and sqlstate <> '55P03' then
-        v_targets := heliograph._end_as_failed(p_project, p_agent_id, p_turn_id, format(
+        v_woken := heliograph._end_as_failed(p_project, p_agent_id, p_turn_id, format(
             'the kernel failed on this turn %s times, the last time with %s', v_refusals, sqlstate), p_now);
     end if;
-    return case when v_targets is null then jsonb_build_object('failed', v_failed)
-                else jsonb_build_object('failed', v_failed || '{"ended": true}', 'targets', to_jsonb(v_targets)) end;
+    return case when v_woken is null then jsonb_build_object('failed', v_failed)
+                else jsonb_build_object('failed', v_failed || '{"ended": true}', 'woken', to_jsonb(v_woken)) end;
 end $$;
 
--- _end_as_failed: end a turn that nothing can be done with any more, as failed (K23), in a savepoint. Answers the
---   targets to ring; null when it has ended already, or when not even this can be done.
+-- _end_as_failed: end a turn that nothing can be done with any more, as failed (K23), in a savepoint. Returns the
+--   agents that it woke; null when it has ended already, or when not even this can be done.
 --   raises: see _try_sweep
 --   locks:  the run; the caller holds the head
 create function heliograph._end_as_failed(p_project text, p_agent_id text, p_turn_id text, p_message text,
                                           p_now timestamptz)
     returns text[] language plpgsql as $$
 declare
-    v_targets text[];
+    v_woken text[];
 begin
     if not exists (select from heliograph.agent_turns
                     where project_id = p_project and agent_turn_id = p_turn_id and state <> 'done') then
         return null;
     end if;
-    v_targets := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'INTERNAL_ERROR', p_message, p_now);
+    v_woken := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'INTERNAL_ERROR', p_message, p_now);
     update heliograph.agent_state_head set refusals = 0 where project_id = p_project and agent_id = p_agent_id;
-    return v_targets;
+    return v_woken;
 exception when others then
     if sqlstate ~ '^(40|53|57|58)' then
         raise;
@@ -232,22 +232,22 @@ create function heliograph._sweep_lease(
 declare
     v_attempts integer;
     v_max integer;
-    v_targets text[];
+    v_woken text[];
 begin
-    v_targets := heliograph._end_if_stopping(p_project, p_agent_id, p_now);
-    if v_targets is null then
+    v_woken := heliograph._end_if_stopping(p_project, p_agent_id, p_now);
+    if v_woken is null then
         select attempts + 1, max_attempts into v_attempts, v_max from heliograph.agent_turns
          where project_id = p_project and agent_turn_id = p_turn_id;
         if v_attempts < v_max then
             update heliograph.agent_turns set attempts = v_attempts where project_id = p_project
                 and agent_turn_id = p_turn_id;
-            return jsonb_build_object('recovered', p_turn_id, 'targets',
+            return jsonb_build_object('recovered', p_turn_id, 'woken',
                                       jsonb_build_array(heliograph._release_head(p_project, p_agent_id, null, p_now)));
         end if;
-        v_targets := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'RESOURCE_EXHAUSTED',
+        v_woken := heliograph._end_by_kernel(p_project, p_turn_id, 'failed', 'RESOURCE_EXHAUSTED',
                                                format('lost its worker %s times', v_attempts), p_now);
     end if;
-    return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(v_targets));
+    return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(v_woken));
 end $$;
 
 -- _sweep_expiry: see sweep_expired. The turn may have ended with another one of its agent, or been suspended, since it
@@ -265,7 +265,7 @@ begin
     if not found or heliograph._defer_expiry(p_project, v_turn, p_now) then
         return '{}';
     end if;
-    return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(heliograph._end_by_kernel(
+    return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(heliograph._end_by_kernel(
                p_project, p_turn_id, 'timeout', 'TIMEOUT', heliograph._expiry_message(p_project, v_turn), p_now,
                '{"scope": "turn"}', exists (
                    select from heliograph.turn_waiting_tools w
@@ -281,7 +281,7 @@ create function heliograph._sweep_queue(
     p_project text, p_agent_id text, p_turn_id text, p_now timestamptz
 ) returns jsonb
     language sql as $$
-    select case when cardinality(targets) = 0 then '{}' else jsonb_build_object('dispatched', p_turn_id, 'targets',
+    select case when cardinality(targets) = 0 then '{}' else jsonb_build_object('dispatched', p_turn_id, 'woken',
             to_jsonb(targets)) end
       from heliograph._dispatch_next(p_project, array[p_agent_id], p_now) targets
 $$;

@@ -79,7 +79,7 @@ begin
         return '{}';
     end if;
     v_done := heliograph._resolve(p_project, p_results, heliograph._limits(p_project), true, p_now);
-    return jsonb_build_object('resolved', p_turn_id, 'targets', v_done -> 'targets')
+    return jsonb_build_object('resolved', p_turn_id, 'woken', v_done -> 'woken')
            || case when v_done -> 'resumed' ? p_turn_id then jsonb_build_object('resumed', p_turn_id) else '{}' end;
 end $$;
 
@@ -213,7 +213,7 @@ create function heliograph._sweep_stuck(
 ) returns jsonb
     language plpgsql as $$
 declare
-    v_target text;
+    v_woken text;
 begin
     update heliograph.agent_state_head h
        set status = 'dispatched', waiting_tool_count = 0, resume_deadline = null, resumes_on = null,
@@ -223,8 +223,8 @@ begin
        and not exists (select from heliograph.turn_waiting_tools w
                         where w.project_id = p_project and w.agent_turn_id = p_turn_id and w.state = 'open'
                           and w.kind <> 'inline')
-    returning h.target into v_target;
-    if v_target is null then
+    returning h.agent_id into v_woken;
+    if v_woken is null then
         return '{}';
     end if;
     update heliograph.agent_turns
@@ -234,5 +234,5 @@ begin
     insert into heliograph.agent_inbox
         (project_id, agent_turn_id, agent_id, message_type, status, correlation_id, next_retry_at, created_at)
     values (p_project, p_turn_id, p_agent_id, 'timeout', 'pending', p_turn_id, p_now, p_now);
-    return jsonb_build_object('resumed', p_turn_id, 'targets', jsonb_build_array(v_target));
+    return jsonb_build_object('resumed', p_turn_id, 'woken', jsonb_build_array(v_woken));
 end $$;

@@ -63,11 +63,11 @@ begin
     end if;
     select * into v_head from heliograph.agent_state_head where project_id = p_project and agent_id = p_agent_id;
     if v_head.force_at <= p_now and v_head.active_agent_turn_id = p_turn_id then
-        v_answer := jsonb_build_object('outcome', 'stopped', 'owner', v_head.owner, 'targets',
+        v_answer := jsonb_build_object('outcome', 'stopped', 'owner', v_head.owner, 'woken',
                                        to_jsonb(heliograph._end_if_stopping(p_project, p_agent_id, p_now)));
     end if;
     return case when v_answer ->> 'outcome' in ('stopped', 'stopping') then
-        jsonb_build_object(v_answer ->> 'outcome', p_turn_id, 'targets', coalesce(v_answer -> 'targets', '[]'))
+        jsonb_build_object(v_answer ->> 'outcome', p_turn_id, 'woken', coalesce(v_answer -> 'woken', '[]'))
         || case when v_answer ->> 'owner' is null then '{}' else jsonb_build_object('owners', v_answer -> 'owner') end
         else '{}' end;
 end $$;

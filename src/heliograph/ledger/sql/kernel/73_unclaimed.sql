@@ -46,7 +46,7 @@ begin
                and coalesce(due_at, moved_at) <= p_now - make_interval(secs => v_seconds)) then
         return null;
     end if;
-    return jsonb_build_object('ended', p_turn_id, 'targets', to_jsonb(heliograph._end_by_kernel(
+    return jsonb_build_object('ended', p_turn_id, 'woken', to_jsonb(heliograph._end_by_kernel(
                p_project, p_turn_id, 'timeout', 'TIMEOUT',
                format('no worker claimed it within %s s (dispatch_seconds_max)', v_seconds), p_now,
                '{"scope": "dispatch"}')));
