@@ -10,7 +10,7 @@ from tests.kernel.kit import TARGET, Kernel, message
 async def test_an_idle_agent_is_dispatched_by_the_enqueue_itself(kernel: Kernel) -> None:
     await kernel.running()
     answer = await kernel.enqueue("run_a", "critic", "turn_1", priority=3)
-    assert answer == {"turn_id": "turn_1", "outcome": "queued", "targets": [TARGET], "woken": ["run_a/writer"]}
+    assert answer == {"turn_id": "turn_1", "outcome": "queued", "targets": [TARGET], "woken": ["run_a/critic"]}
     head = await kernel.head("run_a/critic")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 1)
     assert (head["priority"], head["trace_id"], head["parent_step_id"]) == (3, "run_a", "sig_run_a_4")
