@@ -11,7 +11,13 @@ from tests.kernel.kit import DELIVERABLE, START, TARGET, Connect, Item, Kernel
 async def test_a_turn_whose_worker_died_is_dispatched_again_under_the_next_epoch(kernel: Kernel) -> None:
     claimed = await kernel.running()
     kernel.wait(30)
-    assert await kernel.sweep("leases") == {"recovered": ["turn_a"], "ended": [], "failed": [], "targets": [TARGET], "woken": ["run_a/writer"]}
+    assert await kernel.sweep("leases") == {
+        "recovered": ["turn_a"],
+        "ended": [],
+        "failed": [],
+        "targets": [TARGET],
+        "woken": ["run_a/writer"],
+    }
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["active_agent_turn_id"], head["owner"]) == ("dispatched", "turn_a", None)
     assert (head["turn_epoch"], head["ready_at"], head["moved_at"]) == (claimed["epoch"] + 1, START, kernel.now)
@@ -50,7 +56,13 @@ async def test_an_ending_by_the_kernel_dispatches_the_next_turn_too(kernel: Kern
     await kernel.running(max_attempts=1)
     await kernel.enqueue("run_a", "writer", "turn_2")
     kernel.wait(30)
-    assert await kernel.sweep("leases") == {"recovered": [], "ended": ["turn_a"], "failed": [], "targets": [TARGET], "woken": ["run_a/writer"]}
+    assert await kernel.sweep("leases") == {
+        "recovered": [],
+        "ended": ["turn_a"],
+        "failed": [],
+        "targets": [TARGET],
+        "woken": ["run_a/writer"],
+    }
     assert (await kernel.claim_one())["turn_id"] == "turn_2"
 
 
@@ -121,7 +133,12 @@ async def test_a_queued_turn_on_an_idle_agent_is_dispatched(kernel: Kernel) -> N
     )
     nothing: Item = {"dispatched": [], "failed": [], "targets": []}
     assert await kernel.sweep("queued", 0) == nothing
-    assert await kernel.sweep("queued") == {"dispatched": ["turn_1"], "failed": [], "targets": [TARGET], "woken": ["run_a/critic"]}
+    assert await kernel.sweep("queued") == {
+        "dispatched": ["turn_1"],
+        "failed": [],
+        "targets": [TARGET],
+        "woken": ["run_a/critic"],
+    }
     head = await kernel.head("run_a/critic")
     assert (head["status"], head["active_agent_turn_id"], head["turn_epoch"]) == ("dispatched", "turn_1", 2)
     assert await kernel.sweep("queued") == nothing

@@ -1,3 +1,18 @@
+-- How the functions of this kernel are written.
+--
+-- One call handles a batch. Its statements work on all items at once, because each statement costs more than a row.
+-- * Look-up by key: `cross join lateral (select x.ctid as at, .. where <whole key> offset 0)`. `offset 0` keeps the
+--   planner from merging the subquery into a join, so it always uses the primary key, whatever the statistics are.
+-- * Change in place: `update .. where t.ctid = found.at`. The row was just found, and its lock keeps it in place. Rows
+--   that another transaction may move, such as those of the outbox, are updated by key instead.
+-- * One statement writes to several tables: `with .. insert .. returning`. Each part sees the rows as they were before
+--   the statement. `as materialized` evaluates a part once.
+-- * PostgreSQL inlines a table function (`language sql`, stable or immutable, no settings) into the calling query. It
+--   inlines a scalar function only if its body is no more volatile than declared, and if no argument that is used twice
+--   is expensive or volatile. Other functions cost a call per row. Private functions therefore have no settings.
+-- * Loop only if an item depends on the items before it, if each item needs its own savepoint, or if the call is rare.
+--   A batch in which items meet is divided into rounds (_rounds), and each round is handled at once.
+
 -- Projects: every public function enters one before anything else. Row security compares with what was entered
 --   (96_roles.sql).
 
