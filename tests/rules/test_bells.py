@@ -1,8 +1,10 @@
+from typing import Any
+
 from heliograph.ledger.bells import Bells, read_bells
 
 
 def test_bells_of_an_answer_are_those_of_all_its_rows_each_once() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"turn_id": "turn_1", "outcome": "ok", "targets": ["b", "a"], "woken": ["run_1/writer"]},
         {"turn_id": "turn_2", "outcome": "ok", "targets": ["a"]},
         {"turn_id": "turn_3", "outcome": "recorded"},
