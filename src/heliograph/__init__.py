@@ -56,9 +56,10 @@ if TYPE_CHECKING:
     from heliograph.secrets import Secret
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
-    from heliograph.tools.code_tool import SandboxLimits, code_tool
+    from heliograph.tools.code_tool import code_tool
     from heliograph.tools.context import ToolContext
     from heliograph.tools.mcp import MCPServer
+    from heliograph.tools.sandbox import SandboxLimits
     from heliograph.tools.secrets import secret
     from heliograph.turn.calls import Call, CallResult, Delegation
     from heliograph.turn.human_tasks import Grant
@@ -92,8 +93,9 @@ _HOMES = {
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),
     "heliograph.tools.context": ("ToolContext",),
-    "heliograph.tools.code_tool": ("SandboxLimits", "code_tool"),
+    "heliograph.tools.code_tool": ("code_tool",),
     "heliograph.tools.mcp": ("MCPServer",),
+    "heliograph.tools.sandbox": ("SandboxLimits",),
     "heliograph.tools.secrets": ("secret",),
     "heliograph.turn.calls": ("Call", "CallResult", "Delegation"),
     "heliograph.turn.interruptions": ("Defer",),

@@ -32,5 +32,5 @@ def test_recovered_turn_keeps_its_taint(database_url: str, tmp_path: Path) -> No
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert json.loads(output) == [
-        "May payer call pay? It has read what strangers wrote: state.order.", "success",
+        "May payer call pay? The agent has read untrusted content: state.order.", "success",
     ]  # fmt: skip

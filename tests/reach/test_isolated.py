@@ -15,9 +15,10 @@ import asyncpg
 import pytest
 
 from heliograph import InvalidInput, SandboxLimits, SetupError, ToolContext, ToolFailed, code_tool, tool
-from heliograph.tools import jail
+from heliograph.tools import sandbox_launcher
 from heliograph.tools.bound_tool import BoundTool
-from heliograph.tools.code_tool import call_isolated, limit_message
+from heliograph.tools.code_tool import call_isolated
+from heliograph.tools.sandbox import limit_message
 from tests.reach import isolated_tools
 
 pytestmark = [pytest.mark.proves("S17"), pytest.mark.timeout(60)]
@@ -188,12 +189,12 @@ async def test_cancelled_program_is_killed_without_remains() -> None:
         async with asyncio.timeout(1):
             await run("import time\ntime.sleep(600)")
     started = (pid for pid in set(os.listdir("/proc")) - before if pid.isdigit())
-    assert [pid for pid in started if _is_jail(pid) and _starter_of(pid) in (str(os.getpid()), "1")] == []
+    assert [pid for pid in started if _is_launcher(pid) and _starter_of(pid) in (str(os.getpid()), "1")] == []
 
 
-def _is_jail(pid: str) -> bool:
+def _is_launcher(pid: str) -> bool:
     try:
-        return jail.__file__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return sandbox_launcher.__file__.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
@@ -204,7 +205,7 @@ def _starter_of(pid: str) -> str:
         parent = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[1]
     except OSError:
         return ""
-    return _starter_of(parent) if _is_jail(parent) else parent
+    return _starter_of(parent) if _is_launcher(parent) else parent
 
 
 async def test_a_function_of_the_application_is_called_in_a_process_of_its_own(
@@ -261,9 +262,9 @@ async def test_silent_process_does_not_block_its_start_while_a_fork_has_its_pipe
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A fork of the worker in the middle of a start has the pipe open, and may live for ever."""
-    silent, pipe = tmp_path / "jail.py", os.pipe
+    silent, pipe = tmp_path / "launcher.py", os.pipe
     silent.write_text("raise SystemExit(1)")
-    monkeypatch.setattr(jail, "__file__", str(silent))
+    monkeypatch.setattr(sandbox_launcher, "__file__", str(silent))
     held: list[int] = []
 
     def shared() -> tuple[int, int]:

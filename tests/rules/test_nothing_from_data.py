@@ -27,8 +27,8 @@ LOADERS = {
     "__init__.py": "our own modules, by our own table",
     "cli/dispatch.py": "our own commands, by our own table",
     "cli/load_application.py": "the application that the operator's command line names",
-    "tools/jail.py": "our own program in the sandbox",
-    "tools/sandboxed.py": "what a tool runs in the sandbox",
+    "tools/sandbox_launcher.py": "our own program in the sandbox",
+    "tools/sandbox_program.py": "what a tool runs in the sandbox",
 }
 LOADING = {"import_module", "spec_from_file_location", "exec_module", "run_path", "run_module", "module_from_spec"}
 

@@ -39,7 +39,7 @@ class Payer:
     async def is_stopped(self, rig: Rig, run_id: str, source: str) -> None:
         """Check that a person has to approve the payment because of `source`, and deny it."""
         (task,) = await asked(rig, run_id=run_id)
-        assert task.question == f"May payer call pay? It has read what strangers wrote: {source}."
+        assert task.question == f"May payer call pay? The agent has read untrusted content: {source}."
         assert self.paid == []
         await rig.client.deny(task.turn_id, task.call_id)
         await rig.ended(run_id)

@@ -224,10 +224,10 @@ async def test_submitted_result_stands_alone_and_has_the_required_fields(rig: Ri
     assert result.state == {"out": {"total": 3, "why": "sum"}}
     assert model.asked[1].messages[-1] == UserMessage("You are not done: end by calling submit_result.")
     assert results(model.last) == [
-        *[("error", "submit_result is called alone: none of these calls was made")] * 2,
-        ("error", "the result does not fit: total is not of type integer"),
-        ("error", "the result does not fit: total is missing"),
-        ("error", "the arguments of submit_result are a JSON object"),
+        *[("error", "submit_result must be the only call: none of these calls was made")] * 2,
+        ("error", "the result does not match the result fields: total is not of type integer"),
+        ("error", "the result does not match the result fields: total is missing"),
+        ("error", "the arguments of submit_result must be a JSON object"),
     ]
     [_, spec] = model.last.tools
     assert spec.parameters["required"] == ["total"]
@@ -251,7 +251,7 @@ async def test_message_may_require_its_own_fields(rig: Rig) -> None:
         await command.report(result="on")
         state = one(await rig.ended(run_id), "workflow:end")["state"]
     assert state == {"out": {"total": 1}, "said": {"mood": "fine"}}
-    assert results(model.last) == [("error", "the result does not fit: mood is missing")]
+    assert results(model.last) == [("error", "the result does not match the result fields: mood is missing")]
 
 
 async def _until_told(ctx: Any) -> None:

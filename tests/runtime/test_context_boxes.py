@@ -307,8 +307,8 @@ async def test_result_is_validated_against_the_fields_that_the_context_box_holds
     [spec] = model.last.tools
     assert (spec.name, spec.parameters["required"]) == ("submit_result", ["total"])
     assert results(model.last) == [
-        ("error", "the result does not fit: total is not of type integer"),
-        *[("error", "submit_result is called alone: none of these calls was made")] * 2,
+        ("error", "the result does not match the result fields: total is not of type integer"),
+        *[("error", "submit_result must be the only call: none of these calls was made")] * 2,
     ]
     # it is no tool of anybody's: nothing but the model's answers was begun, and it ended the turn the first time
     assert [wait.tool for wait in await rig.runtime.reader.waits(turn.turn_id)] == ["model"] * 4

@@ -11,7 +11,7 @@ from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, call, results
 
 LOOK = external_tool("look", "Look.", {"type": "object"})
-TOLD = ("error", "it was refused when it was called, and was not made: it fits by now, so call it again")
+TOLD = ("error", "it was rejected and did not run; it is valid now, so call it again")
 
 
 def version(model: Model, happened: list[Any], *, pays: type | None = None, **options: Any) -> Heliograph:

@@ -159,7 +159,7 @@ async def test_an_error_of_an_untrusted_tool_is_framed_and_needs_approval_after_
     run_id = await rig.start(app)
     async with rig.serving(app):
         (task,) = await asked(rig)
-        assert task.question == "May worker call pay? It has read what strangers wrote: page."
+        assert task.question == "May worker call pay? The agent has read untrusted content: page."
         await rig.client.deny(task.turn_id, task.call_id)
         await rig.ended(run_id)
     first = model.last.messages[2]

@@ -78,7 +78,7 @@ async def test_the_descriptions_of_an_untrusted_server_are_framed_and_count_as_r
     run_id = await rig.start(app := agent(model, [pay, server]))
     async with rig.serving(app):
         (task,) = await asked(rig)
-        assert task.question.endswith("It has read what strangers wrote: the tools of own.")
+        assert task.question.endswith("The agent has read untrusted content: the tools of own.")
         await rig.client.deny(task.turn_id, task.call_id)
         await rig.ended(run_id)
     assert paid == []

@@ -116,7 +116,7 @@ async def test_calls_beyond_the_limit_of_one_reply_do_not_start_and_return_error
     assert len(results(model.last)) == 129
     assert results(model.last)[0] == (
         "error",
-        "these are 129 calls in one answer, and at most 128 are made: none was; call fewer",
+        "one reply may have 128 calls, and this one has 129: none of them was made; call fewer",
     )
 
 

@@ -138,7 +138,7 @@ async def test_after_untrusted_content_a_call_with_an_effect_waits_for_a_person(
     async with rig.serving(app):
         (task,) = await asked(rig)
         assert (task.tool, task.arguments, paid) == ("pay", {"amount": 5}, [])
-        assert task.question == "May worker call pay? It has read what strangers wrote: mail."
+        assert task.question == "May worker call pay? The agent has read untrusted content: mail."
         decide = rig.client.grant if is_granted else rig.client.deny
         await decide(task.turn_id, task.call_id, by="ann")
         await rig.ended(run_id)
@@ -182,7 +182,7 @@ async def test_taint_propagates_with_a_delegation_and_returns_with_its_result(ri
         (task,) = await asked(rig)
         assert (task.agent, task.question) == (
             "clerk",
-            "May clerk call pay? It has read what strangers wrote: its task.",
+            "May clerk call pay? The agent has read untrusted content: its task.",
         )
         await rig.client.grant(task.turn_id, task.call_id)
         (task,) = await asked(rig)

@@ -10,7 +10,8 @@ from typing import Any
 
 from heliograph.agent_loop.budgeted_model import MODEL, BudgetedModel, has_budget_for_models, too_large
 from heliograph.agent_loop.model_call import call_model, model_request
-from heliograph.agent_loop.tool_call_router import Submitted, ToolCallRouter, required_result, submits
+from heliograph.agent_loop.required_result import required_result, submits
+from heliograph.agent_loop.tool_call_router import Submitted, ToolCallRouter
 from heliograph.codes import RESOURCE_EXHAUSTED, RESULT_MISSING
 from heliograph.definitions.agent_checks import check_contexts
 from heliograph.definitions.templates import placeholders, substitute

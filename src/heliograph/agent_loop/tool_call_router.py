@@ -1,7 +1,7 @@
-"""Carry out what a model calls for: here, elsewhere, by other agents and by people; each once, each with an answer.
+"""Route a model's tool calls: to functions of this process, external tools, other agents and people.
 
-Everything that needs nobody else is done first, side by side; then the turn waits once for all the rest: approvals,
-people, external tools and children, in whatever order they answer. What was approved is done then.
+Calls that run in this process go first, in parallel. Then the turn waits once for all the others: approvals, questions to
+people, external tools and delegations, in any order. Approved calls run last. Each call runs once and has one result.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from heliograph.agent_loop.approvals import Approvals
 from heliograph.agent_loop.builtin_tools import builtin_specs, question_of
 from heliograph.agent_loop.delegation_tool import DelegationTools
 from heliograph.agent_loop.local_tools import LocalToolExecutor
+from heliograph.agent_loop.required_result import submits
 from heliograph.codes import TOOL_ERROR
 from heliograph.definitions.fields import problems_of
 from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT, Tool
@@ -24,11 +26,11 @@ from heliograph.tools.bound_tool import BadArguments, BoundTool
 from heliograph.turn.call_id import CallId, instance_of
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.conversation import failed_message, last_model_call, tool_message
-from heliograph.turn.human_tasks import Question, answer_of, grant_from, timeout_message
+from heliograph.turn.human_tasks import Question, answer_of
 from heliograph.turn.untrusted import framed_schema, untrusted
 from heliograph.types import Json, JsonObject
 
-_CALLS_MAX = 128  # in one answer; a turn may have a thousand
+_CALLS_MAX = 128  # in one reply; a turn may have a thousand
 
 
 class Submitted(Exception):
@@ -39,27 +41,11 @@ class Submitted(Exception):
         self.fields = fields
 
 
-def submits(owned: OwnedTurn) -> bool:
-    """Whether its model has to end by submit_result: where an answer in words cannot have the fields that are wanted."""
-    return owned.spec.must_end_with == SUBMIT_RESULT or (
-        owned.spec.must_end_with is None and owned.spec.output is None and bool(wanted_fields(owned))
-    )
-
-
-def required_result(owned: OwnedTurn) -> str | None:
-    """What the turn has to end with, as text for a message; None where a plain text may be its result."""
-    if submits(owned):
-        return f"a call of {SUBMIT_RESULT}"
-    if owned.spec.must_end_with is not None:
-        return f"a call of {owned.spec.must_end_with}"
-    return None if owned.spec.output is None else "an answer of its output type"
-
-
 class ToolCallRouter:
-    """The tools of one turn: those of its agent, and no others."""
+    """The tools of one turn, and the routing of their calls."""
 
     def __init__(self, owned: OwnedTurn, replay: CallReplay, contexts: Mapping[str, str]):
-        """contexts: the boxes that its model may hand on, by their names for it."""
+        """contexts: the context boxes that the model may pass on, by the names that it knows."""
         self._owned = owned
         self._delegations = DelegationTools(owned, contexts)
         self._journal = replay.journal
@@ -71,9 +57,10 @@ class ToolCallRouter:
         self._results: dict[str, Json] = {}
         self._last_model_call = max(last_model_call(owned.claimed.waits), *owned.executed_steps, 0)
         self._taint = owned.taint
+        self._approvals = Approvals(owned, replay.journal)
 
     def open(self) -> None:
-        """Collect the tools. Raises InvalidInput, and what the opening of a tool server raised."""
+        """Collect the tools. Raises InvalidInput, and the error of a tool server that could not be opened."""
         spec = self._owned.spec
         wanted = wanted_fields(self._owned) if submits(self._owned) else ()
         self._builtin = builtin_specs(spec, wanted, self._delegations.specs)
@@ -95,7 +82,7 @@ class ToolCallRouter:
         return [*self._specs.values(), *self._builtin.values()]
 
     def _framed(self, spec: ToolSpec, given: Any) -> ToolSpec:
-        """A tool with the description of its untrusted server in frames. Offering it taints the turn."""
+        """A tool whose description, from an untrusted server, gets a frame. Offering it taints the turn."""
         source = f"the tools of {getattr(given, 'label', 'a server')}"
         self._taint.read(source)
         parameters = framed_schema(spec.parameters, source)
@@ -110,18 +97,18 @@ class ToolCallRouter:
 
     @property
     def must_end_with(self) -> str | None:
-        """The tool that has to be the last call, where there is one."""
+        """The tool whose call must end the turn, if there is one."""
         return self._owned.spec.must_end_with or (SUBMIT_RESULT if SUBMIT_RESULT in self._builtin else None)
 
     def has_result(self, tool: str) -> bool:
         return tool in self._results
 
     def output_of(self, tool: str) -> Json:
-        """The result of the tool's last call that went well."""
+        """The result of the tool's last successful call."""
         return self._results[tool]
 
     async def execute(self, step: int, calls: Sequence[ToolCall]) -> Mapping[int, ToolMessage]:
-        """A message for each call, by its place. Raises Submitted, Suspended, TurnLost."""
+        """Run the calls, and return a message for each, by its position. Raises Submitted, Suspended, TurnLost."""
         if (why := self._batch_problem(step, calls)) is not None:
             return {n: failed_message(call, why) for n, call in enumerate(calls)}
         self._owned.executed_steps.add(step)
@@ -133,15 +120,13 @@ class ToolCallRouter:
         return answers
 
     def _batch_problem(self, step: int, calls: Sequence[ToolCall]) -> str | None:
-        """Why none of the calls of one answer is made; None where they are."""
+        """The reason to run none of a reply's calls, if there is one."""
         if len(calls) > _CALLS_MAX:
-            return (
-                f"these are {len(calls)} calls in one answer, and at most {_CALLS_MAX} are made: none was; call fewer"
-            )
+            return f"one reply may have {_CALLS_MAX} calls, and this one has {len(calls)}: none of them was made; call fewer"
         is_submitted = SUBMIT_RESULT in self._builtin and any(call.tool == SUBMIT_RESULT for call in calls)
-        # where an earlier version has begun such an answer, its calls continue
+        # an earlier version may have started the calls of such a reply; these continue
         if is_submitted and len(calls) > 1 and not any(self._is_recorded(step, n) for n in range(len(calls))):
-            return f"{SUBMIT_RESULT} is called alone: none of these calls was made"
+            return f"{SUBMIT_RESULT} must be the only call: none of these calls was made"
         return None
 
     def _check_may_end(self, step: int, n: int, call: ToolCall) -> None:
@@ -165,9 +150,9 @@ class ToolCallRouter:
                 elif call.tool in self._tools:
                     tool = self._tools[call.tool]
                     arguments = self._arguments(step, n, tool, call)
-                    if self._needs_approval(step, n, tool, arguments):
+                    if self._approvals.are_needed(step, n, tool, arguments):
                         approvals[n] = tool, arguments
-                        waits[n] = self._approval(step, n, tool, arguments)
+                        waits[n] = self._approvals.request(step, n, tool, arguments)
                     elif tool.tool.function is None:
                         waits[n] = self._external(step, n, tool, arguments)
                     else:
@@ -187,19 +172,19 @@ class ToolCallRouter:
         self, step: int, calls: Sequence[ToolCall], approvals: Mapping[int, tuple[BoundTool, dict[str, Any]]],
         waits: Mapping[int, CallRequest], results: Mapping[int, CallResult], time: int = 1,
     ) -> dict[int, ToolMessage]:  # fmt: skip
-        """Do what was granted; say of the rest why not. Edits that do not fit the tool have its question asked again."""
+        """Run the approved calls, and report the denied ones. Edits that do not match the tool repeat the question."""
         answers: dict[int, ToolMessage] = {}
         local_calls: dict[int, tuple[BoundTool, dict[str, Any]]] = {}
         external_calls: dict[int, CallRequest] = {}
         again: dict[int, CallRequest] = {}
         for n, (tool, arguments) in approvals.items():
             try:
-                allowed = self._approved_arguments(step, n, tool, waits[n], results[n], time)
+                allowed = self._approvals.granted_arguments(step, n, tool, waits[n], results[n], time)
             except Denied as error:
                 answers[n] = failed_message(calls[n], f"{error.message}; it was not called")
                 continue
             except BadArguments as error:
-                again[n] = self._approval(step, n, tool, arguments, time + 1, error.message)
+                again[n] = self._approvals.request(step, n, tool, arguments, time + 1, error.message)
                 continue
             if tool.tool.function is None:
                 external_calls[n] = self._external(step, n, tool, allowed)
@@ -221,7 +206,7 @@ class ToolCallRouter:
         return {n: self._tool_message(calls[n], result) for n, result in results.items()}
 
     def _arguments(self, step: int, n: int, tool: BoundTool, call: ToolCall) -> dict[str, Any]:
-        """Raises BadArguments. What is recorded has fitted once: it is gone on with, whatever the tool takes by now."""
+        """The checked arguments. Raises BadArguments, but not for a recorded call: it was valid when it was recorded."""
         try:
             arguments = tool.checked(call.arguments)
         except BadArguments:
@@ -236,40 +221,20 @@ class ToolCallRouter:
         return self._journal.knows(str(call_id)) or self._journal.knows(call_id.approval())
 
     def _check_not_rejected(self, step: int, n: int) -> None:
-        """Raises BadArguments for a call that fits now, and did not when the model was told so, and went on from there.
+        """Raises BadArguments for a valid call that was invalid when the model received its error.
 
-        A refusal is not recorded; but a call of an answer after which the model was asked again is, if it was made.
+        Errors are not recorded. But all calls that ran before the last model call are recorded, so an unrecorded one was rejected.
         """
         if step < self._last_model_call and not self._is_recorded(step, n):
-            raise BadArguments("it was refused when it was called, and was not made: it fits by now, so call it again")
-
-    def _needs_approval(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> bool:
-        """What is recorded decides: the rule, and what it looks at, may be others than when the call began."""
-        call_id = CallId(step, n + 1)
-        if self._journal.knows(call_id.approval()):
-            return True
-        return not self._journal.knows(str(call_id)) and (
-            tool.tool.needs_approval(arguments) or self._taint.needs_approval(tool.tool)
-        )
-
-    def _approved_arguments(
-        self, step: int, n: int, tool: BoundTool, request: CallRequest, result: CallResult, time: int
-    ) -> dict[str, Any]:
-        """The arguments that the call may be made with. Raises Denied; BadArguments for those that do not fit."""
-        if result.status == "timeout":
-            raise Denied(timeout_message(result, "approval_seconds"))
-        grant = grant_from(Question.of(request.input), tool.tool.name, result)
-        call_id = CallId(step, n + 1)  # it began with the arguments of this approval, unless another request followed
-        is_recorded = self._journal.knows(str(call_id)) and not self._journal.knows(call_id.approval(time + 1))
-        return grant.arguments if is_recorded else tool.checked(grant.arguments)
+            raise BadArguments("it was rejected and did not run; it is valid now, so call it again")
 
     async def _unknown_tool(self, step: int, n: int, call: ToolCall) -> ToolMessage:
-        """What the model is told of a call of a tool that there is not, or not any more."""
+        """The error for a call of a tool that does not exist, or no longer exists."""
         known = ", ".join(sorted([*self._tools, *self._builtin]))
         missing = f"there is no tool {call.tool}; there are {known}"
         request = CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), call.tool, "inline")
         result = self._replay.recorded_result(request)
-        if result is None and self._journal.knows(request.call_id):  # it began, and its worker was lost
+        if result is None and self._journal.knows(request.call_id):  # it started, and its worker died
             steps = self._replay.steps
             result = await steps.begin(request) or await steps.fail(request, TOOL_ERROR, f"not made again: {missing}")
         return failed_message(call, missing) if result is None else self._tool_message(call, result)
@@ -278,13 +243,13 @@ class ToolCallRouter:
         return tool_message(call, result, is_untrusted=not self._is_trusted(call))
 
     def _is_trusted(self, call: ToolCall) -> bool:
-        """Whether an author vouches for the results of a call. A tool that no longer exists counts as untrusted."""
+        """Whether the results of a call are trusted. A tool that no longer exists counts as untrusted."""
         if call.tool in self._tools:
             return self._tools[call.tool].tool.trusted
         return call.tool in self._builtin and self._delegations.is_trusted(call.tool)
 
     def _validated_message(self, call: ToolCall, request: CallRequest, result: CallResult) -> ToolMessage:
-        """What a model is told of what was done elsewhere; of what people said, only what is an answer."""
+        """The message for a result from elsewhere. A person's answer that does not match its form becomes an error."""
         if request.kind != "human":
             return self._tool_message(call, result)
         if result.status in ("success", "failed"):
@@ -298,22 +263,6 @@ class ToolCallRouter:
         made = tool.tool
         return CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), made.name, "tool", arguments, made.timeout_seconds,
                      made.effect, output_problems=tool.output_problems, is_trusted=made.trusted)  # fmt: skip
-
-    def _approval(
-        self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any], time: int = 1, problem: str = ""
-    ) -> CallRequest:  # fmt: skip
-        """time: how often it is asked now; misfit: why the arguments that it was granted for the time before cannot be."""
-        made = tool.tool
-        question_text = f"May {self._owned.claimed.agent} call {made.name}?"
-        question_text += f" It was granted for other arguments, and was not called: {problem}" if problem else ""
-        question_text += (
-            f" It has read what strangers wrote: {self._taint.source_names}." if self._taint.has_read else ""
-        )
-        question = Question("decision", question_text, arguments, made.may_edit,
-                            form=tool.spec.parameters if made.may_edit else None)  # fmt: skip
-        call_id = CallId(step, n + 1).approval(time)
-        return CallRequest(call_id, self._journal.new_step(), made.name, "human", question.record(),
-                     made.approval_seconds, needs_token=False)  # fmt: skip
 
     def _builtin_call(self, step: int, n: int, call: ToolCall) -> CallRequest:
         call_id, step_id = str(CallId(step, n + 1)), self._journal.new_step()
@@ -329,13 +278,15 @@ class ToolCallRouter:
                      context_box_id=delegation.context_box_id, priority=delegation.priority)  # fmt: skip
 
     def _submit(self, step: int, n: int, call: ToolCall, *, is_alone: bool) -> None:
-        """Raises Submitted, or BadArguments for what cannot be a result."""
+        """Raises Submitted, or BadArguments for arguments that cannot be the result."""
         if not is_alone:
-            raise BadArguments(f"{SUBMIT_RESULT} is called alone: call it again when the other calls are answered")
+            raise BadArguments(
+                f"{SUBMIT_RESULT} must be the only call: call it again after the results of the other calls"
+            )
         if not isinstance(call.arguments, dict):
-            raise BadArguments(f"the arguments of {SUBMIT_RESULT} are a JSON object")
+            raise BadArguments(f"the arguments of {SUBMIT_RESULT} must be a JSON object")
         if problems := problems_of(wanted_fields(self._owned), call.arguments):
-            raise BadArguments(f"the result does not fit: {'; '.join(problems)}")
+            raise BadArguments(f"the result does not match the result fields: {'; '.join(problems)}")
         self._check_not_rejected(step, n)
         raise Submitted(call.arguments)
 

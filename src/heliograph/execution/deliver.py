@@ -6,7 +6,8 @@ from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed
 from heliograph.execution.ownership import owner_fields, require_owned
 from heliograph.execution.project_services import ProjectServices
-from heliograph.reactive.reaction import Ending, react_to_ending
+from heliograph.reactive.ending import Ending
+from heliograph.reactive.reaction import react_to_ending
 from heliograph.records import Claimed, RunView
 from heliograph.turn.drafts import draft_item
 

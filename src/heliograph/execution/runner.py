@@ -27,7 +27,7 @@ from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, suspend
 from heliograph.execution.task_names import Branches
-from heliograph.reactive.reaction import Ending
+from heliograph.reactive.ending import Ending
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.turn.calls import DELEGATION, RESPONSE, Journal

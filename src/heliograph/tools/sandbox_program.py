@@ -1,4 +1,4 @@
-"""Run code inside the sandbox. `jail` loads this module after it has entered the sandbox; it imports no other module of ours."""
+"""Run code inside the sandbox. `sandbox_launcher` loads this module after it has entered the sandbox; it imports no other module of ours."""
 
 from __future__ import annotations
 

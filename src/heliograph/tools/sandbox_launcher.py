@@ -1,8 +1,8 @@
-"""Run a piece of Python in a sandbox: a separate program, started by `code_tool` with `python -I -S`, that imports no other module of ours.
+"""Run a piece of Python in a sandbox: a separate program, started by `sandbox` with `python -I -S`, that imports no other module of ours.
 
 Its input is a JSON specification on stdin. It becomes three processes. The launcher enters new namespaces and waits. Init, the
 first process of the new PID namespace, builds a file system that has nothing but Python in it. The sandboxed process gives up
-all capabilities, takes its limits, installs the filter of system calls, and only then runs the code: see `sandboxed`.
+all capabilities, takes its limits, installs the filter of system calls, and only then runs the code: see `sandbox_program`.
 
 A separate pipe reports `BUILT` when all of it succeeded; otherwise it has the reason of the failure, and no code was run. The
 sandboxed process closes its end before it runs anything. Init keeps its end, and writes the exit code and the
@@ -40,7 +40,7 @@ _NETWORK = (
     "/usr/local/share/ca-certificates",
 )  # fmt: skip
 _INSTALLED = ("site-packages", "dist-packages", "python3*/site-packages", "python3*/dist-packages")
-_PROGRAM = "/program/sandboxed.py"
+_PROGRAM = "/program/sandbox_program.py"
 _AWAITED = {signal.SIGTERM, signal.SIGCHLD}  # by the launcher, blocked from its start on
 _FIRST_FREE_ID = 0x70000000  # user ids that no system assigns: each sandbox of root has its own
 _NOBODY = 65534
@@ -277,7 +277,7 @@ def _do(libc: Any, function: str, *args: Any, name: str = "") -> None:
 def _run_program(spec: dict[str, Any]) -> None:
     import importlib.util
 
-    found = importlib.util.spec_from_file_location("sandboxed", _PROGRAM)
+    found = importlib.util.spec_from_file_location("sandbox_program", _PROGRAM)
     assert found is not None
     assert found.loader is not None
     program = importlib.util.module_from_spec(found)

@@ -1,0 +1,23 @@
+"""The result that a turn requires: a call of submit_result or of another tool, an output type, or any text."""
+
+from __future__ import annotations
+
+from heliograph.definitions.tool import SUBMIT_RESULT
+from heliograph.execution.hydrate import wanted_fields
+from heliograph.execution.owned_turn import OwnedTurn
+
+
+def submits(owned: OwnedTurn) -> bool:
+    """Whether the model must end with submit_result, because a text cannot contain the result fields."""
+    return owned.spec.must_end_with == SUBMIT_RESULT or (
+        owned.spec.must_end_with is None and owned.spec.output is None and bool(wanted_fields(owned))
+    )
+
+
+def required_result(owned: OwnedTurn) -> str | None:
+    """The required result, as text for a message; None if a plain text is enough."""
+    if submits(owned):
+        return f"a call of {SUBMIT_RESULT}"
+    if owned.spec.must_end_with is not None:
+        return f"a call of {owned.spec.must_end_with}"
+    return None if owned.spec.output is None else "an answer of its output type"
