@@ -19,6 +19,7 @@ PUBLIC = [
     "Card",
     "Client",
     "Command",
+    "Conflict",
     "Context",
     "Defer",
     "Delegation",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it for true; `typing` itself would cost each start of `helio` its import
+TYPE_CHECKING = False  # type checkers assume True; importing `typing` would slow down each start of `helio`
 
 if TYPE_CHECKING:
     from typing import Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from heliograph.errors import (
         AgentFailed,
         BudgetExceeded,
+        Conflict,
         DelegationFailed,
         Denied,
         HarnessError,
@@ -74,7 +75,7 @@ _HOMES = {
     "heliograph.client.human_tasks": ("HumanTask",),
     "heliograph.client.replies": ("Command", "StopResult"),
     "heliograph.errors": (
-        "AgentFailed", "BudgetExceeded", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRejected",
+        "AgentFailed", "BudgetExceeded", "Conflict", "DelegationFailed", "Denied", "HarnessError", "HeliographError", "InvalidInput", "KernelRejected",
         "NotFound", "Rejected", "SetupError", "StepInDoubt", "StoreUnavailable", "ToolFailed", "ToolTimedOut", "TurnTimedOut",
     ),
     "heliograph.harness.pydantic_agent": ("AgentHarness",),
@@ -117,6 +118,7 @@ __all__ = [
     "Card",
     "Client",
     "Command",
+    "Conflict",
     "Context",
     "Defer",
     "Delegation",

@@ -34,14 +34,14 @@ class Heliograph:
 
     name: lower-case letters, digits, '_' and '-'; the workers' pool (L0: target).
     state: a pydantic model, a dataclass or a TypedDict; None for any JSON object. Its keys are ASCII letters, digits,
-        '_', '-' and '.', for their changes are told as state:<key>:changed.
+        '_', '-' and '.', because each change emits state:<key>:changed.
     reducers: by state key, `(old, new) -> merged`; a key without one is replaced.
-    end_when: a function of the state; once true no more agents wake, and the run ends when its turns have.
-    max_activations: the most turns of a run since it began, or since its last message from outside: a guard against loops.
+    end_when: a function of the state; once it is true no agent wakes, and the run ends when its open turns end.
+    max_activations: the most turns of a run since its start or its last message from outside: a guard against loops.
         A run that reaches it ends as failed, and its open turns are stopped.
-    deps: whatever the tools need, such as clients and settings; they find it in `ToolContext.deps`.
-    memory: where agents keep what outlives their runs; None for full text in the database.
-    secrets: `(name) -> value or None`, asked for `secret://name` before the environment is.
+    deps: objects that the tools need, like clients and settings, available as `ToolContext.deps`.
+    memory: stores what outlives a run; None for full-text search in the database.
+    secrets: `(name) -> value or None`, resolves `secret://name` before the environment does.
     """
 
     def __init__(
@@ -87,14 +87,16 @@ class Heliograph:
         trusted: bool = False,
         version: str = "1",
     ) -> Callable[[F], F]:
-        """Make a function, plain or async, an agent. It takes a `Context` and returns the agent's output.
+        """Register a plain or async function as an agent. It takes a `Context` and returns the agent's output.
 
-        The agent has the function's name unless `name` is given, which a lambda or an object needs. activate_on: any
-        of these signals wakes it; activate_when_all: it wakes when each of these has come. when: a guard of the state,
-        or of state and signal. emits: its own signals, see Context.emit. updates: the state key, or keys, that take
-        its output. on_request: nothing has to wake it, for others delegate to it or send it messages. version: the
-        version that the `ready` signal of each turn names. The rest, with `budget` and `trusted`: see AgentSpec.
-        Raises InvalidInput naming the argument and the rule.
+        name: by default the function's name; required for a lambda or an object.
+        activate_on: any of these signals wakes the agent. activate_when_all: it wakes once all of these were emitted.
+        when: a guard, called with the state, or with state and signal.
+        emits: the signals that the agent emits, see `Context.emit`.
+        updates: the state key, or keys, that take its output.
+        on_request: other agents delegate to it or send it messages; no signal has to wake it.
+        version: the version in the `ready` signal of each turn.
+        `AgentSpec` describes the other options. Raises InvalidInput naming the argument and the rule.
         """
         options = {k: v for k, v in locals().items() if k not in ("self", "name", "misplaced")}
         if misplaced:
@@ -111,12 +113,12 @@ class Heliograph:
         self, name: str, prompt: str | Callable[[Any], str], *, model: Any = None, output: Any = None,
         system: str | None = None, **options: Any,
     ) -> AgentSpec:  # fmt: skip
-        """An agent that asks a model.
+        """Add an agent that calls a model.
 
         prompt: text with {state.key}, {signal.name} and {signal.payload}, or a function of the Context.
-        model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL; of a list of these each is
-            asked where the one before fails.
-        output: a type that the answer is validated into; None for text.
+        model: a pydantic-ai model or its name, a Harness, or None for HELIOGRAPH_MODEL; or a list of these, each used
+            when the one before it fails.
+        output: the type that the reply is validated into; None for text.
         options: those of `agent`, and tools, agents, contexts, max_steps, must_end_with, asks_human, model_timeout_seconds,
             max_output_tokens, price: see AgentSpec.
         """
@@ -145,19 +147,19 @@ class Heliograph:
         self, state: Any = None, *, run_id: str | None = None, on_signal: Callable[[Signal], None] | None = None,
         worker: bool = True, concurrency: int = 16, lease_seconds: float = 30.0, callback_url: str | None = None,
     ) -> RunResult:  # fmt: skip
-        """Run to the end and answer with the final state, the whole trace, metrics and outcome.
+        """Run to the end; return the final state, all signals, metrics and outcome.
 
-        run_id: names the run; given again, with the state given as before, the run is taken up where it stands, also
-            after a crash, and a run that has ended is only read.
+        run_id: names the run. The same id with the same state continues the run, also after a crash; a run that has
+            ended is only read.
         on_signal: called with each signal as it is recorded, in order.
-        worker: False leaves the turns to workers that run elsewhere.
-        callback_url: told of the end by a signed POST, from a worker that has HELIOGRAPH_WEBHOOK_SECRETS.
-        Raises InvalidInput for a state that does not fit, Rejected (`id_conflict`) for a run id that another
-        state has, StoreUnavailable when the database stays away.
+        worker: False leaves the turns to workers elsewhere.
+        callback_url: receives a signed POST when the run ends, from a worker with HELIOGRAPH_WEBHOOK_SECRETS.
+        Raises InvalidInput for an invalid state, Conflict (`id_conflict`) for a run id that exists with another state,
+        StoreUnavailable when the database stays away.
         """
         from heliograph.runtime import open_runtime
 
-        workflow = self.workflow  # what is wrong with it is said before a database is looked for
+        workflow = self.workflow  # raises for an invalid application before a database is opened
         async with open_runtime() as runtime:
             return await runtime.run(workflow, state, run_id=run_id, on_signal=on_signal, worker=worker,
                                      concurrency=concurrency, lease_seconds=lease_seconds,
@@ -167,10 +169,10 @@ class Heliograph:
         self, run_id: str, agent: str, payload: Any = None, *, name: str = "user:message", turn_id: str | None = None,
         context_box_id: str | None = None, ui_action: bool = False, callback_url: str | None = None,
     ) -> str:  # fmt: skip
-        """Send an agent of a run a message: one message is one turn. Answers the turn's id.
+        """Send a message to an agent of a run; return the id of the turn that handles it.
 
-        The agent's own priority, attempts, time to live, result fields and budget hold; the rest, and what it raises, is said
-        at `Client.enqueue`. The same turn_id with the same message is the same turn.
+        The turn has the agent's priority, attempts, time to live, result fields and budget. A second call with the same
+        turn_id and message returns the same turn. See `Client.enqueue` for the other arguments and the errors.
         """
         from heliograph.client.client import Client
 
@@ -192,7 +194,7 @@ class Heliograph:
     ) -> StopResult:  # fmt: skip
         """End a run, or one turn, as canceled; see `Client.stop_run` and `Client.stop_turn`.
 
-        Raises InvalidInput unless exactly one of the two is named.
+        Raises InvalidInput unless exactly one of the two is given.
         """
         from heliograph.client.client import Client
 
@@ -206,7 +208,7 @@ class Heliograph:
 
 
 def _name_of(function: Any) -> str:
-    """The name that a function was given by def. Raises InvalidInput (`required_field`) where there is none."""
+    """The name of a function that `def` made. Raises InvalidInput (`required_field`) for any other."""
     if not callable(function):
         raise InvalidInput(f"an agent is a function of the context, not {safe_repr(repr_of(function))}", code="wrong_type",
                            path="/agents")  # fmt: skip
@@ -218,7 +220,7 @@ def _name_of(function: Any) -> str:
 
 
 def _check_tools(spec: AgentSpec) -> None:
-    """Raises InvalidInput for a function that no model can call: here, and not when a model first wants to."""
+    """Raises InvalidInput for a function that no model can call, before a model calls it."""
     functions = [each for each in spec.tools if isinstance(each, Tool)]
     if functions and find_spec("pydantic_ai") is not None:
         from heliograph.tools.bound_tool import BoundTool
@@ -237,5 +239,5 @@ def _check_memory(memory: Any) -> Any:
 
 
 def _safe_repr(value: object) -> str:
-    """A function by its name: where it lies in memory tells nobody anything."""
+    """A function by its name, without its address in memory."""
     return str(getattr(value, "__qualname__", None) or safe_repr(repr_of(value)))

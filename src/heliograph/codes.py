@@ -1,7 +1,7 @@
-"""The codes that the end of a turn or of a call may carry, and the reasons of a stop: all of them, and only here.
+"""All codes with which turns and calls end, and all reasons of a stop.
 
-Those of the OSSA specification keep its spelling. A tool may send a code of its own, which is passed on as it is.
-docs/reference/errors.md has these tables, drawn from here; the kernel's SQL uses codes of the same list (tests/rules/test_codes.py).
+Codes of the OSSA specification keep its spelling. A tool may return a code of its own, which is passed on unchanged.
+`make docs` generates the tables of docs/reference/errors.md from here; the kernel's SQL uses the same codes (tests/rules/test_codes.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DENIED = "DENIED"
 MODEL_TIMEOUT = "MODEL_TIMEOUT"
 MCP_UNAVAILABLE = "MCP_UNAVAILABLE"
 BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
-RESULT_SCHEMA = "result_schema"  # lower case: it is a word of the tool's own, told to whoever called it
+RESULT_SCHEMA = "result_schema"  # lower case, like the codes that tools themselves return
 UNDECODABLE = "UNDECODABLE"
 CANCELED = "CANCELED"
 INTERNAL_ERROR = "INTERNAL_ERROR"
@@ -37,7 +37,7 @@ PARENT_TERMINATION = "parent_termination"
 
 
 class Code(NamedTuple):
-    """phase: where it comes from. recoverable: whether the same again may go well, unless one error says otherwise."""
+    """phase: the phase that raises it. recoverable: whether a retry may help, unless an error has its own value."""
 
     code: str
     phase: str

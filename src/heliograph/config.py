@@ -1,4 +1,4 @@
-"""Settings, read once from an environment that is given."""
+"""The settings of a process, read from its environment."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """database_url: PostgreSQL 15 or later; None means the embedded server, whose data lie under `home`.
+    """The settings of a process.
 
-    prune_after_seconds: how long workers keep what has ended; None keeps it for ever, for what an agent did is its
-    owner's, and nobody else can tell when it is of no more use.
-    webhook_secrets: what callbacks are signed with; none, and none are sent. egress_allow: origins that callbacks may go to,
-    mcp_allow: those that MCP servers may be at, see policy.egress. They are two: what agents of ours may reach is not what
-    everybody who names a callback may.
+    database_url: PostgreSQL 15 or later; None for the embedded server, with its data under `home`.
+    prune_after_seconds: how long workers keep what has ended; None keeps it forever.
+    webhook_secrets: the secrets that sign callbacks; without any, this process sends none.
+    egress_allow: the private origins that callbacks may reach. mcp_allow: those that MCP servers may be at. The lists
+        differ because anyone may name a callback, while only the application names its MCP servers.
     """
 
     database_url: str | None = field(default=None, repr=False)
@@ -40,7 +40,7 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """From HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS,
+    """Read HELIOGRAPH_DATABASE_URL, _HOME, _PROJECT, _MODEL, _POSTGRES_VERSION, _NATS_URL, _PRUNE_AFTER, _WEBHOOK_SECRETS,
     _EGRESS_ALLOW and _MCP_ALLOW; empty means not set.
 
     Raises InvalidInput naming the variable and what it takes.
@@ -62,7 +62,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def read_span(text: str) -> float | None:
-    """`30s`, `10m`, `2h`, `30d` in seconds; None for what is none."""
+    """Return a span like `30s`, `10m`, `2h` or `30d` in seconds; None for any other text."""
     found = _SPAN.fullmatch(text)
     return None if found is None else float(int(found[1]) * _UNIT_SECONDS[found[2]])
 

@@ -3,23 +3,23 @@
     HeliographError
     ├── InvalidInput        the caller gave something malformed           exit 2
     ├── NotFound            the thing named does not exist                exit 3
-    ├── Refused             understood, and not allowed                   exit 4
-    ├── SetupError          the installation or the environment is short of something
-    ├── KernelRejected       a kernel function raised: the data or the order of calls is wrong
-    ├── StoreUnavailable    PostgreSQL cannot be reached; trying again may help
-    ├── AgentFailed         an agent's own code raised, or answered what it may not
-    ├── HarnessError        a model, its provider or its answer went wrong
-    ├── ToolFailed          a tool or a step that an agent called has failed, told to the agent
+    ├── Rejected            understood, and not allowed                   exit 4
+    │   └── Conflict        the id belongs to another object
+    ├── SetupError          the installation or the environment lacks something
+    ├── KernelRejected      a kernel function rejected a call: the data or the order of calls is wrong
+    ├── StoreUnavailable    PostgreSQL cannot be reached; a retry may help
+    ├── AgentFailed         an agent's code raised, or returned an invalid output
+    ├── HarnessError        a model call failed, or its reply cannot be used
+    ├── ToolFailed          a tool or a step failed; raised in the agent that called it
     │   ├── ToolTimedOut    it did not answer in time
-    │   ├── BudgetExceeded  it was not called: a budget has too little left
-    │   └── Denied          a person who was asked has said no
-    ├── StepInDoubt         nobody knows whether a step that may happen once has happened
-    ├── DelegationFailed    a turn that an agent waited for ended otherwise than with success
+    │   ├── BudgetExceeded  it was not called, because a budget has too little left
+    │   └── Denied          a person denied it
+    ├── StepInDoubt         a step started, and nobody knows whether its effect happened
+    ├── DelegationFailed    a delegated turn did not succeed
     └── TurnTimedOut        an agent ran longer than its timeout
 
-Each carries a `code` for programs (lower case for input, the specification's
-upper-case codes for a turn's end), a message for people (what, which, and what
-next), and where it helps a `path` into the input.
+Each error has a `code` for programs (lower case for input, the specification's upper-case codes for the end of a turn), a
+message for people (problem, object, next step), and where it helps a `path` into the input.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from heliograph.redaction import redacted_text
 
 
 class HeliographError(Exception):
-    """The root; `exit_code` is what the command line ends with."""
+    """The root of all errors. `exit_code`: the exit code of the command line."""
 
     default_code: ClassVar[str] = UNKNOWN
     exit_code: ClassVar[int] = 1
-    recoverable: bool = False  # trying again may help; of a class, unless one error says otherwise
+    recoverable: bool = False  # a retry may help; an instance may override its class
 
     def __init__(self, message: str, *, code: str | None = None, path: str | None = None, hint: str | None = None):
         super().__init__(message)
@@ -56,7 +56,7 @@ class HeliographError(Exception):
         self.hint = hint
 
     def envelope(self) -> dict[str, dict[str, str]]:
-        """The error as every machine-readable face prints it; absent parts are left out."""
+        """The error as JSON for programs, without absent parts."""
         body = {"code": self.code, "message": self.message}
         if self.path is not None:
             body["path"] = self.path
@@ -66,14 +66,14 @@ class HeliographError(Exception):
 
 
 class InvalidInput(HeliographError):
-    """What was given is malformed or does not fit; nothing was done."""
+    """The input is malformed or invalid; nothing was done."""
 
     default_code = "invalid_input"
     exit_code = 2
 
 
 class NotFound(HeliographError):
-    """The id or name means nothing here."""
+    """No object has this id or name."""
 
     default_code = "not_found"
     exit_code = 3
@@ -86,6 +86,12 @@ class Rejected(HeliographError):
     exit_code = 4
 
 
+class Conflict(Rejected):
+    """The id belongs to an object with other content; nothing was done."""
+
+    default_code = "conflict"
+
+
 class SetupError(HeliographError):
     """The installation or the environment lacks something that the message names."""
 
@@ -93,30 +99,30 @@ class SetupError(HeliographError):
 
 
 class KernelRejected(HeliographError):
-    """A kernel function raised: the data or the order of the calls is wrong, and trying again will not help."""
+    """A kernel function rejected a call: the data or the order of calls is wrong, and a retry does not help."""
 
     default_code = "kernel_refused"
 
 
 class StoreUnavailable(HeliographError):
-    """PostgreSQL cannot be reached or asked to wait; the same call may succeed later."""
+    """PostgreSQL cannot be reached or is overloaded; the same call may succeed later."""
 
     default_code = "store_unavailable"
     recoverable = True
 
 
 class AgentFailed(HeliographError):
-    """An agent's output does not fit what it updates, or its reducer raised."""
+    """An agent's output is invalid for the state that it updates, or a reducer raised."""
 
     default_code = ACTION_FAILED
 
 
 class HarnessError(HeliographError):
-    """A model could not be asked, or answered what cannot be used.
+    """A model call failed, or its reply cannot be used.
 
-    recoverable: the turn is put off and asks again, at most as often as the agent's `retries` say.
-    retry_after_seconds: how long the provider asked to be left alone.
-    tokens: what the provider counts for it all the same: 0 where it refused to answer, None where nobody knows.
+    recoverable: the turn is deferred and repeats the call, at most as often as the agent's `retries`.
+    retry_after_seconds: how long the provider asks callers to wait.
+    tokens: the tokens that the provider bills anyway: 0 if it rejected the request, None if unknown.
     """
 
     default_code = ACTION_FAILED
@@ -132,7 +138,7 @@ class HarnessError(HeliographError):
 
 
 class ToolFailed(HeliographError):
-    """A call answered with an error; `error` is what the tool sent, `code` the tool's own where it gave one."""
+    """A tool call failed. `error`: the tool's error; `code`: the tool's own code, if it has one."""
 
     default_code = TOOL_ERROR
 
@@ -148,15 +154,15 @@ class ToolFailed(HeliographError):
 
 
 class ToolTimedOut(ToolFailed):
-    """A call was not answered before its deadline; a later answer is only logged."""
+    """A call had no result by its deadline; a later result is only logged."""
 
     default_code = TOOL_TIMEOUT
 
 
 class BudgetExceeded(ToolFailed):
-    """A call was not made: a budget that holds for its turn has less left than it may use.
+    """A call was not made, because it may use more than a budget of its turn has left.
 
-    budget: {turn_id, kind, most, used, reserved, over}: whose it is, and how it stood.
+    budget: {turn_id, kind, most, used, reserved, over}: the turn that has the budget, and its figures.
     """
 
     default_code = BUDGET_EXCEEDED
@@ -167,7 +173,7 @@ class BudgetExceeded(ToolFailed):
 
 
 class Denied(ToolFailed):
-    """A person has said no, or nothing that counts as yes; `by` and `reason` where they were told."""
+    """A person denied the call, or did not grant it. `by` and `reason`, if they were given."""
 
     default_code = DENIED
 
@@ -181,7 +187,7 @@ class Denied(ToolFailed):
 
 
 class StepInDoubt(HeliographError):
-    """A step began and nobody knows whether it happened: it is not tried again blindly. Ask, verify, or give up."""
+    """A step started, and it is unknown whether its effect happened. It is not retried: verify it, or ask a person."""
 
     default_code = IN_DOUBT
 
@@ -195,7 +201,7 @@ class StepInDoubt(HeliographError):
 
 
 class DelegationFailed(HeliographError):
-    """A turn that was delegated failed, was canceled or timed out; `outcome` says which, `error` is its own."""
+    """A delegated turn failed, was canceled or timed out. `outcome` and `error` are those of the turn."""
 
     default_code = DELEGATION_ERROR
 
@@ -211,14 +217,16 @@ class DelegationFailed(HeliographError):
 
 
 class TurnTimedOut(HeliographError):
-    """Work ran longer than it may."""
+    """Work ran longer than its timeout."""
 
     default_code = TIMEOUT
 
 
 def safe_repr(value: object, limit: int = 80) -> str:
-    """`value` as an error message may carry it: one line, control characters escaped, cut at `limit`."""
-    text = redacted_text(value if isinstance(value, str) else repr_of(value))  # before it is cut: half a secret is one
+    """Return `value` for an error message: redacted, on one line, control characters escaped, truncated at `limit`."""
+    text = redacted_text(
+        value if isinstance(value, str) else repr_of(value)
+    )  # before truncation: half a secret is one, too
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -229,19 +237,19 @@ def with_hint(error: HeliographError) -> str:
 
 
 def is_recoverable(error: BaseException) -> bool:
-    """Whether another try may help: the exception's own `recoverable`, or True where it has no such attribute."""
+    """Whether a retry may help: the exception's `recoverable`, or True if it has no such attribute."""
     value = getattr(error, "recoverable", True)
     return value if isinstance(value, bool) else True
 
 
 def format_exception(error: BaseException, limit: int = 2000) -> str:
-    """A foreign exception as a text that the ledger can hold, whatever its author put into it or left out of it."""
+    """Return a user's exception as text that the ledger can store, whatever its `str` does."""
     text = exception_text(error)
     return safe_repr(f"{type(error).__name__}: {text}" if text else type(error).__name__, limit)
 
 
 def exception_text(error: BaseException) -> str:
-    """The text of a foreign exception, whose `str` may raise itself, for example for a value that is nested too deep."""
+    """Return the text of a user's exception, even if its `str` raises."""
     try:
         return str(error)
     except Exception:
@@ -249,7 +257,7 @@ def exception_text(error: BaseException) -> str:
 
 
 def repr_of(value: object) -> str:
-    """The repr of a foreign value, whose `__repr__` may raise itself."""
+    """Return the repr of a user's value, even if its `__repr__` raises."""
     try:
         return repr(value)
     except Exception:

@@ -1,8 +1,7 @@
 """Ids: a short word for the kind, then 26 characters that sort by time.
 
-The body is 48 bits of milliseconds and 80 bits of randomness in Crockford's
-base 32. Both come in as arguments, so that a simulator can make the same ids
-again from a seed.
+The characters encode 48 bits of milliseconds and 80 random bits in Crockford's base 32. Both are arguments, so that the
+simulator reproduces the ids of a seed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def make_id(kind: str, at: datetime, entropy: bytes) -> str:
-    """`kind_` and 26 characters; `at` is aware, `entropy` is ten bytes."""
+    """Return `kind_` and 26 characters. `at` has a time zone, `entropy` has ten bytes."""
     number = (int(at.timestamp() * 1000) << 80) | int.from_bytes(entropy[:10], "big")
     return f"{kind}_" + "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
@@ -38,14 +37,13 @@ def idempotency_key(project: str, application: str, *parts: str) -> str:
 def signal_id(run_id: str, seq: int) -> str:
     """The id of the signal at position `seq` of a run's log.
 
-    Derived, not drawn: a replay of a run names its signals as the run did
-    (`heliograph._signal_id` in SQL says the same).
+    It is derived, so a replay of a run gives its signals the same ids. The SQL function `_signal_id` does the same.
     """
     return f"sig_{run_id}_{seq}"
 
 
 def split_signal_id(identifier: str) -> tuple[str, int] | None:
-    """The run id and position that `signal_id` was made of, or None where it is not one."""
+    """Return the run id and the position of a signal's id; None for any other text."""
     head, _, tail = identifier.rpartition("_")
     if not head.startswith("sig_") or not tail.isascii() or not tail.isdigit():
         return None

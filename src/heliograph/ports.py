@@ -1,5 +1,4 @@
-"""What floor 3 expects of floor 4, as protocols: the harness is the way to a model, and nothing else is; memory is what
-outlives turns and runs."""
+"""Protocols that users can implement: `Harness` is the only way to a model, `Memory` stores what outlives a run."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from heliograph.types import Json, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as a model is told of it. `parameters` is the JSON Schema of its arguments, an object."""
+    """The description of a tool for a model. `parameters` is the JSON Schema of its arguments, an object."""
 
     name: str
     description: str
@@ -21,7 +20,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a model asks for. `id` is the provider's; `arguments` an object, or the text that was none."""
+    """A tool call that a model requests. `id` is the provider's; `arguments` an object, or text that is not one."""
 
     id: str
     tool: str
@@ -35,7 +34,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """What the model answered. `raw`: the same in the words of the harness that asked, which may need it again."""
+    """A reply of the model. `raw`: the reply in the harness's own form, which it may need for the next request."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -44,9 +43,9 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
-    """What came of one tool call of the message before. A message with calls is followed by one of these for each.
+    """The result of one tool call. A message with tool calls is followed by one of these for each.
 
-    is_untrusted: it comes from outside, and is put to a model as `heliograph.untrusted` makes it (S9).
+    is_untrusted: the content comes from outside the trust boundary; a model gets it framed by `heliograph.untrusted`.
     """
 
     tool_call_id: str
@@ -61,12 +60,12 @@ Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One question to a model: the conversation so far, oldest first.
+    """One model call: the conversation so far, oldest message first.
 
-    output: None for text, or a type that the answer is validated into. tools: what the model may call instead.
-    output_tokens_max: the longest answer that the provider may give, thinking included; None for its own limit.
-    is_metered: what it may use is reserved, of a budget: the model is asked once.
-    has_untrusted: among the results there are, or may be, some from outside.
+    output: None for text, or the type that the reply is validated into. tools: the tools that the model may call.
+    output_tokens_max: the longest reply, thinking included; None for the provider's limit.
+    is_metered: the call has a reservation in a budget, so the harness must not repeat it.
+    has_untrusted: some results come, or may come, from outside the trust boundary.
     """
 
     messages: tuple[Message, ...]
@@ -79,7 +78,7 @@ class ModelRequest:
 
     @property
     def withdrawn(self) -> list[str]:
-        """Tools with results in the conversation, where no tool is offered any more; providers require their declarations."""
+        """Tools with results in the conversation, if the request offers none; providers require their declarations."""
         called = {message.tool for message in self.messages if isinstance(message, ToolMessage)}
         return [] if self.tools or self.output is not None else sorted(called)
 
@@ -101,10 +100,10 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """The end of an answer: its whole text, its validated output or the tools that it calls, and what it cost.
+    """The end of a reply: its whole text, its validated output or its tool calls, and its cost.
 
-    cost_usd: what the provider asks for it; None where that is not known. raw: see AssistantMessage.
-    is_cut: the provider stopped at the longest answer that it may give.
+    cost_usd: the provider's price; None if unknown. raw: see AssistantMessage.
+    is_cut: the provider truncated the reply at the length limit.
     """
 
     text: str
@@ -122,17 +121,17 @@ Chunk: TypeAlias = TextDelta | ThinkingDelta | ModelReply
 
 
 class Harness(Protocol):
-    """A model that can be asked.
+    """Access to a model.
 
-    `stream` yields deltas in order and ends with exactly one ModelReply, whose text and thinking begin with what was
-    streamed of them; what was not is streamed then. Raises HarnessError for whatever the provider or the answer got
-    wrong, `recoverable` where the same question may be answered later.
-    One that knows what its model costs may have `cost_at_most(input_tokens, output_tokens)`: dollars, or None.
+    `stream` yields deltas in order and ends with exactly one ModelReply. The reply's text and thinking begin with the
+    deltas; the rest is streamed then. Raises HarnessError for a failure of the provider or an invalid reply, with
+    `recoverable` if the same call may succeed later.
+    A harness that knows the price of its model may have `cost_at_most(input_tokens, output_tokens)`: dollars, or None.
     """
 
     @property
     def model(self) -> str:
-        """The name shown in harness:start."""
+        """The name in the signal harness:start."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]: ...
@@ -140,7 +139,7 @@ class Harness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MemoryHit:
-    """A memory that was found. agent: whose it is; None: the project's. rank: how well it fits; larger is better.
+    """A memory that a search found. agent: its owner, None for the project. rank: its relevance, larger is better.
 
     trust: "untrusted" for a memory that follows from untrusted content, or whose origin is unknown. It taints the turn that
     finds it.
@@ -155,7 +154,7 @@ class MemoryHit:
 
 
 class Memory(Protocol):
-    """Where agents keep what outlives their turns: PostgreSQL by default, or a store of vectors.
+    """Stores what agents remember beyond their turns: PostgreSQL by default, or for example a vector store.
 
     The metadata of a memory that follows from untrusted content has the key `trust` with the value "untrusted". `search`
     returns all other memories with `trust="trusted"`. A worker calls both methods inside a step, and the next worker
@@ -163,9 +162,9 @@ class Memory(Protocol):
     """
 
     async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:
-        """Keep one memory. Raises a HeliographError where it is refused."""
+        """Store one memory. Raises a HeliographError to reject it."""
         ...
 
     async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
-        """The best of the agent's own and the project's first; agent None: of everybody's in the project."""
+        """Return the agent's and the project's memories, the best first; for agent None those of all agents."""
         ...

@@ -1,4 +1,4 @@
-"""Rows of the ledger as Python sees them. Frozen; decoded by msgspec from what the kernel answers."""
+"""The kernel's answers as frozen structs, decoded by msgspec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CallStatus = Literal["success", "failed", "timeout", "unknown", "canceled"]
 
 
 class Card(msgspec.Struct, frozen=True):
-    """A card of a box. turn_id, epoch: of the turn that wrote it; None for one that came from outside."""
+    """A card of a box. turn_id, epoch: the turn that wrote it; None for a card from outside."""
 
     card_id: str
     kind: str
@@ -28,12 +28,12 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class RunView(msgspec.Struct, frozen=True):
-    """What a reaction is computed from. `version` guards its commit (K24)."""
+    """The run as a reaction needs it. `version` guards the commit of the reaction (K24)."""
 
     run_id: str
     status: RunStatus
     version: int
-    state: dict[str, Any]  # any JSON object: msgspec builds decoders from this, and cannot from a recursive alias
+    state: dict[str, Any]  # a JSON object; msgspec cannot build decoders from a recursive alias
     memory: dict[str, Any]
     open_turns: int
     owed: int
@@ -47,7 +47,7 @@ class Cause(msgspec.Struct, frozen=True):
     name: str
     payload: Any
     agent: str | None = None
-    trust: str | None = None  # "untrusted" of one that follows from untrusted content
+    trust: str | None = None  # "untrusted" if it follows from untrusted content
 
 
 class InboxRow(msgspec.Struct, frozen=True):
@@ -56,10 +56,10 @@ class InboxRow(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A call that a turn has opened. `content` is that of its result's card, once it is resolved.
+    """A call that a turn has opened. `content`: of the card of its result, once it is resolved.
 
-    resolved_position: its place in the order in which the turn's results came, from 1. taint: the untrusted sources that the
-    turn had read when it opened the call.
+    resolved_position: its place among the turn's results in the order of arrival, from 1. taint: the untrusted sources
+    that the turn had read when it opened the call.
     """
 
     call_id: str
@@ -79,7 +79,7 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class BudgetShortfall(msgspec.Struct, frozen=True):
-    """A budget that had too little left. kind: as the kernel counts, money in micros."""
+    """A budget that has too little left. kind: tokens, calls, or money in micros."""
 
     turn_id: str
     kind: str
@@ -94,16 +94,16 @@ class BudgetShortfall(msgspec.Struct, frozen=True):
 
     @property
     def remaining_later(self) -> int:
-        """What is left if nothing comes of what is reserved now."""
+        """What is left if nothing of the current reservations is used."""
         return max(self.most - self.used - self.over, 0)
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """One head taken by `claim`, with all that hydration needs. `epoch` is the fencing token.
+    """A claimed turn with all that its execution needs. `epoch` is the fencing token.
 
-    waits: the turn's calls in the order in which they were opened. defers: how often it was put off. budget: what was
-    left by kind, of the budgets that hold for it; None where none does. has_spoken: of a child, whether an owner before
-    this one has logged anything but its suspensions.
+    waits: the turn's calls in the order in which they were opened. defers: how often it was deferred. budget: the amounts
+    left in its budgets, by kind; None without budgets. has_spoken: of a child, whether an earlier owner has logged
+    anything but its suspensions.
     """
 
     agent_id: str
@@ -132,17 +132,17 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class StopOrder(msgspec.Struct, frozen=True):
-    """A graceful stop that waits for the owner: end the turn as canceled, before the kernel does."""
+    """A graceful stop: the owner ends the turn as canceled before the grace is over and the kernel does."""
 
     reason: str | None = None
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """The answer to a gated call for one turn.
+    """The answer to a write under a lease.
 
-    run: as it is now, with a conflict. stop: with a renewed lease, where somebody wants the turn stopped. waits: all of
-    them, when nothing that the turn would have waited for was open any more. code, message: why it was refused.
-    budget: the one that had too little left, if that is why.
+    run: with a conflict, the run as it is now. stop: with a renewed lease, the stop order if there is one. waits: all
+    calls of a turn that need not suspend, because nothing is open. code, message: why the write was rejected.
+    budget: the budget that has too little left, if that is the reason.
     """
 
     turn_id: str
@@ -160,7 +160,7 @@ class WriteResult(msgspec.Struct, frozen=True):
 
 
 class BeginResult(msgspec.Struct, frozen=True):
-    """The answer to begin_call: whether the effect may happen now, or what is known of it."""
+    """The answer to begin_call: whether the effect may happen now, or its recorded result."""
 
     outcome: Literal["fresh", "again", "done", "in_doubt", "stale", "refused"]
     status: CallStatus | None = None
@@ -194,7 +194,7 @@ class PendingSignal(msgspec.Struct, frozen=True):
 
 
 class RunFailure(msgspec.Struct, frozen=True):
-    """Why a run ends as failed, although no turn of it may have failed: a code of docs/reference/errors.md, and a message."""
+    """Why a run ends as failed, even without a failed turn: a code of docs/reference/errors.md, and a message."""
 
     code: str
     message: str
@@ -210,9 +210,9 @@ class PendingRun(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A row of the outbox for the wire: a task event, pointers only (L0-86), or a command to a tool (L0-51).
+    """A row of the outbox: a task event, which has ids and no contents, or a command to a tool.
 
-    wires: those that it has to reach, beside PostgreSQL's own. target: the turn's application.
+    wires: those that it has to reach, besides PostgreSQL's own. target: the turn's application.
     """
 
     outbox_id: int
@@ -225,16 +225,17 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def message_id(self) -> str:
-        """The id that subscribers deduplicate by: unlike `key`, it differs between projects and applications.
+        """The id by which subscribers deduplicate; unlike `key`, it is unique among projects and applications.
 
-        An event for a shared channel names no project; its key is a token that differs between projects already.
+        An event for a shared channel names no project; its key is a token that is unique already.
         """
         return self.key if not self.project else idempotency_key(self.project, self.target or "", self.key)
 
 
 class Callback(msgspec.Struct, frozen=True):
-    """The end of a turn, or of a run, that is to be told by a POST. `attempt` counts from 1. content: the deliverable of the
-    turn, or the state of the run. undecodable: why the content is missing.
+    """A completion webhook to send for a turn or a run. `attempt` counts from 1.
+
+    content: the deliverable of the turn, or the state of the run. undecodable: why the content is missing.
     """
 
     callback_id: str

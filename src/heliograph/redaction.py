@@ -1,8 +1,8 @@
-"""Values that must never be written: what is registered here is stars in every table, log, signal and message (S13).
+"""Redact secrets: registered values are replaced by stars in every table, log, signal and message (S13).
 
-By value, not by name: whatever a program does with a secret, the same characters mean it, as they are or encoded. The registry is
-the process's: it knows the secrets that this process has resolved, those of its environment, and the passwords of its
-URLs. Texts of fewer than `LENGTH_MIN` characters are not kept out, for they stand in innocent texts as well.
+Redaction works by value, whether plain or encoded. The registry belongs to the process: it contains the secrets that this
+process has resolved, those of its environment, and the passwords of its URLs. Texts of fewer than `LENGTH_MIN`
+characters are not redacted, because they occur in ordinary text as well.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ LENGTH_MIN = 8
 LOGGERS = tuple(f"heliograph{part}" for part in ("", ".agent_loop", ".cli", ".doorbell", ".execution", ".ledger", ".tools", ".worker",
                                                  ".world"))  # fmt: skip
 SECRET_PREFIX = "HELIOGRAPH_SECRET_"  # noqa: S105  of variables
-# A key or token of a provider is long; a password may be short, but a short word is found in innocent texts too.
+# Providers' keys and tokens are long. A password may be short, but short words also occur in ordinary text.
 _KEY_ENDS, _KEY_LENGTH_MIN = ("KEY", "TOKEN"), 16
 _PASSWORD_ENDS, _WORD_LENGTH_MIN = ("SECRET", "PASSWORD", "PASSWD", "PASSPHRASE"), 16
 _CHARACTER_CLASSES = ("[a-z]", "[A-Z]", "[0-9]", r"[^A-Za-z0-9_.\s-]")
-# Default passwords, and words that stand in many records.
+# Default passwords, and words that occur in many records.
 _COMMON = frozenset(("postgres", "postgresql", "password", "password1", "changeme", "changeit", "heliograph", "12345678",
                      "123456789", "1234567890", "localhost", "database"))  # fmt: skip
 
 
 class _Kept:
-    """What this process keeps out."""
+    """The registered values."""
 
     def __init__(self) -> None:
         self.forms: set[str] = set()
@@ -43,20 +43,20 @@ _kept = _Kept()
 
 
 def keep_out(*values: str) -> None:
-    """Have these values written as stars from now on, and whatever is only another spelling of them."""
+    """Redact these values from now on, in every spelling."""
     forms = {form for value in values if len(value) >= LENGTH_MIN for form in _spellings(value)}
     if forms <= _kept.forms:
         return
     _kept.forms |= forms
     known: frozenset[str] = frozenset()
-    while known != _kept.forms:  # without a lock: who set a pattern of fewer forms than there are sets another one
+    while known != _kept.forms:  # without a lock: a thread that used too few forms repeats
         known = frozenset(_kept.forms)
         _kept.needles = tuple((form, form.encode("utf-8", "surrogatepass")) for form in known)
         _kept.pattern = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))))
 
 
 def keep_keys_out(environment: Mapping[str, str]) -> None:
-    """Keep out the secrets of an environment, whether or not they are ever looked up.
+    """Redact the secrets of an environment, even if they are never resolved.
 
     These are the variables HELIOGRAPH_SECRET_*, PGPASSWORD, those with a name like OPENAI_API_KEY, GITHUB_TOKEN or
     SMTP_PASSWORD, and the passwords of URLs. A value that looks like an ordinary word is left alone.
@@ -66,16 +66,17 @@ def keep_keys_out(environment: Mapping[str, str]) -> None:
 
 
 def keep_url_out(url: str) -> None:
-    """Keep out the password of a URL, wherever it stands in it."""
+    """Redact the password of a URL."""
     keep_out(*_passwords(url))
 
 
 def redacted_text(text: str) -> str:
+    """Return `text` with stars in place of secrets."""
     return text if _kept.pattern is None else _kept.pattern.sub(STARS, text)
 
 
 def redacted(value: Any) -> Any:
-    """`value` itself, or where it holds what is kept out, the same JSON with stars instead."""
+    """Return a JSON value with stars in place of secrets."""
     if _kept.pattern is None:
         return value
     if isinstance(value, str):
@@ -90,7 +91,7 @@ def redacted(value: Any) -> Any:
 def is_clean(text: str | bytes) -> bool:
     """Whether `text`, which may be JSON, contains no spelling of a known secret.
 
-    One substring search per spelling: with many secrets this is several times as fast as one pattern of them all.
+    Searches for each spelling: with many secrets this is several times as fast as one pattern of all.
     """
     if isinstance(text, str):
         return not any(form in text for form, _ in _kept.needles)
@@ -98,18 +99,18 @@ def is_clean(text: str | bytes) -> bool:
 
 
 def guard_logs() -> None:
-    """Have Heliograph's own loggers, wherever they are handled, say stars."""
+    """Redact the records of Heliograph's loggers, for every handler."""
     for name in (*LOGGERS, "asyncio"):
         if _guard not in (logger := logging.getLogger(name)).filters:
             logger.addFilter(_guard)
 
 
 def _guard(record: logging.LogRecord) -> bool:
-    """Redact a record before any handler sees it; one that holds a traceback keeps it as text."""
+    """Redact a record before any handler receives it; a redacted traceback becomes text."""
     if _kept.pattern is not None:
-        said = record.getMessage()
-        if not is_clean(said):
-            record.msg, record.args = redacted_text(said), ()
+        message = record.getMessage()
+        if not is_clean(message):
+            record.msg, record.args = redacted_text(message), ()
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1]))
             if not is_clean(trace):
@@ -118,7 +119,7 @@ def _guard(record: logging.LogRecord) -> bool:
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Whether a variable of this name holds a secret, and its value differs enough from ordinary text."""
+    """Whether a variable has the name of a secret and a value unlike ordinary text."""
     if name.startswith(SECRET_PREFIX):
         return True
     if name == "PGPASSWORD":
@@ -130,10 +131,10 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _passwords(url: str) -> Iterator[str]:
-    """The passwords of a URL, or of several divided by commas, as they are written and percent-decoded.
+    """Yield the passwords of a URL, or of several separated by commas, as written and percent-decoded.
 
-    A password that is also the user, the host or the database of its URL is no secret. A NATS URL may have a token in
-    place of user and password.
+    A password that equals the user, host or database of its URL is no secret. A NATS URL may have a token instead of
+    user and password.
     """
     for part in url.split(",") if "://" in url else ():
         try:
@@ -153,7 +154,7 @@ def _spellings(value: str) -> Iterator[str]:
     yield from (value, repr(value)[1:-1], json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield from (quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex(), raw.hex().upper())
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        for before in range(3):  # in the middle of a longer text it may begin at any of three places
+        for before in range(3):  # within a longer text it may start at any of three offsets
             padded = encode(b"\0" * before + raw).decode("ascii")
             start, end = (8 * before + 5) // 6, (8 * (before + len(raw))) // 6
             yield padded[start:end]

@@ -1,18 +1,15 @@
-"""Wire the real world together: database, doorbell, ledger, worker. Here and nowhere else."""
+"""An open database with everything around it: doorbells, ledger, workers. The only place that wires them together."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from heliograph.agent_loop.loop import run_agent_loop
 from heliograph.config import Settings, read_settings
@@ -20,18 +17,20 @@ from heliograph.definitions.functions import check_function
 from heliograph.doorbell.base import Bell
 from heliograph.doorbell.postgres import PostgresDoorbell
 from heliograph.egress.messenger import Messenger
-from heliograph.errors import InvalidInput, Rejected, StoreUnavailable, repr_of, safe_repr
+from heliograph.errors import Conflict, InvalidInput
 from heliograph.execution.project_services import ProjectServices
 from heliograph.harness.resolve import Harnesses
 from heliograph.ledger.client import Ledger
-from heliograph.ledger.install import check, install, read_state
-from heliograph.ledger.pool import Database, explain
+from heliograph.ledger.pool import Database
 from heliograph.ledger.reader import Reader
 from heliograph.ledger.transactions import Transactions
-from heliograph.policy.egress import parse, server_policy
+from heliograph.open_database import open_database, prepare_schema
+from heliograph.policy.egress import server_policy
 from heliograph.reactive.reaction import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
+from heliograph.run_follower import RunFollower
+from heliograph.run_options import check_callback, check_run_id, check_service, request_hash
 from heliograph.signals.model import Signal
 from heliograph.signals.run_end import read_end
 from heliograph.signals.trace import TurnFailure, failure_of
@@ -39,29 +38,14 @@ from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.drafts import draft_item
 from heliograph.worker.claim_loop import Worker
 from heliograph.world.real import RealWorld
-from heliograph.world.seam import bell_keys
 from heliograph.world.subscriptions import Subscriptions
-
-if TYPE_CHECKING:
-    from heliograph.embedded.server import EmbeddedServer
-
-_FOLLOW_POLL_SECONDS = 0.5
-_OUTAGE_SECONDS_MAX = 60.0
-_RUN_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-_RUN_ID_MAX = 100
-_CONCURRENCY_MAX = 1000
-_LEASE_SECONDS_MIN = 0.1
-_LEASE_SECONDS_MAX = 86_400
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RunResult:
     """How a run ended. `state` has the application's type; `signals` is the whole log, in order.
 
-    reason and code: why it ended before its work was done, where it did, see docs/reference/errors.md. failures: the turns that
-    failed or ran out of time, each with its whole reason.
+    reason and code: why the run ended before its work was done; None for a run that did its work. See docs/reference/errors.md.
     """
 
     run_id: str
@@ -74,11 +58,12 @@ class RunResult:
 
     @property
     def failures(self) -> list[TurnFailure]:
+        """The turns that failed or timed out, each with its full reason."""
         return [failure for signal in self.signals if (failure := failure_of(signal)) is not None]
 
 
 class Runtime:
-    """An open database with the world around it. Made by `open_runtime`."""
+    """One project on an open database: starts and follows runs, and makes workers. Opened by `open_runtime`."""
 
     def __init__(self, settings: Settings, database: Database, world: RealWorld):
         self.settings = settings
@@ -86,6 +71,7 @@ class Runtime:
         self.world = world
         self.ledger = Ledger(world, settings.project)
         self.reader = Reader(database, settings.project)
+        self._follower = RunFollower(world, self.reader, settings.project)
         self.harnesses = Harnesses(settings.model)
         self.toolbox = Toolbox(server_policy(settings.mcp_allow))
 
@@ -98,13 +84,14 @@ class Runtime:
         run_id: str | None = None,
         projects: Sequence[str] = (),
     ) -> Worker:
-        """A worker for these applications, under a name of its own that begins with `label`, else with the host.
+        """Make a worker for these applications. Its unique name begins with `label`, by default the host name.
 
-        run_id: serve that run only. projects: serve these projects, each with its fair share of the turns at a time;
-        none means the runtime's own.
-        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Rejected (`egress_refused`) for an allow list that is none.
+        run_id: serve only that run. projects: the projects to serve, each with a fair share of the slots; by default
+        the runtime's own.
+        Raises InvalidInput (`out_of_range`, `wrong_type`, `invalid_secret`), Rejected (`egress_refused`) for an
+        invalid allow list.
         """
-        _check_service(concurrency, lease_seconds)
+        check_service(concurrency, lease_seconds)
         served = {w.name: w for w in workflows}
         ledgers = [Ledger(self.world, project) for project in dict.fromkeys(projects)] or [self.ledger]
         served_projects = [
@@ -125,9 +112,9 @@ class Runtime:
         return Worker(served_projects, name, run_agent_loop, concurrency=concurrency, lease_seconds=lease_seconds)
 
     async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
-        """Run `worker` until `stopping` is set; its turns in hand get `grace_seconds`, then they are handed back.
+        """Run `worker` until `stopping` is set; its turns then have `grace_seconds` to end before they are released.
 
-        Cancelled, it hands them back at once. Raises what ended the worker, where it ended by itself.
+        If cancelled, it releases them at once. Raises the error of a worker that fails.
         """
         serving, stopped = asyncio.create_task(worker.run()), asyncio.create_task(stopping.wait())
         try:
@@ -143,10 +130,11 @@ class Runtime:
     async def start(
         self, workflow: Workflow, state: Any = None, run_id: str | None = None, callback_url: str | None = None
     ) -> tuple[str, bool]:
-        """Start a run; answers its id, and whether it is new.
+        """Start a run; return its id, and whether it is new.
 
-        The same id with the same state, as the caller gives it, is the same run. callback_url: told of its end by a
-        signed POST. Raises Rejected (`id_conflict`) for another state or callback, EgressRejected.
+        A second call with the same id and the same given state returns the same run. callback_url: receives a signed
+        POST when the run ends. Raises Conflict (`id_conflict`) if the id exists with another state or callback,
+        EgressRejected.
         """
         target = None if callback_url is None else check_callback(callback_url)
         given = {} if state is None else state
@@ -154,7 +142,7 @@ class Runtime:
         name = check_run_id(run_id) if run_id is not None else self.world.new_id("run")
         reaction = react_to_start(workflow, name, document, self.world.now(), self.world.new_id)
         [answer] = await self.ledger.start_runs([{
-            "run_id": name, "target": workflow.name, "request_hash": _hash(workflow.name, workflow.shape.as_given(given), target),
+            "run_id": name, "target": workflow.name, "request_hash": request_hash(workflow.name, workflow.shape.as_given(given), target),
             "callback_url": target,
             "agents": sorted(workflow.agents), "signals": [draft_item(d) for d in reaction.drafts],
             "reaction": reaction.to_item(), "hears_reports": workflow.wakes_on_results,
@@ -162,40 +150,17 @@ class Runtime:
         if answer["outcome"] == "refused":
             raise InvalidInput(f"run {name} cannot start: {answer['message']}", code=answer["code"], path="/state")
         if answer["outcome"] == "conflict":
-            raise Rejected(f"run {name} exists and was started with another state or application; choose another run id",
+            raise Conflict(f"run {name} exists and was started with another state or application; choose another run id",
                           code="id_conflict")  # fmt: skip
         return name, answer["outcome"] == "started"
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Signal]:
-        """The run's signals after position `after`, as they are recorded, up to workflow:end.
+        """Yield the run's signals after position `after` as they are recorded, up to workflow:end.
 
-        A database that is away is waited for, up to a minute. Raises StoreUnavailable after that.
+        Waits up to a minute for a database that is away, then raises StoreUnavailable.
         """
-        subscription, has_come_back, is_over = (
-            self.world.subscribe(bell_keys(self.settings.project, [f"log:{run_id}"])),
-            after > 0,
-            False,
-        )
-        try:
-            while True:
-                subscription.clear()
-                page = await self._patiently(partial(self.reader.signals, run_id, after))
-                for signal in page:
-                    yield signal
-                    after, has_come_back = signal.seq, False
-                    if signal.name == "workflow:end":
-                        return
-                if page:
-                    subscription.found()
-                    continue
-                if is_over:
-                    return
-                # who comes back may have had the end already, and would wait for it for ever
-                is_over = has_come_back and await self._patiently(partial(self._is_over, run_id))
-                if not is_over and not await subscription.wait(_FOLLOW_POLL_SECONDS):
-                    has_come_back = True  # nobody rang: the run may have ended without a workflow:end
-        finally:
-            subscription.close()
+        async for signal in self._follower.follow(run_id, after):
+            yield signal
 
     async def run(
         self, workflow: Workflow, state: Any = None, *, run_id: str | None = None,
@@ -203,7 +168,7 @@ class Runtime:
         lease_seconds: float = 30.0, callback_url: str | None = None,
     ) -> RunResult:  # fmt: skip
         """See `Heliograph.run`."""
-        _check_service(concurrency, lease_seconds)  # before there is a run that nobody works on
+        check_service(concurrency, lease_seconds)  # before a run exists that no worker serves
         if on_signal is not None:
             check_function(on_signal, "on_signal", "/on_signal", "the signal")
         name, _ = await self.start(workflow, state, run_id, callback_url)
@@ -215,7 +180,7 @@ class Runtime:
         try:
             await asyncio.wait({collecting} | ({serving} if serving else set()), return_when=asyncio.FIRST_COMPLETED)
             if serving is not None and serving.done() and not collecting.done():
-                await serving  # it never ends by itself: this raises what ended it
+                await serving  # it ends only by an error, which this raises
             signals = await collecting
         finally:
             collecting.cancel()
@@ -224,20 +189,6 @@ class Runtime:
         end: Any = read_end(name, signals[-1] if signals else None)
         return RunResult(name, end["outcome"], workflow.shape.load(end["state"]), signals, end["metrics"],
                          end.get("reason"), end.get("code"))  # fmt: skip
-
-    async def _is_over(self, run_id: str) -> bool:
-        return (await self.reader.run(run_id)).status == "ended"
-
-    async def _patiently(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What `read` answers, as soon as the database can be asked."""
-        until = self.world.monotonic() + _OUTAGE_SECONDS_MAX
-        while True:
-            try:
-                return await read()
-            except StoreUnavailable:
-                if self.world.monotonic() > until:
-                    raise
-                await self.world.sleep(_FOLLOW_POLL_SECONDS)
 
     async def _collect(self, run_id: str, on_signal: Callable[[Signal], None] | None) -> list[Signal]:
         signals = []
@@ -248,27 +199,22 @@ class Runtime:
         return signals
 
 
-def check_callback(url: str) -> str:
-    """A URL that somebody may be told at, as far as that can be seen here: the workers ask more. Raises EgressRejected."""
-    return parse(url).url
-
-
 async def _wind_down(worker: Worker, serving: asyncio.Task[None]) -> None:
-    """Leave nothing behind: hand back what still runs, deliver what is in the outbox."""
+    """Release the turns in progress, end the worker, and publish its outbox."""
     worker.stop()
     try:
         await worker.release_turns()
     finally:
-        serving.cancel()  # before it settles, which waits for what the loops are doing: nobody else ends that
+        serving.cancel()  # before `settle`, which waits for loops at work: only this ends them
         await asyncio.gather(serving, return_exceptions=True)
     await worker.watchdog.settle()
 
 
 @asynccontextmanager
 async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtime]:
-    """Open the database that the settings name, or the embedded one, whose schema installs itself.
+    """Open the database that the settings name, or the embedded one, which installs its schema itself.
 
-    Raises SetupError, StoreUnavailable, or Rejected where the schema is missing or of another version.
+    Raises SetupError, StoreUnavailable, or Rejected if the schema is missing or has another version.
     """
     settings = settings or read_settings(os.environ)
     keep_keys_out(os.environ)
@@ -298,105 +244,11 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
                 await bell.close()
 
 
-@asynccontextmanager
-async def open_reader(settings: Settings | None = None) -> AsyncIterator[Reader]:
-    """Only to read: no bell, no worker. Raises what `open_runtime` raises."""
-    settings = settings or read_settings(os.environ)
-    async with open_database(settings) as database:
-        await prepare_schema(database, installs=settings.database_url is None)
-        yield Reader(database, settings.project)
-
-
-@asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """The database that the settings name, or the embedded one, started or joined; its schema is not looked at."""
-    embedded = None
-    if settings.database_url is None:
-        embedded = await _embedded(settings)
-    url = embedded.url if embedded is not None else settings.database_url
-    assert url is not None
-    try:
-        database = await Database.open(url, project=settings.project,
-                                       ensure_running=None if embedded is None else embedded.ensure_running)  # fmt: skip
-        try:
-            yield database
-        finally:
-            await database.close()
-    finally:
-        if embedded is not None:
-            await asyncio.to_thread(embedded.close)
-
-
-async def _embedded(settings: Settings) -> EmbeddedServer:
-    """The embedded server. Who no longer waits for it lets go of it when it is there: the thread cannot be stopped."""
-    from heliograph.embedded.server import open_embedded  # nobody with a URL needs it
-
-    opening = asyncio.ensure_future(asyncio.to_thread(open_embedded, settings.home, version=settings.postgres_version))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(_cancel_opening)
-        raise
-
-
-def _cancel_opening(opening: asyncio.Future[EmbeddedServer]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
-
-
 def _bells(settings: Settings, database: Database, subscriptions: Subscriptions) -> list[Bell]:
-    """The preferred one first: NATS where there is one, and PostgreSQL's, which rings while NATS is away."""
+    """The doorbells, preferred first: NATS if configured, then PostgreSQL's, which rings while NATS is away."""
     bells: list[Bell] = [PostgresDoorbell(database.url, subscriptions.ring_from_wire)]
     if settings.nats_url is not None:
-        from heliograph.doorbell.nats import NatsDoorbell  # slow to import, and an extra
+        from heliograph.doorbell.nats import NatsDoorbell  # slow to import, and an optional dependency
 
         bells.insert(0, NatsDoorbell(settings.nats_url, partial(subscriptions.ring_from_wire, carries_names=True)))
     return bells
-
-
-async def prepare_schema(database: Database, *, installs: bool = True) -> None:
-    """Install or upgrade the schema where that is wanted, and check that it is ours. Raises Rejected, StoreUnavailable."""
-    try:
-        connection = await database.acquire()
-        try:
-            if installs:
-                await install(connection)
-            check(await read_state(connection))
-        finally:
-            await database.release(connection)
-    except Exception as error:  # a connection that breaks in between is an outage like any other
-        raise explain(error, "the look at the schema") from error
-
-
-def _check_service(concurrency: int, lease_seconds: float) -> None:
-    if isinstance(concurrency, bool) or not isinstance(concurrency, int):
-        raise InvalidInput(f"concurrency is a whole number, not {safe_repr(repr_of(concurrency))}", code="wrong_type",
-                           path="/concurrency")  # fmt: skip
-    if not 1 <= concurrency <= _CONCURRENCY_MAX:
-        raise InvalidInput(f"concurrency is from 1 to {_CONCURRENCY_MAX} turns at a time, not {concurrency}",
-                           code="out_of_range", path="/concurrency")  # fmt: skip
-    if isinstance(lease_seconds, bool) or not isinstance(lease_seconds, int | float):
-        raise InvalidInput(f"lease_seconds is a number, not {safe_repr(repr_of(lease_seconds))}", code="wrong_type",
-                           path="/lease_seconds")  # fmt: skip
-    if not _LEASE_SECONDS_MIN <= lease_seconds <= _LEASE_SECONDS_MAX:  # NaN is not either
-        raise InvalidInput(f"lease_seconds is from {_LEASE_SECONDS_MIN} to {_LEASE_SECONDS_MAX}, not {lease_seconds}",
-                           code="out_of_range", path="/lease_seconds")  # fmt: skip
-
-
-def check_run_id(run_id: str) -> str:
-    """The id that a caller chose for a run, as it is. Raises InvalidInput (`invalid_id`)."""
-    if (
-        not isinstance(run_id, str)
-        or not run_id
-        or len(run_id) > _RUN_ID_MAX
-        or not _RUN_ID_CHARACTERS.issuperset(run_id)
-    ):
-        raise InvalidInput(f"a run id is 1 to {_RUN_ID_MAX} ASCII letters, digits, '_' or '-', not {safe_repr(run_id)}",
-                           code="invalid_id", path="/run_id")  # fmt: skip
-    return run_id
-
-
-def _hash(target: str, given: Any, callback_url: str | None) -> str:
-    """Of what a caller asked for; not of the document, which has defaults that may differ from call to call."""
-    asked = [target, given] if callback_url is None else [target, given, callback_url]
-    return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()

@@ -1,6 +1,6 @@
-"""Secrets by reference: `secret://name` is what is stored, and the value is looked up where it is used (S13).
+"""Secrets by reference: the ledger stores `secret://name`, and the value is resolved where it is used (S13).
 
-Whoever resolves a secret has it kept out of all that the process writes, see `redaction`.
+A resolved secret is redacted from everything that the process writes, see `redaction`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFERENCE = re.compile(r"secret://([A-Za-z0-9_-]{1,64})")
 
 
 class Secret:
-    """A value that is shown as stars, and neither stored nor pickled. `reveal()` is the value."""
+    """A value that prints as stars and cannot be pickled. `reveal()` returns it."""
 
     __slots__ = ("_value", "name")
 
@@ -51,7 +51,7 @@ class Secret:
 
 
 def names_in(value: Any) -> set[str]:
-    """The names of the secrets that JSON refers to: strings that are a reference and nothing else."""
+    """The names of the secrets to which a JSON value refers, by strings that are references as a whole."""
     if isinstance(value, str):
         found = REFERENCE.fullmatch(value)
         return set() if found is None else {found[1]}

@@ -1,4 +1,4 @@
-"""The few types that every floor speaks."""
+"""Types that all packages use."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from heliograph.config import Settings
 from heliograph.embedded.server import open_embedded
 from heliograph.errors import SetupError, StoreUnavailable
 from heliograph.ledger.pool import Database
-from heliograph.runtime import open_database, open_runtime
+from heliograph.open_database import open_database
+from heliograph.runtime import open_runtime
 from tests.faces.cli_support import Running, Shell
 from tests.reach.embedded_kit import Holder, eventually, guard, is_free, kill, postmaster, query
 

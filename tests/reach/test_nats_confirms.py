@@ -140,7 +140,7 @@ async def test_event_too_large_for_nats_is_skipped_without_delay(
 ) -> None:
     await bell.publish([Event(1, "cmd:turn_1:c1", "cmd.tool.x", {"n": "x" * (1 << 20)}), EVENT])
     assert server.confirmed.count(b"Nats-Msg-Id") == 1
-    assert "cmd:turn_1:c1 has 1048584 bytes, more than this NATS takes" in caplog.text
+    assert "cmd:turn_1:c1 has 1048584 bytes, more than max_payload of this NATS server" in caplog.text
     assert bell.is_up
 
 

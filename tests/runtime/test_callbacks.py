@@ -3,6 +3,8 @@
 import asyncio
 import json
 from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -190,20 +192,72 @@ async def test_callback_waits_for_a_worker_with_the_secret(rig: Rig) -> None:
 async def test_callback_that_no_worker_can_sign_is_a_dead_letter_after_its_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.worker.sweeps.PRUNE_SECONDS", 0.0)
-    monkeypatch.setattr("heliograph.worker.sweeps.ONLOOKER_SECONDS", 0.0)
+    monkeypatch.setattr("heliograph.worker.retention.INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr("heliograph.worker.retention.ONLOOKER_SECONDS", 0.0)
     async with hooked() as hook:
         allow(rig, hook, secrets=())
         await rig.run(application(), {}, callback_url=hook.url)
         async with rig.serving(application()):
             assert await _is(rig, "due")
-            monkeypatch.setattr("heliograph.worker.sweeps.UNTRIED_SECONDS_MAX", 0.0)
+            monkeypatch.setattr("heliograph.worker.retention.UNTRIED_SECONDS_MAX", 0.0)
             await until(lambda: _is(rig, "dead"))
         allow(rig, hook)
         (row,) = await rig.client.callbacks("dead")
         async with rig.serving(application()):  # and who can sign gives up nothing
             await rig.client.redeliver(row.callback_id)
             await until(lambda: _is(rig, "delivered"))
+
+
+@pytest.mark.proves("S11")
+async def test_wires_that_are_away_hold_up_neither_retention_nor_sweeps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.worker.retention.INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr("heliograph.worker.retention.ONLOOKER_SECONDS", 0.0)
+    monkeypatch.setattr("heliograph.worker.retention.UNTRIED_SECONDS_MAX", 0.0)
+    is_waiting = asyncio.Event()
+
+    async def hangs(*_: Any) -> None:
+        is_waiting.set()
+        await asyncio.Event().wait()
+
+    async with hooked() as hook:
+        allow(rig, hook, secrets=())
+        with monkeypatch.context() as away:
+            away.setattr(rig.runtime.world, "publish", hangs)
+            pruned = asyncio.Event()
+            async with serving_until_cancelled(rig, pruned):
+                await rig.runtime.start(application().workflow, {}, callback_url=hook.url)
+                await asyncio.wait_for(is_waiting.wait(), 30)
+                await until(lambda: _is(rig, "dead"))
+                pruned.clear()
+                await asyncio.wait_for(pruned.wait(), 30)
+        assert not await rig.is_published()
+        await rig.runtime.worker(application().workflow).watchdog.relay()
+        assert await rig.is_published()
+
+
+@asynccontextmanager
+async def serving_until_cancelled(rig: Rig, pruned: asyncio.Event) -> AsyncIterator[None]:
+    """A worker that prunes; killed at the end, because it cannot settle while a wire hangs."""
+    worker = rig.runtime.worker(application().workflow)
+    worker.watchdog.interval_seconds = 0.05
+    [services] = worker.projects
+    services = replace(services, prune_after_seconds=86_400.0)
+    worker.watchdog.projects = [services]
+
+    async def prune(*_: Any) -> dict[str, Any]:
+        pruned.set()
+        return {"more": False}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(services.ledger, "prune", prune)
+        task = asyncio.create_task(worker.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("where", ["take_callbacks", "send"])

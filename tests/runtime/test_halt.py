@@ -24,7 +24,7 @@ from heliograph import (
     ToolContext,
     tool,
 )
-from heliograph.worker import claim_loop
+from heliograph.worker import leases
 from tests.reach.model_server import Answer, Provider
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call
@@ -166,7 +166,7 @@ async def _results(rig: Rig, turn_id: str, count: int) -> bool:
 async def test_work_that_swallows_every_cancellation_is_forced_out_and_frees_its_slot(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claim_loop, "STUBBORN_SECONDS", 0.1)
+    monkeypatch.setattr(leases, "STUBBORN_SECONDS", 0.1)
     hung = Hung()
     app = Heliograph("stubborn")
     app.prompt_agent(

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Context, Heliograph
-from heliograph import runtime as runtime_module
+from heliograph import Context, Heliograph, run_follower
 from heliograph.config import Settings
 from heliograph.embedded.server import EmbeddedServer, open_embedded
 from heliograph.errors import KernelRejected, StoreUnavailable
@@ -188,7 +187,7 @@ class _Hurried:
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks before a bell rings: every poll bound is an hour."""
     monkeypatch.setattr(claim_loop, "POLL_SECONDS", 3600.0)
-    monkeypatch.setattr(runtime_module, "_FOLLOW_POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(run_follower, "POLL_SECONDS", 3600.0)
 
 
 @pytest.mark.usefixtures("no_polls")

@@ -7,9 +7,8 @@ import pytest
 
 from heliograph import Context, Heliograph, Rejected
 from heliograph.config import Settings
-from heliograph.execution.project_services import ProjectServices
 from heliograph.runtime import open_runtime
-from heliograph.worker.claim_loop import Worker
+from heliograph.worker.leases import Leases
 from tests.runtime.kit import START, Rig, names, one, until
 
 
@@ -37,7 +36,7 @@ def gated(gate: Gate, **options: Any) -> Heliograph:
     return app
 
 
-async def _never_renews(_worker: Worker, _kit: ProjectServices) -> None:
+async def _never_renews(_: Leases) -> None:
     await asyncio.Event().wait()
 
 
@@ -102,7 +101,7 @@ async def test_a_worker_that_was_stalled_past_its_lease_writes_nothing_more(
     app = gated(gate)
     run_id = await rig.start(app)
     with monkeypatch.context() as patch:
-        patch.setattr(Worker, "_heartbeat", _never_renews)
+        patch.setattr(Leases, "keep", _never_renews)
         stalled = rig.serving(app, lease_seconds=0.2, sweep_seconds=60)
         await stalled.__aenter__()
         await until(lambda: gate.entered == [1])

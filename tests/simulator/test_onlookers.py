@@ -13,7 +13,7 @@ from heliograph.execution.project_services import ProjectServices
 from heliograph.ledger.client import Ledger
 from heliograph.policy.callbacks import ONLOOKER_SECONDS, UNTRIED_SECONDS_MAX
 from heliograph.testing.kernel.backend import PostgresBackend
-from heliograph.worker.sweeps import Watchdog
+from heliograph.worker.watchdog import Watchdog
 from heliograph.world.seam import World
 
 pytestmark = pytest.mark.proves("S11", "CTL-23")

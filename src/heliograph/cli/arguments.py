@@ -60,7 +60,7 @@ def identifier(option: str) -> Callable[[str], str]:
 
 def run_id(text: str) -> str:
     """Parse the id of a new run by the runtime's rule (`invalid_id`)."""
-    from heliograph.runtime import check_run_id  # late: it loads the database driver
+    from heliograph.run_options import check_run_id  # late: `helio --help` does not need it
 
     return check_run_id(text)
 

@@ -73,7 +73,7 @@ def doctor(options: Namespace) -> int:
 
 
 async def _install() -> tuple[list[str], SchemaState, str | None]:
-    from heliograph.runtime import open_database  # late: `db sql` needs no driver
+    from heliograph.open_database import open_database  # late: `db sql` needs no driver
 
     async with open_database(read_settings(os.environ)) as database:
         version = await _server_version(database)
@@ -88,7 +88,7 @@ async def _install() -> tuple[list[str], SchemaState, str | None]:
 
 
 async def _url(options: Namespace) -> None:
-    from heliograph.runtime import open_database, prepare_schema
+    from heliograph.open_database import open_database, prepare_schema
 
     settings = read_settings(os.environ)
     async with open_database(settings) as database:
@@ -108,7 +108,7 @@ async def _url(options: Namespace) -> None:
 
 async def _doctor() -> list[Finding]:
     from heliograph.cli.open_database import missing_database
-    from heliograph.runtime import open_database
+    from heliograph.open_database import open_database
 
     settings = read_settings(os.environ)
     if (lacking := missing_database(settings)) is not None:

@@ -126,7 +126,7 @@ async def _with(do: Callable[[Any, str], Awaitable[T]]) -> T:
 
 @asynccontextmanager
 async def _opened() -> AsyncIterator[tuple[Any, str]]:
-    from heliograph.runtime import open_database  # late: it loads the database driver
+    from heliograph.open_database import open_database  # late: it loads the database driver
 
     settings = read_settings(os.environ)
     if (lacking := missing_database(settings)) is not None:

@@ -17,7 +17,7 @@ from heliograph.cli.errors import NothingYet
 from heliograph.config import Settings, read_settings
 from heliograph.errors import NotFound
 from heliograph.ledger.reader import Reader
-from heliograph.runtime import open_reader
+from heliograph.open_database import open_reader
 
 if TYPE_CHECKING:
     from heliograph.client.client import Client

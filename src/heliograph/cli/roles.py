@@ -49,7 +49,7 @@ def roles(options: Namespace) -> int:
 async def _as_operator(do: Callable[[Any], Awaitable[T]]) -> T:
     """Call `do` with a connection to a database that has this program's schema version."""
     from heliograph.ledger.pool import explain
-    from heliograph.runtime import open_database
+    from heliograph.open_database import open_database
 
     async with open_database(read_settings(os.environ)) as database:
         connection = await database.acquire()

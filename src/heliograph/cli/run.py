@@ -24,7 +24,7 @@ from heliograph.cli.output import duration, json_line, line, reserved_stdout
 from heliograph.cli.run_views import JsonView, LineView, View
 from heliograph.cli.run_watch import RunWatch
 from heliograph.cli.waits import worker_command
-from heliograph.errors import NotFound, Rejected, StoreUnavailable, safe_repr
+from heliograph.errors import Conflict, NotFound, StoreUnavailable, safe_repr
 from heliograph.ledger.reader import RunRow
 from heliograph.reactive.workflow import Workflow
 from heliograph.runtime import Runtime, open_runtime
@@ -94,14 +94,14 @@ async def _begin(
 ) -> tuple[str, bool, str]:
     """Start or resume the run. Returns its id, whether it has ended, and a phrase for its status.
 
-    Raises Rejected (`id_conflict`).
+    Raises Conflict (`id_conflict`).
     """
     run_id: str | None = options.run_id
     if run_id is not None and state is None:  # an existing run resumes without its initial state
         with suppress(NotFound):
             row = await runtime.reader.run(run_id)
             if row.target != workflow.name:
-                raise Rejected(f"run {run_id} belongs to application {row.target}, not to {workflow.name}",
+                raise Conflict(f"run {run_id} belongs to application {row.target}, not to {workflow.name}",
                               code="id_conflict")  # fmt: skip
             return _standing(row)
     run_id, is_new = await runtime.start(workflow, state, run_id, options.callback)

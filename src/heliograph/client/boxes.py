@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heliograph.client.arguments import check_id, check_text
-from heliograph.errors import HeliographError, InvalidInput, NotFound, Rejected, safe_repr
+from heliograph.errors import Conflict, HeliographError, InvalidInput, NotFound, Rejected, safe_repr
 from heliograph.ledger.reader import OWN_BOX
 from heliograph.records import Card
 from heliograph.signals.payload import check_json
@@ -128,7 +128,7 @@ def _card(card: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 def _refused(answer: Mapping[str, Any], box_id: str) -> HeliographError:
     if answer["outcome"] == "conflict":
-        return Rejected(f"box {box_id} exists with other contents; choose another box id", code="id_conflict")
+        return Conflict(f"box {box_id} exists with other contents; choose another box id", code="id_conflict")
     if answer["code"] == "payload_too_large":
         return InvalidInput(answer["message"], code=answer["code"], path="/cards")
     return Rejected(answer["message"], code=answer["code"])

@@ -22,7 +22,8 @@ from heliograph.definitions.budgets import amounts_of, check_budget
 from heliograph.definitions.fields import check_fields
 from heliograph.errors import InvalidInput, NotFound, safe_repr
 from heliograph.ledger.reader import CALLBACK_STATES, CallbackRow, DelegationRow
-from heliograph.runtime import Runtime, check_callback, open_runtime
+from heliograph.run_options import check_callback
+from heliograph.runtime import Runtime, open_runtime
 from heliograph.signals.model import Signal
 from heliograph.signals.names import check_emit_name
 from heliograph.signals.payload import check_payload

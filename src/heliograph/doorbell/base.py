@@ -1,9 +1,7 @@
-"""What every bell does: send rings at once and gather those of the next millisecond, make lost connections again.
+"""The base of all doorbells: send rings at once, batch those of the next millisecond, and reconnect.
 
-A bell is never needed, only fast: whoever misses a ring finds its work by the
-sweep and the poll bound. So opening never fails, a ring while the connection is
-away is dropped, and a connection that came back rings everything here once, for
-what may have been missed.
+Bells only save time: without a ring, polls and sweeps find the work. So opening never fails, rings are dropped while the
+connection is away, and a new connection rings every listener of this process once, for rings that were missed.
 """
 
 from __future__ import annotations
@@ -20,23 +18,23 @@ from heliograph.records import Event
 
 log = logging.getLogger("heliograph.doorbell")
 
-_QUIET_SECONDS = 0.001  # after each sending: what is rung meanwhile goes together
+_QUIET_SECONDS = 0.001  # after each batch: the rings of this time form the next one
 _RECONNECT_SECONDS = 0.5
-_LAST_SECONDS = 1.0  # for what is rung just before the bell closes
-_AGENTS_MAX = 100  # named in one ring: a hint is short, or none
+_LAST_SECONDS = 1.0  # for rings just before the bell closes
+_AGENTS_MAX = 100  # named in one ring, as a hint
 
 
 class Bell(ABC):
-    """Rings the other processes on one wire; `world.real.Doorbell`.
+    """Rings other processes on one wire; implements `world.real.Doorbell`.
 
-    Keys here are the texts on the wire: tokens that reveal nothing (`bell_tokens.py`), or `work:<pool>` on a wire with access
-    rights of its own.
-    on_ring: called in the event loop with the keys that another process rang, or ['*'] for all that there are.
-    An implementation gives the five hooks below, which raise OSError and nothing else when the wire is away.
+    Keys are the texts on the wire: tokens that reveal nothing (`bell_tokens.py`), or `work:<pool>` on a wire with its own
+    access rights.
+    on_ring: called in the event loop with the keys that another process rang, or ['*'] for all keys.
+    Subclasses implement the abstract methods, which raise only OSError when the wire is away.
     """
 
-    carries_names = False  # the wire has access rights of its own: its listeners may read names, ids and events
-    carries_commands = False  # to tools, with their arguments: as large as these may be, and to whoever subscribes
+    carries_names = False  # the wire has its own access rights: its listeners may read names, ids and events
+    carries_commands = False  # commands to tools with their arguments, for every subscriber of the wire
 
     def __init__(self, on_ring: Callable[[list[str]], None]):
         self._on_ring = on_ring
@@ -47,17 +45,16 @@ class Bell(ABC):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Connect; a wire that is away is logged, and tried again for ever."""
+        """Connect; if the wire is away, log that and retry forever."""
         try:
             await self._connect()
         except OSError as error:
-            log.warning("%s; trying again, and rings go another way meanwhile", error)
+            log.warning("%s; retrying, and rings use another wire meanwhile", error)
         self._tasks = [asyncio.create_task(self._send_loop(), name="doorbell send"),
                        asyncio.create_task(self._keep_loop(), name="doorbell keep")]  # fmt: skip
 
     async def close(self) -> None:
-        """What was rung just now still leaves, as does what is on its way. A second call does nothing, nor does one
-        without `open`."""
+        """Send the last rings, then disconnect. Does nothing for a bell that is not open."""
         tasks, self._tasks = self._tasks, []
         try:
             if tasks:
@@ -71,18 +68,16 @@ class Bell(ABC):
         await self._disconnect()
 
     def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None:
-        """Send at once, or with all that is rung within a millisecond of the last sending.
+        """Send at once, or with the rings within a millisecond of the last batch. Call it after the commit it announces.
 
-        Never before the commit that it tells of.
-
-        agents: who has work now, as a hint for those who watch; a bell may leave them out, and none reads them (S6).
+        agents: ids of agents that have work now, a hint for observers; a bell may omit them, and no worker reads them.
         """
         self._due.update(keys)
         self._agents.update(islice(agents, max(0, _AGENTS_MAX - len(self._agents))))
         self._wake.set()
 
-    def publish_event(self, subject: str, body: dict[str, Any]) -> None:  # noqa: B027  most bells have nobody who watches
-        """Put something on the wire for those who watch, soon and without a promise."""
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None:  # noqa: B027  most bells have no observers
+        """Send an event to observers of the wire, without a guarantee."""
 
     @property
     @abstractmethod
@@ -91,7 +86,7 @@ class Bell(ABC):
 
     @abstractmethod
     async def publish(self, events: Sequence[Event]) -> None:
-        """Put events on the wire, in their order. Raises OSError when some may not have got there: publish them again."""
+        """Publish events in order. Raises OSError if some may be lost: publish all of them again."""
 
     @abstractmethod
     async def _connect(self) -> None: ...

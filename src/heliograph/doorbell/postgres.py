@@ -1,4 +1,4 @@
-"""The bell over LISTEN/NOTIFY: no payload but the keys, no promise but speed (decision 0025).
+"""The doorbell over LISTEN/NOTIFY: payloads contain only keys, and delivery is not guaranteed (decision 0025).
 
 Every login of the database may listen and ring, because PostgreSQL has no access rights for channels. So keys and task
 events are sent as tokens, which reveal nothing.
@@ -22,12 +22,12 @@ from heliograph.records import Event
 CHANNEL = "heliograph"
 EVENTS_CHANNEL = "heliograph_events"
 _PAYLOAD_BYTES_MAX = 7900  # NOTIFY takes less than 8000
-_KEYS_MAX = 240  # in one payload: as many tokens as fit; what forged payloads hold beyond is not looked up
+_KEYS_MAX = 240  # in one payload: as many tokens as fit; the rest of a forged payload is ignored
 _COMMAND_TIMEOUT_SECONDS = 10.0
 _NOTIFY = "select pg_notify($1, payload) from unnest($2::text[]) payload"
-# Since version 13, a full queue stays full after all have read it, until something asks how full it is.
+# Since version 13, a full queue stays full after all have read it, until this function is called.
 _TIDY_QUEUE = "select pg_notification_queue_usage()"
-# an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
+# asyncpg raises InternalClientError on a connection that was cut while idle and is not closed yet
 _LOST = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
 
@@ -45,9 +45,9 @@ class PostgresDoorbell(Bell):
         return self._connection is not None and not self._connection.is_closed()
 
     async def publish(self, events: Sequence[Event]) -> None:
-        """To everybody who listens on `heliograph_events`, each as a JSON object of subject, key and body."""
-        told = [{"subject": event.subject, "key": event.message_id, "body": event.body} for event in events]
-        await self._notify(EVENTS_CHANNEL, [json.dumps(each, separators=(",", ":")) for each in told])
+        """Notify `heliograph_events`, with one JSON object of subject, key and body for each event."""
+        payloads = [{"subject": event.subject, "key": event.message_id, "body": event.body} for event in events]
+        await self._notify(EVENTS_CHANNEL, [json.dumps(each, separators=(",", ":")) for each in payloads])
 
     async def _connect(self) -> None:
         connection = None
@@ -60,7 +60,7 @@ class PostgresDoorbell(Bell):
         except _LOST as error:
             _drop(connection)
             raise ConnectionError(f"the doorbell cannot reach PostgreSQL: {error}") from error
-        except BaseException:  # whoever connects is cancelled
+        except BaseException:  # cancelled
             _drop(connection)
             raise
         self._connection = connection
@@ -86,19 +86,19 @@ class PostgresDoorbell(Bell):
             raise ConnectionError(f"the doorbell's connection to PostgreSQL failed: {error}") from error
 
     def _on_notify(self, connection: Any, pid: int, _channel: str, payload: object) -> None:
-        if pid != connection.get_server_pid():  # this process has rung here already
+        if pid != connection.get_server_pid():  # this process has passed on its own rings already
             keys = str(payload).split("\n", _KEYS_MAX)[:_KEYS_MAX]
-            self._on_ring([key for key in keys if key != "*"])  # which is this bell's own word
+            self._on_ring([key for key in keys if key != "*"])  # reserved for this bell
 
 
 def _drop(connection: Any) -> None:
-    """Leave a connection that nobody will hold."""
+    """Terminate a connection that was not taken over."""
     if connection is not None:
         connection.terminate()
 
 
 def _packed(keys: Iterable[str]) -> list[str]:
-    """Keys joined by newlines, in payloads that NOTIFY takes; a key that fits in none is left to the sweep."""
+    """Join keys by newlines into payloads that NOTIFY accepts. A key that is too long is left to the sweeps."""
     payloads: list[str] = []
     count = 0  # of keys in the last payload
     for key in keys:

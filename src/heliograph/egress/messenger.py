@@ -1,4 +1,4 @@
-"""Sends signed messages to where callbacks say, as far as the policy lets it."""
+"""Send signed callbacks to the URLs that the egress policy allows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from heliograph.policy.webhook_signature import sign_webhook
 
 
 class Messenger:
-    """The secrets of a deployment, and where one project may send."""
+    """Signs with the secrets of a deployment, and sends where one project may."""
 
     def __init__(self, secrets: Sequence[str], policy: EgressPolicy):
         """Raises InvalidInput (`invalid_secret`)."""
         if not secrets:
             raise InvalidInput("a messenger signs with at least one secret", code="invalid_secret")
-        sign_webhook("", datetime.fromtimestamp(0, UTC), b"", secrets)  # what is none is said before there is a run
+        sign_webhook(
+            "", datetime.fromtimestamp(0, UTC), b"", secrets
+        )  # raises for an invalid secret before a run exists
         self._secrets = tuple(secrets)
         self.policy = policy
 
@@ -27,9 +29,9 @@ class Messenger:
 
     @classmethod
     def of(cls, secrets: Sequence[str], allow: str, project: str) -> Messenger | None:
-        """As the settings say; None where there is nothing to sign with. Raises InvalidInput, Rejected."""
+        """The messenger of these settings; None without secrets. Raises InvalidInput, Rejected."""
         return cls(secrets, EgressPolicy(read_allowed(allow, project))) if secrets else None
 
     async def send(self, url: str, message_id: str, body: bytes, at: datetime) -> Posted:
-        """Raises EgressRejected, PostFailed."""
+        """Sign and POST a message. Raises EgressRejected, PostFailed."""
         return await post(url, sign_webhook(message_id, at, body, self._secrets), body, self.policy)

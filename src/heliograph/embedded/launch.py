@@ -1,16 +1,16 @@
-"""Run a PostgreSQL program as somebody it agrees to run as; PostgreSQL refuses root.
+"""Run a PostgreSQL program under another identity, because PostgreSQL refuses to run as root.
 
 A script, not a module: `process.py` runs it with `python -I -S`, so it may use
-the standard library only. Changing identity belongs into a fresh single-threaded
+the standard library only. Changing the identity needs a fresh single-threaded
 process: a user namespace cannot be entered by a process with threads, and a
 `preexec_fn` is not safe in one.
 
-    launch.py IDENTITY wait   PROGRAM ARGUMENT...    become it, then be the program
-    launch.py IDENTITY detach PROGRAM ARGUMENT...    the same, in a session of its own
+    launch.py IDENTITY wait   PROGRAM ARGUMENT...    change identity, then exec the program
+    launch.py IDENTITY detach PROGRAM ARGUMENT...    the same, in a new session
     launch.py IDENTITY check  PATH...                exit 0 when it can enter or run every path
 
-    IDENTITY  self              whoever calls
-              mapped:UID        root under the name of UID, within a new user namespace
+    IDENTITY  self              the caller's own
+              mapped:UID        root, seen as UID within a new user namespace
               account:UID:GID   another account of this machine
 """
 
@@ -46,15 +46,15 @@ def become(identity: str) -> None:
 
 
 def enter_user_namespace(uid: int) -> None:
-    """Go on under `uid`, while every file stays owned by the real root.
+    """Continue as `uid` in a user namespace, where this process still owns root's files.
 
-    No account is needed and no folder has to be opened up for one: to the kernel this
-    still is root, only without root's power to overrule permissions.
+    It needs no account and no wider permissions of a folder: for the kernel this is still root, only without the power
+    to override permissions.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWUSER) != 0:
-        sys.exit(f"user namespaces are not to be had here: {os.strerror(ctypes.get_errno())}")
-    # the kernel takes a group map from an unprivileged writer only once setgroups is given up
+        sys.exit(f"user namespaces are not available: {os.strerror(ctypes.get_errno())}")
+    # the kernel accepts a group map from an unprivileged writer only after setgroups is denied
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{uid} 0 1")
     Path("/proc/self/gid_map").write_text(f"{uid} 0 1")

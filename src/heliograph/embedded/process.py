@@ -1,7 +1,7 @@
-"""How the embedded supervisor runs other programs, and how it knows that they live.
+"""Run programs for the embedded server, and track by locks whether they are alive.
 
-Life is a lock, never a process id: an id is reused after a restart of the machine or the
-container, a lock goes away with its last process and at no other time.
+A lock, not a process id, shows that a process is alive: ids are reused after a restart of the machine or the container,
+while a lock ends exactly with its last process.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if sys.platform != "win32":
     import pwd
 
 LAUNCHER = Path(__file__).with_name("launch.py")
-# The server outlives its caller and answers to anybody with the password, so it is not
-# handed the caller's environment with its keys. libpq's PG... variables would mislead it.
+# The server outlives its caller and serves everybody with the password, so it does not inherit the caller's
+# environment with its keys. libpq's PG... variables would mislead it.
 KEPT_ENVIRONMENT = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 FIXED_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
 UNPRIVILEGED_ACCOUNTS = ("postgres", "nobody")
@@ -31,22 +31,22 @@ SECONDS_TO_CHECK = 10
 
 
 class Lock:
-    """One open lock file; the kernel lets go of the lock however the process ends."""
+    """An open lock file; the kernel releases the lock however the process ends."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         _open_locks.add(self)
 
     def take_exclusive(self) -> bool:
-        """Take it if nobody has it; never waits."""
+        """Take the lock if it is free; never waits."""
         return self._take(fcntl.LOCK_EX)
 
     def take_shared(self) -> bool:
-        """Take it if nobody has it for themselves; never waits."""
+        """Take the lock unless another process has it exclusively; never waits."""
         return self._take(fcntl.LOCK_SH)
 
     def close(self) -> None:
-        """Let go. A child process that was given the descriptor keeps the lock."""
+        """Release the lock. A child process that inherited the descriptor keeps it."""
         _open_locks.discard(self)
         fd, self.fd = self.fd, -1
         if fd >= 0:
@@ -64,7 +64,7 @@ _open_locks: set[Lock] = set()
 
 
 def _close_locks_in_child() -> None:
-    # A forked child shares the lock itself: unless it lets go, the lock outlives the parent.
+    # A forked child shares the lock: unless it closes its copy, the lock outlives the parent.
     for lock in tuple(_open_locks):
         lock.close()
 
@@ -75,18 +75,17 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom PostgreSQL runs as: a word for `launch.py`, and who must own its files if not we."""
+    """The identity of PostgreSQL: an argument of `launch.py`, and the owner of its files if it is another account."""
 
     word: str
     owner: tuple[int, int] | None = None
 
 
 def choose_identity(data: Path, to_reach: Sequence[Path]) -> Identity:
-    """Whom to run PostgreSQL as: ourselves, unless we are root, whom it refuses.
+    """Choose the identity of PostgreSQL: the current user, or another one for root.
 
-    Data that exist decide by their owner. No permission is ever widened for it: an
-    identity that cannot reach every path of `to_reach` as things are is not chosen.
-    Raises SetupError when root has no such identity.
+    Existing data belong to their owner, who then runs it. An identity must be able to reach every path of `to_reach`
+    without wider permissions. Raises SetupError if root finds no such identity.
     """
     if os.geteuid() != 0:
         return Identity("self")
@@ -108,7 +107,7 @@ def _identities_for_root(data: Path) -> Iterator[Identity]:
     if owner is not None and owner.st_uid != 0:
         yield _account(owner.st_uid, owner.st_gid)
         return
-    # PostgreSQL looks its user up by id, so even the mapped one must be known to the machine
+    # PostgreSQL looks up its user by id, so even a mapped id needs an account on the machine
     known = next((entry.pw_uid for entry in pwd.getpwall() if entry.pw_uid != 0), None)
     if sys.platform == "linux" and known is not None:
         yield Identity(f"mapped:{known}")
@@ -135,8 +134,8 @@ def launch(
 ) -> subprocess.CompletedProcess[str]:
     """Run `command` under `identity`; see `launch.py` for the modes.
 
-    keep: descriptors that live on in the program (a lock, so that it lasts as long as the program).
-    log: where the output goes; a detached program needs one. Without it, the result carries the output.
+    keep: descriptors that the program inherits, for example a lock that lasts as long as the program.
+    log: the descriptor for the output, required for a detached program; without it, the result has the output.
     """
     arguments = [str(LAUNCHER), identity.word, mode, *(str(part) for part in command)]
     return run_script(arguments, timeout_seconds=timeout_seconds, keep=keep, stdin=stdin, log=log)
@@ -150,7 +149,7 @@ def run_script(
     stdin: str = "",
     log: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of our scripts with a bare Python; raises subprocess.TimeoutExpired after killing it."""
+    """Run a script of this package in isolated Python; kill it and raise subprocess.TimeoutExpired after the timeout."""
     return subprocess.run(  # noqa: S603 - our own scripts, and no shell
         [sys.executable, "-I", "-S", *arguments],
         input=stdin or None,

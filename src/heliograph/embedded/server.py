@@ -1,23 +1,21 @@
 """The embedded PostgreSQL: one server per folder, shared by every process that opens the folder.
 
-It is the same engine as in production, run from the binaries of a wheel, for a laptop
-without a database. Nobody owns the server; four lock files say who does what, and the
-kernel releases a lock however its process ends, kill -9 included:
+It is the engine of production, run from the binaries of a wheel, for a laptop without a database. No process owns the
+server. Four lock files coordinate its users, and the kernel releases a lock however its process ends, by kill -9 too:
 
-    gate      exclusive, briefly: making, starting, joining and stopping happen one at a time
+    gate      exclusive, briefly: make, start, join and stop happen one at a time
     holders   shared, by every process that uses the server, until it closes or dies
     guard     exclusive, by the guard process (guard.py) while it lives
     server    exclusive, inherited by every process of the server: taken means it runs
 
     open      gate -> holders -> a guard if there is none -> the server if it does not run
-    close     let go of holders; nothing else
-    guard     waits for holders -> gate -> nobody came in between? -> stop the server, leave
+    close     release holders; nothing else
+    guard     wait for holders -> gate -> still no holder? -> stop the server, end
 
-So the last one out stops the server, even by kill -9; whoever opens while the guard is
-stopping waits at the gate and starts it anew; a guard that was killed is replaced by the
-next one to open; a server that was killed is started again, under the same URL, by the next
-process that opens it, or by a holder that finds nobody at its socket (`ensure_running`). A
-holder never stops a server, and never asks whether a process id is alive.
+So the server stops after its last user, even one that ended by kill -9. A process that opens it while the guard stops it
+waits at the gate and starts it again. The next process that opens it replaces a killed guard. A killed server is started
+again under the same URL by the next process that opens it, or by a holder that cannot connect (`ensure_running`). A
+holder never stops a server, and never checks whether a process id is alive.
 
 A forked child of a holder is no holder: its copies of the locks are closed.
 """
@@ -49,10 +47,10 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class EmbeddedServer:
-    """A hold on a running server; `close()` or the end of the process lets go of it.
+    """A hold on a running server, until `close()` or the end of the process.
 
-    url: for asyncpg and libpq, with the password, hence not shown in the repr.
-    bin: the folder of `psql`, `pg_dump` and the others of the same version.
+    url: for asyncpg and libpq; contains the password, so the repr omits it.
+    bin: the folder of `psql`, `pg_dump` and the other programs of the same version.
     """
 
     url: str = field(repr=False)
@@ -63,11 +61,11 @@ class EmbeddedServer:
     _opening: _Opening = field(repr=False)
 
     def close(self) -> None:
-        """Let go; the guard stops the server when nobody else holds it. A second call does nothing."""
+        """Release the server; the guard stops it after its last holder. A second call does nothing."""
         self._hold.close()
 
     def ensure_running(self) -> None:
-        """Start the server again if it was killed; return as soon as it answers. Blocks. Raises SetupError."""
+        """Start a killed server again; return once it answers. Blocks. Raises SetupError."""
         if self._hold.fd < 0:
             raise SetupError("this hold on the embedded PostgreSQL is closed")
         try:
@@ -76,7 +74,7 @@ class EmbeddedServer:
             raise SetupError(f"cannot start the embedded PostgreSQL again: {error}") from error
 
     def wait_stopped(self, timeout_seconds: float) -> bool:
-        """Wait until no process of the server is left; False when it still runs after that long."""
+        """Wait until no process of the server is left; return False if one is left after the timeout."""
         return _wait_until(lambda: not _is_running(self._server), time.monotonic() + timeout_seconds)
 
     def __enter__(self) -> EmbeddedServer:
@@ -97,12 +95,12 @@ def open_embedded(
 ) -> EmbeddedServer:
     """Join the server of `home`, or make and start it. Blocks; an async caller uses a thread.
 
-    start_timeout_seconds: how long waiting for others, making and starting may take
-    together; HELIOGRAPH_START_TIMEOUT, else 60. A crash recovery counts in.
-    settings: PostgreSQL settings for a server that this call starts; one that runs keeps its own.
+    start_timeout_seconds: the time for waiting, making and starting together, crash recovery included; by default
+    HELIOGRAPH_START_TIMEOUT, or 60.
+    settings: PostgreSQL settings for a server that this call starts; a running one keeps its own.
 
-    Raises NoDatabase when the wheel is not installed, InvalidInput for a version or timeout
-    that makes no sense, SetupError for everything that the machine or the folder lacks.
+    Raises NoDatabase if the wheel is not installed, InvalidInput for an invalid version or timeout, SetupError for
+    anything that the machine or the folder lacks.
     """
     if sys.platform == "win32":
         raise SetupError("the embedded PostgreSQL needs Linux or macOS: set HELIOGRAPH_DATABASE_URL")
@@ -135,11 +133,11 @@ def _start_timeout(given: float | None) -> float:
 
 
 def _prepare_home(home: Path) -> Path:
-    """Make the folder if it is not there, and answer its real path.
+    """Make the folder if it does not exist; return its real path.
 
-    Raises SetupError when it is somebody else's or anybody can write it, OSError when it cannot be used.
+    Raises SetupError if it belongs to another user or everybody can write to it, OSError if it cannot be used.
     """
-    # root lets others through, not in: PostgreSQL may have to run as another account there
+    # for root, others may pass through but not list it: PostgreSQL may run as another account
     home.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
     home = Path(os.path.realpath(home))
     found = home.stat()
@@ -154,7 +152,7 @@ def _prepare_home(home: Path) -> Path:
 
 
 class _Opening:
-    """One call of `open_embedded`: the steps, and how much time is left for them."""
+    """One call of `open_embedded`: its steps and their deadline."""
 
     def __init__(self, cluster: Cluster, limit_seconds: float, settings: dict[str, str]) -> None:
         self.cluster = cluster
@@ -167,9 +165,9 @@ class _Opening:
         with self._start_lock() as start_lock:
             hold = Lock(cluster.path("holders"))
             try:
-                # the guard looks for holders without the gate, for a moment at a time
+                # the guard takes this lock for moments, without the gate, to look for holders
                 if not _wait_until(hold.take_shared, self.deadline):
-                    raise self._too_late("its guard does not let go")
+                    raise self._too_late("its guard does not release it")
                 self._ensure_guard()
                 self._ensure_server(start_lock)
                 return EmbeddedServer(cluster.url(), cluster.bin, cluster.log, cluster.path("server"), hold, self)
@@ -181,7 +179,7 @@ class _Opening:
                 raise
 
     def restart(self) -> None:
-        """Start the guard and the server again, whichever was killed, within the limit of a first start. For a holder."""
+        """Start a killed guard or server again for a holder, within the limit of a first start."""
         self.deadline = time.monotonic() + self.limit_seconds
         with self._start_lock() as start_lock:
             try:
@@ -198,7 +196,7 @@ class _Opening:
             yield start_lock
 
     def _ensure_guard(self) -> None:
-        """Before the server: from its first moment on there is somebody to stop it."""
+        """Start the guard before the server, so that a running server always has one."""
         cluster = self.cluster
         with self._closing("guard") as lock:
             if not lock.take_exclusive():
@@ -210,7 +208,7 @@ class _Opening:
             raise SetupError(f"the guard of {cluster.home} did not start: {cluster.log_tail(since)}")
 
     def _ensure_server(self, start_lock: Lock) -> None:
-        """Return when it answers: found running, or started once by us after a former one is gone."""
+        """Return when the server answers; start it at most once, after an earlier server has ended."""
         cluster = self.cluster
         since: int | None = None
         while not cluster.is_answering():
@@ -226,7 +224,7 @@ class _Opening:
             time.sleep(POLL_SECONDS)
 
     def _start(self, start_lock: Lock, lock: Lock) -> int:
-        """Start the server and hand it its lock; answers where its part of the log begins."""
+        """Start the server, which inherits its lock; return the position in the log where its part begins."""
         cluster = self.cluster
         is_made = cluster.is_made()
         identity = choose_identity(cluster.data, [cluster.home, cluster.bin / "postgres"])
@@ -248,7 +246,7 @@ class _Opening:
 
     @contextmanager
     def _log(self) -> Iterator[tuple[int, int]]:
-        """The log, open to append, and its length; a long one makes room first."""
+        """Open the log for appending; yield its descriptor and length. A long log is renamed first."""
         path = self.cluster.log
         if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
             path.replace(self.cluster.path("log.old"))
@@ -269,7 +267,7 @@ class _Opening:
 
 
 def _is_running(server: Path) -> bool:
-    """Whether any process of the server lives; for a moment this looks like one itself."""
+    """Whether any process of the server is alive. The check itself holds the lock for a moment."""
     if not server.exists():
         return False
     lock = Lock(server)
@@ -280,7 +278,7 @@ def _is_running(server: Path) -> bool:
 
 
 def _wait_until(is_so: Callable[[], bool], deadline: float) -> bool:
-    """Ask again and again until `deadline` on the monotonic clock; at least once."""
+    """Poll until `is_so()` or the monotonic `deadline`, at least once; return whether it became true."""
     while not is_so():
         if time.monotonic() > deadline:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.errors import InvalidInput, Rejected, repr_of, safe_repr
+from heliograph.errors import Conflict, InvalidInput, Rejected, repr_of, safe_repr
 from heliograph.execution.step_recorder import store_call
 from heliograph.ledger.client import Ledger
 from heliograph.ports import MemoryHit
@@ -29,7 +29,7 @@ class LedgerMemory:
         if answer["outcome"] == "refused":
             raise Rejected(answer["message"], code=answer["code"])
         if answer["outcome"] == "conflict":
-            raise Rejected(f"the id {safe_repr(memory_id)} is another memory's", code="conflict")
+            raise Conflict(f"the id {safe_repr(memory_id)} is another memory's", code="conflict")
 
     async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         rows = await store_call(self._ledger.recall(query, agent, limit))

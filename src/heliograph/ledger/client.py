@@ -1,13 +1,11 @@
 """The ledger: the kernel's functions under their own names, with typed rows.
 
-Every method is one kernel call; those that a turn or a caller waits for share it
-with others of their kind (`coalescer.py`). A call whose reply was lost is tried again as
-long as the kernel answers the second one harmlessly (docs/internals/kernel.md,
-"Lost replies"); `claim` and `take_commands` are not tried again: the lease, or the
-time for which a command is hidden, gives back what they took. To a second call
-the kernel says `duplicate` of a report and of a recorded call, `already_done` of
-a stop, `fresh` of a call begun under the same epoch, and `stale` of whatever
-gave the turn back: the caller leaves it, as it would have after the first one.
+Every method is one kernel call. Calls that turns or callers wait for are combined with others of their kind
+(`coalescer.py`). A call whose reply was lost is repeated if the kernel answers the second one without effect
+(docs/internals/kernel.md, "Lost replies"). `claim` and `take_commands` are not repeated: the lease, or the time for which
+a command is hidden, returns what they took. The kernel's answer to a second call is `duplicate` for a report or a recorded
+call, `already_done` for a stop, `fresh` for a call begun under the same epoch, and `stale` for everything that gave up the
+turn: the worker stops driving it, as it would have after the first answer.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ log = logging.getLogger("heliograph.ledger")
 T = TypeVar("T")
 
 _RETRIES = 4
-_PATIENT_RETRIES = 18  # half a minute: as long as the lease may hold, the work that was done is not lost
+_PATIENT_RETRIES = 18  # half a minute: finished work is not lost while the lease may still last
 _FIRST_DELAY_SECONDS = 0.05
 _DELAY_SECONDS_MAX = 2.0
 
 
 class Ledger:
-    """One project's ledger, seen through a world."""
+    """One project's ledger, called through a world."""
 
     def __init__(self, world: World, project: str):
         self.world = world
@@ -52,11 +50,11 @@ class Ledger:
         self._reports = Coalescer(world, "report", self._report)
 
     async def start_runs(self, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """See start_runs in 31_start.sql; answers in the order of `runs`, and rings what it woke."""
+        """See start_runs in 31_start.sql; returns answers in the order of `runs`, and rings for agents that it woke."""
         return [await self._starts.call(runs[0])] if len(runs) == 1 else await self._start(list(runs))
 
     async def enqueue(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """See enqueue in 32_enqueue.sql; rings what it woke."""
+        """See enqueue in 32_enqueue.sql; rings for agents that it woke."""
         return await self._write("enqueue", list(messages))
 
     async def claim(
@@ -80,7 +78,7 @@ class Ledger:
         return msgspec.convert(rows, list[WriteResult])
 
     async def release(self, items: Sequence[dict[str, Any]]) -> list[WriteResult]:
-        """Give turns back as they are; rings, so that another worker goes on with them."""
+        """Return turns as they are; rings, so that another worker continues them."""
         return msgspec.convert(await self._write("release", list(items)), list[WriteResult])
 
     async def fail_turn(self, turn: dict[str, Any], code: str, message: str) -> None:
@@ -102,15 +100,15 @@ class Ledger:
         return await self._appends.call(item)
 
     async def begin_call(self, item: dict[str, Any]) -> BeginResult:
-        """The intent of an effect, before it (K13)."""
+        """Record the intent of an effect before it starts (K13)."""
         return await self._beginnings.call(item)
 
     async def record_call(self, item: dict[str, Any]) -> WriteResult:
-        """What came of an effect that begin_call announced."""
+        """Record the result of an effect that begin_call announced."""
         return await self._records.call(item)
 
     async def record_call_in(self, transaction: Transaction, item: dict[str, Any]) -> WriteResult:
-        """The same, as the end of a transaction that holds the effect itself: both are committed, or neither."""
+        """Record the result at the end of the effect's own transaction: both are committed, or neither."""
         [row] = await transaction.commit("record_call", self.project, [item])
         self._ring(read_bells([row]))
         return msgspec.convert(row, WriteResult)
@@ -126,11 +124,11 @@ class Ledger:
         return await self._endings.call(item)
 
     async def report(self, item: dict[str, Any]) -> Reported:
-        """The result of a call, from whoever carried it out: see report in 61_report.sql."""
+        """Report the result of a call that ran elsewhere: see report in 61_report.sql."""
         return await self._reports.call(item)
 
     async def take_commands(self, tools: Sequence[str], limit: int, visible_seconds: float) -> list[dict[str, Any]]:
-        """Commands that nobody has answered yet, hidden from others for `visible_seconds`.
+        """Take unanswered commands; other takers do not get them for `visible_seconds`.
 
         The call of a command that cannot be decoded fails, because no tool gets incomplete arguments.
         """
@@ -142,7 +140,7 @@ class Ledger:
         return commands
 
     async def stop(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Stop turns; rings the workers that are to wind one up, or that have just lost it."""
+        """Stop turns; rings the workers that have to end one, or have just lost it."""
         rows = await self._write("stop", list(items))
         self._ring_owners(row["owner"] for row in rows if row.get("owner"))
         return rows
@@ -152,12 +150,12 @@ class Ledger:
         return await self._write("stop_runs", list(items))
 
     async def react(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Answers the outcome: 'ok', 'conflict', or 'refused' with code and message."""
+        """Commit a reaction; return its outcome: 'ok', 'conflict', or 'refused' with code and message."""
         [row] = await self._write("react", [item])
         return row
 
     async def sweep(self, name: str, *more: object, limit: int = 100) -> dict[str, Any]:
-        """One of the sweeps that end or move turns, by its name without sweep_; rings what it made ready."""
+        """Run the sweep `sweep_<name>`; rings for turns that it made ready and for owners of stopped ones."""
         answer: dict[str, Any] = await self.world.call(f"sweep_{name}", self.project, limit, *more)
         self._ring(read_bells([answer]))
         self._ring_owners(answer.get("owners", ()))
@@ -170,7 +168,7 @@ class Ledger:
         return read_pending(await self.world.call("sweep_pending_reactions", self.project, list(targets), limit))
 
     async def declare_wire(self, wire: str) -> None:
-        """From now on whoever has not got this wire leaves the outbox to those that have it."""
+        """Declare a wire of the project: from now on workers without it leave the outbox alone."""
         await self.world.call("declare_wire", self.project, wire)
 
     async def write_boxes(self, function: str, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -178,14 +176,14 @@ class Ledger:
         return await self._write(function, list(items))
 
     async def read_box(self, box_id: str) -> list[Card]:
-        """All cards of a box, in order, those of its bases before its own; none for a box that is not there.
+        """Read all cards of a box in order, those of its bases first; an unknown box has none.
 
         Raises KernelRejected (UNDECODABLE) for a card that cannot be decoded.
         """
         return [card async for page in self.pages_of_box(box_id) for card in page]
 
     async def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
-        """The same, page by page."""
+        """Yield the cards of a box page by page, see `read_box`."""
         after = 0
         while page := await self._page(box_id, after):
             yield page
@@ -201,12 +199,12 @@ class Ledger:
         return rows
 
     async def prune(self, before: datetime, limit: int) -> dict[str, Any]:
-        """Forget what ended before then, a batch of it: see prune in 75_prune.sql. Only an operator may."""
+        """Delete a batch of what ended before `before`: see prune in 75_prune.sql. Requires operator rights."""
         answer: dict[str, Any] = await self.world.call("prune", self.project, before, limit)
         return answer
 
     async def read_outbox(self, limit: int = 100) -> list[Event]:
-        """The rows to publish. A command that cannot be decoded is left out, and its call fails."""
+        """Read the events to publish. A command that cannot be decoded is left out, and its call fails."""
         rows = await fitting(lambda most: self.world.call("read_outbox", self.project, most), limit)
         events, left_out = read_events([{**row, "project": self.project} for row in rows])
         if left_out:
@@ -236,7 +234,7 @@ class Ledger:
 
     async def _start(self, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: dict[str, list[dict[str, Any]]] = {}
-        for row in await self._write("start_runs", runs):  # by run id: that is the order in which it locks
+        for row in await self._write("start_runs", runs):  # ordered by run id, in which the kernel locks
             answers.setdefault(row["run_id"], []).append(row)
         return [answers[run["run_id"]].pop(0) for run in runs]
 
@@ -305,6 +303,6 @@ class Ledger:
         )
 
     def _ring_owners(self, owners: Iterable[str]) -> None:
-        """Ring the workers that are to wind a turn up, or have just lost one."""
+        """Ring the workers that have to end a turn, or have just lost one."""
         if names := sorted({f"stop:{owner}" for owner in owners}):
             self.world.ring(bell_keys(self.project, names))

@@ -1,9 +1,8 @@
-"""Calls that are made at the same time become one array call: one commit for many (docs/internals/kernel.md).
+"""Combine concurrent calls of one kernel function into one array call: one commit for many (docs/internals/kernel.md).
 
-There is no timer. A call that finds a lane free takes it, and leaves when the tasks that are ready now have had their
-turn: what they ask comes along, as the turns do that were claimed together. A call that finds no lane free waits, and
-all that waited leave together when one comes free. So nobody is delayed for company, and the more callers there are,
-the fewer commits each costs. Durability is what it was: every caller goes on after the commit that holds its item.
+There is no timer. A call that finds a free lane takes it, and starts after the tasks that are ready now have run, so that
+their calls join it. If no lane is free, calls wait and start together when one becomes free. So no call is delayed to
+collect others, and more callers mean fewer commits for each. Every caller continues only after the commit of its item.
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ class _Waiter(Generic[Item, Answer]):
 
 
 class Coalescer(Generic[Item, Answer]):
-    """One kernel function's calls. `send` makes one call of the items given, and answers in their order.
+    """Combines the calls of one kernel function. `send` calls it with several items and returns answers in their order.
 
-    An answer may be an error: the call was made, and this item's caller gets the error.
-    An item that makes a call fail is found by sending the items one by one: it fails alone. Only an unreachable store
-    fails them all, as it would have failed each. What belongs to a call is sent even if its caller was cancelled, as
-    with any call that is under way; a caller that is cancelled while it waits takes its item back.
+    An answer may be an error, which is raised to the caller of that item. If a call fails as a whole, the items are sent
+    one by one, so that only the faulty one fails; an unreachable store fails all of them. A caller that is cancelled while
+    it waits withdraws its item; an item that is on its way is sent anyway.
     """
 
     def __init__(
@@ -46,14 +44,14 @@ class Coalescer(Generic[Item, Answer]):
         self._name = name
         self._send = send
         self._free = LANES
-        self._is_boarding = False
+        self._is_starting = False
         self._waiting: deque[_Waiter[Item, Answer]] = deque()
 
     async def call(self, item: Item) -> Answer:
-        """The answer to `item`. Raises what `send` raises for it."""
+        """Return the answer to `item`. Raises the error that `send` raises or returns for it."""
         waiter = _Waiter[Item, Answer](item, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
-        self._depart()
+        self._start()
         try:
             return await waiter.answer
         except asyncio.CancelledError:
@@ -61,28 +59,28 @@ class Coalescer(Generic[Item, Answer]):
                 self._waiting.remove(waiter)
             raise
 
-    def _depart(self) -> None:
-        """Take a free lane for those who wait. One at a time is boarded: who comes meanwhile comes along."""
-        if self._free and self._waiting and not self._is_boarding:
+    def _start(self) -> None:
+        """Start a call for the waiting items if a lane is free. Items that arrive before it starts join it."""
+        if self._free and self._waiting and not self._is_starting:
             self._free -= 1
-            self._is_boarding = True
+            self._is_starting = True
             self._world.spawn(f"ledger {self._name}", self._call_together())
 
     async def _call_together(self) -> None:
-        self._is_boarding = False
+        self._is_starting = False
         batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
-        batch = [waiter for waiter in batch if not waiter.answer.cancelled()]  # who did not come to take it back
-        self._depart()
+        batch = [waiter for waiter in batch if not waiter.answer.cancelled()]  # cancelled, not withdrawn yet
+        self._start()
         try:
             if batch:
                 await self._answer(batch)
         except asyncio.CancelledError:  # the runtime closes; no `finally`: a coroutine that is dropped must do nothing
             self._close(batch)
             raise
-        self._depart_last()
+        self._free_lane()
 
     def _close(self, batch: list[_Waiter[Item, Answer]]) -> None:
-        """Tell all who wait. Not as a cancellation: who asks from a task of his own was not cancelled."""
+        """Fail all waiting calls. Not by a cancellation, because their own tasks were not cancelled."""
         self._free += 1
         for waiter in (*batch, *self._waiting):
             if not waiter.answer.done():
@@ -91,9 +89,9 @@ class Coalescer(Generic[Item, Answer]):
                 )
         self._waiting.clear()
 
-    def _depart_last(self) -> None:
+    def _free_lane(self) -> None:
         self._free += 1
-        self._depart()
+        self._start()
 
     async def _answer(self, batch: list[_Waiter[Item, Answer]]) -> None:
         try:

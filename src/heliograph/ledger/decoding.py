@@ -33,7 +33,7 @@ _Place = tuple[Any, "str | int"]
 
 
 def decode(raw: bytes | str) -> Any:
-    """The value that `raw` writes, with a placeholder for each part that cannot be decoded."""
+    """Decode JSON, with a placeholder for each part that cannot be decoded."""
     raw = raw.encode() if isinstance(raw, str) else raw
     if _is_shallow(raw):
         try:
@@ -44,12 +44,12 @@ def decode(raw: bytes | str) -> Any:
 
 
 def read_rows(rows: list[Any], kind: type[R]) -> list[R | KernelRejected]:
-    """Each row as a `kind`, or as an error with the code UNDECODABLE where it cannot be converted."""
+    """Convert each row to `kind`, or to an error with the code UNDECODABLE."""
     if not any(MARK in row for row in rows if isinstance(row, dict)):
         try:
             return list(msgspec.convert(rows, list[kind]))  # type: ignore[valid-type]
         except msgspec.ValidationError:
-            pass  # one of them: found below
+            pass  # of one row, found below
     return [_read_row(row, kind) for row in rows]
 
 
@@ -68,6 +68,7 @@ def holds_placeholder(value: Any) -> bool:
 
 
 def undecodable(what: str, why: str) -> KernelRejected:
+    """The error for an object that cannot be decoded."""
     return KernelRejected(f"{what} cannot be decoded: {why}", code=UNDECODABLE)
 
 

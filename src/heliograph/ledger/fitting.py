@@ -1,4 +1,4 @@
-"""Reads of many rows in one answer: an answer is one JSON value, of at most 256 MB, whatever its rows have together."""
+"""Read rows within the size limit of one answer, which is one JSON value of at most 256 MB."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from heliograph.errors import KernelRejected
 from heliograph.ledger.sqlstates import TOO_LONG
 
-CARDS_PER_PAGE = 100  # of which each may be as large as a blob
+CARDS_PER_PAGE = 100  # each may be as large as a blob
 
 
 async def fitting(read: Callable[[int], Awaitable[Any]], limit: int) -> Any:
-    """The answer to `read(limit)`; to `read(1)` where so many rows exceed the size of one answer.
+    """Return the answer to `read(limit)`, or to `read(1)` if so many rows exceed the size of one answer.
 
-    Raises KernelRejected: for a single row that is too large, and for any other reason.
+    Raises KernelRejected for a single row that is too large, and whenever `read` does.
     """
     try:
         return await read(limit)

@@ -1,10 +1,8 @@
 """Install the kernel: numbered migrations for tables, one replaceable set of functions and views.
 
-Tables change only by a new file in sql/migrations; a file once released is
-never edited, and its checksum is kept to prove it. Functions and views live in
-sql/kernel and are replaced as a whole whenever their checksum differs. All of it
-is one transaction under an advisory lock: two installers never mix, and a
-killed one leaves nothing behind.
+Tables change only by a new file in sql/migrations. A released file is never edited, which its stored checksum proves.
+Functions and views live in sql/kernel and are replaced as a whole when their checksum differs. An installation is one
+transaction under an advisory lock: two installers never mix, and a killed one leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from heliograph.errors import Rejected
 OWNER = "heliograph_owner"
 _LOCK = 0x68656C696F  # 'helio'
 
-# What is parsed while installing is parsed as ours, whatever the installer's own search_path has to offer.
+# Names resolve to PostgreSQL's own objects during an installation, whatever the installer's search_path is.
 _PIN = "set local search_path = pg_catalog, pg_temp;"
 
 _BASE = """
@@ -37,7 +35,7 @@ create table if not exists heliograph.kernel_version (
 );
 """
 
-# One statement for all views and one for all functions: a cascade may take the next one with it.
+# One statement for all views and one for all functions, because a cascade may drop the next one.
 _DROP_KERNEL = """
 do $$
 declare
@@ -58,7 +56,7 @@ begin
 end $$;
 """
 
-# For migrations by an operator who is no superuser: the tables bind their owner too. 96_roles.sql binds it again.
+# For an operator who is no superuser: forced row security applies to the owner too. 96_roles.sql forces it again.
 _UNBIND = """
 do $$
 declare
@@ -86,7 +84,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class SchemaState:
-    """What a database has, against what this program needs; `installed` is 0 where nothing is."""
+    """The schema version of a database and the one that this program needs. `installed` is 0 without a schema."""
 
     installed: int
     needed: int
@@ -105,7 +103,7 @@ def migrations() -> list[Migration]:
 
 
 def kernel_sql() -> str:
-    """All functions and views, in the order they are applied."""
+    """All functions and views, in the order of application."""
     folder = files("heliograph.ledger").joinpath("sql/kernel")
     return "\n".join(
         f.read_text("utf-8") for f in sorted(folder.iterdir(), key=lambda f: f.name) if f.name.endswith(".sql")
@@ -113,12 +111,12 @@ def kernel_sql() -> str:
 
 
 def roles_sql() -> str:
-    """The part of `kernel_sql` that says who may do what."""
+    """The part of `kernel_sql` with roles and rights."""
     return files("heliograph.ledger").joinpath("sql/kernel/96_roles.sql").read_text("utf-8")
 
 
 def whole_sql() -> str:
-    """The schema as one file, for those who apply SQL by their own means (`helio db sql`)."""
+    """The whole schema as one SQL script, printed by `helio db sql`."""
     parts = [_BASE]
     for m in migrations():
         parts.append(f"-- migration {m.version:04d} {m.name}\n{m.sql}")
@@ -131,7 +129,7 @@ def whole_sql() -> str:
 
 
 async def read_state(connection: Any) -> SchemaState:
-    """What the database behind an asyncpg connection has. Changes nothing."""
+    """Read the schema version of the database behind an asyncpg connection."""
     needed = migrations()[-1].version
     if await connection.fetchval("select to_regclass('heliograph.schema_version')") is None:
         return SchemaState(0, needed, kernel_is_current=False)
@@ -141,15 +139,15 @@ async def read_state(connection: Any) -> SchemaState:
 
 
 async def read_owner(connection: Any) -> str | None:
-    """The role that the functions run as: heliograph_owner, or the installer where that might not make roles."""
+    """The owner of the functions: heliograph_owner, or the installer if that login may not create roles."""
     owner = "select nspowner::regrole::text from pg_namespace where nspname = 'heliograph'"
     return await connection.fetchval(owner)  # type: ignore[no-any-return]
 
 
 async def install(connection: Any) -> list[str]:
-    """Bring the database to this program's version; answers what was done, in words. A second call does nothing.
+    """Bring the database to this program's version; return a line for each change. A second call does nothing.
 
-    Raises Rejected (`schema_version`) when the database is newer than the program, or an applied migration was edited.
+    Raises Rejected (`schema_version`) if the database is newer than the program, or an applied migration was edited.
     """
     done: list[str] = []
     async with connection.transaction():
@@ -161,15 +159,15 @@ async def install(connection: Any) -> list[str]:
         applied = {
             r["version"]: r["checksum"] for r in await connection.fetch("select * from heliograph.schema_version")
         }
-        _refuse_newer(state)
+        _reject_newer(state)
         await connection.execute(_DROP_KERNEL)
         if applied and state.installed < state.needed:
             await connection.execute(_UNBIND)
         for m in migrations():
             if m.version in applied:
-                _refuse_edited(m, applied[m.version])
+                _reject_edited(m, applied[m.version])
                 continue
-            async with connection.transaction():  # a savepoint: 0002 truncates, and that is not the same to a new table
+            async with connection.transaction():  # a savepoint, because 0002 truncates tables that 0001 makes
                 await connection.execute(m.sql)
             await connection.execute(
                 "insert into heliograph.schema_version (version, name, checksum) values ($1, $2, $3)",
@@ -183,7 +181,7 @@ async def install(connection: Any) -> list[str]:
 
 
 async def _add_roles(connection: Any) -> list[str]:
-    """Give a schema its roles that was installed by somebody who might not make them."""
+    """Create the roles of a schema whose installer was not allowed to."""
     may = "select rolsuper or rolcreaterole from pg_roles where rolname = current_user"
     if await read_owner(connection) == OWNER or not await connection.fetchval(may):
         return []
@@ -192,10 +190,10 @@ async def _add_roles(connection: Any) -> list[str]:
 
 
 def check(state: SchemaState) -> None:
-    """Refuse a database that this program cannot work with, naming both versions and the next command."""
+    """Reject a database that this program cannot use, naming both versions and the next command."""
     if state.installed == 0:
         raise Rejected("the database has no Heliograph schema: run helio db install", code="schema_missing")
-    _refuse_newer(state)
+    _reject_newer(state)
     if not state.is_current:
         raise Rejected(
             f"database {state.installed}, program {state.needed}"
@@ -204,7 +202,7 @@ def check(state: SchemaState) -> None:
         )
 
 
-def _refuse_newer(state: SchemaState) -> None:
+def _reject_newer(state: SchemaState) -> None:
     if state.installed > state.needed:
         raise Rejected(
             f"database {state.installed}, program {state.needed}: the database is newer; upgrade heliograph here",
@@ -212,7 +210,7 @@ def _refuse_newer(state: SchemaState) -> None:
         )
 
 
-def _refuse_edited(migration: Migration, checksum: str) -> None:
+def _reject_edited(migration: Migration, checksum: str) -> None:
     if checksum != migration.checksum:
         raise Rejected(
             f"migration {migration.version:04d} {migration.name} was applied with other contents than this program has; "

@@ -1,8 +1,7 @@
-"""The kernel's functions as Python calls them: name, argument types, whether they take the time.
+"""The kernel's functions as Python calls them: name, argument types, and whether they take the time.
 
-The time is an argument of every function that needs it. Here it is the
-database's own clock, read in the statement, so that no clock of a worker enters
-a comparison (K20).
+Functions receive the time as an argument. Python passes the database's own clock, read in the statement, so that the
+kernel never compares clocks of workers (K20).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class KernelFunction:
-    """takes_now: it has p_now, after the arguments in `casts`."""
+    """A kernel function. takes_now: its last argument is p_now, after those of `casts`."""
 
     name: str
     casts: tuple[str, ...]

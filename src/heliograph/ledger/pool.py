@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: one pool, JSON in and out, errors in our own words."""
+"""Connections to PostgreSQL: one pool, JSON in and out, driver errors as Heliograph errors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ _JSONB_VERSION = b"\x01"
 # SQLSTATE classes after which the same call may well succeed (docs/internals/kernel.md)
 _RETRYABLE = ("08", "40001", "40P01", "53", "55P03", "57P0", "57014")
 _JSON_CODES = ("json_too_deep", "json_too_large", "number_too_large")  # of _check_json in 06_json.sql
-_COMMAND_TIMEOUT_SECONDS = (
-    10.0  # of a call that takes milliseconds: a connection that has vanished is missed by this alone
-)
+_COMMAND_TIMEOUT_SECONDS = 10.0  # for calls of milliseconds; detects a connection that vanished
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc, type-arg, unused-ignore]
     def get_reset_query(self) -> str:
-        # a reset is a round trip per call; nothing here changes a session: no SET, no LISTEN, no session locks
+        # no round trip for a reset: nothing here changes a session by SET, LISTEN or session locks
         return ""
 
 
@@ -38,7 +36,7 @@ class Database:
     def __init__(self, pool: asyncpg.Pool[Any], url: str, settings: dict[str, str] | None = None):
         self._pool = pool
         self.url = url
-        self.settings = settings or {}  # that every connection to it has
+        self.settings = settings or {}  # of every connection
 
     @classmethod
     async def open(
@@ -54,7 +52,7 @@ class Database:
         try:
             try:
                 pool = await _connect(url, size, named, ensure_running)
-            except asyncpg.ProtocolViolationError:  # a pooler in between that knows no such setting
+            except asyncpg.ProtocolViolationError:  # a pooler that does not know this setting
                 named = {}
                 pool = await _connect(url, size, named, ensure_running)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError, OverflowError) as error:
@@ -62,7 +60,7 @@ class Database:
         return cls(pool, url, named)
 
     async def call(self, function: str, *args: object) -> Any:
-        """One kernel function in one transaction; see `kernel.KERNEL` for its arguments."""
+        """Call one kernel function in one transaction; see `kernel.KERNEL` for its arguments."""
         definition = KERNEL[function]
         try:
             values = [encoded(a) if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
@@ -78,14 +76,14 @@ class Database:
             raise explain(error, "a query") from error
 
     async def acquire(self) -> Any:
-        """A connection of one's own, for installers; give it back with `release`."""
+        """Take a connection, for installers; return it with `release`."""
         return await self._pool.acquire()
 
     async def release(self, connection: Any) -> None:
         await self._pool.release(connection)
 
     async def close(self) -> None:
-        """Close the connections; those that no longer answer are cut off, since nothing waits for them."""
+        """Close the connections; terminate those that no longer answer."""
         try:
             await self._pool.close()
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
@@ -93,7 +91,7 @@ class Database:
 
 
 def encoded(value: object) -> bytes:
-    """JSON for the kernel, with stars where it holds what is kept out (S13): the one place by which all of it is written."""
+    """Encode JSON for the kernel, with secrets redacted (S13). Everything that the kernel stores passes through here."""
     data = msgspec.json.encode(value)
     return data if is_clean(data) else msgspec.json.encode(redacted(value))
 
@@ -127,7 +125,7 @@ def _restarting(ensure_running: Callable[[], None]) -> Callable[..., Coroutine[A
 
 
 async def _prepare(connection: Any) -> None:
-    # jsonb travels as bytes: the caller decodes it straight into what it wants
+    # jsonb stays bytes, so that callers decode it directly into their types
     await connection.set_type_codec(
         "jsonb", schema="pg_catalog", format="binary",
         encoder=lambda value: _JSONB_VERSION + value, decoder=lambda value: bytes(value[1:]),
@@ -135,7 +133,7 @@ async def _prepare(connection: Any) -> None:
 
 
 def explain(error: Exception, what: str) -> Exception:
-    """What a driver's error means to the runtime; anything that is no error of the store comes back as it is."""
+    """Translate a driver's error into a Heliograph error; return any other error unchanged."""
     if isinstance(error, HeliographError):
         return error
     if isinstance(error, asyncpg.PostgresError):
@@ -152,23 +150,23 @@ def explain(error: Exception, what: str) -> Exception:
         if state == "42501":
             return SetupError(f"{what} is not allowed to this login ({_first_line(error)}); an operator grants it: "
                               "helio db grant LOGIN --role worker --role api", code="no_right")  # fmt: skip
-        if state == "54001":  # raised by the parser, before any function is called
+        if state == "54001":  # raised by the parser before a function runs
             return KernelRejected(f"{what} refused: its JSON is nested too deep ({state})", code="json_too_deep")
         code, _, rejected = _first_line(error).partition(": ")
         if state == "22023" and code in _JSON_CODES:
             return KernelRejected(f"{what} refused: {rejected}", code=code)
         code, _ = REFUSALS.get(state, (KernelRejected.default_code, ""))
         return KernelRejected(f"{what} refused: {_first_line(error)} ({state})", code=code)
-    # an InternalClientError is what a connection says that was cut while it was idle and is not closed yet
+    # asyncpg raises InternalClientError on a connection that was cut while idle and is not closed yet
     if isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError | TimeoutError):
         return StoreUnavailable(f"{what} was not done: the connection to PostgreSQL is gone ({_first_line(error)})")
     if isinstance(error, UnicodeEncodeError | OverflowError):
-        return KernelRejected(f"{what} was not asked: what it was to be given is no JSON ({_first_line(error)})")
+        return KernelRejected(f"{what} was not called: its arguments are no JSON ({_first_line(error)})")
     return error
 
 
 def explain_connect(error: Exception, url: str) -> HeliographError:
-    """Why no connection could be made, without the password."""
+    """Explain why a connection failed, without the password."""
     if isinstance(error, ValueError | OverflowError):  # the latter for a port above 65535
         return InvalidInput(
             "HELIOGRAPH_DATABASE_URL cannot be read; it looks like postgresql://user:password@host:5432/database",

@@ -1,4 +1,4 @@
-"""Reads of the ledger: runs, turns, signals and cards as they are now. Changes nothing."""
+"""Read the ledger: runs, turns, signals, cards and the rest, as they are now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heliograph.signals.model import Signal, Source
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-OWN_BOX = "box_"  # box_<turn> is what that turn writes, without a row of its own
+OWN_BOX = "box_"  # box_<turn>: the output box of a turn, which has no row
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -36,9 +36,9 @@ class RunRow(msgspec.Struct, frozen=True):
 
 
 class TurnRow(msgspec.Struct, frozen=True):
-    """A turn with its head's status while it is active; `owner` and `lease_until` only while it runs.
+    """A turn, with its head's status while it is active; `owner` and `lease_until` only while it runs.
 
-    activity: thinking, executing_tool or awaiting_tool_result, to be shown (L0-16). budgets: whose hold for it.
+    activity: thinking, executing_tool or awaiting_tool_result, for display. budgets: the turns whose budgets apply to it.
     """
 
     turn_id: str
@@ -85,7 +85,7 @@ class CardRow(msgspec.Struct, frozen=True):
 
 
 class WaitRow(msgspec.Struct, frozen=True):
-    """A call of a turn. `state` is open, resolved or closed; `status` how it was resolved."""
+    """A call of a turn. `state` is open, resolved or closed; `status`: how it was resolved."""
 
     turn_id: str
     call_id: str

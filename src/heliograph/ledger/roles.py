@@ -1,6 +1,6 @@
-"""Logins and what they may do: service roles, the projects they are bound to, the bounds on their locks.
+"""Logins and their rights: service roles, the projects to which they are bound, and limits on their locks.
 
-For operators, on a connection of theirs. The roles are the cluster's, the bindings the database's.
+Requires the connection of an operator. Roles belong to the cluster, bindings to the database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ select r.rolname::text as name, r.rolsuper or pg_has_role(r.oid, $1::text, 'memb
 """
 _BIND = "select heliograph.grant_project($1, $2, clock_timestamp())"
 _UNBIND = "select heliograph.revoke_project($1, $2)"
-# What a login does not say itself it takes from the role: PostgreSQL passes on rights, but no settings.
+# A login without own settings gets those of the role: PostgreSQL inherits rights, but not settings.
 _BOUNDS = """
 select format('alter role %I set %s = %L', $1::text, split_part(c, '=', 1), substr(c, strpos(c, '=') + 1))
   from pg_db_role_setting s cross join unnest(s.setconfig) c
@@ -35,7 +35,7 @@ select format('alter role %I set %s = %L', $1::text, split_part(c, '=', 1), subs
         where o.setdatabase = 0 and o.setrole = (select oid from pg_roles where rolname = $1::text))
  order by 1
 """
-# Read from the catalog alone, so that every login can ask. What is wrong is one row each.
+# Reads only the catalog, so that every login can run it. One row for each problem.
 _OPENINGS = """
 select format('row security is not forced on %s', c.oid::regclass) as opening
   from pg_class c
@@ -60,7 +60,7 @@ select format('%s looks for names where its caller says', p.oid::regprocedure) f
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A role that may log in. projects: none means free, for who has a service; an operator is never bound."""
+    """A role that may log in. projects: none means that a login with a service is not bound; operators never are."""
 
     name: str
     is_operator: bool
@@ -69,7 +69,7 @@ class Login:
 
 
 async def read_logins(connection: Any) -> list[Login]:
-    """Those that have anything to do with this database. Raises Rejected (`no_roles`)."""
+    """The logins with rights in this database. Raises Rejected (`no_roles`)."""
     await _check_roles(connection)
     rows = await connection.fetch(_LOGINS, OWNER, list(SERVICES))
     logins = [
@@ -80,14 +80,14 @@ async def read_logins(connection: Any) -> list[Login]:
 
 
 async def find_openings(connection: Any) -> list[str]:
-    """What stands open in the installed schema that this program's own has closed; by hand, or by another's restore."""
+    """Find rights that the installed schema grants and this program's schema does not, for example after a restore."""
     return [row["opening"] for row in await connection.fetch(_OPENINGS)]
 
 
 async def grant(connection: Any, login: str, services: Sequence[str], projects: Sequence[str]) -> Login:
-    """Bind a login to projects, and give it services with their bounds; answers what it has now.
+    """Bind a login to projects, and grant it services with their limits; return its rights.
 
-    All or nothing, and the binding first: there is no moment at which it has a service and is free.
+    All or nothing, and the binding first: at no time does the login have a service without a binding.
     Raises NotFound (`unknown_role`), Rejected (`no_roles`, `operator`).
     """
     async with connection.transaction():
@@ -102,7 +102,7 @@ async def grant(connection: Any, login: str, services: Sequence[str], projects: 
 
 
 async def revoke(connection: Any, login: str, projects: Sequence[str] | None) -> Login:
-    """Take projects from a login, or all that it has; who loses the last project loses its services as well.
+    """Revoke projects of a login, None for all; a login that loses its last project loses its services as well.
 
     Raises NotFound (`unknown_role`, `not_granted`), Rejected (`no_roles`).
     """
@@ -134,7 +134,7 @@ async def _read_login(connection: Any, name: str) -> Login:
 
 async def _check_bindable(connection: Any, login: str) -> None:
     if (await _read_login(connection, login)).is_operator:
-        raise Rejected(f"{login} is an operator of this database, whom nothing binds; give the service another login",
+        raise Rejected(f"{login} is an operator of this database and cannot be bound; give the service another login",
                       code="operator")  # fmt: skip
 
 
@@ -148,11 +148,11 @@ async def _check_roles(connection: Any) -> None:
     owner = await read_owner(connection)
     if owner != OWNER:
         raise Rejected(
-            f"the functions of this database belong to {owner}, who might not create roles when it was installed; "
-            "run helio db install as a login that may", code="no_roles",
+            f"the functions of this database belong to {owner}, which was not allowed to create roles; "
+            "run helio db install as a login that is", code="no_roles",
         )  # fmt: skip
 
 
 async def _run(connection: Any, statement: str, *args: str) -> None:
-    """Run what the server makes of `statement`, an expression: it knows best how a name is quoted."""
+    """Let the server evaluate `statement`, an SQL expression that quotes its names, and run the result."""
     await connection.execute(cast("str", await connection.fetchval(f"select {statement}", *args)))

@@ -1,4 +1,4 @@
-"""The SQLSTATEs that a kernel function raises, and the code of each: docs/reference/errors.md has the same table."""
+"""The SQLSTATEs that kernel functions raise, each with its code. docs/reference/errors.md has the same table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Transactions that an agent's own effect shares with the record of it.
+"""Transactions for transactional steps: an agent's effect and the record of its result commit together.
 
-They have connections of their own, made when the first is needed: an effect may take its time, and what the kernel does
-meanwhile must not wait for it. Types are the driver's own on them, and what a function has set is reset afterwards.
+They use separate connections, opened on first use, because a slow effect must not delay kernel calls. These connections
+have the driver's own types, and session settings are reset after each use.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from heliograph.ledger.pool import Database, encoded, explain, explain_connect
 
 _SIZE = 8
 _XID = "pg_catalog.pg_current_xact_id()::text"
-_SECONDS_MAX = 10.0  # for the kernel's part, which takes milliseconds
+_SECONDS_MAX = 10.0  # for the kernel call, which takes milliseconds
 _GONE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 class Transactions:
-    """The transactions of one process."""
+    """Opens the transactions of one process."""
 
     def __init__(self, database: Database):
         self._database = database
@@ -34,7 +34,7 @@ class Transactions:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[OpenTransaction]:
-        """Raises StoreUnavailable, SetupError."""
+        """Open a transaction; roll it back unless it was committed. Raises StoreUnavailable, SetupError."""
         pool = await self._opened()
         try:
             connection = await pool.acquire()
@@ -53,7 +53,7 @@ class Transactions:
             finally:
                 await made.undo()
         finally:
-            with suppress(*_GONE):  # then it holds nothing any more
+            with suppress(*_GONE):  # the connection is gone, and so are its locks
                 await pool.release(connection)
 
     async def close(self) -> None:
@@ -90,7 +90,7 @@ class OpenTransaction:
         definition = KERNEL[function]
         values = [encoded(a).decode() if cast == "jsonb" else a for a, cast in zip(args, definition.casts, strict=True)]
         try:
-            # another one may be open, which the function has begun
+            # the user's function may have begun another transaction
             if not self.connection.is_in_transaction() or await self.connection.fetchval(f"select {_XID}") != self._xid:
                 raise KernelRejected("the function has ended the transaction that it was given; the runtime commits it")
             answer = decode(await self.connection.fetchval(definition.statement(), *values, timeout=_SECONDS_MAX))
@@ -102,10 +102,10 @@ class OpenTransaction:
             if isinstance(explained, StoreUnavailable):
                 self._is_open = False
                 with suppress(*_GONE):
-                    self.connection.terminate()  # what it locked is free as soon as the server sees that
+                    self.connection.terminate()  # the server then releases its locks
             raise explained from error
         finally:
-            await self.undo()  # now: whoever asks next waits for what it locks
+            await self.undo()  # now, because other calls wait for its locks
         return answer
 
     async def was_committed(self) -> bool:
@@ -114,7 +114,7 @@ class OpenTransaction:
         return bool(row["status"] == "committed")
 
     async def undo(self) -> None:
-        """Roll back what is not committed; of a connection that is gone the server does it."""
+        """Roll back what is not committed; the server does so for a lost connection."""
         if self._is_open:
             self._is_open = False
             with suppress(*_GONE):

@@ -13,7 +13,7 @@ from heliograph.records import Callback, Event, PendingRun
 
 
 def read_pending(rows: list[dict[str, Any]]) -> list[PendingRun]:
-    """Runs with pending reactions. A run whose state or memory cannot be decoded has neither, and says why.
+    """Runs with pending reactions. A run whose state or memory cannot be decoded has neither, and a failure with the reason.
 
     A payload that cannot be decoded is left as a placeholder: the turns that its signal wakes fail when they are claimed.
     """
@@ -45,7 +45,7 @@ def read_events(rows: list[dict[str, Any]]) -> tuple[list[Event], list[dict[str,
 
 
 def read_callbacks(rows: list[dict[str, Any]]) -> list[Callback]:
-    """Callbacks. A callback whose content cannot be decoded has no content, and says why."""
+    """Callbacks. A callback whose content cannot be decoded has no content, and `undecodable` gives the reason."""
     return [
         each if isinstance(each, Callback) else msgspec.convert({**row, "content": None, MARK: each.message}, Callback)
         for row, each in zip(rows, read_rows(rows, Callback), strict=True)

@@ -1,7 +1,7 @@
-"""Tell those who asked by a POST: take what is due, send it, record what came of it.
+"""Completion webhooks: take the callbacks that are due, send them, record the results.
 
-A worker that dies between the three leaves a try that counts as lost after `HIDDEN_SECONDS`: the next one carries the
-same id. So a message arrives at least once, and a receiver knows a second copy by its id.
+If a worker dies in between, the attempt counts as lost after `HIDDEN_SECONDS` and is repeated under the same id. A message
+therefore arrives at least once, and its id identifies a second copy.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from heliograph.types import JsonObject
 
 log = logging.getLogger("heliograph.worker")
 
-HIDDEN_SECONDS = 60.0  # longer than a try may take
+HIDDEN_SECONDS = 60.0  # longer than an attempt may take
 BODY_BYTES_MAX = 262_144
 _AT_ONCE = 16
 
 
 async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
-    """Send what is due, a bounded number at a time, until nothing is."""
+    """Send the callbacks that are due, a few at a time, until none is due or `rounds` are over."""
     for _ in range(rounds):
         taking = asyncio.ensure_future(services.ledger.take_callbacks(_AT_ONCE, HIDDEN_SECONDS))
         tries = list[asyncio.Future[dict[str, Any]]]()
@@ -41,7 +41,7 @@ async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
                 return
             tries = [asyncio.ensure_future(_attempt(services, callback)) for callback in taken]
             await services.ledger.record_callbacks(await asyncio.gather(*tries))
-        except asyncio.CancelledError:  # this worker ends: somebody else is to try what is left, and at once
+        except asyncio.CancelledError:  # this worker ends: another one sends the rest at once
             await asyncio.shield(_release_untried(services, taking, tries))
             raise
 
@@ -49,12 +49,12 @@ async def send_callbacks(services: ProjectServices, rounds: int = 100) -> None:
 async def _release_untried(
     services: ProjectServices, taking: asyncio.Future[list[Callback]], tries: Sequence[asyncio.Future[dict[str, Any]]]
 ) -> None:
-    """What was not tried to its end; also what was being taken: the kernel may have hidden it from the others already.
+    """Release the callbacks whose attempts were cut off, including those that were being taken: the kernel may hide them.
 
-    What came of the other tries is recorded, or a message that has arrived would be sent again.
+    Completed attempts are recorded, because a message that has arrived must not be sent again.
     """
     results = {result["callback_id"]: result for result in [each.result() for each in tries if not each.cancelled()]}
-    with suppress(HeliographError):  # nor may a refusal hide that this worker ends
+    with suppress(HeliographError):  # a rejected call must not replace the cancellation
         if taken := await taking:
             await services.ledger.record_callbacks([results.get(each.callback_id) or _released(each) for each in taken])
 
@@ -65,34 +65,34 @@ def _released(callback: Callback) -> dict[str, Any]:
 
 
 async def _attempt(services: ProjectServices, callback: Callback) -> dict[str, Any]:
-    """One try, as `record_callbacks` wants to know of it. Whatever goes wrong is this callback's alone."""
+    """Make one attempt; return its result for `record_callbacks`. Any failure affects only this callback."""
     assert services.callbacks is not None
-    asked_to_wait, is_hopeless = 0.0, False
+    retry_after_seconds, is_hopeless = 0.0, False
     try:
         posted = await services.callbacks.send(
             callback.url, callback.callback_id, body_of(callback), services.world.now()
         )
         if is_taken(posted.status):
             return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "delivered"}
-        error, asked_to_wait, is_hopeless = (
+        error, retry_after_seconds, is_hopeless = (
             f"answered {posted.status}",
             posted.retry_after_seconds,
             is_final(posted.status),
         )
-    except (EgressRejected, PostFailed) as failed:  # a name may lead elsewhere tomorrow, and an allow list be mended
+    except (EgressRejected, PostFailed) as failed:  # may pass: the host may move, the allow list be fixed
         error = failed.message
     except Exception as unforeseen:
         log.exception("callback %s failed", callback.callback_id)
         error = format_exception(unforeseen, 200)
-    again = None if is_hopeless else again_seconds(callback.callback_id, callback.attempt, asked_to_wait)
-    log.info("callback %s, try %d: %s%s", callback.callback_id, callback.attempt, error,
-             "; given up" if again is None else f"; again in {again:.0f} s")  # fmt: skip
+    again = None if is_hopeless else again_seconds(callback.callback_id, callback.attempt, retry_after_seconds)
+    log.info("callback %s, attempt %d: %s%s", callback.callback_id, callback.attempt, error,
+             "; a dead letter" if again is None else f"; again in {again:.0f} s")  # fmt: skip
     return {"callback_id": callback.callback_id, "attempt": callback.attempt, "state": "failed", "error": error,
             "again_seconds": again}  # fmt: skip
 
 
 def body_of(callback: Callback) -> bytes:
-    """The message: the response to a delegation (CTL-25), or to the start of a run. The same for every try."""
+    """The message: the response to a delegation, or to the start of a run. Every attempt sends the same bytes."""
     body = _response(callback)
     encoded = msgspec.json.encode(body)
     if len(encoded) <= BODY_BYTES_MAX and callback.undecodable is None:
@@ -108,6 +108,6 @@ def _response(callback: Callback) -> JsonObject:
                           "outcome": callback.outcome, "duration_ms": callback.duration_ms}  # fmt: skip
     if callback.turn_id is None:
         return {"type": "run_response", **common, "state": content}
-    what: JsonObject = {"result": read_output(content)} if is_good else {"error": content.get("error")}
+    result: JsonObject = {"result": read_output(content)} if is_good else {"error": content.get("error")}
     return {"type": RESPONSE, "target_agent": callback.agent, "task_id": callback.turn_id, "id": callback.call_id, **common,
-            "deliverable_card_id": callback.card_id, **what}  # fmt: skip
+            "deliverable_card_id": callback.card_id, **result}  # fmt: skip

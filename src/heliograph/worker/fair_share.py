@@ -1,4 +1,4 @@
-"""How free slots are shared out among projects, so that none of them can starve another (G-75). Pure."""
+"""Divide free slots among projects, so that none of them starves another (G-75). Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def fair_shares(room: int, in_use: Sequence[int]) -> list[int]:
-    """How many of `room` slots each project may fill: those that hold least come first, until all hold the same.
+    """Return how many of `room` free slots each project may fill. Projects with the fewest running turns come first.
 
-    held: turns that each has in hand. Among equals the one that stands first gets the odd slot.
+    in_use: the running turns of each project. Among equals the first one gets the odd slot.
     """
     if len(in_use) <= 1:
         return [room] * len(in_use)

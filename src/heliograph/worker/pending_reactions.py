@@ -1,4 +1,7 @@
-"""Reactions that runs owe: to what was logged by nobody who could react to it at once, a child's end or a result (K25)."""
+"""Pending reactions: runs react to signals whose writer could not commit the reaction itself (K25).
+
+Examples are the end of a child and the result of a call from outside.
+"""
 
 from __future__ import annotations
 
@@ -14,54 +17,54 @@ from heliograph.turn.drafts import draft_item
 log = logging.getLogger("heliograph.worker")
 
 _ROUNDS_MAX = 20
-_REFUSALS_MAX = 3  # then the run ends as failed, with the reason
-_REFUSED = RunFailure(INTERNAL_ERROR, "its reaction cannot be committed; the worker's log says why")
-_AGAIN_SECONDS = 1.0  # until what was refused is tried again: a queue that is full may have room then
+_REJECTIONS_MAX = 3  # then the run ends as failed, with the reason
+_FAILURE = RunFailure(INTERNAL_ERROR, "its reaction cannot be committed; the worker's log says why")
+_AGAIN_SECONDS = 1.0  # until a retry: a full queue may have room by then
 
 
 class PendingReactions:
-    """What the runs of some projects owe, as one worker pays it. Any number of workers may pay at once."""
+    """Commits the pending reactions of any number of projects. Several workers may do so at once."""
 
     def __init__(self) -> None:
-        # by project and run: how often it was refused, and when it is tried again
+        # by project and run: how often it was rejected, and when to retry
         self._rejected: dict[tuple[str, str], tuple[int, float]] = {}
 
     async def react(self, services: ProjectServices) -> bool:
-        """Compute and commit what is owed in this project; return whether anything was committed. Raises StoreUnavailable.
+        """Compute and commit the project's pending reactions; return whether any was committed. Raises StoreUnavailable.
 
-        A conflict means that the run moved on. Who moved it may have left what is owed to us: a turn that ends pays for
-        itself only. So what is still owed is looked at again, or a run whose last turn that was would wait for the timer.
-        A run that is too large to be read ends the kernel's answer: once it has ended, the runs behind it are looked at.
+        A conflict means that the run changed meanwhile, perhaps without this reaction, because a turn that ends commits
+        only its own. So the worker reads again; otherwise a run without open turns would wait for the timer.
+        A run that is too large to be read ends the kernel's answer. Once the run has ended, the runs behind it are read.
         """
-        monotonic, has_paid = services.world.monotonic, False
+        monotonic, has_committed = services.world.monotonic, False
         for _ in range(_ROUNDS_MAX):
             has_moved = False
             for pending in await services.ledger.sweep_pending_reactions(services.targets):
                 key = (services.project, pending.run.run_id)
-                times, not_before = self._rejected.get(key, (0, 0.0))
+                rejections, not_before = self._rejected.get(key, (0, 0.0))
                 if monotonic() < not_before:
                     continue
                 try:
                     outcome = await self._react(services, pending)
                     has_moved |= outcome == "conflict" or pending.failure is not None
-                    has_paid |= outcome == "ok"
+                    has_committed |= outcome == "ok"
                     self._rejected.pop(key, None)
                 except StoreUnavailable:
                     raise
                 except Exception as error:
-                    self._rejected[key] = times + 1, monotonic() + _AGAIN_SECONDS
+                    self._rejected[key] = rejections + 1, monotonic() + _AGAIN_SECONDS
                     log.exception("the reaction of %s cannot be committed", pending.run.run_id, exc_info=error)
             if not has_moved:
                 break
-        return has_paid
+        return has_committed
 
     async def _react(self, services: ProjectServices, pending: PendingRun) -> str:
-        """'ok', or 'conflict' when nothing was written. Raises KernelRejected."""
+        """Return 'ok', or 'conflict' if nothing was written. Raises KernelRejected."""
         world, run_id = services.world, pending.run.run_id
         if pending.failure is not None:
             log.error("run %s is ended as failed: %s", run_id, pending.failure.message)
-        is_hopeless = self._rejected.get((services.project, run_id), (0, 0.0))[0] >= _REFUSALS_MAX
-        failure = pending.failure or (_REFUSED if is_hopeless else None)
+        is_hopeless = self._rejected.get((services.project, run_id), (0, 0.0))[0] >= _REJECTIONS_MAX
+        failure = pending.failure or (_FAILURE if is_hopeless else None)
         reaction = react_to_pending(services.workflows[pending.target], pending, world.now(), world.new_id, failure)
         await world.failpoint("before_react")
         answer = await services.ledger.react({

@@ -1,4 +1,4 @@
-"""The real world: asyncio, PostgreSQL and a doorbell behind the one seam."""
+"""The real world: asyncio, PostgreSQL and doorbells behind the seam."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from heliograph.world.subscriptions import Subscription, Subscriptions
 log = logging.getLogger("heliograph.world")
 T = TypeVar("T")
 
-_LEARN_SECONDS = 5.0  # until the key of a project's bells is asked for again
+_LEARN_SECONDS = 5.0  # between two attempts to fetch the key of a project's bells
 
 
 class Store(Protocol):
@@ -42,7 +42,7 @@ class TransactionSource(Protocol):
 
 
 class Doorbell(Protocol):
-    """A wire to other processes; a ring may be lost, an event may come twice. `heliograph.doorbell.base.Bell` is it."""
+    """A wire to other processes; rings may be lost, events may arrive twice. Implemented by `heliograph.doorbell.base.Bell`."""
 
     @property
     def is_up(self) -> bool: ...
@@ -61,39 +61,39 @@ class Doorbell(Protocol):
 
 
 def _settle(future: concurrent.futures.Future[T], function: Callable[..., T], *args: object) -> None:
-    if not future.set_running_or_notify_cancel():  # cancelled before it began; from now on it cannot be
+    if not future.set_running_or_notify_cancel():  # cancelled before the start; from here on it cannot be
         return
     try:
         result = function(*args)
-    except (StopIteration, GeneratorExit) as error:  # no future can carry one to whoever waits for it
+    except (StopIteration, GeneratorExit) as error:  # a future cannot raise these
         future.set_exception(RuntimeError(f"{type(error).__name__} left the function: {error}"))
-    except BaseException as error:  # it belongs to whoever waits
+    except BaseException as error:  # raised where the result is awaited
         future.set_exception(error)
     else:
         future.set_result(result)
 
 
 async def within(seconds: float | None, work: Awaitable[T]) -> T:
-    """`World.within`, on whatever event loop runs it: real worlds and simulated ones mean the same by it."""
+    """`World.within` for any event loop, so that real and simulated worlds behave the same."""
     scope, mine = asyncio.timeout(seconds), asyncio.current_task()
     try:
         async with scope:
             return await work
     except GeneratorExit:
-        if _running() is mine:  # nobody closes us: a coroutine that runs cannot be closed
+        if _running() is mine:  # a running coroutine cannot be closed, so the work raised it
             raise RuntimeError("GeneratorExit left the function") from None
         raise
     except asyncio.CancelledError:
-        if mine is not None and not mine.cancelling():  # nobody cancelled us: the work let one of its own escape
+        if mine is not None and not mine.cancelling():  # this task was not cancelled, so the work raised it
             raise RuntimeError("it was cancelled from within") from None
         raise
     except TimeoutError:
-        if scope.expired():  # ours; one that the work itself raised stays a TimeoutError
+        if scope.expired():  # a TimeoutError of the work itself propagates
             raise TurnTimedOut(f"it took longer than {seconds:g} s") from None
         raise
     except (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt, Interruption):
         raise
-    except BaseException as error:  # a library's own, that no handler of the runtime knows
+    except BaseException as error:  # of a library, unknown to the runtime's handlers
         raise RuntimeError(f"{format_exception(error)} left the function") from error
 
 
@@ -105,7 +105,7 @@ def _running() -> asyncio.Task[Any] | None:
 
 
 class RealWorld:
-    """See `heliograph.world.seam.World`. `wires` reach other processes, the preferred one first; none need be up."""
+    """See `heliograph.world.seam.World`. `wires` reach other processes, preferred first; any may be down."""
 
     def __init__(self, store: Store, transactions: TransactionSource):
         self._store = store
@@ -115,7 +115,7 @@ class RealWorld:
         self.tokens = Tokens()
         self.subscriptions = Subscriptions(self.tokens)
         self._learning: dict[str, asyncio.Lock] = {}
-        self._keeps_learning: set[str] = set()  # projects: one task for each, however many listeners it has
+        self._keeps_learning: set[str] = set()  # projects: one task for each, for all its listeners
         self._tasks: set[asyncio.Task[None]] = set()
         self.wires: list[Doorbell] = []
 
@@ -132,7 +132,7 @@ class RealWorld:
         await asyncio.sleep(seconds)
 
     def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> Task:
-        if threading.current_thread() is not self._thread:  # an agent's plain function speaks from its own thread
+        if threading.current_thread() is not self._thread:  # a plain agent function calls from its own thread
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)  # asyncio itself keeps only a weak reference
@@ -143,8 +143,8 @@ class RealWorld:
         return await within(seconds, work)
 
     async def run_sync(self, function: Callable[..., T], *args: object, ended: Callable[[], None] | None = None) -> T:
-        """In a thread of its own: a pool would let functions that outlive their timeout starve all others, and its
-        threads would keep the process from ending."""
+        """Run the function in a new thread. In a pool, functions that outlive their timeout would starve the others, and
+        the pool's threads would keep the process from exiting."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         context, work = contextvars.copy_context(), partial(_settle, future, function, *args)
 
@@ -157,7 +157,7 @@ class RealWorld:
 
         try:
             threading.Thread(target=run, name="heliograph agent", daemon=True).start()
-        except RuntimeError:  # there are too many: nothing has begun, and nothing else says that it has ended
+        except RuntimeError:  # too many threads: the function did not start, so this is its end
             if ended is not None:
                 ended()
             raise
@@ -180,15 +180,18 @@ class RealWorld:
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
         keys = list(keys)
         self.subscriptions.ring(keys)
-        abroad = [key for key in keys if not key.name.startswith("slot:")]
-        unknown = {key.project for key in abroad if not self.tokens.has(key.project)}
+        remote = [key for key in keys if not key.name.startswith("slot:")]
+        unknown = {key.project for key in remote if not self.tokens.has(key.project)}
         if unknown:
-            self.spawn("ring", self._learn_and_send(unknown, abroad, list(agents)))
+            self.spawn("ring", self._learn_and_send(unknown, remote, list(agents)))
         else:
-            self._send(abroad, agents)
+            self._send(remote, agents)
 
     async def learn(self, project: str) -> bool:
-        """Fetch the key of a project's bells, which rings to other processes need. False for a login without access to it."""
+        """Fetch the key of a project's bells, which rings to other processes need.
+
+        Returns False for a login without access to the key.
+        """
         async with self._learning.setdefault(project, asyncio.Lock()):
             if not self.tokens.has(project):
                 try:
@@ -213,7 +216,7 @@ class RealWorld:
             self._send(keys, agents)
 
     def _send(self, keys: Sequence[BellKey], agents: Iterable[str]) -> None:
-        wire = next((wire for wire in self.wires if wire.is_up), None)  # every process listens on each of them
+        wire = next((wire for wire in self.wires if wire.is_up), None)  # every process listens on all of them
         if wire is not None and keys:
             wire.ring([self._on_wire(key, wire) for key in keys], agents)
 
@@ -228,9 +231,9 @@ class RealWorld:
     async def publish(self, project: str, events: Sequence[Event]) -> None:
         if not await self.learn(project):
             raise StoreUnavailable(f"{len(events)} events are not published yet: the bell key of the project is not known; "
-                                   "the relay tries again")  # fmt: skip
+                                   "the relay retries")  # fmt: skip
         try:
-            for wire in self.wires:  # on all of them, or it stays in the outbox
+            for wire in self.wires:  # on all wires, or the event stays in the outbox
                 carried = [e for e in events if wire.carries_commands or not e.subject.startswith("cmd.")]
                 if carried and not wire.carries_names:
                     carried = [self.tokens.opaque(project, event) for event in carried]
@@ -240,11 +243,13 @@ class RealWorld:
             raise StoreUnavailable(f"{len(events)} events are not published yet: {error}") from error
 
     async def failpoint(self, name: str) -> None:
-        """Nothing happens at a named point in the real world."""
+        """Does nothing in the real world."""
 
     async def close(self) -> None:
-        """End what was spawned. A task that is cancelled before it has begun can tell nobody of it: each begins first, and
-        what is spawned meanwhile is let end by itself, while there is a database."""
+        """Cancel the spawned tasks. Each starts first, because a task cancelled before its start runs no cleanup.
+
+        Tasks spawned meanwhile end by themselves, while the database is open.
+        """
         spawned = list(self._tasks)
         try:
             await asyncio.sleep(0)

@@ -1,9 +1,8 @@
 """The one seam between the runtime and the world.
 
-Everything that could differ between two runs of the same program comes through
-a `World`: time, ids, waiting, tasks, the kernel and the bell. Production passes
-`heliograph.world.real.RealWorld`; the simulator passes one that is driven by a
-seed (docs/internals/kernel.md). The runtime imports this file and never the others.
+Everything that may differ between two runs of the same program comes from a `World`: time, ids, waiting, tasks, the
+kernel and the bells. Production uses `heliograph.world.real.RealWorld`, the simulator a world driven by a seed
+(docs/internals/kernel.md). Execution and workers import only this module of the package.
 """
 
 from __future__ import annotations
@@ -19,30 +18,31 @@ T = TypeVar("T")
 
 
 class Task(Protocol):
-    """A spawned coroutine: what `asyncio.Task` is, as far as the runtime needs it."""
+    """A spawned coroutine: the part of `asyncio.Task` that the runtime needs."""
 
     def cancel(self) -> bool: ...
     def done(self) -> bool: ...
 
 
 class BellKey(NamedTuple):
-    """The subject of a bell in one project. `name` is `kind:name`, for example `work:newsroom` or `log:run_1`."""
+    """The key of a bell in one project. `name` is `kind:name`, for example `work:newsroom` or `log:run_1`."""
 
     project: str
     name: str
 
 
 def bell_keys(project: str, names: Iterable[str]) -> list[BellKey]:
+    """The keys of these names in one project."""
     return [BellKey(project, name) for name in names]
 
 
 class Subscription(Protocol):
-    """Hears the rings of some keys. A ring between `clear` and `wait` is kept, so: clear, look, wait."""
+    """Receives the rings of some keys. A ring between `clear` and `wait` is kept, so: clear, look, wait."""
 
     def clear(self) -> None: ...
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """True when it rang, False when the time ran out."""
+        """Wait for a ring; return True, or False after the timeout."""
         ...
 
     def found(self) -> None:
@@ -56,7 +56,7 @@ class Subscription(Protocol):
 
 
 class Transaction(Protocol):
-    """One transaction on the kernel's database that an agent's own effect shares with the record of it."""
+    """A transaction on the kernel's database for an agent's effect and the record of its result."""
 
     @property
     def connection(self) -> Any:
@@ -64,22 +64,22 @@ class Transaction(Protocol):
         ...
 
     async def commit(self, function: str, *args: object) -> Any:
-        """One kernel function for one item, as the last of it, and then the commit. Undone unless the answer is 'ok'.
+        """Call one kernel function for one item and commit; roll back unless the answer is 'ok'.
 
-        Raises StoreUnavailable when it is not known whether it was committed, KernelRejected for one that has ended before.
+        Raises StoreUnavailable if it is unknown whether the commit happened, KernelRejected if the transaction has ended.
         """
         ...
 
     async def was_committed(self) -> bool:
-        """Whether the effect has committed it by itself, which is not its to do. What is not committed yet is undone."""
+        """Whether the effect committed the transaction itself, which is not allowed. Rolls back what is not committed."""
         ...
 
 
 class World(Protocol):
-    """Time, ids, tasks, the kernel, the bell, and the places where faults may be injected."""
+    """Time, ids, tasks, the kernel, the bells, and the failpoints of the simulator."""
 
     def now(self) -> datetime:
-        """UTC, aware. For what is shown and stamped; no comparison in the kernel uses it (K20)."""
+        """The time in UTC, for display and timestamps. The kernel compares only its own time (K20)."""
         ...
 
     def monotonic(self) -> float:
@@ -91,44 +91,48 @@ class World(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> Task:
-        """Run `work` beside the caller. An exception in it is reported, not raised here."""
+        """Run `work` concurrently. Its exceptions are logged, not raised here."""
         ...
 
     async def within(self, seconds: float | None, work: Awaitable[T]) -> T:
-        """The result of `work`, or TurnTimedOut after `seconds`; None waits for ever."""
+        """Return the result of `work`; raise TurnTimedOut after `seconds`. None waits forever."""
         ...
 
     async def run_sync(self, function: Callable[..., T], *args: object, ended: Callable[[], None] | None = None) -> T:
-        """A blocking function's result, without blocking the loop. `ended` is called when it has ended, which may be long after
-        nobody waits for it any more."""
+        """Run a blocking function without blocking the loop; return its result.
+
+        ended: called when the function ends, which may be long after the caller was cancelled.
+        """
         ...
 
     async def call(self, function: str, *args: object) -> Any:
-        """One kernel function, one transaction. JSON in, JSON out. Raises StoreUnavailable when it may be tried again."""
+        """Call one kernel function in one transaction, with JSON arguments and a JSON result. Raises StoreUnavailable."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction of one's own; left without its commit, it is undone. Raises StoreUnavailable."""
+        """Open a transaction; without a commit it is rolled back. Raises StoreUnavailable."""
         ...
 
     def subscribe(self, keys: Iterable[BellKey]) -> Subscription: ...
 
     def ring(self, keys: Iterable[BellKey], agents: Iterable[str] = ()) -> None:
-        """Ring, here and in other processes. Never before the commit it tells of; may be lost (decision 0009).
+        """Ring in this process and in others, after the commit that it announces. A ring may be lost (decision 0009).
 
-        agents: the ids of those that have work now, as far as the caller knows: told to whoever watches the wire (G-72),
-        and read by nobody here (S6).
+        agents: ids of agents that have work now, if known; a hint for observers of the wire, which no worker reads.
         """
         ...
 
     def publish_event(self, subject: str, body: dict[str, Any]) -> None:
-        """Tell whoever watches the wire, soon and without a promise; where there is no such wire, nobody."""
+        """Send an event to observers of the wires, without a guarantee; wires without observers drop it."""
         ...
 
     async def publish(self, project: str, events: Sequence[Event]) -> None:
-        """Put a project's events on the wires, in their order; an event's `key` is its message id. Some may have been published when it raises."""
+        """Publish a project's events on the wires, in order; an event's `key` is its message id.
+
+        Raises StoreUnavailable; some events may have been published by then.
+        """
         ...
 
     async def failpoint(self, name: str) -> None:
-        """A named place where the simulator may crash, stall or cut (docs/internals/kernel.md)."""
+        """A named point where the simulator may crash, stall or disconnect (docs/internals/kernel.md)."""
         ...

@@ -17,8 +17,8 @@ SHOWN_MAX = 8
 STALE = ("no longer this worker's", "was taken from this worker")
 # warnings and errors of a worker that outages explain
 EXPECTED = re.compile(
-    r"(cannot (claim|renew): |\w+ put off: |the doorbell cannot reach |\d+ rings were lost: "
-    r"|no connection to PostgreSQL as |the look at the schema was not done: |.* is given up here: \S+ was not done: "
+    r"(cannot (claim|renew): |\w+ interrupted, retrying: |the doorbell cannot reach |\d+ rings were lost: "
+    r"|no connection to PostgreSQL as |the schema check was not done: |.* is abandoned by this worker: \S+ was not done: "
     r"|sweep of \w+ failed on \S+: .*No space left on device)"
 )
 # asyncpg tells of connections that it could not make in its own way, with tracebacks, chained ones too

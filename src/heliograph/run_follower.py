@@ -1,0 +1,65 @@
+"""Follow the signals of a run, through outages of the database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from heliograph.errors import StoreUnavailable
+from heliograph.ledger.reader import Reader
+from heliograph.signals.model import Signal
+from heliograph.world.seam import World, bell_keys
+
+POLL_SECONDS = 0.5
+_OUTAGE_SECONDS_MAX = 60.0
+
+T = TypeVar("T")
+
+
+class RunFollower:
+    """Yields the signals of one project's runs as they are recorded."""
+
+    def __init__(self, world: World, reader: Reader, project: str):
+        self._world = world
+        self._reader = reader
+        self._project = project
+
+    async def follow(self, run_id: str, after: int) -> AsyncIterator[Signal]:
+        """Yield the signals after position `after`, up to workflow:end. Raises StoreUnavailable after a minute's outage."""
+        subscription = self._world.subscribe(bell_keys(self._project, [f"log:{run_id}"]))
+        # a caller that resumes may have read the end already, and would wait for it forever
+        may_have_ended, is_over = after > 0, False
+        try:
+            while True:
+                subscription.clear()
+                page = await self._retried(partial(self._reader.signals, run_id, after))
+                for signal in page:
+                    yield signal
+                    after, may_have_ended = signal.seq, False
+                    if signal.name == "workflow:end":
+                        return
+                if page:
+                    subscription.found()
+                    continue
+                if is_over:
+                    return
+                is_over = may_have_ended and await self._retried(partial(self._is_over, run_id))
+                if not is_over and not await subscription.wait(POLL_SECONDS):
+                    may_have_ended = True  # no ring: the run may have ended without a workflow:end
+        finally:
+            subscription.close()
+
+    async def _is_over(self, run_id: str) -> bool:
+        return (await self._reader.run(run_id)).status == "ended"
+
+    async def _retried(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `read`; wait for a database that is away."""
+        until = self._world.monotonic() + _OUTAGE_SECONDS_MAX
+        while True:
+            try:
+                return await read()
+            except StoreUnavailable:
+                if self._world.monotonic() > until:
+                    raise
+                await self._world.sleep(POLL_SECONDS)
