@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from tests.faces.cli_support import HELIO, Running, Shell, normalised, open_shell
+
+LISTED_SECONDS_MAX = 60.0
 
 DESK = """
 import asyncio
@@ -84,12 +87,11 @@ def run(shell: Shell, started: list[Running], app: str, run_id: str, waits: int)
 
 
 def listed(shell: Shell, count: int) -> list[dict[str, Any]]:
-    """What waits for people, as soon as it is so much."""
-    rows: list[dict[str, Any]] = []
-    for _ in range(40):  # each takes a while: it is a process
-        if len(rows := shell.rows("approval", "list")) == count:
-            return rows
-    raise AssertionError(f"there are not {count}, but {rows}")
+    """The open approvals and questions, once there are `count` of them. Each look is a process, so looks need no pause."""
+    until = time.monotonic() + LISTED_SECONDS_MAX
+    while len(rows := shell.rows("approval", "list")) != count:
+        assert time.monotonic() < until, f"{len(rows)} instead of {count} are open: {rows}"
+    return rows
 
 
 def tasks(shell: Shell) -> dict[str, dict[str, Any]]:
