@@ -36,6 +36,7 @@ def test_mutation_that_does_not_apply_is_refused(tmp_path: Path, changes: dict[s
         read(tmp_path, **changes)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("new", "expected"),
     [

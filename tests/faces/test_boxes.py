@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heliograph import Client, Context, Heliograph, InvalidInput, NotFound, Rejected, Runtime
+from heliograph import Client, Conflict, Context, Heliograph, InvalidInput, NotFound, Rejected, Runtime
 from heliograph.config import Settings
 from heliograph.ledger.reader import TurnRow
 from heliograph.runtime import open_runtime
@@ -96,10 +96,10 @@ async def test_impossible_box_request_is_refused_and_changes_nothing(environment
             boxes.replace("nobody", context_box_id="mine"),
             boxes.replace(turn.turn_id, context_box_id="mine"),
         )] == [
-            (Rejected, "id_conflict"), (Rejected, "card_exists"), (InvalidInput, "payload_too_large"),
+            (Conflict, "id_conflict"), (Rejected, "card_exists"), (InvalidInput, "payload_too_large"),
             (InvalidInput, "invalid_card"), (InvalidInput, "invalid_card"), (InvalidInput, "wrong_type"),
             (InvalidInput, "invalid_id"), (InvalidInput, "invalid_id"), (InvalidInput, "json_non_finite"),
-            (NotFound, "unknown_box"), (Rejected, "id_conflict"), (NotFound, "unknown_turn"),
+            (NotFound, "unknown_box"), (Conflict, "id_conflict"), (NotFound, "unknown_turn"),
             (NotFound, "unknown_box"), (NotFound, "unknown_box"), (InvalidInput, "required_field"),
             (NotFound, "unknown_turn"), (Rejected, "not_running"),
         ]  # fmt: skip

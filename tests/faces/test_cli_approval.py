@@ -98,6 +98,7 @@ def tasks(shell: Shell) -> dict[str, dict[str, Any]]:
     return {task["question"]: task for task in shell.rows("approval", "list")}
 
 
+@pytest.mark.more
 def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "app", "trip", 4)
     shown = normalised(shell.helio("approval", "list", "--run", "trip").stdout).splitlines()
@@ -138,6 +139,7 @@ def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: S
     assert shell.helio("approval", "list").stderr == "nothing waits for a person\n"
 
 
+@pytest.mark.more
 def test_run_shows_the_question_and_the_command_that_answers_it_in_a_pipe(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "desk.py:till", "--run-id", "pays", "--project", "default")
     started.append(running)
@@ -152,6 +154,7 @@ def test_run_shows_the_question_and_the_command_that_answers_it_in_a_pipe(shell:
     assert "waits for 1 calls" not in running.text
 
 
+@pytest.mark.more
 def test_run_shows_the_question_and_the_command_that_answers_it_on_a_terminal(shell: Shell) -> None:
     ours, theirs = pty.openpty()
     environment = shell.environment | {"TERM": "xterm", "LINES": "40", "COLUMNS": "200"}
@@ -171,6 +174,7 @@ def test_run_shows_the_question_and_the_command_that_answers_it_on_a_terminal(sh
     assert "helio approval grant turn_" in screen.decode()
 
 
+@pytest.mark.more
 def test_run_as_json_shows_the_question_on_stderr(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "till", "asks", 1)
     (task,) = shell.rows("approval", "list")
@@ -181,6 +185,7 @@ def test_run_as_json_shows_the_question_on_stderr(shell: Shell, started: list[Ru
     assert (running.end(), watching.end()) == (0, 0)
 
 
+@pytest.mark.more
 def test_a_worker_is_killed_and_the_approval_is_granted_to_the_next(shell: Shell, started: list[Running]) -> None:
     worker = shell.start("worker", "desk.py:till", "--lease", "0.5")
     started.append(worker)

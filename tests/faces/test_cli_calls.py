@@ -83,6 +83,7 @@ def test_turn_lists_its_open_calls(shell: Shell, waiting: Running) -> None:
     assert [(call["call_id"], call["state"]) for call in whole["calls"]] == [("c1", "open")]
 
 
+@pytest.mark.more
 def test_watched_run_reports_its_open_calls(shell: Shell, waiting: Running) -> None:
     told = normalised(waiting.read_until("waits for"))
     assert told.startswith("asker (turn_ID) waits for 1 calls: helio turn show turn_ID shows them")

@@ -260,6 +260,7 @@ def test_a_home_that_is_no_folder_is_an_error_of_its_own(tmp_path: Path) -> None
     assert "cannot keep a database in" in done.stderr
 
 
+@pytest.mark.more
 def test_follow_waits_for_a_database_and_continues(tmp_path_factory: pytest.TempPathFactory) -> None:
     shell = open_shell(tmp_path_factory.mktemp("f"), None)
     following = shell.start("signal", "tail", "workflow:*", "--follow")

@@ -108,6 +108,7 @@ def test_note_about_a_dead_worker_appears_only_where_the_lease_is_overdue(second
     assert ("it has to renew its lease by" in note) is not is_overdue
 
 
+@pytest.mark.more
 def test_run_without_a_worker_notes_the_command_that_starts_one_on_stderr(shell: Shell, started: list[Running]) -> None:
     watching = subprocess.Popen([HELIO, "run", "press.py:app", "--no-worker", "--json", "--project", "ours"], text=True,
                                 cwd=shell.folder, env=shell.environment, stdout=subprocess.PIPE,
@@ -123,6 +124,7 @@ def test_run_without_a_worker_notes_the_command_that_starts_one_on_stderr(shell:
     assert "has claimed" not in out + err
 
 
+@pytest.mark.more
 def test_run_without_a_worker_notes_the_command_on_a_terminal(shell: Shell) -> None:
     ours, theirs = pty.openpty()
     watching = subprocess.Popen([HELIO, "run", "press.py:app", "--no-worker"], cwd=shell.folder, stdin=theirs,
@@ -143,6 +145,7 @@ def test_run_without_a_worker_notes_the_command_on_a_terminal(shell: Shell) -> N
     assert screen.count(b"has claimed") == 1
 
 
+@pytest.mark.more
 def test_parent_that_waits_for_its_child_names_the_child(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "office.py:app", "--run-id", "r")
     started.append(running)

@@ -357,6 +357,7 @@ CHILDREN = 1000
 MOST = 617  # of 1,000 that each ask for one
 
 
+@pytest.mark.more
 @pytest.mark.proves("S12")
 @pytest.mark.parametrize("postgres", [18], indirect=True)
 async def test_thousand_children_use_exactly_the_budget_of_their_parent(kernel: Kernel, beside: Connect) -> None:

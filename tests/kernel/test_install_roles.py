@@ -75,6 +75,7 @@ async def lives(connection: asyncpg.Connection) -> None:
     assert await kernel.checks() == []
 
 
+@pytest.mark.more
 @pytest.mark.proves("S2")
 async def test_databases_of_one_cluster_may_be_installed_at_once(cluster: TestServer) -> None:
     await forget_roles(cluster)

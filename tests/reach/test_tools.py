@@ -147,7 +147,7 @@ def test_explicit_schema_validates_the_arguments() -> None:
 
 @pytest.mark.proves("S7")
 def test_a_schema_that_refers_to_another_document_is_refused_and_nothing_is_fetched() -> None:
-    with pytest.raises(InvalidInput, match="not fetched"):
+    with pytest.raises(InvalidInput, match="not followed"):
         BoundTool(external_tool("weather", "", {"$ref": "http://127.0.0.1:9/schema.json"}))
 
 

@@ -41,6 +41,7 @@ def catches(pid: int, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
+@pytest.mark.more
 def test_worker_that_starts_before_postgresql_waits_for_it(stopped: Shell, home: Path, started: list[Running]) -> None:
     worker = stopped.start("worker", "press.py:app")
     started.append(worker)

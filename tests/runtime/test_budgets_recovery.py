@@ -19,6 +19,7 @@ from tests.runtime.test_budgets import budgets
 from tests.runtime.test_lost_replies import lose_first_reply
 
 
+@pytest.mark.more
 @pytest.mark.proves("S12", "K7", "L0-111")
 @pytest.mark.parametrize("fail_fast", [False, True])
 async def test_refused_calls_are_the_same_for_the_next_worker_wherever_the_first_dies(

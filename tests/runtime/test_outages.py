@@ -51,6 +51,7 @@ async def test_a_run_survives_that_connections_are_cut_in_every_turn(lone_rig: R
     assert one(signals, "workflow:end")["state"] == {"n": LINKS}
 
 
+@pytest.mark.more
 async def test_an_application_runs_on_through_a_restart_of_its_embedded_server(tmp_path: Path) -> None:
     home, restarts = tmp_path / "home", list[Any]()
 
@@ -142,6 +143,7 @@ async def test_released_turn_does_not_wait_for_its_lease_to_expire(
     assert refusals == [function]
 
 
+@pytest.mark.more
 async def test_a_box_that_cannot_be_read_for_a_moment_fails_no_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     app, refusals, call = Heliograph("reads"), list[str](), rig.runtime.world.call
 

@@ -179,6 +179,7 @@ async def test_turn_that_a_sweep_cannot_move_is_logged_once(
     assert told == ["sweep of waits failed on turn_x: a row is wrong"]
 
 
+@pytest.mark.more
 @pytest.mark.proves("G-75", "L0-111")
 async def test_lock_in_one_project_does_not_cost_another_its_leases(rigs: list[Rig]) -> None:
     app, may_leave = Heliograph("holds"), asyncio.Event()

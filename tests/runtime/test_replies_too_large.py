@@ -91,6 +91,7 @@ async def _has_ended(rig: Rig, run_id: str) -> bool:
     return (await rig.runtime.reader.run(run_id)).status == "ended"
 
 
+@pytest.mark.more
 @pytest.mark.proves("K23", "S22")
 async def test_run_whose_pending_signals_exceed_one_answer_fails_and_the_other_runs_go_on(rig: Rig) -> None:
     app = application()
