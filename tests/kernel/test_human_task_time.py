@@ -246,3 +246,25 @@ async def test_migration_finds_turns_that_already_wait_for_humans(kernel: Kernel
     await kernel.connection.execute(next(part for part in text.split(";") if "update heliograph.agent_turns" in part))
     assert (await kernel.turn("turn_a"))["people_since"] is not None
     assert (await kernel.turn("turn_b"))["people_since"] is None
+
+
+async def test_turn_that_a_met_goal_leaves_with_a_question_ends_by_its_time_limit(kernel: Kernel) -> None:
+    await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer"}, ttl_seconds=TTL)
+    (claimed,) = await kernel.claim()
+    await kernel.enqueue("run_a", "judge", "turn_j")
+    (judge,) = await kernel.claim(lease=600)
+    calls = [child("c1", "critic", "turn_b", ttl_seconds=TTL), question("c2")]
+    await kernel.call("suspend", [saying(claimed, *activated("critic"), calls=calls)])
+    (below,) = await kernel.claim()
+    await suspend(kernel, below, question("c1"))
+    kernel.wait(2 * TTL)
+    await expired(kernel)  # keeps the writer: the turn below it waits for a person
+    ((version,),) = await kernel.rows("runs", "version")
+    goal = ending(judge, version=version, status="terminating", stops={"turns": "people", "reason": "end_when"})
+    await kernel.call("finish", [goal])
+    await kernel.sweep("stops")
+    await kernel.sweep("reports")
+    kernel.wait(100 * TTL)
+    await expired(kernel)
+    outcomes = {row["agent_turn_id"]: row["outcome"] for row in await kernel.rows("agent_turns")}
+    assert outcomes == {"turn_a": "timeout", "turn_b": "canceled", "turn_j": "success"}

@@ -287,3 +287,16 @@ async def test_large_run_behind_others_comes_with_them(kernel: Kernel) -> None:
     )
     await enlarge_state(kernel, 5000)
     assert ["failure" in each for each in await owed_within(kernel, 4000)] == [False, False, True]
+
+
+async def test_reaction_that_never_read_the_memory_keeps_its_untrusted_keys(kernel: Kernel) -> None:
+    await ended_by_kernel(kernel)
+    await kernel.connection.execute(
+        "update heliograph.runs set memory = '{\"untrusted_keys\": [\"mail\"]}' where project_id = $1", kernel.project
+    )
+    (owed,) = await kernel.owed()
+    end = draft("workflow:end", "sig_run_a_3")
+    given = {"memory": {"code": "RESOURCE_EXHAUSTED", "untrusted_keys": []}, "keeps_taint": True}
+    await kernel.react("run_a", owed["run"]["version"], end, status="ended", outcome="failed", **given)
+    ((memory,),) = await kernel.rows("runs", "memory")
+    assert memory == {"code": "RESOURCE_EXHAUSTED", "untrusted_keys": ["mail"]}

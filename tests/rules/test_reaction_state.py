@@ -200,3 +200,4 @@ def test_run_that_is_ended_with_a_new_memory_keeps_the_taint_of_its_state(record
     reaction = react_to_pending(definition, pending, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
     assert reaction.memory is not None
     assert (reaction.status, sorted(untrusted_keys(reaction.memory))) == ("terminating", kept)
+    assert reaction.to_item()["keeps_taint"] is True

@@ -20,13 +20,18 @@ _OPTIONS_WITH_VALUE = ("--database-url", "--project")  # those that may stand be
 
 
 def catch_early_signals(arguments: Sequence[str]) -> None:
-    """Until others replace these handlers, SIGINT ends the process with 130, and SIGTERM as `exit_code_at_sigterm` says."""
-    if (code := exit_code_at_sigterm(arguments)) is not None:
-        signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(code))
-    if (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ):  # else it is ignored: the command runs in the background
-        signal.signal(signal.SIGINT, exit_at_sigint)
+    """Until others replace these handlers, SIGINT ends the process with 130, and SIGTERM as `exit_code_at_sigterm` says.
+
+    Python handles signals in the main thread only: in any other thread this does nothing.
+    """
+    try:
+        if (code := exit_code_at_sigterm(arguments)) is not None:
+            signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(code))
+        # an ignored SIGINT stays ignored: the command runs in the background
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, exit_at_sigint)
+    except ValueError:  # not the main thread
+        return
 
 
 def exit_code_at_sigterm(arguments: Sequence[str]) -> int | None:

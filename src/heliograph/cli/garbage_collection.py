@@ -16,7 +16,7 @@ def tuned_garbage_collection() -> Iterator[None]:
     A turn allocates many objects that live until it ends, and nearly all are freed without the collector. By default it runs
     after each 700 of them, and each full run visits all modules too. The price is some megabytes that cycles occupy longer.
     """
-    before = gc.get_threshold()
+    before, is_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
@@ -24,4 +24,5 @@ def tuned_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not is_frozen:  # else the application froze objects itself, and they stay frozen
+            gc.unfreeze()

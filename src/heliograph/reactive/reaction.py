@@ -89,6 +89,7 @@ def react_to_pending(
     builder = ReactionBuilder(workflow, run, now, new_id, closing=0, pending=0)
     if failure is not None:
         builder.stop_because, builder.memory["code"] = failure.message, failure.code
+        builder.reaction.keeps_taint = True
     for signal in pending.signals:
         if signal.name == "agent:failed":
             builder.memory["turns"] += 1

@@ -35,7 +35,8 @@ class Reaction:
     """The drafts, in log order, and the changes of the run that commit together.
 
     stops: the open turns that a terminating run stops: {turns, reason}, where turns is `all`, or `people` for the turns that
-    only wait for people.
+    only wait for people. keeps_taint: the kernel keeps the untrusted keys that the run has recorded, because the reaction may
+    have been computed without the run's memory.
     """
 
     version: int
@@ -46,6 +47,7 @@ class Reaction:
     outcome: Outcome | None = None
     activations: list[dict[str, Any]] = field(default_factory=list)
     stops: JsonObject | None = None
+    keeps_taint: bool = False
 
     def to_item(self) -> dict[str, Any]:
         """The `reaction` part of a kernel call's item, without the unchanged parts."""
@@ -54,6 +56,8 @@ class Reaction:
             value = getattr(self, key)
             if value is not None:
                 item[key] = value
+        if self.keeps_taint:
+            item["keeps_taint"] = True
         return item
 
     def applied_to(self, view: RunView, closed: int) -> RunView:

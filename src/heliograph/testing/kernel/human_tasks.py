@@ -53,7 +53,9 @@ def credit_human_wait_time(tx: Transaction, turn: Row, since: int, *, resumes: b
         tx.set(
             turn, people_since=None, people_time=turn["people_time"] + credit, expires_at=turn["expires_at"] + credit
         )
-    elif turn["people_since"] is None and tx.tables.runs[turn["run_id"]]["status"] == "running":
+    elif tx.tables.runs[turn["run_id"]]["status"] != "running":
+        tx.set(turn, people_since=None)
+    elif turn["people_since"] is None:
         tx.set(turn, people_since=tx.now - waited)
 
 
@@ -70,7 +72,8 @@ def defer_expiry(tx: Transaction, turn: Row) -> bool:
     head, turn_id = tx.tables.heads[turn["agent_id"]], turn["agent_turn_id"]
     if head["status"] != "suspended" or head["active_agent_turn_id"] != turn_id:
         return False
-    if any(w["state"] == "open" and w["kind"] in ("tool", "timer") for w in tx.tables.waits.of(turn_id)):
+    kinds = {wait["kind"] for wait in tx.tables.waits.of(turn_id) if wait["state"] == "open"}
+    if "child" not in kinds or kinds & {"tool", "timer"}:
         return False
     waited = human_wait_time(tx, turn_id, head["moved_at"], with_open=True)
     if turn["expires_at"] + waited <= tx.now:

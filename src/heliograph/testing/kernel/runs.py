@@ -219,6 +219,8 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
             if "message_clears_taint" in tx.bugs:
                 kept = {key: value for key, value in kept.items() if key != "untrusted_keys"}
             memory = j.joined(kept, {"activations_before": run["activations"]})
+        elif j.has(reaction, "keeps_taint") and isinstance(get(run["memory"], "untrusted_keys"), list):
+            memory = j.joined(memory, {"untrusted_keys": get(run["memory"], "untrusted_keys")})
         tx.update(
             tx.tables.runs, run, signal_seq=base + written, version=run["version"] + 1,
             open_turns=run["open_turns"] - closed + count, activations=run["activations"] + count,

@@ -147,7 +147,8 @@ end $$;
 -- _commit_reactions: reactions {version, state, memory, status, outcome, activations, stops, is_message} with their
 --   signals, of runs that do not repeat. p_items: [{run_id or agent_id, turn_id, signals, reaction}]; p_closed: how
 --   many turns each ended in this transaction. state and memory may be absent: unchanged. stops: see _stop_open_turns.
---   is_message: a message from outside, which restarts the count of max_activations. Returns the agents that it woke.
+--   is_message: a message from outside, which restarts the count of max_activations. keeps_taint: the untrusted keys of
+--   the run's memory stay as they are, whatever the new memory says. Returns the agents that it woke.
 --   The caller has compared the versions.
 --   raises: 23514 for a run that has ended, or would end with a turn open or a reaction owed (K26); see _enqueue
 --   locks:  see _enqueue; the caller holds the heads of the activated agents and the runs
@@ -181,6 +182,8 @@ begin
                open_turns = r.open_turns - p_closed + n.more, activations = r.activations + n.more,
                state = coalesce(n.reaction -> 'state', r.state), memory = case when n.reaction ? 'is_message'
                    then r.memory || jsonb_build_object('activations_before', r.activations)
+                   when n.reaction ? 'keeps_taint' and jsonb_typeof(r.memory -> 'untrusted_keys') = 'array'
+                   then n.reaction -> 'memory' || jsonb_build_object('untrusted_keys', r.memory -> 'untrusted_keys')
                    else coalesce(n.reaction -> 'memory', r.memory) end,
                status = coalesce(n.reaction ->> 'status', r.status), outcome = n.reaction ->> 'outcome',
                ended_at = case when n.reaction ->> 'status' = 'ended' then p_now end, updated_at = p_now

@@ -44,10 +44,10 @@ create function heliograph._credit_human_wait_time(p_project text, p_turns jsonb
     language plpgsql as $$
 begin
     update heliograph.agent_turns t
-       set people_since = case when not f.resumes then coalesce(t.people_since, p_now - f.waited) end,
+       set people_since = case when f.waits_on then coalesce(t.people_since, p_now - f.waited) end,
            people_time = t.people_time + case when f.resumes then f.waited else '0' end,
            expires_at = t.expires_at + case when f.resumes then f.waited else '0' end
-      from (select x.at, i.resumes, case when x.people_since is not null then heliograph._span(x.people_since, p_now)
+      from (select x.at, i.resumes, not i.resumes and r.status = 'running' as waits_on, case when x.people_since is not null then heliograph._span(x.people_since, p_now)
                         else heliograph._human_wait_time(p_project, i.turn_id, i.since, false, p_now) end as waited
               from jsonb_to_recordset(p_turns) as i (turn_id text, since timestamptz, resumes boolean)
              cross join lateral (
@@ -55,9 +55,8 @@ begin
                     where y.project_id = p_project and y.agent_turn_id = i.turn_id offset 0) x
              cross join lateral (
                    select y.status from heliograph.runs y
-                    where y.project_id = p_project and y.run_id = x.run_id offset 0) r
-             where i.resumes or r.status = 'running') f
-     where t.ctid = f.at and (not f.resumes or f.waited > '0' or t.people_since is not null);
+                    where y.project_id = p_project and y.run_id = x.run_id offset 0) r) f
+     where t.ctid = f.at and (f.waits_on or f.resumes and f.waited > '0' or t.people_since is not null);
 end $$;
 
 -- _defer_expiry: keep a turn that is past its expires_at where the turns that it waits for have waited for people, and
@@ -77,7 +76,10 @@ begin
        and h.active_agent_turn_id = p_turn.agent_turn_id
        and not exists (select from heliograph.turn_waiting_tools w
                         where w.project_id = p_project and w.agent_turn_id = p_turn.agent_turn_id
-                          and w.state = 'open' and w.kind in ('tool', 'timer'));
+                          and w.state = 'open' and w.kind in ('tool', 'timer'))
+       and exists (select from heliograph.turn_waiting_tools w
+                    where w.project_id = p_project and w.agent_turn_id = p_turn.agent_turn_id
+                      and w.state = 'open' and w.kind = 'child');
     if v_waited is null or p_turn.expires_at + v_waited <= p_now then
         return false;
     end if;
