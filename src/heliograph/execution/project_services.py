@@ -1,4 +1,4 @@
-"""The one object of a project in a worker: its ledger, its applications and its connections to the outside."""
+"""The services of one project in a worker: its ledger, its applications and its connections to the outside."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ProjectServices:
 
     @property
     def claims(self) -> list[dict[str, Any]]:
-        """What this worker may claim: the agents of its own version of each application."""
+        """The turns that this worker may claim: those of the agents in its own version of each application."""
         return [
             {"target": name, "agents": sorted(workflow.agents), "run_id": self.run_id}
             for name, workflow in sorted(self.workflows.items())

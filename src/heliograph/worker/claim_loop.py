@@ -1,4 +1,4 @@
-"""The worker: claim turns while there are free slots, run each one, and stop in good order.
+"""Claim turns while there are free slots, run each one, and stop without losing any.
 
 Crash-only: correctness needs nothing from a worker that dies. Its leases run out, a sweep finds them, and another worker
 continues its turns (L0-111).
@@ -26,7 +26,7 @@ from heliograph.world.seam import BellKey
 
 log = logging.getLogger("heliograph.worker")
 
-POLL_SECONDS = 5.0  # how late work is found whose bell was lost
+POLL_SECONDS = 5.0  # a lost bell delays a claim by this long at most
 _AGAIN_SECONDS = 0.05  # after a bell: SKIP LOCKED may have skipped a row that somebody only looked at
 _CLAIM_AGAIN_SECONDS = 0.5  # after a claim that failed
 _CLAIM_MAX = 64  # turns in one claim: they run while the next ones are claimed, so the store is never idle
@@ -38,7 +38,7 @@ class Worker:
     projects: the projects that it serves; those that have work share its slots evenly.
     name: unique among all workers of the database; every lease contains it.
     agent_loop: runs the agents that have a prompt.
-    lease_seconds: how long a turn stays this worker's without a renewal; renewed three times as often.
+    lease_seconds: the time for which a lease lasts without a renewal. Each lease is renewed three times in this time.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Worker:
                 await self._world.sleep(_CLAIM_AGAIN_SECONDS)
 
     async def _claim_round(self) -> bool:
-        """Offer each project its share of the free slots; the others get what it leaves."""
+        """Offer each project its share of the free slots, and unused shares to the other projects."""
         self._claim_rounds += 1
         has_found = False
         first = self._claim_rounds % len(self.projects)
@@ -208,7 +208,7 @@ class Worker:
             return
         was_full = self._free_slots == 0
         del self._running[project, turn_id]
-        if was_full or self.is_stopping:  # otherwise nothing more was to be claimed, and a bell announces new work
+        if was_full or self.is_stopping:  # otherwise no work was left to claim, and a bell announces new work
             self._world.ring([self._slot])
         if is_abandoned:
             self._world.spawn(f"{self.name} leaves {turn_id}", self._leases[project].end(drive))

@@ -1,8 +1,8 @@
-"""The listeners of this process: found by key for its own rings, by token for rings that come from a wire.
+"""The listeners of this process, found by key for its own rings and by token for rings from a wire.
 
 A ring of this process is passed on at once. A ring from a wire may be forged by any login of the database: each
-subscription passes on a few at once and then one per interval, however many come. Delayed rings are merged into one. A wire without access
-rights rings by token only: a login that guesses the name of an application wakes no worker.
+subscription passes on a few at once and then one per interval, however many come. Delayed rings are merged into one. A
+wire without access rights rings by token only: a login that guesses the name of an application wakes no worker.
 """
 
 from __future__ import annotations

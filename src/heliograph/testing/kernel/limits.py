@@ -29,7 +29,7 @@ def rejection(code: str, message: str) -> Row:
 
 
 def refuse_large_signals(item: Any, limits: Row, signals: Any) -> Row | None:
-    """`_refuse_signals`, as most callers ask for it: only of an item that is large enough."""
+    """`_refuse_signals`, for items that are large enough to contain a refused signal."""
     return refuse_signals(signals, limits) if is_larger(item, limits["payload_bytes_max"] // 2) else None
 
 
@@ -79,7 +79,7 @@ def refuse_activations(tx: Transaction, run_id: str | None, activations: Any, li
 
 
 def store_content(tx: Transaction, content: Any, limit: int) -> Any:
-    """Raises 23502 where there is no content: every caller puts it where there has to be some."""
+    """Raises 23502 if there is no content: every caller stores it in a column that requires content."""
     if content is ABSENT:
         raise Refusal("23502", "null value in column content")
     if not is_larger(content, limit) and not j.has(content, "$blob"):
@@ -119,7 +119,7 @@ def put_card(
     tx: Transaction, card_id: str | None, box_id: str | None, turn_id: str | None, epoch: int | None, kind: str | None,
     *, content: Any, limit: int,
 ) -> bool:  # fmt: skip
-    """One row of cards, unless its id is taken: whether it is new. Raises 23502 and 23514."""
+    """Insert a card unless its id is taken; return whether it was inserted. Raises 23502 and 23514."""
     return tx.offer(tx.tables.cards, card_id, {
         "content": store_content(tx, content, limit), "card_id": card_id, "box_id": box_id, "position": tx.next("position"),
         "agent_turn_id": turn_id, "turn_epoch": epoch, "kind": kind, "created_at": tx.now,
