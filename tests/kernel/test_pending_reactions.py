@@ -292,7 +292,7 @@ async def test_large_run_behind_others_comes_with_them(kernel: Kernel) -> None:
 async def test_reaction_that_never_read_the_memory_keeps_its_untrusted_keys(kernel: Kernel) -> None:
     await ended_by_kernel(kernel)
     await kernel.connection.execute(
-        "update heliograph.runs set memory = '{\"untrusted_keys\": [\"mail\"]}' where project_id = $1", kernel.project
+        'update heliograph.runs set memory = \'{"untrusted_keys": ["mail"]}\' where project_id = $1', kernel.project
     )
     (owed,) = await kernel.owed()
     end = draft("workflow:end", "sig_run_a_3")
