@@ -47,7 +47,8 @@ begin
        set people_since = case when f.waits_on then coalesce(t.people_since, p_now - f.waited) end,
            people_time = t.people_time + case when f.resumes then f.waited else '0' end,
            expires_at = t.expires_at + case when f.resumes then f.waited else '0' end
-      from (select x.at, i.resumes, not i.resumes and r.status = 'running' as waits_on, case when x.people_since is not null then heliograph._span(x.people_since, p_now)
+      from (select x.at, i.resumes, not i.resumes and r.status = 'running' as waits_on,
+                   case when x.people_since is not null then heliograph._span(x.people_since, p_now)
                         else heliograph._human_wait_time(p_project, i.turn_id, i.since, false, p_now) end as waited
               from jsonb_to_recordset(p_turns) as i (turn_id text, since timestamptz, resumes boolean)
              cross join lateral (
