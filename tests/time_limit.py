@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 SECONDS = 3.0
-LOAD_PER_CORE = 1.5  # of the suite itself, at most
 EXEMPT = ("more", "long")
 
 _own_seconds = pytest.StashKey[float]()
@@ -22,8 +21,7 @@ _shared_seconds = pytest.StashKey[float]()
 
 def limit_seconds(load: float, cores: int) -> float:
     """How long a test may take at this load average."""
-    per_core = load / cores
-    return SECONDS * (per_core if per_core > LOAD_PER_CORE else 1.0)
+    return SECONDS * max(1.0, load / cores)
 
 
 @pytest.hookimpl(wrapper=True)

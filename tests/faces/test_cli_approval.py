@@ -209,6 +209,7 @@ def test_a_worker_is_killed_and_the_approval_is_granted_to_the_next(shell: Shell
     assert (shell.folder / "paid").read_text() == "500 to bob\n"
 
 
+@pytest.mark.more
 def test_a_denial_reaches_the_model_with_its_reason(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "till", "pays", 1)
     (task,) = shell.rows("approval", "list")
@@ -219,6 +220,7 @@ def test_a_denial_reaches_the_model_with_its_reason(shell: Shell, started: list[
     assert not (shell.folder / "paid").exists()
 
 
+@pytest.mark.more
 def test_call_in_doubt_is_listed_with_its_decisions_and_accepts_a_result(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "bank", "sends", 1)
     shown = normalised(shell.helio("approval", "list").stdout).splitlines()
@@ -244,6 +246,7 @@ def test_call_in_doubt_is_listed_with_its_decisions_and_accepts_a_result(shell: 
     assert "{'id': 7}" in running.text
 
 
+@pytest.mark.more
 def test_invalid_decision_is_refused_and_changes_nothing(shell: Shell, started: list[Running]) -> None:
     run(shell, started, "app", "trip", 4)
     before = tasks(shell)
