@@ -14,7 +14,7 @@ backwards from the good states:
     L1  from every state, quiet is reachable by system, people and watchdog steps alone: once the faults cease, all work
         ends
     L2  from every state in which all workers are idle, settled is reachable by people, watchdog and ttl steps alone:
-        every turn ends although all workers and tools are dead for ever
+        every turn ends although all workers and tools are dead forever
 
 "Reachable from every state" (AG EF) equals "reached" (AF) when choices are strongly fair; nothing weaker is claimed.
 """

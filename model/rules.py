@@ -33,7 +33,7 @@ class Rules:
     chain_dispatch: bool = True
     # K9: enqueue locks the head before it decides. Without: a queued turn on an idle head, nobody wakes it (but K10b).
     enqueue_locks: bool = True
-    # K10: a sweep rings for dispatched heads. Without: one lost bell and the turn sleeps for ever.
+    # K10: a sweep rings for dispatched heads. Without: one lost bell and the turn sleeps forever.
     sweep_rings: bool = True
     # K10b: a sweep dispatches queued turns on idle heads. Redundant beside K8 and K9; the belt to their braces.
     sweep_dispatches: bool = True
@@ -63,7 +63,7 @@ class Rules:
     people_cleared: bool = True
     # K19c: a turn above one that waits for people is kept as well. Without: the parent expires, and takes the question along.
     people_below: bool = True
-    # K19d: in a run that is ending the time counts. Without: a question that comes late keeps the run open for ever.
+    # K19d: in a run that is ending the time counts. Without: a question that comes late keeps the run open forever.
     ending_counts: bool = True
     # K19e: the dispatch timeout, where a project sets one. Redundant beside K19.
     unclaimed_ends: bool = True
@@ -122,10 +122,10 @@ class Rules:
     stop_holds: bool = True
     # K31b: a sweep ends it when the grace is over. Without: an owner that never looks keeps the turn.
     sweep_stops: bool = True
-    # K32: defers are counted; past the cap the kernel ends the turn. Without: put off for ever.
+    # K32: defers are counted; past the cap the kernel ends the turn. Without: put off forever.
     defer_capped: bool = True
     # K33: the end of a child writes the row that tells its parent, in the same transaction. Without: a crash after
-    # it, or an end by the kernel, and the parent sleeps for ever.
+    # it, or an end by the kernel, and the parent sleeps forever.
     report_row: bool = True
     # K33b: a parent that ends, or whose wait times out, writes stop rows for its open children in the same
     # transaction. Without: the child goes on, nobody waits for it.
@@ -134,7 +134,7 @@ class Rules:
     # K35: nothing comes into a run that is being stopped. Without: a turn that no stop row will ever end.
     stopping_closed: bool = True
     # K35b: a run that reaches its activation limit gets stop rows for its open turns, in the same transaction.
-    # Without: a turn that waits for people keeps the run open for ever.
+    # Without: a turn that waits for people keeps the run open forever.
     limit_stops: bool = True
     # K35b again: a run whose goal is met gets stop rows for the turns that wait for people. Without: the same.
     goal_stops: bool = True

@@ -4,7 +4,7 @@
 
 -- report: results of calls (L0-60 to L0-63, L0-112). p_items: [{turn_id, call_id, token, status, result, error,
 --   actor}]. status 'success' with result, or 'failed' with error. token: the capability that came with the call's
---   command; a call that was opened without one takes any report from whoever may execute this.
+--   command; a call that was opened without one takes any report from a login that may call this function.
 --   Answers [{turn_id, call_id, outcome, resumed, targets}] in the order of p_items. 'applied': the call is resolved;
 --   resumed: and with it the turn is ready to go on. 'early': kept, since the turn is at work and has not opened this
 --   call yet; suspend applies it. 'duplicate': it was reported before. 'late': it timed out before. 'turn_done'. These

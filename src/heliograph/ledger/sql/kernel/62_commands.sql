@@ -2,7 +2,7 @@
 
 -- take_commands: up to p_limit commands for these tools, the oldest first: those that nobody has answered, and that
 --   are not hidden because somebody took them a moment ago. p_tools: [name]. Taken ones are hidden for
---   p_visible_seconds: whoever has not reported by then may find them taken by another, so a tool knows a call by its
+--   p_visible_seconds: a tool that has not reported by then may lose them to another, so a tool knows a call by its
 --   turn and call id. Answers [{turn_id, call_id, tool, body, deadline, delivery}]; body has the token to report with,
 --   where the call has one; delivery: how often it was delivered, this time included.
 --   raises: see _enter; 22023 for a limit that is not between 1 and 1000, seconds that are not between 0 and a day
