@@ -68,7 +68,7 @@ def test_clock_reads_the_time_and_waits_for_nothing() -> None:
     assert breaches(gates.waits, CLOCK) == []
 
 
-def test_the_runtime_reaches_time_chance_and_waiting_through_the_world_alone() -> None:
+def test_runtime_reaches_time_randomness_and_waiting_through_the_world_alone() -> None:
     assert breaches(gates.behind_the_seam, *RUNTIME) == []
 
 

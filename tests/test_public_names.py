@@ -77,7 +77,7 @@ PUBLIC = [
 HEAVY = ("asyncpg", "pydantic", "pydantic_ai", "rich", "nats", "asyncio")
 
 
-def test_the_package_exports_these_names_and_no_others() -> None:
+def test_package_exports_exactly_the_listed_names() -> None:
     assert sorted(heliograph.__all__) == sorted(PUBLIC)
 
 
@@ -87,7 +87,7 @@ def test_every_public_name_exists_with_a_docstring() -> None:
         assert thing.__doc__, f"{name} has no docstring"
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     assert not hasattr(heliograph, "no_such_name")
 
 

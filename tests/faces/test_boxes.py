@@ -28,7 +28,7 @@ def environment(database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.proves("L0-95", "L0-98", "L0-91")
-async def test_boxes_are_put_together_forked_and_read_from_outside(environment: str) -> None:
+async def test_boxes_are_built_forked_and_read_from_outside(environment: str) -> None:
     async with Client() as client:
         box = await client.boxes.put([NOTE, {"id": "card_2", "kind": "note", "content": [1, None]}])
         assert await client.boxes.put([NOTE], box_id="mine") == await client.boxes.put([NOTE], box_id="mine") == "mine"

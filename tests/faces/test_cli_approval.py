@@ -186,7 +186,9 @@ def test_run_as_json_shows_the_question_on_stderr(shell: Shell, started: list[Ru
 
 
 @pytest.mark.more
-def test_a_worker_is_killed_and_the_approval_is_granted_to_the_next(shell: Shell, started: list[Running]) -> None:
+def test_approval_granted_after_its_worker_was_killed_reaches_the_next_worker(
+    shell: Shell, started: list[Running]
+) -> None:
     worker = shell.start("worker", "desk.py:till", "--lease", "0.5")
     started.append(worker)
     watching = shell.start("run", "desk.py:till", "--run-id", "pays", "--no-worker")
@@ -210,7 +212,7 @@ def test_a_worker_is_killed_and_the_approval_is_granted_to_the_next(shell: Shell
 
 
 @pytest.mark.more
-def test_a_denial_reaches_the_model_with_its_reason(shell: Shell, started: list[Running]) -> None:
+def test_denial_reaches_the_model_with_its_reason(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "till", "pays", 1)
     (task,) = shell.rows("approval", "list")
     done = shell.helio("approval", "deny", task["turn_id"], task["call_id"], "--reason", "too much", "--by", "ann")

@@ -89,7 +89,7 @@ def test_watched_run_reports_its_open_calls(shell: Shell, waiting: Running) -> N
     assert told.startswith("asker (turn_ID) waits for 1 calls: helio turn show turn_ID shows them")
 
 
-def test_a_result_comes_from_a_file_and_a_failure_from_a_text(shell: Shell, waiting: Running) -> None:
+def test_report_takes_a_result_from_a_file_and_a_failure_from_a_text(shell: Shell, waiting: Running) -> None:
     call = taken(shell)
     report = ("report", call["turn_id"], "c1", "--token", call["token"])
     (shell.folder / "result.json").write_text('{"from": "file"}')
@@ -98,7 +98,7 @@ def test_a_result_comes_from_a_file_and_a_failure_from_a_text(shell: Shell, wait
     assert '"from": "file"' in waiting.text
 
 
-def test_a_reported_error_fails_the_run(shell: Shell, waiting: Running) -> None:
+def test_reported_error_fails_the_run(shell: Shell, waiting: Running) -> None:
     call = taken(shell)
     done = shell.helio("report", call["turn_id"], "c1", "--token", call["token"], "--error", "too much", "--json")
     assert json.loads(done.stdout) == {"turn_id": call["turn_id"], "call_id": "c1", "outcome": "applied"}
@@ -218,7 +218,7 @@ def test_impossible_stop_or_take_names_its_object(
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (code, name)
 
 
-def test_a_worker_serves_several_projects(shell: Shell, started: list[Running]) -> None:
+def test_worker_serves_several_projects(shell: Shell, started: list[Running]) -> None:
     worker = shell.start("worker", "press.py:app", "--project", "a", "--project", "b")
     started.append(worker)
     assert "serves press in projects a, b, 16 turns at a time" in worker.read_until("started")

@@ -173,7 +173,7 @@ def test_error_and_hint_go_to_stderr_and_stdout_remains_empty(folder: Path) -> N
 
 @pytest.mark.proves("S13")
 @pytest.mark.parametrize("debug", ["", "1"])
-def test_a_wrong_password_is_never_printed(folder: Path, database_url: str, debug: str) -> None:
+def test_wrong_password_is_never_printed(folder: Path, database_url: str, debug: str) -> None:
     parts = urlsplit(database_url)
     url = urlunsplit(parts._replace(netloc=f"{parts.username}:open-sesame@"))
     done = Shell(folder, url, {"HELIOGRAPH_DEBUG": debug}).helio("runs", "--json")
@@ -197,7 +197,7 @@ def test_missing_database_and_wheel_are_reported_with_the_setting(folder: Path) 
     assert "no database: set HELIOGRAPH_DATABASE_URL" in done.stderr
 
 
-async def test_a_schema_of_another_version_is_refused_and_names_the_next_command(
+async def test_schema_of_another_version_is_refused_and_names_the_next_command(
     folder: Path, database: Database, database_url: str
 ) -> None:
     shell = Shell(folder, database_url)

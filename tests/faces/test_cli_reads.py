@@ -222,7 +222,7 @@ def no_database_in(folder: Path) -> str:
 
 @pytest.mark.parametrize("command", ["runs", "turn list", "signal tail", "signal tail agent:* --since 1h"])
 @pytest.mark.parametrize("option", [[], ["--json"]], ids=["text", "json"])
-def test_a_list_from_an_empty_home_is_empty_and_makes_no_database(
+def test_list_from_an_empty_home_is_empty_and_creates_no_database(
     tmp_path: Path, command: str, option: list[str]
 ) -> None:
     done = Shell(tmp_path, None).helio(*command.split(), *option)
@@ -253,7 +253,7 @@ def test_database_of_another_version_is_reported(tmp_path: Path) -> None:
     assert "is one of PostgreSQL 16, not 18; set HELIOGRAPH_POSTGRES_VERSION=16" in done.stderr
 
 
-def test_a_home_that_is_no_folder_is_an_error_of_its_own(tmp_path: Path) -> None:
+def test_home_that_is_no_folder_has_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     done = Shell(tmp_path, None).helio("runs")
     assert (done.returncode, done.stdout) == (1, "")

@@ -124,7 +124,7 @@ def test_run_in_which_no_agent_ran_ends_with_1_and_names_the_misspelt_signal(she
     assert (result["outcome"], result["code"]) == ("failed", "NOTHING_RAN")
 
 
-def test_a_state_comes_from_a_file(shell: Shell) -> None:
+def test_run_reads_its_state_from_a_file(shell: Shell) -> None:
     (shell.folder / "state.json").write_text('{"topic": "paper"}')
     done = shell.helio("run", "press.py:app", "--state", "@state.json")
     assert done.returncode == 0
@@ -140,7 +140,7 @@ def test_ended_run_is_only_read(shell: Shell) -> None:
     assert len(shell.rows("turn", "list", "--run", "once")) == 2
 
 
-def test_a_run_id_with_another_state_is_refused(shell: Shell) -> None:
+def test_run_id_with_another_state_is_refused(shell: Shell) -> None:
     shell.helio("run", "press.py:app", "--state", '{"topic": "ink"}', "--run-id", "once")
     other = shell.helio("run", "press.py:app", "--state", '{"topic": "oil"}', "--run-id", "once", "--json")
     assert other.returncode == 4
@@ -198,7 +198,7 @@ def test_first_sigint_finishes_the_running_turn_and_starts_no_other(shell: Shell
 
 
 @pytest.mark.parametrize(("fails", "code", "outcome"), [(False, 0, "success"), (True, 1, "failed")])
-def test_a_run_that_ends_within_the_grace_ends_the_command_by_its_outcome(
+def test_run_that_ends_within_the_grace_ends_the_command_by_its_outcome(
     shell: Shell, started: list[Running], fails: bool, code: int, outcome: str
 ) -> None:
     (shell.folder / "last.py").write_text(
@@ -269,7 +269,7 @@ def test_async_function_that_swallows_its_cancellation_does_not_keep_the_process
     assert "run deaf has not ended" in running.text
 
 
-def test_a_closed_pipe_ends_a_run_silently(shell: Shell) -> None:
+def test_closed_pipe_ends_a_run_silently(shell: Shell) -> None:
     done = shell.bash("helio run press.py:app --json 2>/dev/null | head -1; echo ${PIPESTATUS[0]}")
     first, code = done.stdout.splitlines()
     assert json.loads(first)["name"] == "workflow:start"

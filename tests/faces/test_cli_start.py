@@ -45,7 +45,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> Non
     assert len(loaded) < MODULES_MAX
 
 
-def test_the_schema_is_printed_without_a_driver(tmp_path: Path) -> None:
+def test_schema_is_printed_without_a_driver(tmp_path: Path) -> None:
     assert loaded_by(Shell(tmp_path, None), "db", "sql") & HEAVY <= {"asyncio"}
 
 
@@ -60,7 +60,7 @@ def test_no_command_imports_an_unneeded_model_or_terminal_library(
     assert not loaded_by(open_shell(tmp_path, database_url), *arguments) & {"pydantic_ai", "rich", "nats"}
 
 
-def test_the_long_name_is_the_same_program(tmp_path: Path) -> None:
+def test_long_command_name_runs_the_same_program(tmp_path: Path) -> None:
     def help_of(program: Path) -> str:
         return subprocess.run([program, "--help"], env=Shell(tmp_path, None).environment, text=True, check=True,
                               capture_output=True).stdout  # fmt: skip
@@ -79,7 +79,7 @@ def test_help_names_every_command_and_a_closed_pipe_is_no_error(tmp_path: Path) 
 
 @pytest.mark.parametrize("command", ["helio --help", "helio db sql", "helio turn list", "helio run press.py:app"])
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_is_no_error(tmp_path: Path, database_url: str, command: str, closed: str) -> None:
+def test_closed_stream_causes_no_error(tmp_path: Path, database_url: str, command: str, closed: str) -> None:
     done = open_shell(tmp_path, database_url).bash(f"{command} {closed} | true; echo ${{PIPESTATUS[0]}}")
     assert done.stdout == "0\n"
     assert "Traceback" not in done.stderr
@@ -96,13 +96,13 @@ FULL = "error: the output could not be written: No space left on device\n"
 
 
 @pytest.mark.parametrize("command", ["helio --help", "helio db sql", "helio sim --help", "helio sim replay 5"])
-def test_a_full_disk_is_named(tmp_path: Path, command: str) -> None:
+def test_full_disk_is_named_in_the_error(tmp_path: Path, command: str) -> None:
     done = Shell(tmp_path, None).bash(f"{command} > /dev/full; echo $?")
     assert (done.stdout, done.stderr) == ("1\n", FULL)
 
 
 @pytest.mark.parametrize("option", ["", "--json"])
-def test_a_run_on_a_full_disk_ends_with_1_and_names_it(tmp_path: Path, database_url: str, option: str) -> None:
+def test_run_on_a_full_disk_exits_with_1_and_names_the_disk(tmp_path: Path, database_url: str, option: str) -> None:
     done = open_shell(tmp_path, database_url).bash(f"helio run press.py:app {option} > /dev/full; echo $?")
     assert done.stdout == "1\n"
     assert done.stderr.endswith(FULL)

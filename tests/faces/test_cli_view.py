@@ -62,7 +62,7 @@ def test_deltas_of_parallel_agents_are_joined_to_lines(capsys: pytest.CaptureFix
     ]
 
 
-def test_a_long_text_is_broken_at_spaces_and_loses_no_word(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_text_is_broken_at_spaces_and_loses_no_word(capsys: pytest.CaptureFixture[str]) -> None:
     words = [f"word{n}" for n in range(200)]
     view = LineView()
     for word in words:
@@ -135,7 +135,7 @@ def test_board_restarts_an_agent_that_wakes_again() -> None:
     )  # fmt: skip
 
 
-def test_a_terminal_gets_the_live_view_and_its_cursor_back(tmp_path: Path, database_url: str) -> None:
+def test_terminal_shows_the_live_view_and_restores_its_cursor(tmp_path: Path, database_url: str) -> None:
     shell = open_shell(tmp_path, database_url)
     ours, theirs = pty.openpty()
     environment = shell.environment | {"TERM": "xterm", "LINES": "40"}

@@ -80,7 +80,7 @@ async def test_action_is_accepted_by_an_idle_agent_at_once_or_refused(environmen
 
 
 @pytest.mark.proves("S1")
-async def test_a_client_of_another_project_sees_nothing_of_this_one(environment: str) -> None:
+async def test_client_of_another_project_sees_nothing_of_this_one(environment: str) -> None:
     app = desk()
     async with open_runtime(Settings(database_url=environment)) as runtime:
         run_id, _ = await runtime.start(app.workflow, {})
@@ -136,7 +136,7 @@ async def test_closed_client_is_refused_with_the_way_to_open_it() -> None:
         await Client().report("turn_1", "c1", result=1)
 
 
-async def test_a_stop_names_a_run_or_a_turn() -> None:
+async def test_stop_requires_either_a_run_or_a_turn() -> None:
     for run_id, turn in ((None, None), ("r", "t")):
         with pytest.raises(InvalidInput, match="one of the two"):
             await desk().stop(run_id, turn=turn)

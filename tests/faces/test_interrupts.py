@@ -45,7 +45,7 @@ def test_work_that_swallows_its_cancellation_is_abandoned_without_an_error(
         gc.collect()
 
 
-def test_the_second_signal_ends_the_process_also_in_the_middle_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_signal_ends_the_process_also_in_the_middle_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     class Busy(io.StringIO):
         def flush(self) -> None:
             raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stdout>'>")

@@ -52,7 +52,7 @@ def test_english_formulas_are_not_applied_to_another_language() -> None:
     assert measured["passive_share"] is None
 
 
-def test_code_is_no_part_of_the_reading_figures() -> None:
+def test_reading_figures_exclude_code() -> None:
     prose = "The cat sat on the mat. " * 10
     plain = readability.figures(split(prose))
     with_code = readability.figures(
@@ -61,7 +61,7 @@ def test_code_is_no_part_of_the_reading_figures() -> None:
     assert with_code == plain
 
 
-def test_a_long_sentence_is_reported_at_its_line() -> None:
+def test_long_sentence_is_reported_at_its_line() -> None:
     text = f"Short one.\n\nThis is {'a long and winding ' * 11}road.\n"
     assert said(readability.review(split(text))) == [(3, "a sentence of 47 words; two would be easier")]
 
@@ -89,7 +89,7 @@ def test_headings_that_jump_repeat_or_lead_nothing_are_reported() -> None:
     ]
 
 
-def test_the_same_heading_under_different_parents_is_a_pattern_and_no_finding() -> None:
+def test_same_heading_under_different_parents_is_a_pattern_and_no_finding() -> None:
     assert structure.review(split("# 1.1\n\n## Added\n\nx\n\n# 1.0\n\n## Added\n\ny\n")) == []
 
 
@@ -149,7 +149,7 @@ def test_doubled_words_are_found_across_lines_and_not_across_code_or_sentences()
     ]
 
 
-def test_a_phrase_is_reported_once_as_long_as_all_its_places_agree() -> None:
+def test_phrase_is_reported_once_if_all_its_places_agree() -> None:
     text = "\n\n".join(
         f"{start} the durable inbox keeps every message {end}." for start, end in [("a", "b"), ("c", "d"), ("e", "f")]
     )
@@ -162,7 +162,7 @@ def test_three_consecutive_sentences_with_the_same_start_are_reported() -> None:
     assert said(repetition.review(split(text))) == [(1, "3 sentences in a row begin with “we”")]
 
 
-def test_an_overused_word_is_reported_unless_a_heading_makes_it_the_subject() -> None:
+def test_overused_word_is_reported_unless_a_heading_makes_it_the_subject() -> None:
     filler = " ".join(
         f"The {a}{b}ing of it is with {b}{a}s and more."
         for a in ("b", "d", "f", "g", "h", "k")
@@ -304,7 +304,7 @@ def test_findings_beyond_the_limit_are_the_least_severe_and_are_counted() -> Non
 
 
 @pytest.mark.parametrize("name", ["README.md", "LICENSE"])
-def test_the_project_s_own_files_are_reviewed_from_file_to_report(name: str) -> None:
+def test_own_files_of_the_project_are_reviewed_from_file_to_report(name: str) -> None:
     text = read_document(ROOT / name)
     document = split(text)
     figures = {critic.NAME: critic.figures(document, ROOT) for critic in CRITICS}
@@ -355,7 +355,7 @@ def test_silent_critic_is_named_and_its_checks_count_as_missing() -> None:
 
 
 @pytest.mark.parametrize("text", AWKWARD.values(), ids=AWKWARD.keys())
-def test_the_summary_has_three_to_six_sentences_and_the_measured_figures(text: str) -> None:
+def test_summary_has_three_to_six_sentences_and_the_measured_figures(text: str) -> None:
     figures, findings = review_all(text)
     every = [finding for found in findings.values() for finding in found]
     summary = summarise(figures, every)

@@ -75,7 +75,7 @@ def test_missing_file_is_refused_with_a_code(tmp_path: Path, name: str, code: st
     assert refused.value.code == code
 
 
-def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
+def test_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
     (tmp_path / "draft.md").write_bytes(b"\xef\xbb\xbf# Title\n")
     assert read_document(tmp_path / "draft.md") == "# Title\n"
 
@@ -83,7 +83,7 @@ def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
 # Splitting
 
 
-def test_a_document_is_split_into_sections_parts_and_sentences_with_their_lines() -> None:
+def test_document_is_split_into_sections_parts_and_sentences_with_their_lines() -> None:
     document = split(SAMPLE)
     assert [(section.heading, section.level, section.line) for section in document.sections] == [
         ("Orbit", 1, 4),
@@ -122,7 +122,7 @@ def test_line_endings_change_nothing(ending: str) -> None:
     assert split(SAMPLE.replace("\n", ending)) == split(SAMPLE)
 
 
-def test_a_missing_last_newline_changes_nothing() -> None:
+def test_missing_last_newline_changes_nothing() -> None:
     assert split(SAMPLE.rstrip("\n")) == split(SAMPLE)
 
 
@@ -148,7 +148,7 @@ def test_sentences_end_at_natural_boundaries(text: str, expected: list[str]) -> 
     assert [sentence for _, sentence in sentences(text)] == expected
 
 
-def test_a_fence_inside_a_list_item_ends_with_the_item() -> None:
+def test_fence_inside_a_list_item_ends_with_the_item() -> None:
     document = split("- run\n\n  ```sh\n  ls\n\n# Next\n\nWords.\n")
     assert kinds(document) == ["item", "code", "heading", "paragraph"]
     assert not document.parts[1].is_closed

@@ -212,7 +212,7 @@ async def test_fork_without_a_base_or_a_turn_is_refused(
     assert await kernel.everything() == before
 
 
-async def test_an_empty_box_has_empty_forks(kernel: Kernel) -> None:
+async def test_empty_box_has_empty_forks(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert await fork(kernel, "fork_1", "box_turn_a") == "forked"
     await write(kernel, claimed, "later")

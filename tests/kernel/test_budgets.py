@@ -88,7 +88,7 @@ async def test_stale_call_does_not_block_others_of_its_batch(kernel: Kernel) -> 
     assert (await wait(kernel, "turn_a", "c1"))["reserved"] == {"tokens": 60}
 
 
-async def test_a_lost_reply_reserves_once(kernel: Kernel) -> None:
+async def test_call_repeated_after_lost_replies_reserves_once(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
     for _ in range(3):
         assert await outcome(kernel, claimed, "c1", 60) == "fresh"
@@ -228,7 +228,7 @@ async def test_children_share_the_budget_of_their_parent_and_have_their_own(kern
 
 
 @pytest.mark.proves("S12")
-async def test_remote_tools_count_at_their_call_and_one_too_many_opens_none(
+async def test_remote_tools_count_when_called_and_one_call_too_many_opens_none(
     kernel: Kernel,
 ) -> None:
     claimed = await kernel.running(budget={"tool_calls": 3, "tokens": 9})
@@ -276,7 +276,7 @@ async def test_message_has_its_own_budget_and_that_of_its_parent_turn(kernel: Ke
     assert again == ["duplicate", "conflict", "conflict"]
 
 
-async def test_a_turn_without_a_budget_reserves_nothing_and_one_that_reserves_nothing_has_none_to_settle(
+async def test_turn_without_a_budget_or_a_reservation_settles_no_reservation(
     kernel: Kernel,
 ) -> None:
     free = await kernel.running()

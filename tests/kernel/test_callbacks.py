@@ -64,7 +64,7 @@ async def test_end_by_the_kernel_is_sent_to_its_callback(kernel: Kernel) -> None
 
 
 @pytest.mark.proves("CTL-23")
-async def test_a_child_and_a_run_have_callbacks_of_their_own(kernel: Kernel) -> None:
+async def test_child_and_a_run_have_callbacks_of_their_own(kernel: Kernel) -> None:
     await kernel.call(
         "start_runs", [{**run_item("run_a", ["writer", "critic"], {"turn_a": "writer"}), "callback_url": URL}]
     )

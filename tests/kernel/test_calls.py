@@ -19,7 +19,7 @@ async def taken_over(kernel: Kernel) -> Item:
 
 
 @pytest.mark.proves("K13", "L0-39")
-async def test_an_effect_is_announced_before_it_happens_and_its_result_recorded_after(kernel: Kernel) -> None:
+async def test_effect_is_announced_before_it_happens_and_its_result_recorded_after(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert await begin(kernel, claimed, "i1", step_id="s1") == {
         "turn_id": "turn_a",
@@ -77,7 +77,7 @@ async def test_card_state_and_signal_of_a_step_are_written_in_one_commit(kernel:
 
 
 @pytest.mark.proves("K13", "L0-110")
-async def test_only_the_owner_begins_and_records(kernel: Kernel) -> None:
+async def test_only_the_owner_begins_and_records_calls(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     before = await kernel.everything()
@@ -176,7 +176,7 @@ async def test_effect_may_be_recorded_as_a_failure(kernel: Kernel, how: str) -> 
     assert (answer["status"], answer["content"]["error"]) == (how, {"code": "TOOL_ERROR"})
 
 
-async def test_a_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
+async def test_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
     claimed = await kernel.running()
     begun = [
         saying(claimed, call_id=call, tool="t", effect="once", timeout_seconds=None) for call in ("i1", "i2", "i1")
@@ -257,7 +257,7 @@ async def test_malformed_result_is_not_recorded(kernel: Kernel, wrong: dict[str,
 
 
 @pytest.mark.proves("K12")
-async def test_an_open_effect_ends_with_its_turn(kernel: Kernel) -> None:
+async def test_open_effect_ends_with_its_turn(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     await kernel.stop("turn_a")

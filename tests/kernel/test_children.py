@@ -34,7 +34,7 @@ async def ended(kernel: Kernel, turn_id: str, **fields: Any) -> None:
 
 
 @pytest.mark.proves("L0-38", "K3", "K27", "K24")
-async def test_a_child_is_enqueued_in_the_commit_that_suspends_its_parent(kernel: Kernel) -> None:
+async def test_child_is_enqueued_in_the_commit_that_suspends_its_parent(kernel: Kernel) -> None:
     claimed = await kernel.running()
     before = await kernel.run("run_a")
     await kernel.call("put_boxes", [{"box_id": "context_1", "cards": []}])
@@ -70,7 +70,7 @@ async def test_a_child_is_enqueued_in_the_commit_that_suspends_its_parent(kernel
 
 
 @pytest.mark.proves("L0-38", "K4", "L0-63", "L0-06")
-async def test_the_deliverable_of_a_child_is_the_result_of_the_call(kernel: Kernel) -> None:
+async def test_deliverable_of_a_child_is_the_result_of_the_call(kernel: Kernel) -> None:
     await delegated(kernel, "critic")
     await ended(kernel, "turn_1")
     assert await status(kernel) == "suspended"  # the child's commit touches the child alone
@@ -136,7 +136,7 @@ async def test_parent_receives_an_ending_by_the_kernel(kernel: Kernel, ends: str
 
 
 @pytest.mark.proves("K15", "L0-62")
-async def test_a_fork_is_joined_when_the_last_child_has_ended(kernel: Kernel) -> None:
+async def test_fork_is_joined_when_the_last_child_has_ended(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer"})
     agents = ["critic", "judge", "critic"]
     calls = [child(f"c{n}", agent, f"turn_{n}", n) for n, agent in enumerate(agents)]
@@ -157,7 +157,7 @@ async def test_a_fork_is_joined_when_the_last_child_has_ended(kernel: Kernel) ->
     assert answers(claimed) == dict.fromkeys(["c0", "c1", "c2"], "success")
 
 
-async def test_the_first_child_of_a_streaming_join_wakes_its_parent(kernel: Kernel) -> None:
+async def test_first_child_of_a_streaming_join_wakes_its_parent(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer"})
     calls = [child("c1", "critic", "turn_1", 0), child("c2", "judge", "turn_2", 1), tool("c3")]
     await suspend(kernel, await kernel.claim_one(), *calls, signals=activated("critic", "judge"), join="each")
@@ -171,7 +171,7 @@ async def test_the_first_child_of_a_streaming_join_wakes_its_parent(kernel: Kern
 # ── Instances ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_instance_gets_a_head_of_its_own_and_does_not_wait_for_its_namesake(kernel: Kernel) -> None:
+async def test_instance_gets_a_head_of_its_own_and_does_not_wait_for_its_namesake(kernel: Kernel) -> None:
     claimed = await kernel.running()
     places: list[Item] = [{}, {"instance": "x"}, {"instance": "y"}]
     calls = [child(f"c{n}", "critic", f"turn_{n}", n, **at) for n, at in enumerate(places)]
@@ -299,7 +299,7 @@ async def test_one_bad_child_never_stops_the_others(kernel: Kernel) -> None:
     kernel.is_corrupted = True
 
 
-async def test_a_run_with_a_child_at_work_does_not_end(kernel: Kernel) -> None:
+async def test_run_with_a_child_at_work_does_not_end(kernel: Kernel) -> None:
     claimed = await delegated(kernel, "critic")
     await kernel.stop("turn_a")
     version = (await kernel.run("run_a"))["version"]

@@ -14,7 +14,7 @@ async def order(kernel: Kernel, limit: int = 100) -> list[str]:
 
 
 @pytest.mark.proves("L0-11", "L0-12", "L0-45", "L0-02", "K6")
-async def test_a_claim_runs_the_head_under_a_new_epoch(kernel: Kernel) -> None:
+async def test_claim_runs_the_head_under_a_new_epoch(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     assert (await kernel.head("run_a/writer"))["turn_epoch"] == 1
     kernel.wait(1)
@@ -42,7 +42,7 @@ async def test_claim_returns_everything_that_the_turn_needs(kernel: Kernel) -> N
 
 
 @pytest.mark.proves("L0-04", "L0-40")
-async def test_a_claim_takes_the_inbox_rows_of_the_turn_under_its_epoch(kernel: Kernel) -> None:
+async def test_claim_takes_the_inbox_rows_of_the_turn_under_its_epoch(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
     mine, waiting = await kernel.rows("agent_inbox", "inbox_id, status, turn_epoch")
@@ -99,7 +99,7 @@ async def test_reports_and_halts_of_an_agent_precede_new_turns_of_any_priority(k
     assert {tuple(row) for row in rows} == {("turn", "consumed"), ("tool_result", "consumed"), ("stop", "consumed")}
 
 
-async def test_a_limited_claim_takes_the_first_and_leaves_the_rest(kernel: Kernel) -> None:
+async def test_limited_claim_takes_only_the_first_turns(kernel: Kernel) -> None:
     for name in "abc":
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"})
         kernel.wait(1)
@@ -108,7 +108,7 @@ async def test_a_limited_claim_takes_the_first_and_leaves_the_rest(kernel: Kerne
     assert await order(kernel, limit=2) == []
 
 
-async def test_a_limited_claim_takes_the_most_urgent_though_it_came_last(kernel: Kernel) -> None:
+async def test_limited_claim_takes_the_most_urgent_turn_although_it_arrived_last(kernel: Kernel) -> None:
     for priority, name in enumerate("abc"):
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, priority=priority)
         kernel.wait(1)
@@ -125,7 +125,7 @@ async def test_only_the_requested_pools_are_claimed(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("L0-48", "L0-44", "L0-06")
-async def test_an_agent_takes_its_turns_one_by_one_in_the_order_they_came(kernel: Kernel) -> None:
+async def test_agent_runs_its_queued_turns_one_by_one_in_arrival_order(kernel: Kernel) -> None:
     await kernel.running()
     for n in range(3):
         await kernel.enqueue("run_a", "critic", f"turn_{n}", priority=n)
@@ -139,7 +139,7 @@ async def test_an_agent_takes_its_turns_one_by_one_in_the_order_they_came(kernel
 
 
 @pytest.mark.proves("K22")
-async def test_a_recovered_turn_keeps_its_place_in_the_claim_order(kernel: Kernel) -> None:
+async def test_recovered_turn_keeps_its_place_in_the_claim_order(kernel: Kernel) -> None:
     await kernel.running(turn_id="turn_first")
     kernel.wait(5)
     await kernel.start("run_b", ["writer"], {"turn_second": "writer"})
@@ -170,7 +170,7 @@ async def test_claim_with_a_time_before_the_dispatch_takes_its_inbox_row(kernel:
 
 
 @pytest.mark.proves("K20")
-async def test_a_clock_that_goes_backwards_leaves_leases_in_order(kernel: Kernel) -> None:
+async def test_clock_that_goes_backwards_keeps_leases_in_order(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
     kernel.wait(-5)
@@ -186,7 +186,7 @@ async def test_a_clock_that_goes_backwards_leaves_leases_in_order(kernel: Kernel
 
 
 @pytest.mark.parametrize("lease", [-1, 0, 0.09, 86400.1, float("nan"), float("inf"), float("-inf"), None])
-async def test_a_lease_that_would_end_at_once_or_never_is_refused(kernel: Kernel, lease: float) -> None:
+async def test_lease_that_ends_at_once_or_never_is_refused(kernel: Kernel, lease: float) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="lease"):
         await kernel.claim(lease=lease)
     with pytest.raises(asyncpg.InvalidParameterValueError, match="lease"):
@@ -199,7 +199,7 @@ async def test_claim_with_a_limit_out_of_range_is_refused(kernel: Kernel, limit:
         await kernel.claim(limit)
 
 
-async def test_a_claim_without_a_worker_is_refused(kernel: Kernel) -> None:
+async def test_claim_without_a_worker_is_refused(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     for worker in (None, "", "w" * 201):
         with pytest.raises(asyncpg.InvalidParameterValueError, match="a worker has a name"):

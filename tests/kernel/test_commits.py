@@ -29,7 +29,7 @@ class Counted:
 
 
 @pytest.mark.proves("K1", "K8")
-async def test_a_turn_without_tools_is_three_commits(kernel: Kernel) -> None:
+async def test_turn_without_tools_makes_three_commits(kernel: Kernel) -> None:
     await kernel.running()
     counted = Counted(kernel)
     await counted(kernel.enqueue("run_a", "critic", "turn_1"))
@@ -39,7 +39,7 @@ async def test_a_turn_without_tools_is_three_commits(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K1", "K8")
-async def test_a_run_of_one_turn_is_three_commits(kernel: Kernel) -> None:
+async def test_run_of_one_turn_makes_three_commits(kernel: Kernel) -> None:
     counted = Counted(kernel)
     await counted(kernel.start("run_a", ["writer"], {"turn_a": "writer"}))
     await counted(kernel.finish(await counted(kernel.claim_one()), ends="success"))
@@ -47,7 +47,7 @@ async def test_a_run_of_one_turn_is_three_commits(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K1", "K8")
-async def test_each_further_turn_of_a_chain_is_two_commits(kernel: Kernel) -> None:
+async def test_each_further_turn_of_a_chain_makes_two_commits(kernel: Kernel) -> None:
     claimed = await kernel.running()
     counted = Counted(kernel)
     for n in range(3):
@@ -56,7 +56,7 @@ async def test_each_further_turn_of_a_chain_is_two_commits(kernel: Kernel) -> No
     assert counted.commits == 6
 
 
-async def test_a_batch_is_one_commit(kernel: Kernel) -> None:
+async def test_batch_makes_one_commit(kernel: Kernel) -> None:
     counted = Counted(kernel)
     items = [run_item(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}) for n in range(20)]
     await counted(kernel.call("start_runs", items))

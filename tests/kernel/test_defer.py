@@ -89,7 +89,7 @@ async def test_deferred_turn_keeps_its_place_before_younger_turns(kernel: Kernel
 
 
 @pytest.mark.proves("L0-02", "L0-110", "K6")
-async def test_only_the_owner_defers_and_only_once(kernel: Kernel) -> None:
+async def test_only_the_owner_defers_a_turn_and_only_once(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await defer(kernel, claimed)
     before = await kernel.everything()
@@ -130,7 +130,7 @@ async def test_stopping_turn_ends_instead_of_being_deferred(kernel: Kernel) -> N
     assert (await kernel.turn("turn_a"))["outcome"] == "canceled"
 
 
-async def test_a_deferred_turn_can_be_stopped_and_expires(kernel: Kernel) -> None:
+async def test_deferred_turn_can_be_stopped_and_expires(kernel: Kernel) -> None:
     await defer(kernel, await kernel.running(ttl_seconds=30), 20)
     await defer(kernel, await kernel.running("run_b", "turn_b"), 20)
     assert (await kernel.stop("turn_b"))["outcome"] == "stopped"
@@ -139,7 +139,7 @@ async def test_a_deferred_turn_can_be_stopped_and_expires(kernel: Kernel) -> Non
     assert await kernel.claim() == []
 
 
-async def test_a_batch_is_what_its_items_are_one_after_another(kernel: Kernel) -> None:
+async def test_batch_has_the_effect_of_its_items_one_after_another(kernel: Kernel) -> None:
     first, second = await kernel.running(), await kernel.running("run_b", "turn_b")
     items: list[Item] = [saying(each, reason=None, delay_seconds=n) for n, each in enumerate((second, first, second))]
     outcomes = [(each["turn_id"], each["outcome"]) for each in await kernel.call("defer", items)]
@@ -150,7 +150,7 @@ async def test_a_batch_is_what_its_items_are_one_after_another(kernel: Kernel) -
 @pytest.mark.parametrize(
     "wrong", [{"delay_seconds": d} for d in (None, -1, "NaN", "inf", 1e15)] + [{"defers_max": -1}], ids=str
 )
-async def test_a_time_or_a_cap_out_of_range_is_refused_by_name(kernel: Kernel, wrong: Item) -> None:
+async def test_time_or_a_cap_out_of_range_is_refused_by_name(kernel: Kernel, wrong: Item) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     with pytest.raises(asyncpg.InvalidParameterValueError, match=next(iter(wrong))):

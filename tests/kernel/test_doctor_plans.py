@@ -58,7 +58,7 @@ def looked_at(node: dict[str, Any]) -> float:
     return float((node["Actual Rows"] + dropped) * node["Actual Loops"]) + sum(map(looked_at, node.get("Plans", [])))
 
 
-async def test_a_database_that_was_never_analyzed_is_examined_in_proportion_to_its_rows(postgres: TestServer) -> None:
+async def test_database_that_was_never_analyzed_is_examined_in_proportion_to_its_rows(postgres: TestServer) -> None:
     url = await postgres.create()
     kernel = Kernel(await connect(url), "never-analyzed")
     await forked(kernel)

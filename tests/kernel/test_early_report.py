@@ -23,7 +23,7 @@ from tests.kernel.waits import (
 
 
 @pytest.mark.proves("K3", "K16", "K4", "L0-60")
-async def test_a_report_that_is_faster_than_the_suspension_is_not_lost(kernel: Kernel) -> None:
+async def test_report_before_the_suspension_is_not_lost(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert await reported(kernel, "turn_a", "c1", {"answer": 42}, token=TOKEN, actor="the tool") == "early"
     assert (await kernel.names("run_a"))[2:] == []
@@ -75,7 +75,7 @@ async def test_stream_receives_a_report_that_arrived_before_the_claim(kernel: Ke
 
 
 @pytest.mark.proves("K5", "L0-111")
-async def test_a_report_for_a_turn_between_two_owners_is_kept_for_the_next(kernel: Kernel) -> None:
+async def test_report_for_a_turn_between_two_owners_is_stored_for_the_next(kernel: Kernel) -> None:
     await kernel.running()
     kernel.wait(31)
     await kernel.sweep("leases")
@@ -86,7 +86,7 @@ async def test_a_report_for_a_turn_between_two_owners_is_kept_for_the_next(kerne
 
 
 @pytest.mark.proves("L0-64")
-async def test_an_early_report_outlives_a_deferral(kernel: Kernel) -> None:
+async def test_early_report_outlives_a_deferral(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await report(kernel, "turn_a", "c1")
     await defer(kernel, claimed, 5)
@@ -95,7 +95,7 @@ async def test_an_early_report_outlives_a_deferral(kernel: Kernel) -> None:
     assert (await suspend(kernel, owner, tool("c1")))["outcome"] == "resolved"
 
 
-async def test_a_suspension_on_other_calls_leaves_an_early_report_for_a_later_one(kernel: Kernel) -> None:
+async def test_suspension_on_other_calls_keeps_an_early_report_for_a_later_one(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await report(kernel, "turn_a", "c2")
     assert (await suspend(kernel, claimed, tool("c1")))["outcome"] == "suspended"
@@ -105,7 +105,7 @@ async def test_a_suspension_on_other_calls_leaves_an_early_report_for_a_later_on
 
 
 @pytest.mark.proves("S14")
-async def test_a_forged_early_report_neither_takes_the_true_ones_place_nor_is_applied(kernel: Kernel) -> None:
+async def test_forged_early_report_is_not_applied_and_does_not_displace_the_true_one(kernel: Kernel) -> None:
     claimed = await kernel.running()
     for token in (None, "forged"):
         assert await reported(kernel, "turn_a", "c1", "a lie", token=token) == "early"
@@ -126,7 +126,7 @@ async def test_call_with_only_forged_early_reports_remains_open(kernel: Kernel) 
 
 
 @pytest.mark.proves("L0-112")
-async def test_the_same_early_report_twice_is_kept_once(kernel: Kernel) -> None:
+async def test_repeated_early_report_is_stored_once(kernel: Kernel) -> None:
     claimed = await kernel.running()
     assert [await reported(kernel, "turn_a", "c1", n, token=TOKEN) for n in range(3)] == [
         "early",
@@ -150,7 +150,7 @@ async def test_early_reports_beyond_the_limit_are_refused_with_a_retry(kernel: K
 
 
 @pytest.mark.parametrize("call_id", ["", "i" * 201, None], ids=["empty", "long", "null"])
-async def test_early_report_with_an_impossible_call_id_is_not_kept(kernel: Kernel, call_id: str | None) -> None:
+async def test_early_report_with_an_impossible_call_id_is_not_stored(kernel: Kernel, call_id: str | None) -> None:
     await kernel.running()
     (answer,) = await kernel.call(
         "report", [{"turn_id": "turn_a", "call_id": call_id, "status": "success", "result": 1}]
@@ -159,7 +159,7 @@ async def test_early_report_with_an_impossible_call_id_is_not_kept(kernel: Kerne
 
 
 @pytest.mark.parametrize("ends", ["finish", "stop"])
-async def test_an_early_report_ends_with_its_turn(kernel: Kernel, ends: str) -> None:
+async def test_early_report_ends_with_its_turn(kernel: Kernel, ends: str) -> None:
     claimed: Item = await kernel.running()
     await report(kernel, "turn_a", "c1")
     if ends == "finish":

@@ -7,7 +7,7 @@ from tests.kernel.kit import TARGET, Kernel, message
 
 
 @pytest.mark.proves("L0-34", "L0-43", "L0-44")
-async def test_an_idle_agent_is_dispatched_by_the_enqueue_itself(kernel: Kernel) -> None:
+async def test_idle_agent_is_dispatched_by_the_enqueue_itself(kernel: Kernel) -> None:
     await kernel.running()
     answer = await kernel.enqueue("run_a", "critic", "turn_1", priority=3)
     assert answer == {"turn_id": "turn_1", "outcome": "queued", "targets": [TARGET], "woken": ["run_a/critic"]}
@@ -19,7 +19,7 @@ async def test_an_idle_agent_is_dispatched_by_the_enqueue_itself(kernel: Kernel)
 
 
 @pytest.mark.proves("L0-01", "L0-33", "L0-48")
-async def test_a_busy_agent_keeps_its_turn_and_the_new_one_waits(kernel: Kernel) -> None:
+async def test_busy_agent_keeps_its_turn_and_the_new_one_waits(kernel: Kernel) -> None:
     await kernel.running()
     answer = await kernel.enqueue("run_a", "writer", "turn_1")
     assert answer["targets"] == []
@@ -31,7 +31,7 @@ async def test_a_busy_agent_keeps_its_turn_and_the_new_one_waits(kernel: Kernel)
 
 
 @pytest.mark.proves("L0-30", "L0-31", "L0-36", "SIG-60", "SIG-61")
-async def test_a_message_enters_the_log_and_the_activation_follows_it(kernel: Kernel) -> None:
+async def test_message_enters_the_log_and_the_activation_follows_it(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1", payload={"subject": "hello"})
     *_, came, activated = await kernel.rows("signal_log", "seq, id, name, payload, agent, parent")
@@ -43,7 +43,7 @@ async def test_a_message_enters_the_log_and_the_activation_follows_it(kernel: Ke
 
 
 @pytest.mark.proves("SIG-16")
-async def test_a_message_may_name_its_cause(kernel: Kernel) -> None:
+async def test_message_may_name_its_cause(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1", cause="sig_run_a_2")
     (came,) = await kernel.rows("signal_log", "*", "seq = 3")
@@ -62,7 +62,7 @@ async def test_each_enqueue_is_a_turn_of_its_own(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K27")
-async def test_a_queued_turn_is_counted_in_its_run_and_moves_its_version(kernel: Kernel) -> None:
+async def test_queued_turn_is_counted_in_its_run_and_moves_its_version(kernel: Kernel) -> None:
     await kernel.running()
     before = await kernel.run("run_a")
     await kernel.enqueue("run_a", "critic", "turn_1")
@@ -83,7 +83,7 @@ async def test_repeated_message_is_a_duplicate_and_changes_nothing(kernel: Kerne
 
 
 @pytest.mark.parametrize("other", [{"agent": "writer"}, {"name": "mail:went"}, {"payload": {"n": 2}}], ids=str)
-async def test_a_turn_id_that_another_message_has_taken_is_a_conflict(kernel: Kernel, other: dict[str, object]) -> None:
+async def test_turn_id_of_another_message_is_a_conflict(kernel: Kernel, other: dict[str, object]) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1", payload={"n": 1})
     before = await kernel.everything()
@@ -92,7 +92,7 @@ async def test_a_turn_id_that_another_message_has_taken_is_a_conflict(kernel: Ke
     assert await kernel.everything() == before
 
 
-async def test_a_duplicate_is_known_long_after_its_turn_is_done(kernel: Kernel) -> None:
+async def test_duplicate_is_recognized_long_after_its_turn_is_done(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1")
     await kernel.finish(await kernel.claim_one())
@@ -109,7 +109,7 @@ async def test_unknown_agent_is_refused(kernel: Kernel, run_id: str, agent: str)
 
 @pytest.mark.proves("S1")
 @pytest.mark.parametrize("run_id", ["run_a/b", "/", "", "r" * 201])
-async def test_a_run_id_that_could_be_taken_for_an_agents_is_refused(kernel: Kernel, run_id: str) -> None:
+async def test_run_id_that_resembles_an_agent_id_is_refused(kernel: Kernel, run_id: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match=r"a run id has (1 to 200 bytes|no slash)"):
         await kernel.start(run_id, ["c"], {"turn_1": "c"})
     await kernel.start("run_a", ["b"], {"turn_2": "b"})
@@ -124,7 +124,7 @@ async def test_ended_run_accepts_no_message(kernel: Kernel) -> None:
     assert await kernel.everything() == before
 
 
-async def test_a_run_that_is_terminating_takes_no_message(kernel: Kernel) -> None:
+async def test_terminating_run_accepts_no_message(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1")
     await kernel.finish(claimed, version=2, status="terminating")
@@ -166,7 +166,7 @@ async def test_enqueue_returns_the_pool_to_ring_and_rings_none_itself(kernel: Ke
 
 
 @pytest.mark.proves("L0-35", "L0-15")
-async def test_an_action_leases_the_idle_agent_and_its_row_is_pending_under_that_lease(kernel: Kernel) -> None:
+async def test_action_leases_the_idle_agent_and_its_row_is_pending_under_that_lease(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {})
     answer = await kernel.enqueue("run_a", "writer", "turn_a", message_type="ui_action", actor="the user")
     assert answer == {"turn_id": "turn_a", "outcome": "queued", "targets": [TARGET], "woken": ["run_a/writer"]}

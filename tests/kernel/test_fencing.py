@@ -31,7 +31,7 @@ async def refused(kernel: Kernel, claimed: Item) -> None:
 
 
 @pytest.mark.proves("L0-02", "L0-41", "L0-110", "L0-111", "K2", "K7")
-async def test_an_owner_whose_turn_was_recovered_writes_nothing_more(kernel: Kernel) -> None:
+async def test_former_owner_of_a_recovered_turn_writes_nothing_more(kernel: Kernel) -> None:
     late = await lose(kernel)
     await refused(kernel, late)  # dispatched again, owned by nobody
     now = await kernel.claim_one(worker="worker-2")
@@ -56,7 +56,7 @@ async def test_heartbeat_under_another_epoch_extends_no_lease(kernel: Kernel, la
 
 @pytest.mark.proves("L0-02", "K6")
 @pytest.mark.parametrize("epoch", [-1, 0, 1, 3, 2**63 - 1])
-async def test_no_epoch_but_the_owners_passes(kernel: Kernel, epoch: int) -> None:
+async def test_every_epoch_except_the_owners_is_refused(kernel: Kernel, epoch: int) -> None:
     claimed = await kernel.running()
     await refused(kernel, claimed | {"epoch": epoch})
 
@@ -65,19 +65,19 @@ async def test_no_epoch_but_the_owners_passes(kernel: Kernel, epoch: int) -> Non
 @pytest.mark.parametrize(
     "wrong", [{"turn_id": "turn_x"}, {"agent_id": "run_a/critic"}, {"agent_id": "run_x/y"}], ids=str
 )
-async def test_no_turn_and_no_agent_but_the_owners_passes(kernel: Kernel, wrong: Item) -> None:
+async def test_every_turn_and_agent_except_the_owners_is_refused(kernel: Kernel, wrong: Item) -> None:
     claimed = await kernel.running()
     await refused(kernel, claimed | wrong)
 
 
 @pytest.mark.proves("L0-11", "L0-45")
-async def test_a_dispatched_turn_has_no_owner_yet(kernel: Kernel) -> None:
+async def test_dispatched_turn_has_no_owner_yet(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer"})
     await refused(kernel, {"agent_id": "run_a/writer", "turn_id": "turn_a", "epoch": 1, "agent": "writer",
                            "activation_id": "sig_run_a_2"})  # fmt: skip
 
 
-async def test_a_queued_turn_has_no_owner_even_under_the_epoch_of_its_agent(kernel: Kernel) -> None:
+async def test_queued_turn_has_no_owner_even_under_the_epoch_of_its_agent(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
     await refused(kernel, claimed | {"turn_id": "turn_2"})
@@ -117,7 +117,7 @@ async def test_append_without_signals_changes_only_the_phase(kernel: Kernel) -> 
 
 
 @pytest.mark.proves("SIG-16", "SIG-61")
-async def test_a_draft_names_an_earlier_draft_of_its_call_as_parent(kernel: Kernel) -> None:
+async def test_draft_names_an_earlier_draft_of_its_call_as_parent(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.append(claimed, draft("tool:call", claimed["activation_id"]), draft("tool:result", 0))
     rows = await kernel.rows("signal_log", "seq, parent, turn_id", "seq > 2")
@@ -132,7 +132,7 @@ async def test_only_an_ending_writes_a_deliverable(kernel: Kernel) -> None:
     assert await kernel.rows("cards") == []
 
 
-async def test_a_renewal_extends_the_lease_from_now(kernel: Kernel) -> None:
+async def test_renewal_extends_the_lease_from_now(kernel: Kernel) -> None:
     claimed = await kernel.running()
     kernel.wait(20)
     assert await kernel.renew(claimed, lease=60, phase="act") == {"turn_id": "turn_a", "outcome": "ok"}
@@ -162,7 +162,7 @@ async def test_heartbeat_renews_owned_turns_and_returns_the_lost_ones(kernel: Ke
 
 
 @pytest.mark.proves("L0-07", "G-60")
-async def test_a_finish_whose_reply_was_lost_is_a_duplicate_and_changes_nothing(kernel: Kernel) -> None:
+async def test_finish_whose_reply_was_lost_is_a_duplicate_and_changes_nothing(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.finish(claimed, wakes={"turn_c": "critic"})
     before = await kernel.everything()

@@ -12,7 +12,7 @@ OUTCOMES = ("success", "failed", "canceled", "timeout", "partial")
 
 @pytest.mark.proves("L0-03", "L0-07", "L0-70", "L0-72", "L0-80", "L0-81", "L0-82", "L0-87", "G-60", "K1", "G-46")
 @pytest.mark.parametrize("outcome", OUTCOMES)
-async def test_an_ending_is_one_deliverable_one_event_and_an_idle_head(kernel: Kernel, outcome: str) -> None:
+async def test_ending_writes_one_deliverable_and_one_event_and_idles_the_head(kernel: Kernel, outcome: str) -> None:
     claimed = await kernel.running()
     assert (await kernel.finish(claimed, outcome=outcome, ends=outcome))["outcome"] == "ok"
     turn, head = await kernel.turn("turn_a"), await kernel.head("run_a/writer")
@@ -40,7 +40,7 @@ async def test_an_ending_is_one_deliverable_one_event_and_an_idle_head(kernel: K
 
 
 @pytest.mark.proves("L0-86", "L0-107", "G-61")
-async def test_the_task_event_carries_pointers_and_no_content(kernel: Kernel) -> None:
+async def test_task_event_carries_pointers_and_no_content(kernel: Kernel) -> None:
     await kernel.finish(await kernel.running(), ends="success")
     (event,) = await kernel.call("read_outbox", 10)
     assert {key: event[key] for key in ("key", "subject", "body")} == {
@@ -51,7 +51,7 @@ async def test_the_task_event_carries_pointers_and_no_content(kernel: Kernel) ->
 
 
 @pytest.mark.proves("G-61")
-async def test_an_event_is_read_until_it_is_marked_and_marked_once(kernel: Kernel) -> None:
+async def test_event_is_read_until_it_is_marked_and_marked_once(kernel: Kernel) -> None:
     for name in "abc":
         await kernel.finish(await kernel.running(f"run_{name}", f"turn_{name}"), ends="success")
     read = await kernel.call("read_outbox", 2)
@@ -63,7 +63,7 @@ async def test_an_event_is_read_until_it_is_marked_and_marked_once(kernel: Kerne
 
 
 @pytest.mark.proves("K8", "L0-44", "L0-48", "L0-72")
-async def test_an_ending_dispatches_the_next_queued_turn_in_the_same_commit(kernel: Kernel) -> None:
+async def test_ending_dispatches_the_next_queued_turn_in_the_same_commit(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
     await kernel.enqueue("run_a", "writer", "turn_3")
@@ -94,14 +94,14 @@ async def test_ending_wakes_others_and_the_log_has_the_cause(kernel: Kernel) -> 
     ]
 
 
-async def test_an_agent_may_wake_itself(kernel: Kernel) -> None:
+async def test_agent_may_wake_itself(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.finish(claimed, wakes={"turn_2": "writer", "turn_3": "writer"})
     assert [each["turn_id"] for each in await kernel.claim()] == ["turn_2"]
 
 
 @pytest.mark.proves("K24")
-async def test_an_ending_commits_the_state_that_its_reaction_computed(kernel: Kernel) -> None:
+async def test_ending_commits_the_state_that_its_reaction_computed(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.finish(claimed, wakes={"turn_c": "critic"}, state={"text": "x", "verdict": None}, memory={"join": [1]})
     run = await kernel.run("run_a")
@@ -136,7 +136,7 @@ async def test_conflict_returns_the_current_run_including_nulls(kernel: Kernel) 
 
 
 @pytest.mark.proves("K24")
-async def test_a_reaction_without_a_version_matches_no_run(kernel: Kernel) -> None:
+async def test_reaction_without_a_version_matches_no_run(kernel: Kernel) -> None:
     claimed = await kernel.running()
     item = ending(claimed)
     del item["reaction"]["version"]
@@ -155,7 +155,7 @@ async def test_two_endings_of_one_run_in_one_call_cannot_use_the_same_version(ke
 
 
 @pytest.mark.proves("K26")
-async def test_a_run_ends_with_its_last_turn_and_not_before(kernel: Kernel) -> None:
+async def test_run_ends_with_its_last_turn_and_not_earlier(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "critic"})
     first, second = await kernel.claim()
     before = await kernel.everything()
@@ -181,7 +181,7 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "reaction", "code"), REFUSALS, ids=str)
-async def test_a_malformed_ending_is_refused_and_leaves_nothing(
+async def test_malformed_ending_is_refused_and_writes_nothing(
     kernel: Kernel, fields: dict[str, Any], reaction: dict[str, Any], code: str
 ) -> None:
     claimed = await kernel.running()
@@ -204,7 +204,7 @@ async def test_ending_that_wakes_no_agent_writes_no_turn(kernel: Kernel) -> None
 
 
 @pytest.mark.proves("L0-06", "K23")
-async def test_an_ending_that_wakes_a_turn_under_an_id_that_is_taken_is_refused_and_leaves_nothing(
+async def test_ending_that_wakes_a_turn_under_a_taken_id_is_refused_and_writes_nothing(
     kernel: Kernel,
 ) -> None:
     claimed = await kernel.running()
@@ -222,7 +222,7 @@ async def test_an_ending_that_wakes_a_turn_under_an_id_that_is_taken_is_refused_
 
 @pytest.mark.proves("L0-83")
 @pytest.mark.parametrize("content", [{"nonsense": 1}, {}, 7, "words", [], {"text": 1}, {"fields": {"a": 1}}], ids=str)
-async def test_a_deliverable_has_text_or_fields(kernel: Kernel, content: Any) -> None:
+async def test_deliverable_has_text_or_fields(kernel: Kernel, content: Any) -> None:
     claimed = await kernel.running()
     before = await kernel.everything()
     (answer,) = await kernel.call("finish", [ending(claimed) | {"content": content}])

@@ -119,7 +119,7 @@ async def test_two_children_with_one_turn_id_start_the_first_or_none(kernel: Ker
 
 
 @pytest.mark.proves("L0-38", "L0-47")
-async def test_an_instance_is_one_of_an_agent_that_the_run_has(kernel: Kernel) -> None:
+async def test_instance_must_belong_to_an_agent_of_the_run(kernel: Kernel) -> None:
     claimed = await kernel.running()
     ghost = child("c1", "ghost", "turn_g", instance="i1")
     answer = await suspend(kernel, claimed, ghost, signals=activated("ghost"))
@@ -160,7 +160,7 @@ async def test_turn_cannot_emit_signals_of_its_run(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("L0-06", "K2")
-async def test_a_message_is_the_same_only_when_its_boxes_and_fields_are_too(kernel: Kernel) -> None:
+async def test_message_is_a_duplicate_only_with_equal_boxes_and_fields(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.call("put_boxes", [{"box_id": box, "cards": []} for box in ("context_1", "context_2")])
     sent = {"context_box_id": "context_1", "result_fields": [{"name": "total"}]}

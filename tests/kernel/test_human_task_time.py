@@ -27,7 +27,7 @@ async def expired(kernel: Kernel) -> list[str]:
 
 
 @pytest.mark.proves("K19")
-async def test_question_outlives_ttl_and_turn_keeps_the_time_it_had_left(kernel: Kernel) -> None:
+async def test_question_outlives_ttl_and_turn_keeps_its_remaining_time(kernel: Kernel) -> None:
     claimed = await kernel.running(ttl_seconds=TTL)
     kernel.wait(4)
     await suspend(kernel, claimed, question("c1"))
@@ -193,7 +193,7 @@ async def test_parent_gets_back_the_time_waited_below_a_delegated_turn_that_is_s
     assert above["ttl_seconds"] == pytest.approx(10)
 
 
-async def test_goal_that_is_met_stops_questions_and_not_the_work_that_a_deferred_parent_waits_for(
+async def test_met_goal_stops_questions_and_not_the_work_that_a_deferred_parent_awaits(
     kernel: Kernel,
 ) -> None:
     await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer"}, ttl_seconds=TTL)
@@ -248,7 +248,7 @@ async def test_migration_finds_turns_that_already_wait_for_humans(kernel: Kernel
     assert (await kernel.turn("turn_b"))["people_since"] is None
 
 
-async def test_turn_that_a_met_goal_leaves_with_a_question_ends_by_its_time_limit(kernel: Kernel) -> None:
+async def test_turn_with_an_open_question_after_a_met_goal_ends_by_its_time_limit(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer"}, ttl_seconds=TTL)
     (claimed,) = await kernel.claim()
     await kernel.enqueue("run_a", "judge", "turn_j")

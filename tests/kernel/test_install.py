@@ -67,9 +67,7 @@ async def test_one_of_many_simultaneous_installers_does_the_work(empty_url: str)
         await each.close()
 
 
-async def test_an_installer_killed_in_the_middle_leaves_nothing(
-    empty_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_installer_killed_midway_creates_nothing(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     victim, other = await connect(empty_url), await connect(empty_url)
     whole = installer.kernel_sql()
     with monkeypatch.context() as patched:
@@ -82,7 +80,7 @@ async def test_an_installer_killed_in_the_middle_leaves_nothing(
     await other.close()
 
 
-async def test_an_upgrade_killed_in_the_middle_leaves_what_was_there(
+async def test_upgrade_that_fails_midway_changes_nothing(
     empty_url: str, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await install(connection)
@@ -116,7 +114,7 @@ async def test_upgrade_replaces_all_functions_and_keeps_the_data(connection: asy
     assert (await kernel.everything(), await objects(connection)) == (rows, functions)
 
 
-async def test_a_memory_of_an_earlier_version_counts_as_untrusted(connection: asyncpg.Connection) -> None:
+async def test_memory_of_an_earlier_version_counts_as_untrusted(connection: asyncpg.Connection) -> None:
     """The migration is applied to the tables as they were before it."""
     await install(connection)
     (taint,) = [each for each in migrations() if each.name == "taint"]
@@ -144,7 +142,7 @@ async def test_database_newer_than_the_program_is_refused_and_unchanged(connecti
     assert await objects(connection) == before
 
 
-async def test_a_migration_that_was_edited_after_its_release_is_refused(connection: asyncpg.Connection) -> None:
+async def test_migration_edited_after_its_release_is_refused(connection: asyncpg.Connection) -> None:
     await install(connection)
     await connection.execute("update heliograph.schema_version set checksum = 'of other contents'")
     before = await objects(connection)
@@ -174,7 +172,7 @@ def psql(url: str, sql: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-async def test_the_schema_as_one_file_is_what_install_makes(
+async def test_schema_file_creates_the_same_objects_as_install(
     empty_url: str, connection: asyncpg.Connection, kernel: Kernel
 ) -> None:
     ran = psql(empty_url, whole_sql())

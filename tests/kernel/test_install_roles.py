@@ -156,7 +156,7 @@ async def test_installer_without_createrole_keeps_all_rights_until_roles_exist(c
 
 
 @pytest.mark.proves("S2")
-async def test_an_operator_without_superuser_migrates_rows_of_all_projects(
+async def test_operator_without_superuser_migrates_rows_of_all_projects(
     cluster: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with someone(cluster) as operator, database(cluster, operator) as url:

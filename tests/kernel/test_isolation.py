@@ -32,7 +32,7 @@ def opened(kernel: Kernel) -> AbstractAsyncContextManager[Any]:
 
 
 @pytest.mark.proves("K9", "K8", "L0-34")
-async def test_an_enqueue_waits_for_the_ending_and_is_dispatched(kernel: Kernel, beside: Connect) -> None:
+async def test_enqueue_waits_for_a_concurrent_ending_and_is_dispatched(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_c": "critic"})
     _, claimed = await kernel.claim()
@@ -44,7 +44,7 @@ async def test_an_enqueue_waits_for_the_ending_and_is_dispatched(kernel: Kernel,
 
 
 @pytest.mark.proves("K9", "K8")
-async def test_an_ending_waits_for_the_enqueue_and_dispatches_it(kernel: Kernel, beside: Connect) -> None:
+async def test_ending_waits_for_a_concurrent_enqueue_and_dispatches_it(kernel: Kernel, beside: Connect) -> None:
     worker, watcher = await beside(), await beside()
     claimed = await kernel.running()
     async with opened(kernel):
@@ -93,7 +93,9 @@ async def test_two_claims_at_once_keep_the_limit_of_running_turns(kernel: Kernel
 
 
 @pytest.mark.proves("L0-40")
-async def test_no_claim_overtakes_within_an_agent_while_another_holds_its_head(kernel: Kernel, beside: Connect) -> None:
+async def test_no_claim_takes_a_later_turn_of_an_agent_while_another_locks_its_head(
+    kernel: Kernel, beside: Connect
+) -> None:
     other = await beside()
     await kernel.start("run_a", ["writer"], {"turn_1": "writer", "turn_2": "writer"})
     async with opened(kernel):
@@ -128,7 +130,7 @@ async def test_rolled_back_claim_frees_the_head(kernel: Kernel, beside: Connect)
 
 
 @pytest.mark.proves("K21", "L0-01")
-async def test_a_second_active_turn_waits_and_is_refused(kernel: Kernel, beside: Connect) -> None:
+async def test_second_active_turn_of_an_agent_waits_and_is_refused(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1")
@@ -165,7 +167,7 @@ async def test_one_of_two_simultaneous_endings_is_recomputed(kernel: Kernel, bes
 
 
 @pytest.mark.proves("L0-110", "G-60", "L0-07")
-async def test_a_retry_that_meets_its_own_first_call_waits_and_is_a_duplicate(kernel: Kernel, beside: Connect) -> None:
+async def test_retry_during_its_first_call_waits_and_is_a_duplicate(kernel: Kernel, beside: Connect) -> None:
     again, watcher = await beside(), await beside()
     claimed = await kernel.running()
     async with opened(kernel):
@@ -175,9 +177,7 @@ async def test_a_retry_that_meets_its_own_first_call_waits_and_is_a_duplicate(ke
 
 
 @pytest.mark.proves("K2")
-async def test_an_append_that_meets_its_own_first_call_waits_and_writes_nothing(
-    kernel: Kernel, beside: Connect
-) -> None:
+async def test_append_during_its_first_call_waits_and_writes_nothing(kernel: Kernel, beside: Connect) -> None:
     again, watcher = await beside(), await beside()
     claimed = await kernel.running()
     said = draft("note", claimed["activation_id"])
@@ -188,7 +188,7 @@ async def test_an_append_that_meets_its_own_first_call_waits_and_writes_nothing(
     assert (await kernel.names("run_a")).count("note") == 1
 
 
-async def test_a_sweep_leaves_alone_the_turn_that_is_just_ending_or_renewing(kernel: Kernel, beside: Connect) -> None:
+async def test_sweep_skips_a_turn_that_is_just_ending_or_renewing(kernel: Kernel, beside: Connect) -> None:
     watchdog = await beside()
     claimed = await kernel.running()
     watchdog.wait(31)
@@ -207,7 +207,9 @@ async def test_a_sweep_leaves_alone_the_turn_that_is_just_ending_or_renewing(ker
 
 @pytest.mark.proves("L0-02", "L0-110", "L0-111")
 @pytest.mark.parametrize("call", ["finish", "renew", "append"])
-async def test_an_owner_that_meets_the_sweep_waits_and_is_stale(kernel: Kernel, beside: Connect, call: str) -> None:
+async def test_owner_that_writes_during_the_sweep_of_its_lease_waits_and_is_stale(
+    kernel: Kernel, beside: Connect, call: str
+) -> None:
     worker, watcher = await beside(), await beside()
     claimed = await kernel.running()
     kernel.wait(30)
@@ -263,7 +265,7 @@ async def test_second_of_two_simultaneous_starts_of_one_id_waits(
 
 
 @pytest.mark.proves("K9")
-async def test_a_message_to_a_run_that_is_just_being_started_writes_nothing_without_its_lock(
+async def test_message_to_a_run_that_is_just_being_started_writes_nothing_without_its_lock(
     kernel: Kernel, beside: Connect
 ) -> None:
     client, starter, watcher = await beside(), await beside(), await beside()

@@ -29,7 +29,7 @@ def text(size: int) -> Item:
 
 
 @pytest.mark.proves("S11", "S12")
-async def test_a_project_has_the_limits_of_the_specification_until_it_sets_its_own(kernel: Kernel) -> None:
+async def test_project_has_the_limits_of_the_specification_until_it_sets_its_own(kernel: Kernel) -> None:
     limits = await limit(kernel)
     assert {name: limits[name] for name in DEFAULTS} == DEFAULTS
     assert (await limit(kernel, queue_max=7, running_max=2))["queue_max"] == 7
@@ -48,7 +48,7 @@ async def test_invalid_limit_is_refused(kernel: Kernel, limits: Item, problem: s
 
 
 @pytest.mark.proves("S1", "S12")
-async def test_one_projects_limits_are_not_anothers(kernel: Kernel, beside: Connect) -> None:
+async def test_limits_of_one_project_do_not_apply_to_another(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     other.project += " too"
     await limit(kernel, queue_max=1)

@@ -21,7 +21,7 @@ async def recall(kernel: Kernel, query: str = "", agent: str | None = "writer", 
     return [found["memory_id"] for found in await kernel.call("recall", query, agent, limit)]
 
 
-async def test_the_same_id_is_the_same_memory_and_never_another(kernel: Kernel) -> None:
+async def test_repeated_memory_id_is_a_duplicate_with_equal_content_and_else_a_conflict(kernel: Kernel) -> None:
     assert await remember(kernel, "m1", "the sun is far", metadata={"task": 1}) == {
         "memory_id": "m1",
         "outcome": "remembered",
@@ -48,7 +48,7 @@ async def test_the_same_id_is_the_same_memory_and_never_another(kernel: Kernel) 
     ("!!! & | ( ' \\", []),
     ("", ["m3", "m2", "m1"]), ("  ", ["m3", "m2", "m1"]),
 ], ids=str)  # fmt: skip
-async def test_a_memory_is_found_by_its_words(kernel: Kernel, query: str, found: list[str]) -> None:
+async def test_memory_is_found_by_its_words(kernel: Kernel, query: str, found: list[str]) -> None:
     for n, text in enumerate(("Meetings with the customer", "die Kündigung kam", "The customer asked the refund"), 1):
         await remember(kernel, f"m{n}", text)
         kernel.wait(1)
@@ -61,7 +61,7 @@ async def test_a_memory_is_found_by_its_words(kernel: Kernel, query: str, found:
     ("日本語", ["m1"]), ("テスト", ["m1", "m2"]), ("日本語 テスト", ["m1"]), ("日本語\u3000テスト", ["m1"]), ('"日本語"', ["m1"]),
     ("中国", []), ("ündig", ["m3"]), ("undig", []),
 ], ids=ascii)  # fmt: skip
-async def test_a_part_of_a_text_is_found_where_a_language_has_no_spaces(
+async def test_part_of_a_text_is_found_in_a_language_without_spaces(
     kernel: Kernel, query: str, found: list[str]
 ) -> None:
     for n, text in enumerate(("日本語テスト", "英語のテスト", "die Kündigung"), 1):
@@ -137,7 +137,7 @@ async def test_malformed_memory_is_refused_by_its_field_name(kernel: Kernel, ite
 @pytest.mark.parametrize(
     ("query", "limit", "problem"), [("x" * 8193, 5, "8192"), ("x", 0, "limit"), ("x", 1001, "limit")]
 )
-async def test_a_search_has_its_limits(kernel: Kernel, query: str, limit: int, problem: str) -> None:
+async def test_search_arguments_have_limits(kernel: Kernel, query: str, limit: int, problem: str) -> None:
     with pytest.raises(asyncpg.DataError, match=problem):
         await kernel.call("recall", query, None, limit)
 

@@ -82,7 +82,7 @@ def holder(claimed: Item, **wrong: Any) -> Item:
 
 @pytest.mark.parametrize("epoch", [2**63, -(2**63) - 1, 1e300])
 @pytest.mark.parametrize("function", ["append", "finish", "renew"])
-async def test_an_epoch_beyond_all_epochs_is_refused(kernel: Kernel, function: str, epoch: float) -> None:
+async def test_epoch_out_of_range_is_refused(kernel: Kernel, function: str, epoch: float) -> None:
     claimed = await kernel.running() | {"epoch": epoch}
     before = await kernel.everything()
     item = ending(claimed) if function == "finish" else holder(claimed)
@@ -117,12 +117,12 @@ async def test_value_that_is_no_array_of_items_is_refused_or_returns_nothing(
 
 
 @pytest.mark.parametrize("function", ITEMS)
-async def test_no_items_are_no_work(kernel: Kernel, function: str) -> None:
+async def test_call_without_items_does_nothing(kernel: Kernel, function: str) -> None:
     assert await kernel.call(function, []) == []
 
 
 @pytest.mark.parametrize("item", [{}, None, "text", 7, []], ids=str)
-async def test_an_empty_item_finds_nothing_to_change(kernel: Kernel, item: Any) -> None:
+async def test_empty_item_changes_nothing(kernel: Kernel, item: Any) -> None:
     await kernel.running()
     before = await kernel.everything()
     outcomes = [(await kernel.call(f, [item], *rest))[0]["outcome"] for f, *rest in (
@@ -136,7 +136,7 @@ async def test_an_empty_item_finds_nothing_to_change(kernel: Kernel, item: Any) 
 
 @pytest.mark.parametrize("function", ["start_runs", "enqueue"])
 @pytest.mark.parametrize("where", ["payload", "id"])
-async def test_nul_is_no_text(kernel: Kernel, function: str, where: str) -> None:
+async def test_text_with_nul_is_refused(kernel: Kernel, function: str, where: str) -> None:
     await kernel.running()
     before = await kernel.everything()
     text = "a\x00b"
@@ -154,7 +154,7 @@ async def test_nul_is_no_text(kernel: Kernel, function: str, where: str) -> None
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e300, -1, None])
-async def test_bells_older_than_time_itself_are_refused(kernel: Kernel, seconds: float | None) -> None:
+async def test_sweep_of_bells_with_impossible_numbers_is_refused(kernel: Kernel, seconds: float | None) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     with pytest.raises(asyncpg.InvalidParameterValueError, match="seconds must be between 0 and 31622400"):
         await kernel.call("sweep_bells", seconds)
@@ -163,9 +163,7 @@ async def test_bells_older_than_time_itself_are_refused(kernel: Kernel, seconds:
 
 
 @pytest.mark.parametrize("kind", ["leases", "expired", "queued", "waits", "reports", "stops"])
-async def test_a_sweep_of_less_than_nothing_is_refused_and_one_without_a_limit_takes_all(
-    kernel: Kernel, kind: str
-) -> None:
+async def test_sweep_refuses_a_negative_limit_and_takes_all_without_a_limit(kernel: Kernel, kind: str) -> None:
     await kernel.running(ttl_seconds=30)
     kernel.wait(30)
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit must be 0 or more, not -1"):
@@ -186,7 +184,7 @@ async def test_draft_without_a_time_has_the_time_of_its_commit(kernel: Kernel, a
 
 
 @pytest.mark.proves("S11")
-async def test_an_id_too_long_for_an_index_is_refused_in_words_and_leaves_nothing(kernel: Kernel) -> None:
+async def test_id_too_long_for_an_index_is_refused_with_a_message_and_writes_nothing(kernel: Kernel) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a run id has 1 to 200"):
         await kernel.start("r" * 201, ["writer"], {"turn_1": "writer"})
     await kernel.running()
@@ -215,7 +213,7 @@ async def test_cause_outside_the_log_wakes_no_agent(kernel: Kernel) -> None:
     assert await kernel.everything() == before
 
 
-async def test_a_time_that_is_missing_changes_nothing(kernel: Kernel) -> None:
+async def test_missing_time_changes_nothing(kernel: Kernel) -> None:
     await kernel.running()
     before = await kernel.everything()
     assert await kernel.connection.fetchval("select heliograph.sweep_leases($1, 10, null)", kernel.project) == {

@@ -48,7 +48,7 @@ async def test_observed_activity_is_not_stored_and_no_function_reads_it(kernel: 
 
 
 @pytest.mark.proves("L0-19", "L0-54", "L0-15")
-async def test_only_an_action_expects_anything_and_only_until_it_suspends(kernel: Kernel) -> None:
+async def test_only_an_action_sets_the_expected_correlation_and_only_until_it_suspends(kernel: Kernel) -> None:
     async def expected() -> str | None:
         return str((await kernel.head("run_a/writer"))["expecting_correlation_id"])
 

@@ -69,7 +69,7 @@ async def test_committed_reaction_wakes_agents_with_its_pending_signal(kernel: K
     assert claimed["run"]["state"] == {"failed": 1}
 
 
-async def test_a_cause_that_no_log_reaches_is_no_signal_and_stops_no_claim(kernel: Kernel) -> None:
+async def test_cause_beyond_the_log_is_no_signal_and_stops_no_claim(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"}, cause={"seq": 10**12})
     await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
     claimed = {each["turn_id"]: each for each in await kernel.claim()}
@@ -113,7 +113,7 @@ async def test_append_without_pending_signals_does_not_conflict_with_a_reaction(
 
 
 @pytest.mark.parametrize("version", [None, -1, 0, 99, 2**62])
-async def test_a_reaction_to_no_version_of_the_run_is_a_conflict(kernel: Kernel, version: int | None) -> None:
+async def test_reaction_without_a_matching_version_is_a_conflict(kernel: Kernel, version: int | None) -> None:
     await ended_by_kernel(kernel)
     before = await kernel.everything()
     if version is None:
@@ -124,13 +124,13 @@ async def test_a_reaction_to_no_version_of_the_run_is_a_conflict(kernel: Kernel,
     assert await kernel.everything() == before
 
 
-async def test_a_reaction_of_a_run_that_does_not_exist_is_a_conflict(kernel: Kernel) -> None:
+async def test_reaction_of_a_run_that_does_not_exist_is_a_conflict(kernel: Kernel) -> None:
     assert await kernel.react("run_x", 1) == {"run_id": "run_x", "outcome": "conflict", "targets": []}
 
 
 @pytest.mark.proves("K26")
 @pytest.mark.parametrize("reaction", [{}, {"status": "running"}, {"status": "ended", "outcome": "failed"}], ids=str)
-async def test_a_run_that_has_ended_neither_ends_again_nor_comes_back(kernel: Kernel, reaction: dict[str, str]) -> None:
+async def test_ended_run_neither_ends_again_nor_resumes(kernel: Kernel, reaction: dict[str, str]) -> None:
     await kernel.finish(await kernel.running(), ends="success")
     before = await kernel.everything()
     version = (await kernel.run("run_a"))["version"]

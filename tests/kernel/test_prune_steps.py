@@ -62,7 +62,7 @@ async def test_prune_skips_locked_rows_without_waiting(
 
 
 @pytest.mark.proves("S21")
-async def test_a_fork_that_is_just_being_made_keeps_its_base(kernel: Kernel, beside: Connect) -> None:
+async def test_fork_that_is_just_being_created_keeps_its_base(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     await ended(kernel)
     await put(kernel, "context_1", "first")
@@ -91,7 +91,7 @@ async def test_blob_being_written_again_is_not_pruned(kernel: Kernel, beside: Co
 
 
 @pytest.mark.proves("L0-03", "L0-04")
-async def test_no_row_of_a_pruned_turn_is_left_and_none_of_another_is_lost(kernel: Kernel) -> None:
+async def test_pruning_removes_every_row_of_its_turn_and_none_of_another(kernel: Kernel) -> None:
     await full_life(kernel)
     kernel.wait(2 * DAY)
     claimed = await kernel.running("run_z", "turn_z")

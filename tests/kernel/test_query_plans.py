@@ -180,7 +180,7 @@ CALLS: list[tuple[str, str, list[object], set[str]]] = [
 
 
 @pytest.mark.parametrize("plan", ["force_custom_plan", "force_generic_plan"])
-async def test_no_call_reads_the_finished(filled_url: str, plan: str) -> None:
+async def test_no_call_reads_finished_rows(filled_url: str, plan: str) -> None:
     kernel = Kernel(await connect(filled_url), "filled")
     await kernel.connection.execute(f"set plan_cache_mode = {plan}")
     measured = Measured(kernel)
@@ -226,7 +226,7 @@ async def _calls_of_an_owner(kernel: Kernel) -> list[tuple[str, str, list[object
     ]  # fmt: skip
 
 
-async def test_indexes_of_what_is_open_hold_nothing_that_is_finished(filled_url: str) -> None:
+async def test_indexes_of_open_work_contain_no_finished_rows(filled_url: str) -> None:
     connection = await connect(filled_url)
     await connection.execute("reindex schema heliograph")  # what it says of its size then is no guess
     rows = await connection.fetch(
@@ -245,7 +245,7 @@ async def test_indexes_of_what_is_open_hold_nothing_that_is_finished(filled_url:
     assert max(held.values()) < 10
 
 
-async def test_each_table_of_the_ledger_was_filled(filled_url: str) -> None:
+async def test_query_plan_data_fills_each_table_of_the_ledger(filled_url: str) -> None:
     connection = await connect(filled_url)
     tables = set(TABLES) - {"project_limits"}
     counts = {table: await connection.fetchval(f"select count(*) from heliograph.{table}") for table in tables}

@@ -20,7 +20,7 @@ def gate(claimed: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.proves("S22")
-async def test_a_turn_released_with_a_failure_ends_as_failed_with_its_deliverable(kernel: Kernel) -> None:
+async def test_turn_released_with_a_failure_ends_as_failed_with_its_deliverable(kernel: Kernel) -> None:
     claimed = await kernel.running()
     stale = await kernel.call("release", gate(claimed, epoch=claimed["epoch"] - 1))
     assert stale[0]["outcome"] == "stale"

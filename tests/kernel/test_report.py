@@ -34,7 +34,7 @@ DUPLICATES_KEPT = 8
 
 
 @pytest.mark.proves("K4", "L0-37", "L0-60", "L0-61", "L0-63", "L0-106", "K18", "L0-04", "L0-05", "S9")
-async def test_a_report_resolves_the_call_and_resumes_the_turn_in_one_commit(kernel: Kernel) -> None:
+async def test_report_resolves_the_call_and_resumes_the_turn_in_one_commit(kernel: Kernel) -> None:
     claimed = await suspended(kernel, command("c1"))
     kernel.wait(1)
     answer = await report(kernel, "turn_a", "c1", {"answer": 42}, token=TOKEN, actor="the tool")
@@ -111,7 +111,7 @@ async def test_first_of_several_results_applies_and_the_others_are_counted(kerne
 
 
 @pytest.mark.proves("G-73", "K4", "K11")
-async def test_a_result_after_the_timeout_is_late_and_not_applied(kernel: Kernel) -> None:
+async def test_result_after_the_timeout_is_late_and_not_applied(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1", 5))
     kernel.wait(5)
     assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
@@ -121,7 +121,7 @@ async def test_a_result_after_the_timeout_is_late_and_not_applied(kernel: Kernel
 
 
 @pytest.mark.proves("L0-112", "K4")
-async def test_a_result_after_the_end_is_acknowledged_and_changes_nothing(kernel: Kernel) -> None:
+async def test_result_after_the_end_is_acknowledged_and_changes_nothing(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
     await kernel.stop("turn_a")
     before = await kernel.everything()
@@ -131,7 +131,7 @@ async def test_a_result_after_the_end_is_acknowledged_and_changes_nothing(kernel
 
 
 @pytest.mark.proves("L0-112")
-async def test_a_result_for_a_pruned_turn_is_acknowledged(kernel: Kernel) -> None:
+async def test_result_for_a_pruned_turn_is_acknowledged(kernel: Kernel) -> None:
     await kernel.harm("insert into pruned (project_id, id, pruned_at) values ($1, 'turn:turn_old', now())")
     assert await reported(kernel, "turn_old", "c1") == "turn_done"
 
@@ -153,7 +153,7 @@ async def test_unknown_turns_and_calls_and_those_of_other_projects_are_unknown_a
 
 @pytest.mark.proves("S14")
 @pytest.mark.parametrize("given", [None, "", "another", TOKEN + " ", TOKEN[:-1]], ids=repr)
-async def test_a_wrong_token_is_refused_and_stores_nothing(kernel: Kernel, given: str | None) -> None:
+async def test_wrong_token_is_refused_and_stores_nothing(kernel: Kernel, given: str | None) -> None:
     await suspended(kernel, command("c1"), command("c2", None))
     before = await kernel.everything()
     assert await reported(kernel, "turn_a", "c1", token=given) == "bad_token"
@@ -274,7 +274,7 @@ async def test_result_without_a_subscriber_keeps_the_version(kernel: Kernel) -> 
 
 
 @pytest.mark.proves("S11", "L0-30")
-async def test_a_large_result_is_kept_out_of_line_and_the_log_points_to_it(kernel: Kernel) -> None:
+async def test_large_result_is_stored_out_of_line_and_the_log_points_to_it(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"))
     large = {"text": "x" * 400_000}
     assert await reported(kernel, "turn_a", "c1", large) == "applied"
@@ -287,7 +287,7 @@ async def test_a_large_result_is_kept_out_of_line_and_the_log_points_to_it(kerne
     assert waited["content"]["output"] == large
 
 
-async def test_a_batch_of_reports_is_answered_in_its_order(kernel: Kernel) -> None:
+async def test_batch_of_reports_is_answered_in_its_order(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1"), tool("c2"), command("c3"))
     await suspended(kernel, tool("c1"), run_id="run_b", turn_id="turn_b")
     batch: list[Any] = [
@@ -319,7 +319,7 @@ async def test_one_call_reports_results_to_two_turns_of_one_run(kernel: Kernel) 
 
 
 @pytest.mark.proves("K4")
-async def test_any_language_can_report_with_one_select(kernel: Kernel) -> None:
+async def test_one_select_reports_a_result_from_any_language(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"), command("c2"))
     say = "select heliograph.report_result($1, 'turn_a', $2, $3, $4, $5)"
 
@@ -354,7 +354,7 @@ async def test_report_for_a_human_records_the_login_beside_the_claimed_name(kern
 
 
 @pytest.mark.proves("S14")
-async def test_a_token_is_kept_hashed_and_is_gone_when_its_call_is_answered(kernel: Kernel) -> None:
+async def test_token_is_stored_hashed_and_removed_with_the_answer_of_its_call(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"))
     assert TOKEN in str((await kernel.everything())["outbox"])  # for whoever takes the command, as long as it is open
     rest = {name: rows for name, rows in (await kernel.everything()).items() if name != "outbox"}

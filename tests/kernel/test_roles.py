@@ -32,7 +32,7 @@ async def names(connection: asyncpg.Connection, *kinds: str) -> list[str]:
 
 @pytest.mark.proves("S2", "S18")
 @pytest.mark.parametrize("services", [("worker",), ("api",), ("reader",), SERVICES], ids=",".join)
-async def test_a_service_writes_no_table_and_reads_none(
+async def test_service_writes_no_table_and_reads_none(
     kernel: Kernel, shared_url: str, services: tuple[str, ...]
 ) -> None:
     await fill(kernel)
@@ -84,7 +84,7 @@ def forbidden(relation: str) -> list[str]:
 
 
 @pytest.mark.proves("S2")
-async def test_a_service_executes_what_is_its_own_and_nothing_private(kernel: Kernel, shared_url: str) -> None:
+async def test_service_executes_its_own_functions_and_no_private_ones(kernel: Kernel, shared_url: str) -> None:
     may = "select has_function_privilege($1, p.oid, 'execute') from pg_proc p where p.pronamespace = 'heliograph'::regnamespace and p.proname = $2"
     allowed: dict[str, set[str]] = {}
     for function in await functions(kernel.connection):

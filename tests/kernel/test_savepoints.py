@@ -160,7 +160,7 @@ async def test_failing_stop_order_backs_off_further_each_time(kernel: Kernel) ->
 
 @pytest.mark.proves("K23", "K17")
 @pytest.mark.parametrize("kind", ["waits", "reports"])
-async def test_a_turn_on_which_sweeps_fail_again_and_again_is_ended_as_failed(kernel: Kernel, kind: str) -> None:
+async def test_turn_on_which_sweeps_keep_failing_ends_as_failed(kernel: Kernel, kind: str) -> None:
     prepare, sweep, _ = SWEEPS[kind]
     for name in "ab":
         await prepare(kernel, name)
@@ -213,7 +213,7 @@ async def test_turn_that_cannot_be_abandoned_is_reported_and_counted_on(kernel: 
     await kernel.harm(FREED)
 
 
-async def test_the_count_of_failures_ends_with_the_turn(kernel: Kernel) -> None:
+async def test_count_of_failures_is_removed_with_its_turn(kernel: Kernel) -> None:
     await expiring(kernel, "b")
     kernel.wait(10)
     await kernel.sweep("expired")

@@ -172,7 +172,7 @@ STATUSES = {
 
 
 @pytest.mark.proves("G-64", "G-69")
-async def test_the_statuses_are_those_of_the_specification_and_no_others(kernel: Kernel) -> None:
+async def test_statuses_are_those_of_the_specification_and_no_others(kernel: Kernel) -> None:
     rows = await kernel.connection.fetch(
         "select conname, pg_get_constraintdef(oid) from pg_constraint"
         " where connamespace = 'heliograph'::regnamespace and conname = any ($1)", list(STATUSES)

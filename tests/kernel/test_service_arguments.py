@@ -71,7 +71,7 @@ async def test_service_uses_the_time_of_the_server_and_an_operator_any_time(kern
 
 
 @pytest.mark.proves("S2")
-async def test_a_service_reads_every_view_row_by_row(kernel: Kernel, service: Kernel) -> None:
+async def test_service_reads_every_view_row_by_row(kernel: Kernel, service: Kernel) -> None:
     await fill(kernel)
     views = await kernel.connection.fetch(
         "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = 'v' order by 1"

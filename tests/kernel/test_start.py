@@ -28,7 +28,7 @@ async def test_run_without_activations_has_only_idle_agents(kernel: Kernel) -> N
 
 
 @pytest.mark.proves("SIG-10", "SIG-11", "SIG-12", "SIG-13", "SIG-14", "SIG-15", "SIG-16", "SIG-60")
-async def test_the_log_begins_with_the_root_and_the_activation_names_what_caused_it(kernel: Kernel) -> None:
+async def test_log_begins_with_the_root_and_the_activation_names_its_cause(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     root, activated = await kernel.rows("signal_log", "seq, id, name, payload, timestamp, agent, parent")
     assert dict(root) == {"seq": 1, "id": "sig_run_a_1", "name": "workflow:start", "payload": {"state": {}},
@@ -59,7 +59,7 @@ async def test_repeated_start_is_a_duplicate_and_changes_nothing(kernel: Kernel)
     assert await kernel.everything() == before
 
 
-async def test_a_run_id_that_another_request_has_taken_is_a_conflict(kernel: Kernel) -> None:
+async def test_run_id_of_another_request_is_a_conflict(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     before = await kernel.everything()
     (answer,) = await kernel.call("start_runs", [run_item("run_a", ["writer"], {}) | {"request_hash": "another"}])
@@ -67,7 +67,7 @@ async def test_a_run_id_that_another_request_has_taken_is_a_conflict(kernel: Ker
     assert await kernel.everything() == before
 
 
-async def test_one_id_twice_in_one_call_is_a_start_and_a_duplicate(kernel: Kernel) -> None:
+async def test_same_id_twice_in_one_call_is_a_start_and_a_duplicate(kernel: Kernel) -> None:
     items = [run_item("run_b", ["writer"], {"turn_b": "writer"}), run_item("run_a", ["writer"], {"turn_a": "writer"})]
     answers = await kernel.call("start_runs", [*items, items[0]])
     assert [(each["run_id"], each["outcome"]) for each in answers] == [
@@ -78,7 +78,7 @@ async def test_one_id_twice_in_one_call_is_a_start_and_a_duplicate(kernel: Kerne
 
 
 @pytest.mark.parametrize("code", ["23503"])
-async def test_waking_an_agent_that_the_run_lacks_leaves_no_run(kernel: Kernel, code: str) -> None:
+async def test_start_that_wakes_an_unknown_agent_creates_no_run(kernel: Kernel, code: str) -> None:
     with pytest.raises(asyncpg.PostgresError) as raised:
         await kernel.start("run_a", ["writer"], {"turn_1": "nobody"})
     assert raised.value.sqlstate == code
@@ -105,7 +105,7 @@ async def test_refused_run_rolls_back_its_whole_call(kernel: Kernel) -> None:
     assert await kernel.rows("runs") == []
 
 
-async def test_a_turn_id_used_before_is_refused(kernel: Kernel) -> None:
+async def test_used_turn_id_is_refused(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_1": "writer"})
     with pytest.raises(asyncpg.UniqueViolationError):
         await kernel.start("run_b", ["writer"], {"turn_1": "writer"})
@@ -121,7 +121,7 @@ async def test_run_whose_second_signal_has_no_parent_is_refused(kernel: Kernel) 
 
 
 @pytest.mark.proves("K26")
-async def test_a_run_cannot_end_while_a_turn_that_it_wakes_is_open(kernel: Kernel) -> None:
+async def test_run_cannot_end_while_a_turn_that_it_wakes_is_open(kernel: Kernel) -> None:
     item = run_item("run_a", ["writer"], {"turn_1": "writer"})
     item["reaction"] |= {"status": "ended", "outcome": "success"}
     with pytest.raises(asyncpg.CheckViolationError):

@@ -59,7 +59,7 @@ async def test_turn_that_is_not_running_is_stopped_at_once_in_either_mode(kernel
 
 
 @pytest.mark.proves("K12", "L0-02", "L0-110", "G-66", "L0-87")
-async def test_a_forced_stop_takes_a_running_turn_from_its_owner(kernel: Kernel) -> None:
+async def test_forced_stop_takes_a_running_turn_from_its_owner(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "c1")
     answer = await kernel.stop("turn_a")
@@ -75,7 +75,7 @@ async def test_a_forced_stop_takes_a_running_turn_from_its_owner(kernel: Kernel)
 
 
 @pytest.mark.proves("K8", "L0-44")
-async def test_a_stop_dispatches_the_next_turn_of_the_agent(kernel: Kernel) -> None:
+async def test_stop_dispatches_the_next_turn_of_the_agent(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "writer", "turn_2")
     assert (await kernel.stop("turn_a"))["targets"] == [TARGET]
@@ -150,7 +150,7 @@ async def test_graceful_stop_is_forced_on_request(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("G-08", "K12")
-async def test_a_graceful_stop_is_forced_when_its_time_is_up_and_not_before(kernel: Kernel) -> None:
+async def test_graceful_stop_is_forced_after_its_time_and_not_earlier(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.stop("turn_a", "graceful", grace_seconds=5, reason="enough")
     nothing: Item = {"stopped": [], "stopping": [], "owners": [], "failed": [], "targets": []}
@@ -229,7 +229,7 @@ async def family(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("CTL-35", "L0-38", "K12", "K17")
-async def test_a_stop_reaches_the_children_and_their_children_each_in_its_own_transaction(kernel: Kernel) -> None:
+async def test_stop_reaches_all_descendants_each_in_its_own_transaction(kernel: Kernel) -> None:
     await family(kernel)
     await kernel.stop("turn_a", reason="user_interrupt")
     for turn in ("turn_b", "turn_c"):
@@ -274,7 +274,7 @@ async def test_first_of_a_simultaneous_stop_and_ending_decides(kernel: Kernel, b
 
 
 @pytest.mark.proves("K17")
-async def test_a_stop_that_another_sweep_is_delivering_is_skipped(kernel: Kernel, beside: Connect) -> None:
+async def test_stop_that_another_sweep_is_delivering_is_skipped(kernel: Kernel, beside: Connect) -> None:
     other = await beside()
     for name in "ab":
         await kernel.running(f"run_{name}", f"turn_{name}")

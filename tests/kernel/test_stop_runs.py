@@ -50,7 +50,7 @@ async def test_stopped_run_ends_with_its_pending_reactions(kernel: Kernel) -> No
     assert (await kernel.stop("run_x"))["outcome"] == "unknown_run"
 
 
-async def test_a_run_that_is_ending_for_a_reason_of_its_own_keeps_it(kernel: Kernel) -> None:
+async def test_run_that_ends_for_its_own_reason_keeps_it_despite_a_stop(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1")
     await kernel.finish(claimed, version=2, status="terminating", memory={"stopped_by": "end_when"})

@@ -31,7 +31,7 @@ from tests.kernel.waits import (
 
 
 @pytest.mark.proves("K3", "L0-13", "L0-20", "L0-39", "L0-51", "L0-52", "L0-53", "L0-55", "L0-21", "G-63")
-async def test_waits_edges_commands_and_the_suspended_head_are_one_commit(kernel: Kernel) -> None:
+async def test_waits_edges_commands_and_the_suspended_head_are_written_in_one_commit(kernel: Kernel) -> None:
     claimed = await suspended(kernel, command("c1", step_id="s1"), tool("c2", 5), tool("c3", None), phase="act")
     head = await kernel.head("run_a/writer")
     assert (head["status"], head["phase"], head["turn_epoch"], head["active_agent_turn_id"]) == (
@@ -87,7 +87,7 @@ async def test_suspension_clears_the_leased_action(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K3", "K6", "L0-02", "L0-110")
-async def test_only_the_owner_suspends_and_only_once(kernel: Kernel) -> None:
+async def test_only_the_owner_suspends_a_turn_and_only_once(kernel: Kernel) -> None:
     claimed = await suspended(kernel, tool("c1"))
     before = await kernel.everything()
     strangers = [
@@ -120,7 +120,7 @@ async def test_resumed_turn_is_claimable_by_any_worker_before_younger_ones(kerne
 
 
 @pytest.mark.proves("K16")
-async def test_a_turn_with_nothing_to_wait_for_runs_on(kernel: Kernel) -> None:
+async def test_turn_without_open_waits_keeps_running(kernel: Kernel) -> None:
     claimed = await kernel.running()
     answer = await suspend(kernel, claimed, signals=[draft("note", claimed["activation_id"])], phase="reflect")
     assert (answer["outcome"], answer["waits"], await status(kernel)) == ("resolved", [], "running")
@@ -178,7 +178,7 @@ async def test_repeated_call_of_a_suspension_is_unchanged(kernel: Kernel) -> Non
 
 
 @pytest.mark.proves("K15", "L0-62")
-async def test_a_suspension_counts_every_open_call_not_only_its_own(kernel: Kernel) -> None:
+async def test_suspension_counts_every_open_call_and_not_only_its_own(kernel: Kernel) -> None:
     claimed = await suspended(kernel, tool("c1"), tool("c2"), join="each")
     await report(kernel, "turn_a", "c1")
     resumed = await kernel.claim_one()
@@ -221,7 +221,7 @@ async def test_inline_call_does_not_suspend_its_turn(kernel: Kernel) -> None:
     assert await status(kernel) == "dispatched"
 
 
-async def test_a_batch_is_what_its_items_are_one_after_another(kernel: Kernel) -> None:
+async def test_batch_has_the_effect_of_its_items_one_after_another(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_a": "writer", "turn_c": "critic"})
     await kernel.start("run_b", ["writer"], {"turn_b": "writer"})
     claimed = {each["turn_id"]: each for each in await kernel.claim()}

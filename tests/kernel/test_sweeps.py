@@ -8,7 +8,7 @@ from tests.kernel.kit import DELIVERABLE, START, TARGET, Connect, Item, Kernel
 
 
 @pytest.mark.proves("L0-111", "G-62", "K7", "K22", "L0-05")
-async def test_a_turn_whose_worker_died_is_dispatched_again_under_the_next_epoch(kernel: Kernel) -> None:
+async def test_turn_of_a_dead_worker_is_dispatched_again_under_the_next_epoch(kernel: Kernel) -> None:
     claimed = await kernel.running()
     kernel.wait(30)
     assert await kernel.sweep("leases") == {
@@ -52,7 +52,7 @@ async def test_attempts_are_bounded_and_the_last_one_delivers_a_failure(kernel: 
 
 
 @pytest.mark.proves("K8", "L0-44")
-async def test_an_ending_by_the_kernel_dispatches_the_next_turn_too(kernel: Kernel) -> None:
+async def test_ending_by_the_kernel_dispatches_the_next_turn(kernel: Kernel) -> None:
     await kernel.running(max_attempts=1)
     await kernel.enqueue("run_a", "writer", "turn_2")
     kernel.wait(30)
@@ -111,7 +111,7 @@ async def test_all_turns_of_an_agent_may_expire_at_once(kernel: Kernel) -> None:
     assert (run["open_turns"], run["owed"]) == (0, 4)
 
 
-async def test_a_sweep_takes_no_more_than_its_limit_and_the_longest_due_first(kernel: Kernel) -> None:
+async def test_sweep_takes_at_most_its_limit_and_the_longest_due_first(kernel: Kernel) -> None:
     for n, name in enumerate("abc"):
         await kernel.start(f"run_{name}", ["writer"], {f"turn_{name}": "writer"}, ttl_seconds=10 - n)
     kernel.wait(10)
@@ -121,7 +121,7 @@ async def test_a_sweep_takes_no_more_than_its_limit_and_the_longest_due_first(ke
 
 
 @pytest.mark.proves("K10", "L0-44", "K8")
-async def test_a_queued_turn_on_an_idle_agent_is_dispatched(kernel: Kernel) -> None:
+async def test_queued_turn_on_an_idle_agent_is_dispatched(kernel: Kernel) -> None:
     await kernel.running()
     await kernel.enqueue("run_a", "critic", "turn_1")
     await kernel.enqueue("run_a", "critic", "turn_2")
@@ -145,7 +145,7 @@ async def test_a_queued_turn_on_an_idle_agent_is_dispatched(kernel: Kernel) -> N
 
 
 @pytest.mark.proves("K10", "K20", "L0-08")
-async def test_bells_are_rung_for_heads_that_wait_too_long_and_nothing_changes(kernel: Kernel) -> None:
+async def test_sweep_of_bells_returns_heads_that_wait_too_long_and_changes_nothing(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     before = await kernel.everything()
     assert await kernel.call("sweep_bells", 5.0) == []
@@ -157,7 +157,7 @@ async def test_bells_are_rung_for_heads_that_wait_too_long_and_nothing_changes(k
 
 
 @pytest.mark.proves("K20")
-async def test_no_sweep_makes_a_waiting_head_look_fresh(kernel: Kernel) -> None:
+async def test_no_sweep_resets_the_age_of_a_waiting_head(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     await kernel.enqueue("run_a", "writer", "turn_2")
     before = await kernel.head("run_a/writer")
@@ -170,9 +170,7 @@ async def test_no_sweep_makes_a_waiting_head_look_fresh(kernel: Kernel) -> None:
 
 @pytest.mark.proves("L0-40", "K17")
 @pytest.mark.parametrize("kind", ["leases", "expired"])
-async def test_a_candidate_that_another_transaction_holds_is_skipped(
-    kernel: Kernel, beside: Connect, kind: str
-) -> None:
+async def test_candidate_locked_by_another_transaction_is_skipped(kernel: Kernel, beside: Connect, kind: str) -> None:
     for name in "ab":
         await kernel.running(f"run_{name}", f"turn_{name}", ttl_seconds=60)
     holder = await beside()
@@ -188,7 +186,7 @@ async def test_a_candidate_that_another_transaction_holds_is_skipped(
     assert answer.get("recovered", []) + answer["ended"] == ["turn_a"]
 
 
-async def test_a_queued_turn_whose_agent_is_held_is_skipped_by_the_sweep_of_queued_turns(
+async def test_queued_turn_of_a_locked_agent_is_skipped_by_the_sweep_of_queued_turns(
     kernel: Kernel, beside: Connect
 ) -> None:
     claimed = await kernel.running()
@@ -200,7 +198,7 @@ async def test_a_queued_turn_whose_agent_is_held_is_skipped_by_the_sweep_of_queu
     assert (await kernel.head("run_a/writer"))["active_agent_turn_id"] == "turn_2"
 
 
-async def test_a_sweep_whose_time_was_read_early_writes_no_time_before_the_owners(kernel: Kernel) -> None:
+async def test_sweep_with_an_older_time_writes_no_time_before_that_of_the_owner(kernel: Kernel) -> None:
     await kernel.running(ttl_seconds=10)
     kernel.now = START - timedelta(seconds=1)
     await kernel.connection.execute(

@@ -77,7 +77,7 @@ async def test_result_of_a_child_has_the_mark_of_its_deliverable(kernel: Kernel,
 
 
 @pytest.mark.proves("S24")
-async def test_a_turn_is_claimed_with_the_mark_of_the_signal_that_woke_it(kernel: Kernel) -> None:
+async def test_claimed_turn_has_the_mark_of_the_signal_that_woke_it(kernel: Kernel) -> None:
     claimed = await kernel.running()
     item = ending(claimed, wakes={"turn_1": "critic"})
     item["signals"][0] |= MARK
@@ -88,7 +88,7 @@ async def test_a_turn_is_claimed_with_the_mark_of_the_signal_that_woke_it(kernel
 
 
 @pytest.mark.proves("S24")
-async def test_a_memory_is_found_with_its_mark_and_kept_once(kernel: Kernel) -> None:
+async def test_memory_is_found_with_its_mark_and_stored_once(kernel: Kernel) -> None:
     items = [{"memory_id": "m1", "text": "one"}, {"memory_id": "m2", "text": "two", **MARK}]
     await kernel.call("remember", items)
     again = await kernel.call("remember", [{"memory_id": "m1", "text": "one", **MARK}])

@@ -28,7 +28,7 @@ NOTHING: dict[str, list[str]] = {"resolved": [], "resumed": [], "failed": [], "t
 
 
 @pytest.mark.proves("K11", "L0-21", "L0-75", "L0-76", "L0-77", "L0-37", "CTL-16", "ERR-05")
-async def test_an_overdue_call_is_reported_as_a_timeout(kernel: Kernel) -> None:
+async def test_overdue_call_is_reported_as_a_timeout(kernel: Kernel) -> None:
     await suspended(kernel, command("c1", 5))
     kernel.wait(4.999)
     assert await kernel.sweep("waits") == NOTHING
@@ -69,7 +69,7 @@ async def test_each_call_has_a_deadline_of_its_own(kernel: Kernel) -> None:
     assert answers(await kernel.claim_one()) == {"c1": "timeout", "c2": "timeout", "c3": "success"}
 
 
-async def test_all_overdue_calls_of_a_turn_go_together_in_the_order_of_their_deadlines(kernel: Kernel) -> None:
+async def test_all_overdue_calls_of_a_turn_time_out_together_in_order_of_their_deadlines(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1", 7), tool("c2", 5))
     kernel.wait(60)
     assert (await kernel.sweep("waits", 1))["resumed"] == ["turn_a"]
@@ -77,7 +77,7 @@ async def test_all_overdue_calls_of_a_turn_go_together_in_the_order_of_their_dea
     assert await kernel.rows("signals", "seq, count", "run_id = 'run_a' and seq > 2 and count = 2")
 
 
-async def test_a_timer_succeeds_at_its_deadline(kernel: Kernel) -> None:
+async def test_timer_succeeds_at_its_deadline(kernel: Kernel) -> None:
     await suspended(kernel, timer("c1", 30))
     kernel.wait(30)
     assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
@@ -109,7 +109,7 @@ async def test_inline_call_never_times_out_in_the_kernel(kernel: Kernel) -> None
 
 
 @pytest.mark.proves("K5", "L0-46")
-async def test_a_timeout_may_come_while_the_turn_runs(kernel: Kernel) -> None:
+async def test_timeout_is_delivered_while_the_turn_runs(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1", 100), tool("c2", 5), join="each")
     await report(kernel, "turn_a", "c1")
     resumed = await kernel.claim_one()
@@ -128,7 +128,7 @@ async def test_answered_call_does_not_time_out(kernel: Kernel) -> None:
     assert answers(await kernel.claim_one()) == {"c1": "success", "c2": "timeout"}
 
 
-async def test_a_stopped_turn_has_nothing_overdue(kernel: Kernel) -> None:
+async def test_stopped_turn_has_no_overdue_call(kernel: Kernel) -> None:
     await suspended(kernel, tool("c1", 5))
     await kernel.stop("turn_a")
     kernel.wait(5)
@@ -210,7 +210,7 @@ async def test_sweep_of_suspended_heads_visits_all_in_batches(kernel: Kernel) ->
 
 
 @pytest.mark.parametrize("kind", ["waits", "reports", "stuck"])
-async def test_a_sweep_of_less_than_nothing_is_refused(kernel: Kernel, kind: str) -> None:
+async def test_sweep_with_a_negative_limit_is_refused(kernel: Kernel, kind: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match="limit"):
         await kernel.sweep(kind, -1)
     assert (await kernel.sweep(kind, 0))["resumed"] == []

@@ -56,14 +56,14 @@ async def moves(kernel: Kernel) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.proves("G-68", "L0-14")
-async def test_the_table_of_moves_is_the_specified_one(kernel: Kernel) -> None:
+async def test_table_of_moves_matches_the_specification(kernel: Kernel) -> None:
     rows = await kernel.connection.fetch(
         "select move, from_status, to_status, epoch_step::integer from heliograph.head_transitions order by 1, 2"
     )
     assert {tuple(row) for row in rows} == MOVES
 
 
-async def test_the_page_of_states_is_drawn_from_the_table(kernel: Kernel) -> None:
+async def test_page_of_states_is_generated_from_the_table(kernel: Kernel) -> None:
     rows = await kernel.connection.fetch("select * from heliograph.head_transitions order by 1, 2")
     drawn = render_moves().splitlines()[2:]
     assert len(drawn) == len(rows)
@@ -113,7 +113,7 @@ ENDINGS: dict[str, tuple[str, str]] = {  # what ends a turn: from which status, 
 @pytest.mark.usefixtures("watched")
 @pytest.mark.proves("L0-80", "L0-03", "L0-07", "L0-87", "G-68", "K12", "K19")
 @pytest.mark.parametrize("how", ENDINGS)
-async def test_every_ending_is_one_transition_one_deliverable_and_one_event(kernel: Kernel, how: str) -> None:
+async def test_every_ending_writes_one_transition_one_deliverable_and_one_event(kernel: Kernel, how: str) -> None:
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"}, ttl_seconds=100, max_attempts=1)
     before, outcome = ENDINGS[how]
     claimed: Item = {} if before == "dispatched" else await kernel.claim_one()

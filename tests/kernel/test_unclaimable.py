@@ -47,7 +47,7 @@ async def test_turn_whose_claim_is_too_large_ends_as_failed(kernel: Kernel) -> N
     assert await kernel.checks() == []
 
 
-async def test_turn_that_can_be_claimed_or_is_claimed_is_left_alone(kernel: Kernel) -> None:
+async def test_turn_that_can_be_claimed_or_is_claimed_is_unchanged(kernel: Kernel) -> None:
     assert await fail_unclaimable(kernel) == {}
     claimed = await kernel.running()
     assert await fail_unclaimable(kernel) == {}

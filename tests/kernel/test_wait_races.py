@@ -29,7 +29,7 @@ from tests.kernel.waits import (
 
 
 @pytest.mark.proves("K3", "K16", "K4")
-async def test_a_report_that_meets_the_suspension_waits_and_resumes_the_turn(kernel: Kernel, beside: Connect) -> None:
+async def test_report_during_the_suspension_waits_and_resumes_the_turn(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     claimed = await kernel.running()
     async with opened(kernel):
@@ -40,7 +40,7 @@ async def test_a_report_that_meets_the_suspension_waits_and_resumes_the_turn(ker
 
 
 @pytest.mark.proves("K3", "K16", "K4")
-async def test_a_suspension_that_meets_the_report_waits_and_finds_it(kernel: Kernel, beside: Connect) -> None:
+async def test_suspension_during_the_report_waits_and_finds_it(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     claimed = await kernel.running()
     async with opened(client):
@@ -65,7 +65,7 @@ async def test_report_before_a_rolled_back_suspension_is_early(kernel: Kernel, b
 
 
 @pytest.mark.proves("K4", "G-73", "K11")
-async def test_a_report_that_meets_the_timeout_waits_and_is_late(kernel: Kernel, beside: Connect) -> None:
+async def test_report_during_the_timeout_waits_and_is_late(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     await suspended(kernel, command("c1", 5))
     kernel.wait(5)
@@ -77,7 +77,7 @@ async def test_a_report_that_meets_the_timeout_waits_and_is_late(kernel: Kernel,
 
 
 @pytest.mark.proves("K4", "G-73", "K11", "K17")
-async def test_a_timeout_that_meets_the_report_passes_it_over(kernel: Kernel, beside: Connect) -> None:
+async def test_timeout_during_the_report_skips_the_call(kernel: Kernel, beside: Connect) -> None:
     client = await beside()
     await suspended(kernel, tool("c1", 5))
     kernel.wait(5)
@@ -124,7 +124,7 @@ async def test_rolled_back_report_lets_the_other_apply(kernel: Kernel, beside: C
 
 
 @pytest.mark.proves("K12", "L0-112")
-async def test_a_report_that_meets_the_stop_waits_and_finds_the_turn_done(kernel: Kernel, beside: Connect) -> None:
+async def test_report_during_the_stop_waits_and_finds_the_turn_done(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     await suspended(kernel, command("c1"))
     async with opened(kernel):
@@ -135,7 +135,7 @@ async def test_a_report_that_meets_the_stop_waits_and_finds_the_turn_done(kernel
 
 
 @pytest.mark.proves("K12")
-async def test_a_stop_that_meets_the_report_waits_and_ends_the_resumed_turn(kernel: Kernel, beside: Connect) -> None:
+async def test_stop_during_the_report_waits_and_ends_the_resumed_turn(kernel: Kernel, beside: Connect) -> None:
     client, watcher = await beside(), await beside()
     await suspended(kernel, tool("c1"))
     async with opened(client):
@@ -147,7 +147,7 @@ async def test_a_stop_that_meets_the_report_waits_and_ends_the_resumed_turn(kern
 
 
 @pytest.mark.proves("K5", "L0-40")
-async def test_a_claim_passes_over_a_turn_that_is_just_being_resumed(kernel: Kernel, beside: Connect) -> None:
+async def test_claim_skips_a_turn_that_is_just_being_resumed(kernel: Kernel, beside: Connect) -> None:
     worker = await beside()
     await suspended(kernel, tool("c1"))
     async with opened(kernel):
@@ -172,7 +172,7 @@ async def test_report_during_a_claim_waits_and_its_result_arrives_at_the_next_su
 
 
 @pytest.mark.proves("K14", "L0-110", "L0-111")
-async def test_a_result_that_meets_the_recovery_waits_and_is_stale(kernel: Kernel, beside: Connect) -> None:
+async def test_result_during_the_recovery_waits_and_is_stale(kernel: Kernel, beside: Connect) -> None:
     worker, watcher = await beside(), await beside()
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
@@ -192,7 +192,9 @@ async def _with_child(kernel: Kernel) -> None:
 
 
 @pytest.mark.proves("K12", "K17", "L0-38")
-async def test_a_childs_end_and_its_parents_stop_cross_without_waiting(kernel: Kernel, beside: Connect) -> None:
+async def test_end_of_a_child_and_stop_of_its_parent_do_not_wait_for_each_other(
+    kernel: Kernel, beside: Connect
+) -> None:
     other, watcher = await beside(), await beside()
     await _with_child(kernel)
     (critic,) = await kernel.claim()
@@ -230,7 +232,7 @@ async def test_each_report_of_a_child_is_delivered_by_one_of_two_sweeps(kernel: 
     assert answers(next(c for c in await kernel.claim() if c["turn_id"] == "turn_a")) == {"c1": "canceled"}
 
 
-async def test_two_parents_that_make_the_same_instance_at_once_share_it(kernel: Kernel, beside: Connect) -> None:
+async def test_two_parents_that_create_the_same_instance_at_once_share_it(kernel: Kernel, beside: Connect) -> None:
     other, watcher = await beside(), await beside()
     await kernel.start("run_a", ["writer", "critic", "judge"], {"turn_a": "writer", "turn_b": "judge"})
     first, second = await kernel.claim()
@@ -266,7 +268,7 @@ async def test_parent_does_not_wait_for_a_head_created_later(kernel: Kernel, bes
 
 @pytest.mark.proves("K18")
 @pytest.mark.parametrize("ends", ["report", "stop", "timeout"])
-async def test_a_command_that_is_just_being_sent_is_not_sent_again_once_its_call_is_over(
+async def test_command_that_is_just_being_sent_is_not_sent_again_after_its_call_ends(
     kernel: Kernel, beside: Connect, ends: str
 ) -> None:
     relay, watcher = await beside(), await beside()
@@ -288,7 +290,7 @@ async def test_a_command_that_is_just_being_sent_is_not_sent_again_once_its_call
 
 @pytest.mark.proves("K18", "K17")
 @pytest.mark.parametrize("ends", ["report", "stop"])
-async def test_a_relay_and_an_answer_to_the_same_commands_do_not_wait_in_a_circle(
+async def test_relay_and_answer_of_the_same_commands_do_not_deadlock(
     kernel: Kernel, beside: Connect, ends: str
 ) -> None:
     relays = [await beside() for _ in range(2)]

@@ -116,9 +116,7 @@ def test_each_peer_has_its_line_in_both_works_with_the_reason_where_it_has_no_fi
         assert shown.count(f"{entry.title}: no suspend") == 2 - len(entry.works)
 
 
-async def test_a_peer_that_fails_is_reported_and_stops_no_other(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_failing_peer_is_reported_and_stops_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     async def fails(place: Place, callers: int, seconds: float) -> Sample:
         raise RuntimeError("no such schema")
 
@@ -135,7 +133,7 @@ async def test_a_peer_that_fails_is_reported_and_stops_no_other(
     assert [row.items_per_second for row in rows] == [None, 10.0]
 
 
-def test_a_ratio_to_the_best_peer_leaves_out_those_that_keep_no_result() -> None:
+def test_ratio_to_the_best_peer_excludes_peers_that_store_no_result() -> None:
     def line(name: str, kind: str, rate: int, *, is_whole: bool = True) -> tuple[Contender, Row]:
         contender = Contender("A", name, kind, is_whole=is_whole)
         return contender, row_of(contender, SIXTEEN, [Sample(rate, 1.0, 1, 1)])
@@ -152,7 +150,7 @@ def test_a_ratio_to_the_best_peer_leaves_out_those_that_keep_no_result() -> None
     assert found["forgetful", SIXTEEN] == (2.0, 2000 / 300)
 
 
-def test_the_picture_has_a_bar_for_each_rate_and_its_length_follows_the_logarithm() -> None:
+def test_plot_has_a_bar_for_each_rate_with_the_length_of_its_logarithm() -> None:
     rows = [
         Row("A", "<ours>", HELIOGRAPH, SIXTEEN, items_per_second=10_000.0),
         Row("A", "<ours>", HELIOGRAPH, MANY, items_per_second=100_000.0),
@@ -183,13 +181,13 @@ async def test_lanes_count_their_own_work() -> None:
     assert len(durations) == asked
 
 
-async def test_the_load_of_jobs_counts_each_one_started() -> None:
+async def test_load_of_jobs_counts_each_started_job() -> None:
     contender = Instant()
     done = await jobs(contender, 4, 0.001)
     assert done.items == contender.asked.count("start") > 0
 
 
-async def test_the_load_of_turns_reports_each_one_once_and_only_when_all_are_suspended() -> None:
+async def test_load_of_turns_reports_each_turn_once_after_all_are_suspended() -> None:
     contender = Instant()
     done = await turns(contender, 4, 0.001)
     reports = [what for what in contender.asked if what.startswith("report")]
@@ -198,7 +196,7 @@ async def test_the_load_of_turns_reports_each_one_once_and_only_when_all_are_sus
     assert contender.asked[-1] == "finished"
 
 
-async def test_a_single_turn_has_its_latency_and_the_part_after_the_report() -> None:
+async def test_single_turn_has_its_latency_and_the_part_after_the_report() -> None:
     done = await single_turns(Instant(), 1, 0.001)
     assert done.items == len(done.latencies) == len(done.resumes)
     assert all(0 < resume < whole for whole, resume in zip(done.latencies, done.resumes, strict=True))
@@ -231,14 +229,14 @@ async def test_copied_history_has_the_requested_length_and_breaks_no_rule(place:
 
 @pytest.mark.skipif(not beside.are_installed(), reason="the peers are not installed: make bench-peers")
 @pytest.mark.parametrize("entry", CATALOG, ids=lambda entry: entry.key)
-async def test_an_installed_peer_does_each_of_its_works(entry: Any, place: Place) -> None:
+async def test_installed_peer_runs_each_of_its_workloads(entry: Any, place: Place) -> None:
     for work in entry.works:
         sample = await measure_peer(entry, work, place, 1, 0.1)
         assert sample.items == len(sample.latencies) > 0
         assert len(sample.resumes) == (sample.items if work == "B" else 0)
 
 
-def test_the_kept_result_names_its_machine_and_commit_and_has_every_line() -> None:
+def test_stored_result_names_its_machine_and_commit_and_has_every_line() -> None:
     kept = json.loads((RESULTS / "reference.json").read_text(encoding="utf-8"))
     assert kept["header"]["commit"]
     assert kept["header"]["machine"]

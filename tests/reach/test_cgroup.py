@@ -26,7 +26,7 @@ def made() -> cgroup.Cgroup:
     return found
 
 
-def test_a_process_that_takes_more_memory_is_killed(made: cgroup.Cgroup) -> None:
+def test_process_beyond_its_memory_limit_is_killed(made: cgroup.Cgroup) -> None:
     program = "import sys\nsys.stdin.readline()\nx = bytearray(10**6 * int(sys.argv[1]))\n"
     ended = []
     kills = []
@@ -41,7 +41,7 @@ def test_a_process_that_takes_more_memory_is_killed(made: cgroup.Cgroup) -> None
     assert kills == [False, True]
 
 
-def test_buffers_of_tcp_are_limited_where_they_are_counted_apart(made: cgroup.Cgroup) -> None:
+def test_tcp_buffers_are_limited_where_they_are_counted_separately(made: cgroup.Cgroup) -> None:
     limits = [folder / "memory.kmem.tcp.limit_in_bytes" for folder in made.folders]
     found = [int(limit.read_text()) for limit in limits if limit.exists()]
     assert made.try_remove()

@@ -75,7 +75,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_lone_call_is_sent_at_once() -> None:
+async def test_lone_call_is_sent_at_once() -> None:
     sender = Sender()
     [task] = await sender.asked(1)
     assert sender.calls == [[1]]
@@ -123,7 +123,7 @@ async def test_call_has_a_bounded_number_of_items() -> None:
     assert [len(call) for call in sender.calls[LANES:]] == [BATCH_MAX, BATCH_MAX, 1]
 
 
-async def test_a_poisoned_item_fails_alone() -> None:
+async def test_poisoned_item_of_a_call_fails_alone() -> None:
     sender = Sender()
     tasks = await sender.asked(7, -8, 9)
     sender.let_all()
@@ -146,7 +146,7 @@ async def test_outage_fails_all_callers_of_a_call_without_a_retry_for_each() -> 
     assert await sender.coalescer.call(5) == 50
 
 
-async def test_a_caller_cancelled_while_it_waits_takes_its_item_back() -> None:
+async def test_caller_cancelled_while_it_waits_takes_its_item_back() -> None:
     sender = Sender()
     tasks = [*await sender.busy(), *await sender.asked(7, 8, 9)]
     await cancelled(tasks[LANES + 1])

@@ -102,12 +102,12 @@ class TestNatsDoorbell(DoorbellConformance):
         ("evt.agent..task", "evt.agent.%.task"),
     ],
 )
-def test_an_agent_is_one_token_of_its_subject(given: str, on_the_wire: str) -> None:
+def test_agent_id_is_one_token_of_its_subject(given: str, on_the_wire: str) -> None:
     assert safe_subject(given) == on_the_wire
 
 
 @pytest.mark.parametrize("key", ["work:newsroom", "work:a.b", "log:run_-x", "log:*", "owed:>", "owed:a b", "x.y:ä/%~"])
-def test_every_key_has_a_subject_and_comes_back_from_it(key: str) -> None:
+def test_every_key_round_trips_through_its_subject(key: str) -> None:
     assert key_of(subject_of(key)) == key
     assert not set(subject_of(key)) & set("*> ")
 
@@ -160,7 +160,7 @@ async def test_wakeup_lists_the_agents_with_work(database_url: str, server: Nats
 
 
 @pytest.mark.proves("L0-32", "L0-04")
-async def test_a_worker_elsewhere_is_woken_over_nats_alone(
+async def test_worker_elsewhere_is_woken_over_nats_alone(
     database_url: str, server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim_loop, "POLL_SECONDS", 3600.0)
@@ -172,7 +172,7 @@ async def test_a_worker_elsewhere_is_woken_over_nats_alone(
 
 
 @pytest.mark.proves("L0-04", "L0-08")
-async def test_nats_dying_in_the_middle_of_a_run_costs_latency_only(
+async def test_death_of_nats_during_a_run_costs_latency_only(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
     async with opened(database_url, server.url) as runtime:
@@ -187,7 +187,7 @@ async def test_nats_dying_in_the_middle_of_a_run_costs_latency_only(
         assert (await runtime.database.fetch(waiting))[0][0] == 0
 
 
-async def test_without_nats_at_the_start_the_bell_of_postgresql_rings(
+async def test_bell_of_postgresql_rings_without_nats_at_the_start(
     database_url: str, server: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.kill()
@@ -199,7 +199,7 @@ async def test_without_nats_at_the_start_the_bell_of_postgresql_rings(
 
 
 @pytest.mark.proves("L0-04", "L0-08")
-async def test_with_every_ring_lost_a_run_still_ends_within_the_poll_bounds(
+async def test_run_ends_within_the_poll_bounds_although_every_ring_is_lost(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim_loop, "POLL_SECONDS", 0.05)

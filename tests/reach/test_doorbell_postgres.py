@@ -85,7 +85,7 @@ async def test_more_keys_than_one_notify_takes_all_arrive(database_url: str) -> 
     await there.close()
 
 
-async def test_a_bell_that_is_cancelled_while_it_connects_leaves_no_connection(
+async def test_bell_cancelled_while_it_connects_has_no_open_connection(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listening: asyncio.Queue[asyncpg.Connection] = asyncio.Queue()
@@ -102,7 +102,7 @@ async def test_a_bell_that_is_cancelled_while_it_connects_leaves_no_connection(
     assert connection.is_closed()
 
 
-async def test_a_bell_whose_close_is_cancelled_leaves_nothing_at_work(
+async def test_bell_with_a_cancelled_close_has_no_running_task(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending = asyncio.Event()

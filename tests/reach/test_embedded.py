@@ -30,7 +30,7 @@ pytestmark = [
 # ── Sharing and stopping ───────────────────────────────────────────────────────────────────────────
 
 
-def test_two_processes_share_one_server_and_the_last_one_out_stops_it(home: Path) -> None:
+def test_two_processes_share_one_server_and_the_last_one_to_close_stops_it(home: Path) -> None:
     other = Holder(home)
     url = other.url()
     with open_embedded(home) as mine:
@@ -44,7 +44,7 @@ def test_two_processes_share_one_server_and_the_last_one_out_stops_it(home: Path
     assert "database system is shut down" in mine.log.read_text()
 
 
-def test_closing_twice_is_closing_once(home: Path) -> None:
+def test_second_close_has_no_effect(home: Path) -> None:
     with open_embedded(home) as other:
         mine = open_embedded(home)
         mine.close()
@@ -52,7 +52,7 @@ def test_closing_twice_is_closing_once(home: Path) -> None:
         assert query(other.url, "select 1") == 1
 
 
-def test_the_server_goes_away_after_kill_9_of_its_only_holder(home: Path) -> None:
+def test_server_stops_after_kill_9_of_its_only_holder(home: Path) -> None:
     holder = Holder(home)
     assert query(holder.url(), "select 1") == 1
     holder.kill()
@@ -60,7 +60,7 @@ def test_the_server_goes_away_after_kill_9_of_its_only_holder(home: Path) -> Non
     assert not (home / "pg18" / "postmaster.pid").exists()
 
 
-def test_a_committed_row_outlives_kill_9_of_the_server_its_guard_and_its_holder(home: Path) -> None:
+def test_committed_row_outlives_kill_9_of_the_server_its_guard_and_its_holder(home: Path) -> None:
     holder = Holder(home)
     query(holder.url(), "create table t as select 42 as x", "select 1")
     killed = postmaster(home)
@@ -85,7 +85,7 @@ def test_reused_process_id_does_not_lock_the_folder(home: Path) -> None:
         assert query(server.url, "select 1") == 1
 
 
-def test_a_server_killed_under_its_holder_comes_back_under_the_same_url(home: Path) -> None:
+def test_server_killed_under_its_holder_restarts_under_the_same_url(home: Path) -> None:
     with open_embedded(home) as first:
         kill(postmaster(home))
         eventually(lambda: is_free(home / "pg18.server"))
@@ -94,7 +94,7 @@ def test_a_server_killed_under_its_holder_comes_back_under_the_same_url(home: Pa
             assert query(first.url, "select 1") == 1
 
 
-def test_a_killed_guard_is_replaced_by_the_next_to_open(home: Path) -> None:
+def test_killed_guard_is_replaced_by_the_next_to_open(home: Path) -> None:
     holder = Holder(home)
     holder.url()
     killed = guard(home)
@@ -133,7 +133,7 @@ def test_threads_of_one_process_share_one_server(home: Path) -> None:
         server.close()
 
 
-def test_a_forked_child_does_not_keep_the_server_of_its_parent(home: Path) -> None:
+def test_forked_child_does_not_keep_the_server_of_its_parent(home: Path) -> None:
     server = open_embedded(home)
     fork = multiprocessing.get_context("fork")
     done = fork.Event()
@@ -148,7 +148,7 @@ def test_a_forked_child_does_not_keep_the_server_of_its_parent(home: Path) -> No
         child.join()
 
 
-def test_the_server_of_a_deleted_folder_leaves_the_new_one_alone(home: Path, tmp_path: Path) -> None:
+def test_server_of_a_deleted_folder_does_not_affect_its_successor(home: Path, tmp_path: Path) -> None:
     old = open_embedded(home)
     old_pid = postmaster(home)
     old_lock = (home / "pg18.server").rename(tmp_path / "old.server")
@@ -219,7 +219,7 @@ def test_invalid_start_timeout_is_refused(empty: Path, monkeypatch: pytest.Monke
     assert not empty.exists()
 
 
-def test_the_start_timeout_is_read_from_the_environment(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_timeout_is_read_from_the_environment(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOGRAPH_START_TIMEOUT", "0.05")
     with pytest.raises(SetupError, match=r"not ready after 0\.05 s"):
         open_embedded(empty)

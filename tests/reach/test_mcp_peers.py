@@ -49,7 +49,7 @@ def called(calls: Sequence[tuple[str, dict[str, Any]]]) -> list[ToolCall]:
     return [ToolCall(f"x{n}", name, arguments) for n, (name, arguments) in enumerate(calls)]
 
 
-async def test_the_time_server_answers_converts_and_refuses(database_url: str) -> None:
+async def test_time_server_answers_converts_and_refuses(database_url: str) -> None:
     server = MCPServer([sys.executable, "-m", "mcp_server_time"], name="time", effect="pure")
     convert = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
     now, converted, wrong, short = await told(database_url, server, *called([
@@ -62,7 +62,7 @@ async def test_the_time_server_answers_converts_and_refuses(database_url: str) -
     assert short[1].startswith("the arguments of convert_time do not fit")  # the server was not asked
 
 
-async def test_the_git_server_reads_a_repository_and_writes_to_it(database_url: str, tmp_path: Path) -> None:
+async def test_git_server_reads_a_repository_and_writes_to_it(database_url: str, tmp_path: Path) -> None:
     server = MCPServer([program("mcp-server-git"), "-r", str(tmp_path)], name="git", effect="pure")
     await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "a.txt").write_text("text")
@@ -75,7 +75,7 @@ async def test_the_git_server_reads_a_repository_and_writes_to_it(database_url: 
     assert "new file:   a.txt" in str(after)
 
 
-async def test_the_everything_server_has_all_kinds_of_content(database_url: str) -> None:
+async def test_everything_server_has_all_kinds_of_content(database_url: str) -> None:
     server = MCPServer([program("mcp-server-everything"), "stdio"], name="everything", effect="pure")
     echo, added, structured, image, links, wrong, env = await told(database_url, server, *called([
         ("echo", {"message": "hi"}), ("get-sum", {"a": 2, "b": 3}), ("get-structured-content", {"location": "Chicago"}),

@@ -70,7 +70,7 @@ async def bell(server: OddServer) -> AsyncIterator[NatsDoorbell]:
 
 
 @pytest.mark.proves("L0-04", "L0-107", "G-61")
-async def test_an_event_counts_when_the_server_has_read_it_and_not_when_it_has_answered_a_ping(
+async def test_event_is_confirmed_when_the_server_has_read_it_and_not_by_any_pong(
     bell: NatsDoorbell, server: OddServer
 ) -> None:
     assert b"SUB cmd.agent.*.wakeup" in server.confirmed

@@ -33,7 +33,7 @@ def status(line: str, *headers: str) -> bytes:
 
 
 @pytest.mark.proves("S15", "CTL-23")
-async def test_the_body_arrives_with_its_headers_and_the_answer_is_read() -> None:
+async def test_post_sends_body_and_headers_and_reads_the_response() -> None:
     async with hooked(status("202 Accepted", "Content-Length: 2") + b"ok") as hook:
         assert await posted(hook, b'{"n": 1}') == Posted(202)
         (request,) = hook.requests
@@ -43,7 +43,7 @@ async def test_the_body_arrives_with_its_headers_and_the_answer_is_read() -> Non
 
 
 @pytest.mark.proves("S7", "S15")
-async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
+async def test_redirect_is_an_answer_and_is_not_followed() -> None:
     async with hooked() as inside, hooked(status("307 Temporary Redirect", f"Location: {inside.url}")) as hook:
         assert (await posted(hook)).status == 307
         assert inside.connections == 0

@@ -56,7 +56,7 @@ def test_installed_packages_are_hidden_by_default(worker: Worker) -> None:
     assert worker.attack(code, packages=True) == [str(worker.packages)]
 
 
-def test_a_granted_network_shows_certificates_and_no_private_keys(worker: Worker) -> None:
+def test_granted_network_shows_certificates_and_no_private_keys(worker: Worker) -> None:
     folder = Path("/etc/ssl")
     if not folder.is_dir() or {each.name for each in folder.iterdir()} <= {"certs", "openssl.cnf", "cert.pem"}:
         pytest.skip("nothing here has to stay hidden")
@@ -118,7 +118,7 @@ def test_ordinary_programs_run(worker: Worker) -> None:
 
 
 @ON_X86
-def test_a_cgroup_bounds_page_tables_too(worker: Worker) -> None:
+def test_cgroup_bounds_page_tables_too(worker: Worker) -> None:
     if os.stat(f"/proc/{worker.process.pid}").st_uid != os.geteuid() or (probe := open_cgroup(1 << 20, 1)) is None:
         pytest.skip("no cgroup may be made here")
     probe.try_remove()
@@ -127,7 +127,7 @@ def test_a_cgroup_bounds_page_tables_too(worker: Worker) -> None:
 
 
 @ON_X86
-def test_a_call_of_the_32_bit_architecture_kills_the_sandboxed_process(worker: Worker) -> None:
+def test_call_under_the_32_bit_architecture_kills_the_sandboxed_process(worker: Worker) -> None:
     before = worker.fingerprint()
     assert worker.run(attacks.I386)["exit_code"] in (-31, -11)  # SIGSYS; SIGSEGV where the kernel has no such calls
     assert worker.fingerprint() == before

@@ -35,7 +35,7 @@ def sandboxed(worker: Worker) -> tuple[Path, list[int]]:
     raise AssertionError("nothing is sandboxed")
 
 
-def test_the_sandboxed_process_has_no_privilege_and_one_writable_file_system(start: Callable[..., Worker]) -> None:
+def test_sandboxed_process_has_no_privilege_and_one_writable_file_system(start: Callable[..., Worker]) -> None:
     worker = start()
     worker.send("import time\ntime.sleep(600)", packages=True, limits={"files": 100, "disk_mib": 1})
     process, _ = sandboxed(worker)
@@ -62,7 +62,7 @@ def test_the_sandboxed_process_has_no_privilege_and_one_writable_file_system(sta
         assert "heliograph-sandbox-" in (process / "cgroup").read_text()
 
 
-def test_the_sandboxed_process_dies_when_its_worker_is_killed(start: Callable[..., Worker]) -> None:
+def test_sandboxed_process_dies_when_its_worker_is_killed(start: Callable[..., Worker]) -> None:
     """And leaves no folder behind: its files are in memory alone."""
     worker = start()
     folder = Path(worker.packages).parents[3]
@@ -99,7 +99,7 @@ def test_signals_to_the_process_group_of_the_worker_spare_the_sandbox(start: Cal
 
 
 @pytest.mark.parametrize("end", ["cancelled", "too much output"])
-def test_a_worker_that_is_the_first_process_of_a_container_keeps_no_zombies(
+def test_worker_that_is_the_first_process_of_a_container_leaves_no_zombies(
     start: Callable[..., Worker], end: str
 ) -> None:
     """Orphans become its children there, and it reaps none but its own."""

@@ -146,7 +146,7 @@ def test_explicit_schema_validates_the_arguments() -> None:
 
 
 @pytest.mark.proves("S7")
-def test_a_schema_that_refers_to_another_document_is_refused_and_nothing_is_fetched() -> None:
+def test_schema_that_refers_to_another_document_is_refused_and_nothing_is_fetched() -> None:
     with pytest.raises(InvalidInput, match="not followed"):
         BoundTool(external_tool("weather", "", {"$ref": "http://127.0.0.1:9/schema.json"}))
 
@@ -160,7 +160,7 @@ def _not_async(a: int, ctx: ToolContext) -> int:
 
 
 @pytest.mark.parametrize("function", [_no_context, _not_async])
-def test_a_transactional_tool_is_async_and_takes_the_context(function: Any) -> None:
+def test_transactional_tool_is_async_and_takes_the_context(function: Any) -> None:
     with pytest.raises(InvalidInput, match="transactional tool is an async function"):
         BoundTool(Tool("t", function, effect="transactional"))
 
@@ -365,7 +365,7 @@ def test_uncallable_function_is_refused_at_the_definition_of_the_agent(made: Any
         app.prompt_agent("a", "x", model=ScriptedModel([]), tools=[made], activate_on=["workflow:start"])
 
 
-def test_an_agent_whose_name_makes_too_long_a_tool_cannot_be_delegated_to() -> None:
+def test_agent_with_a_name_too_long_for_a_tool_accepts_no_delegation() -> None:
     app = Heliograph("refuses")
     with pytest.raises(InvalidInput, match="at most 52 characters"):
         app.prompt_agent("a", "x", model=ScriptedModel([]), agents=["k" * 53], activate_on=["workflow:start"])

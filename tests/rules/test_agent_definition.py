@@ -78,7 +78,7 @@ def test_agent_may_emit_custom_names_and_no_reserved_ones() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["draft:*", "draft:**"])
-def test_an_agent_emits_names_and_no_patterns(pattern: str) -> None:
+def test_agent_emits_names_and_no_patterns(pattern: str) -> None:
     with pytest.raises(InvalidInput):
         agent("a", START, emits=[pattern])
 
@@ -98,13 +98,13 @@ def test_guard_is_synchronous_and_takes_the_state_or_state_and_signal(guard: Any
     assert caught.value.path == "/agents/a/when"
 
 
-def test_a_guard_may_be_anything_callable_of_one_or_two_arguments() -> None:
+def test_guard_may_be_anything_callable_of_one_or_two_arguments() -> None:
     assert agent("a", START, when=bool).when_arity == 1
     assert agent("a", START, when=partial(_three, None)).when_arity == 2
     assert agent("a", START, when=lambda _state, _signal: True).when_arity == 2
 
 
-def test_an_agent_updates_one_key_with_its_output_or_several_with_the_parts_of_it() -> None:
+def test_agent_updates_one_key_with_its_output_or_several_with_parts_of_it() -> None:
     one, several = agent("a", START, updates="x"), agent("a", START, updates=["x", "y"])
     assert (one.updates, one.updates_one) == (("x",), True)
     assert (several.updates, several.updates_one) == (("x", "y"), False)
@@ -113,7 +113,7 @@ def test_an_agent_updates_one_key_with_its_output_or_several_with_the_parts_of_i
 # ── The workflow as a whole ──
 
 
-def test_a_workflow_without_agents_is_refused() -> None:
+def test_workflow_without_agents_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
         build_workflow(Workflow("empty", {}, StateShape()))
     assert caught.value.code == "no_agents"
@@ -141,14 +141,14 @@ def test_updates_and_reducers_of_a_typed_state_name_keys_that_it_has() -> None:
     assert caught.value.path == "/reducers"
 
 
-def test_a_pattern_that_nothing_can_match_is_a_warning_and_no_error() -> None:
+def test_pattern_that_cannot_match_is_a_warning_and_no_error() -> None:
     told = workflow(agent("a", ["workflow:start", "draft:raedy"]), agent("b", START, emits=["draft:ready"])).warnings
     assert len(told) == 2
     assert "'draft:raedy' matches no signal; did you mean draft:ready?" in told[0]
     assert "agent b emits 'draft:ready', and no agent is activated by it; did you mean draft:raedy?" in told[1]
 
 
-def test_an_untyped_state_changes_in_the_keys_that_agents_update() -> None:
+def test_key_that_an_agent_updates_in_an_untyped_state_is_a_known_signal_source() -> None:
     assert workflow(agent("a", START, updates="x"), agent("b", ["state:x:changed"])).warnings == []
 
 
@@ -178,7 +178,7 @@ def test_agent_added_after_the_workflow_was_read_belongs_to_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "News", "a b", "a" * 64, "a/b", "ä"])
-def test_an_application_s_name_is_safe_in_a_subject_and_on_a_command_line(name: str) -> None:
+def test_application_name_is_safe_in_a_subject_and_on_a_command_line(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         Heliograph(name)
     assert caught.value.path == "/name"

@@ -140,7 +140,7 @@ def test_any_named_callable_of_the_context_is_an_agent(function: Any) -> None:
     assert made.workflow.agents["a"].run is function
 
 
-def test_arguments_with_defaults_are_left_to_the_function() -> None:
+def test_guard_argument_with_a_default_does_not_take_the_signal() -> None:
     """As in a loop: `lambda state, limit=limit: ...`; the signal must not take the place of the limit."""
 
     def guarded(_state: Any, _limit: int = 5) -> bool:
@@ -198,7 +198,7 @@ def test_impossible_application_is_refused_at_its_definition(case: Case) -> None
     refused(case)
 
 
-def test_a_builtin_merges_as_well_as_any_function() -> None:
+def test_builtin_is_a_valid_reducer() -> None:
     assert app(reducers={"k": max, "n": int.__add__, "d": dict.__or__}).name == "press"
 
 
@@ -317,7 +317,7 @@ class Strict(typing.TypedDict):
     rank: int
 
 
-def test_a_typed_dict_of_the_standard_library_keeps_its_constraints_and_its_configuration() -> None:
+def test_typed_dict_of_the_standard_library_keeps_its_constraints_and_configuration() -> None:
     shape = built(Ranked)().shape
     assert shape.dump({"rank": 1}) == {"rank": 1}
     with pytest.raises(InvalidInput, match="greater than or equal to 1"):
@@ -333,7 +333,7 @@ class ExtendedTree(typing_extensions.TypedDict):
     parts: "list[ExtendedTree]"
 
 
-def test_a_state_may_contain_itself_where_pydantic_can_take_it() -> None:
+def test_state_may_contain_itself_where_pydantic_can_take_it() -> None:
     kinds = [ExtendedTree, Tree] if sys.version_info >= (3, 12) else [ExtendedTree]
     for kind in kinds:
         assert built(kind)().shape.dump({"parts": [{"parts": []}]}) == {"parts": [{"parts": []}]}
@@ -354,7 +354,7 @@ def test_unawaited_coroutine_is_no_output() -> None:
         decided(waits(None))
 
 
-def test_the_values_of_a_template_are_never_templates() -> None:
+def test_values_of_a_template_are_never_templates() -> None:
     assert substitute("{ state.a } {{x}} }", {"state.a": "{state.b}"}) == "{state.b} {x} }"
     assert placeholders("{ state.a } {{x}} {signal.name}") == ["state.a", "signal.name"]
     with pytest.raises(InvalidInput, match="there is only state"):

@@ -3,7 +3,7 @@ from typing import Any
 from heliograph.ledger.bells import Bells, read_bells
 
 
-def test_bells_of_an_answer_are_those_of_all_its_rows_each_once() -> None:
+def test_answer_rings_the_bells_of_all_its_rows_each_once() -> None:
     rows: list[dict[str, Any]] = [
         {"turn_id": "turn_1", "outcome": "ok", "targets": ["b", "a"], "woken": ["run_1/writer"]},
         {"turn_id": "turn_2", "outcome": "ok", "targets": ["a"]},

@@ -21,7 +21,7 @@ CALL = ToolCall("a", "find", {"q": "x" * 100})
 
 
 @pytest.mark.proves("S12")
-def test_a_budget_goes_to_the_kernel_in_whole_numbers_and_money_in_millionths() -> None:
+def test_budget_goes_to_the_kernel_in_whole_numbers_and_money_in_millionths() -> None:
     spec = define_agent("a", run=nothing, activate_on=START, budget={"tokens": 50_000, "usd": 2.5, "tool_calls": 0})
     assert spec.limits["budget"] == {"tokens": 50_000, "micros": 2_500_000, "tool_calls": 0}
     assert "budget" not in define_agent("a", run=nothing, activate_on=START).limits

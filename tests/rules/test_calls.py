@@ -67,14 +67,14 @@ def test_recorded_call_of_another_tool_or_kind_raises_not_deterministic(tool: st
         journal.check_not_waiting()
 
 
-def test_a_call_id_is_used_once_by_one_run_of_a_function() -> None:
+def test_call_id_is_used_once_by_one_run_of_a_function() -> None:
     journal = Journal("a", [])
     journal.find(asked(journal, call_id="x"))
     with pytest.raises(InvalidInput, match="uses the call id 'x' twice"):
         journal.find(asked(journal, call_id="x"))
 
 
-def test_only_calls_that_are_not_recorded_are_new_and_they_keep_their_order() -> None:
+def test_unrecorded_calls_are_new_and_keep_their_order() -> None:
     journal = Journal("a", [wait("c1", position=1), wait("c2")])
     calls = [asked(journal) for _ in range(4)]
     for call in calls:
@@ -142,7 +142,7 @@ def test_function_with_endless_calls_is_stopped() -> None:
         asks()
 
 
-def test_a_failed_call_has_the_error_that_was_reported() -> None:
+def test_failed_call_has_the_error_that_was_reported() -> None:
     error: Any = {"code": "NO_SUCH_CITY", "message": "no such city"}
     failed = wait("c1", position=1, status="failed", content={"status": "failed", "error": error})
     assert result_of(failed) == CallResult("c1", "failed", None, error)
@@ -202,7 +202,7 @@ def test_turn_ending_calls_of_one_step_end_it_with_the_worse_outcome(first: Any,
         (True, "suspend", "text", False),
     ],
 )
-def test_a_result_decides_only_where_its_tool_may(may_override: bool, after: Any, output: Any, ends: bool) -> None:
+def test_result_decides_only_where_its_tool_may(may_override: bool, after: Any, output: Any, ends: bool) -> None:
     told = wait("c1", position=1, content={"output": output}, may_override=may_override, after_execution=after)
     assert (closing_answer([told]) is not None) is ends
 

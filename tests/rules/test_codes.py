@@ -43,12 +43,12 @@ def test_no_module_writes_a_code_itself(path: Path) -> None:
 
 @pytest.mark.proves("G-70")
 @pytest.mark.parametrize("path", KERNEL_FILES, ids=lambda path: path.name)
-def test_the_kernel_ends_turns_and_calls_with_codes_of_the_table_only(path: Path) -> None:
+def test_kernel_ends_turns_and_calls_only_with_codes_of_the_table(path: Path) -> None:
     written = set(re.findall(r"'([A-Z]{4,}(?:_[A-Z]+)*)'", path.read_text("utf-8")))
     assert written <= KNOWN
 
 
 @pytest.mark.proves("G-70")
-def test_the_default_codes_of_errors_that_end_turns_are_of_the_table() -> None:
+def test_default_codes_of_errors_that_end_turns_are_in_the_table() -> None:
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, HeliographError)]
     assert {kind.default_code for kind in kinds if kind.default_code.isupper()} <= KNOWN

@@ -28,7 +28,7 @@ REPLIES = st.builds(
 
 @pytest.mark.proves("L0-100")
 @given(REPLIES)
-def test_an_answer_reads_back_as_it_was_recorded(reply: ModelReply) -> None:
+def test_model_reply_reads_back_as_it_was_recorded(reply: ModelReply) -> None:
     assert reply_of(json.loads(json.dumps(record_of(reply)))) == reply
 
 

@@ -51,7 +51,7 @@ def test_undecodable_value_spoils_only_its_row_which_has_its_location(poison: st
 
 
 @pytest.mark.parametrize("answer", [HUGE, f"[{HUGE}]", f'{{"n": {HUGE}}}', deep(5000)])
-def test_an_answer_of_any_shape_is_read(answer: str) -> None:
+def test_answer_of_any_shape_is_decoded(answer: str) -> None:
     assert holds_placeholder(decode(answer))
 
 
@@ -72,7 +72,7 @@ def test_answer_judged_shallow_is_shallow(levels: int) -> None:
 
 
 @pytest.mark.proves("S22")
-def test_a_row_that_cannot_be_read_is_an_error_that_names_it() -> None:
+def test_unreadable_row_raises_an_error_that_names_it() -> None:
     answer = (
         f'[{{"seq": 1, "name": "a", "payload": {HUGE}, "turn_id": "turn_1"}}, {{"seq": 2, "name": "b", "payload": 2}}]'
     )
@@ -83,7 +83,7 @@ def test_a_row_that_cannot_be_read_is_an_error_that_names_it() -> None:
     assert whole == PendingSignal(2, "b", 2)
 
 
-def test_a_row_of_the_wrong_type_is_an_error_that_names_it() -> None:
+def test_row_of_the_wrong_type_raises_an_error_that_names_it() -> None:
     card = {"card_id": "card_1", "kind": "note", "content": 1, "position": 1, "created_at": "2030-01-01T00:00:00Z"}
     whole, spoiled = read_rows([card, {**card, "card_id": "card_2", "position": "first"}], Card)
     assert isinstance(whole, Card)

@@ -13,7 +13,7 @@ JSON: st.SearchStrategy[Json] = st.recursive(
 
 @pytest.mark.proves("L0-83")
 @given(JSON)
-def test_a_deliverable_is_text_or_fields_and_reads_back_as_the_output(output: Json) -> None:
+def test_deliverable_has_text_or_fields_and_reads_back_as_the_output(output: Json) -> None:
     content = deliverable_of(output)
     assert list(content) in (["text"], ["fields"])
     assert read_output(content) == output
@@ -26,7 +26,7 @@ def test_output_shaped_like_a_card_reads_back_unchanged(output: Json) -> None:
 
 
 @pytest.mark.proves("L0-80", "L0-83")
-def test_a_failure_is_delivered_as_text_with_the_error_beside_it_and_has_no_output() -> None:
+def test_failure_is_delivered_as_text_with_the_error_beside_it_and_has_no_output() -> None:
     error: dict[str, Json] = {"code": "TIMEOUT", "message": "too long", "recoverable": False}
     content = deliverable_of_error(error)
     assert content == {"text": "too long", "error": error}

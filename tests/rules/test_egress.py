@@ -90,10 +90,10 @@ def test_allow_list_allows_exactly_its_origins() -> None:
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/8", "hooks.internal", "https://hooks.internal/path", "*"])
-def test_an_entry_that_is_no_origin_is_refused(entry: str) -> None:
+def test_allow_entry_that_is_no_origin_is_refused(entry: str) -> None:
     with pytest.raises(EgressRejected):
         read_allowed(entry, "default")
 
 
-def test_an_address_has_one_spelling() -> None:
+def test_address_has_one_canonical_form() -> None:
     assert parse("https://[2606:4700:0:0::1111]").host == "2606:4700::1111"

@@ -22,7 +22,7 @@ def test_every_error_has_a_code_an_exit_code_and_a_recoverable_flag(
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_the_tree_in_the_docstring_names_every_class(kind: type[HeliographError]) -> None:
+def test_tree_in_the_docstring_names_every_class(kind: type[HeliographError]) -> None:
     assert kind.__name__ in (errors.__doc__ or "")
 
 

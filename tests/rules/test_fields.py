@@ -45,7 +45,7 @@ def test_impossible_fields_are_refused_with_their_location(fields: Any, code: st
 
 
 @pytest.mark.proves("L0-84", "L0-89")
-def test_a_required_field_that_is_missing_is_named_and_an_optional_one_is_not() -> None:
+def test_missing_required_field_is_named_and_a_missing_optional_one_is_not() -> None:
     fields = check_fields([{"name": "summary"}, {"name": "score"}, {"name": "note", "required": False}])
     assert problems_of(fields, {"score": 1}) == ["summary is missing"]
     assert problems_of(fields, {"score": 1, "summary": None}) == []

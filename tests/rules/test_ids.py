@@ -11,7 +11,7 @@ ENTROPY = st.binary(min_size=10, max_size=10)
 
 
 @given(MOMENTS, ENTROPY)
-def test_an_id_is_its_kind_and_26_characters_without_look_alikes(at: datetime, entropy: bytes) -> None:
+def test_id_has_its_kind_and_26_characters_without_look_alikes(at: datetime, entropy: bytes) -> None:
     kind, _, body = make_id("turn", at, entropy).partition("_")
     assert kind == "turn"
     assert len(body) == 26

@@ -24,14 +24,14 @@ def test_lifecycle_has_five_phases_in_order() -> None:
         pytest.param(Phase.REFLECT, "goal_achieved", Phase.TERMINATE, marks=pytest.mark.proves("LC-64")),
     ],
 )
-def test_the_cue_of_a_phase_leads_to_the_next_one(phase: Phase, cue: str, following: Phase) -> None:
+def test_cue_of_a_phase_leads_to_the_next_one(phase: Phase, cue: str, following: Phase) -> None:
     assert next_phase(phase, cue) is following
 
 
 @pytest.mark.proves("LC-65", "G-13")
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.TERMINATE])
 @pytest.mark.parametrize("cue", ["halt", "halt_signal", "error_unrecoverable"])
-def test_a_halt_or_an_unrecoverable_error_ends_any_phase(phase: Phase, cue: str) -> None:
+def test_halt_or_an_unrecoverable_error_ends_any_phase(phase: Phase, cue: str) -> None:
     assert next_phase(phase, cue) is Phase.TERMINATE
 
 

@@ -73,7 +73,7 @@ TELLING = {"C4q", "E1q", "I1q", "S1q", "S2q", "S3q", "U1q", "R3q", "R8q", "P1q",
 
 
 @pytest.mark.more
-def test_the_small_configurations_reach_every_answer() -> None:
+def test_small_configurations_reach_every_answer() -> None:
     missing = set(ANSWERS)
     for cfg in QUICK:
         if cfg.name in TELLING:
@@ -90,12 +90,12 @@ def test_heads_then_runs_then_rows_never_deadlock(transactions: tuple[Transactio
 
 
 @pytest.mark.parametrize("ablation", BREAKING, ids=[f"{n} {a.rule}: {a.expect}" for n, a in enumerate(BREAKING, 1)])
-def test_a_rule_switched_off_is_missed(ablation: Ablation | LockAblation) -> None:
+def test_model_detects_each_rule_that_is_switched_off(ablation: Ablation | LockAblation) -> None:
     result = ablation.run()
     assert found(ablation, result) is not None, f"broken: {sorted(result.broken)}, stuck: {sorted(result.stuck)}"
 
 
-def test_a_failed_claim_fails_the_command_and_prints_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_property_fails_the_command_and_prints_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
     ablation = next(a for a in BREAKING if isinstance(a, Ablation) and a.rule == "K8+K10b")
     assert not check([ablation.ablated()])
     assert "1. client: enqueue(t0)" in capsys.readouterr().out
@@ -128,17 +128,17 @@ class Graph:
     is_settled = is_quiet
 
 
-def test_the_explorer_finds_the_shortest_trace() -> None:
+def test_explorer_finds_the_shortest_trace() -> None:
     long_way, short_way = ((0, SYSTEM, 1), (1, SYSTEM, 2), (2, SYSTEM, 5)), ((0, FAULT, 3), (3, SYSTEM, 5))
     assert explore(Graph(long_way + short_way)).broken == {"five": ["0->3", "3->5"]}
 
 
-def test_a_fault_is_never_needed_for_progress() -> None:
+def test_progress_never_requires_a_fault() -> None:
     result = explore(Graph(((0, SYSTEM, 2), (2, FAULT, 9))))
     assert (result.stuck["L1"].states, result.stuck["L1"].trace) == (2, [])
 
 
-def test_expiry_does_not_count_as_progress_but_settles_what_is_abandoned() -> None:
+def test_expiry_does_not_count_as_progress_but_settles_abandoned_work() -> None:
     result = explore(Graph(((0, SYSTEM, 1), (0, SYSTEM, 9), (1, TTL, 9))))
     assert result.stuck.keys() == {"L1"}
     assert result.stuck["L1"].trace == ["0->1"]
@@ -149,7 +149,7 @@ def test_turn_that_only_a_worker_can_end_is_stuck_without_workers() -> None:
     assert explore(Graph(((0, SYSTEM, 1), (1, WATCHDOG, 9)))).holds
 
 
-def test_a_walk_that_was_cut_short_does_not_hold() -> None:
+def test_search_that_was_cut_short_proves_nothing() -> None:
     result = explore(Graph(((0, SYSTEM, 1), (1, SYSTEM, 9))), states_max=2)
     assert not result.is_complete
     assert not result.holds

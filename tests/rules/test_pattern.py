@@ -37,7 +37,7 @@ def matches_by_the_book(pattern: list[str], name: list[str]) -> bool:
 @example("**", "a")
 @example("a:**:b:**:a", "a:b:a")
 @example("**:a:*:b:**", "a:a:b:a:b")
-def test_the_matcher_agrees_with_the_definition(pattern: str, name: str) -> None:
+def test_matcher_agrees_with_the_definition(pattern: str, name: str) -> None:
     assert compile_pattern(pattern).matches(name) == matches_by_the_book(pattern.split(":"), name.split(":"))
 
 
@@ -91,12 +91,12 @@ def test_page_on_patterns_matches_the_implementation() -> None:
 
 
 @pytest.mark.parametrize(("text", "is_exact"), [("a:b", True), ("ready", True), ("a:*", False), ("**", False)])
-def test_a_pattern_knows_its_text_and_whether_it_is_a_plain_name(text: str, is_exact: bool) -> None:
+def test_pattern_has_its_text_and_reports_whether_it_is_a_plain_name(text: str, is_exact: bool) -> None:
     pattern = compile_pattern(text)
     assert (pattern.text, pattern.is_exact) == (text, is_exact)
 
 
-def test_the_same_text_is_compiled_once() -> None:
+def test_equal_patterns_are_compiled_once() -> None:
     assert compile_pattern("once:*") is compile_pattern("once:" + "*")
 
 
@@ -135,23 +135,23 @@ def comparisons(pattern: str, segments: list[str]) -> int:
         ("a:**", ["a"] * 10_000),
     ],
 )
-def test_a_name_of_ten_thousand_segments_is_compared_in_linear_steps(pattern: str, segments: list[str]) -> None:
+def test_name_of_ten_thousand_segments_is_compared_in_linear_steps(pattern: str, segments: list[str]) -> None:
     assert 0 < comparisons(pattern, segments) <= len(segments) * (len(pattern.split(":")) + 1)
 
 
 @pytest.mark.parametrize("text", ["agent:**", "**:complete", "*", "*:*", "**:*:done"])
-def test_an_agent_may_listen_to_a_pattern_that_leaves_something_out(text: str) -> None:
+def test_agent_may_subscribe_to_a_pattern_that_excludes_some_names(text: str) -> None:
     assert check_agent_pattern(text).text == text
 
 
 @pytest.mark.parametrize("text", ["**", "**:**", "**:*", "*:**"])
-def test_an_agent_may_not_listen_to_everything(text: str) -> None:
+def test_agent_may_not_subscribe_to_every_name(text: str) -> None:
     with pytest.raises(Rejected) as caught:
         check_agent_pattern(text)
     assert caught.value.code == "pattern_too_broad"
 
 
-def test_a_pattern_that_no_emitted_name_matches_is_warned_of_with_the_names() -> None:
+def test_pattern_without_a_matching_name_causes_a_warning_with_the_emitted_names() -> None:
     warnings = warn_unmatchable(["review:*", "revew:*", compile_pattern("x")], ["review:done", "analysis:complete"])
     assert warnings == [
         "pattern_matches_nothing: 'revew:*' matches no signal; did you mean review:done? emitted are: analysis:complete, review:done",
@@ -159,7 +159,7 @@ def test_a_pattern_that_no_emitted_name_matches_is_warned_of_with_the_names() ->
     ]
 
 
-def test_a_warning_names_twenty_emitted_names_and_counts_the_rest() -> None:
+def test_warning_lists_twenty_emitted_names_and_counts_the_rest() -> None:
     (warning,) = warn_unmatchable(["x"], [f"n:{number:02}" for number in range(23)])
     assert warning.endswith("n:19 and 3 more")
 
@@ -172,7 +172,7 @@ def test_warning_names_the_nearest_name_first_and_lists_no_names_of_the_runtime(
     ]
 
 
-def test_emitted_name_that_no_pattern_matches_is_warned_of_with_the_nearest_pattern() -> None:
+def test_emitted_name_without_a_matching_pattern_causes_a_warning_with_the_nearest() -> None:
     emitted = [("counter", "words:counted"), ("counter", "zzz"), ("writer", "draft:ready")]
     assert warn_unsubscribed(emitted, ["words:countd", "draft:*"]) == [
         "nothing_subscribes: agent counter emits 'words:counted', and no agent is activated by it; did you mean words:countd?",
@@ -180,6 +180,6 @@ def test_emitted_name_that_no_pattern_matches_is_warned_of_with_the_nearest_patt
     ]
 
 
-def test_warning_without_emitted_names_says_none() -> None:
+def test_warning_without_emitted_names_contains_none() -> None:
     (warning,) = warn_unmatchable(["x"], [])
     assert warning.endswith("emitted are: none")

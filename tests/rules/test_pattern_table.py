@@ -15,9 +15,7 @@ from tests.rules.test_pattern import names, patterns
 @pytest.mark.proves("G-41")
 @given(st.lists(patterns, max_size=12), st.lists(names | st.sampled_from(["", "a:", "*", "**"]), max_size=4))
 @example(["**:**", "**", "**:a", "a:**", "*"], ["a", "a:a", ""])
-def test_a_table_answers_like_its_patterns_one_by_one_in_the_order_of_adding(
-    texts: list[str], asked: list[str]
-) -> None:
+def test_table_matches_like_its_patterns_one_by_one_in_insertion_order(texts: list[str], asked: list[str]) -> None:
     table = PatternTable(zip(texts, range(len(texts)), strict=True))
     for name in asked * 2:  # the second time from the memo
         expected = [number for number, text in enumerate(texts) if compile_pattern(text).matches(name)]
@@ -42,19 +40,19 @@ def test_pattern_added_later_matches_names_seen_before() -> None:
     assert table.match("a:b") == (1, 2)
 
 
-def test_a_malformed_pattern_is_refused_and_leaves_the_table_as_it_was() -> None:
+def test_malformed_pattern_is_refused_and_does_not_change_the_table() -> None:
     table = PatternTable([("a:*", 1)])
     with pytest.raises(InvalidInput):
         table.add("a:*b", 2)
     assert (len(table), table.match("a:xb")) == (1, (1,))
 
 
-def test_a_name_seen_before_is_answered_with_the_same_tuple() -> None:
+def test_repeated_name_returns_the_same_tuple() -> None:
     table = PatternTable([("a:*", 1)])
     assert table.match("a:b") is table.match("a:b")
 
 
-def test_the_memo_is_capped_and_keeps_no_name_past_the_limit_of_names() -> None:
+def test_memo_is_capped_and_stores_no_name_past_the_name_limit() -> None:
     table = PatternTable([("**", 1)])
     for number in range(MEMO_MAX + 10):
         table.match(f"n:{number}")

@@ -23,7 +23,7 @@ def test_run_starts_with_its_state_and_wakes_the_subscribers_of_its_start() -> N
 
 
 @pytest.mark.proves("SIG-22", "SIG-60", "SIG-61")
-def test_an_activation_names_the_signal_that_triggered_it_and_leads_back_to_the_root() -> None:
+def test_activation_names_the_signal_that_triggered_it_and_leads_back_to_the_root() -> None:
     run = Run(workflow(agent("writer", START, emits=["draft:ready"]), agent("critic", ["draft:ready"])))
     run.end("writer", "text")
     activated = run.named("agent:activated")[1]
@@ -41,7 +41,7 @@ def test_any_of_several_patterns_wakes_an_agent(woken_by: str) -> None:
     assert run.awake() == ["sink"]
 
 
-def test_a_signal_that_matches_two_patterns_of_an_agent_wakes_it_once() -> None:
+def test_signal_that_matches_two_patterns_of_an_agent_wakes_it_once() -> None:
     run = Run(workflow(agent("source", START, emits=["a:x"]), agent("sink", ["a:*", "a:x"])))
     run.end("source")
     assert run.awake() == ["sink"]
@@ -53,7 +53,7 @@ def test_agents_wake_in_the_order_of_their_names() -> None:
     assert [turn.agent for turn in run.open.values()] == ["abe", "mia", "zoe"]
 
 
-def test_one_agent_is_woken_once_by_each_signal() -> None:
+def test_each_signal_wakes_an_agent_once() -> None:
     run = Run(workflow(agent("a", START, emits=["x:a"]), agent("b", START, emits=["x:b"]), agent("sink", ["x:*"])))
     run.end("a")
     run.end("b")
@@ -183,7 +183,7 @@ def test_join_restarts_after_it_has_woken_its_agent() -> None:
     assert run.awake() == ["editor", "editor"]
 
 
-def test_a_join_with_a_failed_source_never_wakes_and_the_run_ends_as_failed() -> None:
+def test_join_with_a_failed_source_never_wakes_and_the_run_ends_as_failed() -> None:
     run = _join("a:done", "b:done")
     run.end("a", outcome="failed")
     run.end("b")
@@ -213,7 +213,7 @@ def test_agent_may_subscribe_to_failures_emitted_by_the_kernel() -> None:
     assert run.turn_of("medic").cause == run.named("agent:failed")[0].id
 
 
-def test_a_signal_in_the_middle_of_a_turn_wakes_others_while_the_turn_runs() -> None:
+def test_signal_emitted_mid_turn_wakes_others_while_the_turn_runs() -> None:
     run = Run(workflow(agent("a", START), agent("echo", ["text:delta"])))
     run.stream(run.turn_of("a"), "text:delta", {"content": "hel", "offset": 0})
     run.pay()
@@ -245,7 +245,7 @@ def test_reaction_to_an_older_version_is_refused_and_recomputed_with_both_ending
     assert run.awake() == ["editor"]
 
 
-def test_the_same_view_and_the_same_ending_always_give_the_same_reaction() -> None:
+def test_equal_view_and_ending_always_produce_the_same_reaction() -> None:
     run = Run(
         workflow(agent("a", START, updates="x", emits=["a:done"]), agent("b", ["a:done"]), agent("c", ["state:**"]))
     )

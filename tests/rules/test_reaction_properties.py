@@ -63,9 +63,7 @@ def _finish(draw: Any) -> Any:
 
 @pytest.mark.proves("SIG-03", "SIG-21", "SIG-61", "K26")
 @given(workflows(), st.data())
-def test_every_run_ends_once_with_a_sound_trace_and_counts_that_add_up(
-    definition: Workflow, data: st.DataObject
-) -> None:
+def test_every_run_ends_once_with_a_sound_trace_and_correct_counts(definition: Workflow, data: st.DataObject) -> None:
     run = Run(definition, {"n": 0})
     while run.view.status != "ended":
         until_ended(run, lambda turns: data.draw(st.sampled_from(turns)), _finish(data.draw))
@@ -97,7 +95,7 @@ def test_state_equals_the_replay_of_its_signals(definition: Workflow, data: st.D
 
 @pytest.mark.proves("G-47")
 @given(st.permutations(NAMES), st.lists(st.sampled_from(["success", "failed"]), min_size=4, max_size=4))
-def test_a_join_of_parallel_agents_wakes_exactly_once_in_any_order_of_their_endings(
+def test_join_of_parallel_agents_wakes_exactly_once_in_any_order_of_their_endings(
     order: list[str], outcomes: list[Any]
 ) -> None:
     critics = [agent(name, START, emits=[f"{name}:done"], updates="found") for name in NAMES]

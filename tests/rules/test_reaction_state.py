@@ -55,7 +55,7 @@ def test_output_without_its_declared_keys_fails_the_agent(output: Any) -> None:
         run.end("writer", output)
 
 
-def test_a_reducer_merges_what_parallel_agents_found() -> None:
+def test_reducer_merges_the_outputs_of_parallel_agents() -> None:
     critics = [agent(f"critic{n}", START, updates="notes") for n in range(3)]
     run = Run(workflow(*critics, reducers={"notes": lambda old, new: [*(old or []), new]}))
     for turn in list(run.open.values()):

@@ -13,7 +13,7 @@ from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
 
 
 @pytest.mark.proves("G-47", "S12")
-def test_a_loop_stops_at_the_limit_of_activations_and_the_run_fails_with_that_reason() -> None:
+def test_loop_stops_at_the_activation_limit_and_the_run_fails_with_that_reason() -> None:
     run = Run(workflow(agent("a", [*START, "b:done"], emits=["a:done"]), agent("b", ["a:done"], emits=["b:done"]),
                        max_activations=5))  # fmt: skip
     while run.open:
@@ -96,7 +96,7 @@ def test_run_whose_goal_is_met_at_its_start_succeeds_without_a_turn() -> None:
 
 
 @pytest.mark.proves("SIG-21")
-def test_a_run_ends_with_its_state_its_outcome_and_its_metrics() -> None:
+def test_run_ends_with_its_state_its_outcome_and_its_metrics() -> None:
     run = Run(workflow(agent("a", START, updates="x"), agent("b", START, when=lambda _: False)))
     run.end("a", 1)
     assert run.names()[-1] == "workflow:end"
@@ -148,7 +148,7 @@ def test_met_goal_stops_activations_and_turns_in_flight_still_end() -> None:
     assert [turn.agent for turn in run.ended] == ["a", "b"]
 
 
-def test_a_goal_that_was_not_met_is_never_reported_as_met() -> None:
+def test_unmet_goal_is_never_reported_as_met() -> None:
     run = Run(workflow(agent("a", START), end_when=lambda _: False))
     run.end("a")
     assert run.end_payload["outcome"] == "partial"

@@ -106,7 +106,7 @@ ROWS: list[Row] = [
     [row[1:] for row in ROWS],
     ids=[f"{number:02}-{code}-{index}" for index, (number, _, _, code, _) in enumerate(ROWS)],
 )
-def test_bad_input_meets_its_error(read: Callable[[Any], object], given: Any, code: str, part: str) -> None:
+def test_bad_input_raises_its_error(read: Callable[[Any], object], given: Any, code: str, part: str) -> None:
     with pytest.raises(HeliographError) as caught:
         read(given)
     error = caught.value
@@ -121,7 +121,7 @@ def test_valid_signal_of_the_table_is_accepted() -> None:
     assert from_wire(but()).id == "sig_r_1"
 
 
-def test_case_57_a_pattern_that_matches_nothing_is_a_warning_and_no_error() -> None:
+def test_case_57_pattern_without_a_match_is_a_warning_and_no_error() -> None:
     (warning,) = warn_unmatchable(["revew:*"], ["review:done"])
     assert warning.startswith("pattern_matches_nothing: 'revew:*'")
     assert "review:done" in warning

@@ -51,7 +51,7 @@ FAILURE = {"code": "TIMEOUT", "message": "late", "recoverable": False}
         ("heartbeat", {"timestamp": "2026-01-31T09:30:00Z", "phase": "act"}),
     ],
 )
-def test_a_sound_payload_has_no_problems_and_needs_each_of_its_keys(name: str, payload: dict[str, Any]) -> None:
+def test_sound_payload_has_no_problems_and_requires_each_of_its_keys(name: str, payload: dict[str, Any]) -> None:
     assert check_standard(name, payload) == []
     assert check_standard(name, payload | {"more": 1}) == []
     (entry,) = [entry for entry in CATALOG if compile_pattern(entry.name).matches(name)]
@@ -77,7 +77,7 @@ def test_a_sound_payload_has_no_problems_and_needs_each_of_its_keys(name: str, p
         ("text:delta", {"content": "", "offset": None}, "text:delta.offset: integer is needed, not NoneType"),
     ],
 )
-def test_a_wrongly_typed_key_is_named_with_what_it_needs(name: str, payload: Any, problem: str) -> None:
+def test_wrongly_typed_key_is_named_with_its_required_type(name: str, payload: Any, problem: str) -> None:
     assert check_standard(name, payload) == [problem]
 
 
@@ -87,11 +87,11 @@ def test_custom_signal_accepts_any_payload() -> None:
 
 
 @pytest.mark.parametrize("name", ["agent:finished", "state:score", "kernel:x", "tool"])
-def test_a_reserved_name_outside_the_catalog_is_a_problem(name: str) -> None:
+def test_reserved_name_outside_the_catalog_is_a_problem(name: str) -> None:
     assert check_standard(name, {}) == [f"{name}: a reserved name that is not in the catalog"]
 
 
-def test_only_the_runtime_may_emit_what_the_catalog_lists() -> None:
+def test_only_the_runtime_may_emit_names_of_the_catalog() -> None:
     for entry in CATALOG:
         name = check_name(entry.name.replace("*", "key"))
         assert name in RESERVED_NAMES or name.partition(":")[0] in RESERVED_FIRST_SEGMENTS

@@ -29,7 +29,7 @@ def a_signal(source: Source | None = None, at: datetime = AT) -> Signal:
 
 
 @pytest.mark.proves("SIG-10", "SIG-11", "SIG-12", "SIG-13", "SIG-15", "SIG-16")
-def test_the_wire_has_the_shape_of_the_specification_and_the_position() -> None:
+def test_wire_format_has_the_specified_shape_and_the_position() -> None:
     assert to_wire(a_signal(Source(agent="analyzer", parent="sig_abc_1"))) == {
         "id": "sig_abc_2",
         "name": "analysis:complete",
@@ -43,7 +43,7 @@ def test_the_wire_has_the_shape_of_the_specification_and_the_position() -> None:
 
 @pytest.mark.proves("SIG-12")
 @pytest.mark.parametrize("payload", [None, False, 0, "", [], {}, "text", [1, {"deep": None}]])
-def test_the_wire_carries_any_json_payload_unchanged(payload: Json) -> None:
+def test_wire_format_transports_any_json_payload_unchanged(payload: Json) -> None:
     wire = to_wire(msgspec.structs.replace(a_signal(), payload=payload))
     assert wire["payload"] == payload
     assert type(wire["payload"]) is type(payload)
@@ -60,16 +60,16 @@ def test_the_wire_carries_any_json_payload_unchanged(payload: Json) -> None:
     ],
     ids=["agent only", "parent only", "neither", "no source"],
 )
-def test_absent_parts_of_the_source_are_left_out(source: Source | None, expected: object) -> None:
+def test_absent_parts_of_the_source_are_omitted(source: Source | None, expected: object) -> None:
     assert to_wire(a_signal(source)).get("source") == expected
 
 
-def test_a_timestamp_of_another_zone_is_written_in_utc() -> None:
+def test_timestamp_of_another_zone_is_written_in_utc() -> None:
     there = AT.astimezone(timezone(timedelta(hours=5, minutes=30)))
     assert to_wire(a_signal(at=there))["timestamp"] == "2026-01-31T09:30:00.000000Z"
 
 
-def test_a_signal_without_source_has_neither_agent_nor_parent() -> None:
+def test_signal_without_source_has_neither_agent_nor_parent() -> None:
     assert (a_signal().agent, a_signal().parent) == (None, None)
     assert (a_signal(Source("a", "sig_1")).agent, a_signal(Source("a", "sig_1")).parent) == ("a", "sig_1")
 
@@ -79,7 +79,7 @@ def test_signal_decodes_from_json_with_its_payload_unchanged() -> None:
     assert msgspec.json.decode(msgspec.json.encode(signal), type=Signal) == signal
 
 
-def test_a_draft_may_name_its_parent_by_id_or_by_its_place_in_the_batch() -> None:
+def test_draft_may_name_its_parent_by_id_or_by_its_place_in_the_batch() -> None:
     assert Draft("a:b").parent is None
     assert Draft("a:b", {}, parent="sig_abc_1").parent == "sig_abc_1"
     assert Draft("a:b", {}, parent=0).parent == 0

@@ -23,7 +23,7 @@ names = st.lists(segments, min_size=1, max_size=SEGMENTS_MAX).map(":".join)
 
 
 @given(names)
-def test_segments_of_the_grammar_joined_by_colons_are_a_name(name: str) -> None:
+def test_valid_segments_joined_by_colons_form_a_name(name: str) -> None:
     assert check_name(name) is name
 
 
@@ -58,12 +58,12 @@ def test_name_one_past_a_limit_is_refused(name: str) -> None:
 
 @pytest.mark.proves("SIG-35")
 @pytest.mark.parametrize("name", ["analysis:complete", "review", "ready:set", "my:error", "workflows:start", "Agent:a"])
-def test_a_custom_name_may_be_emitted_also_when_it_resembles_a_reserved_one(name: str) -> None:
+def test_custom_name_may_be_emitted_even_if_it_resembles_a_reserved_one(name: str) -> None:
     assert check_emit_name(name) == name
 
 
 @pytest.mark.parametrize("first", sorted(RESERVED_FIRST_SEGMENTS))
-def test_a_reserved_first_segment_is_refused_with_and_without_a_tail(first: str) -> None:
+def test_reserved_first_segment_is_refused_with_and_without_a_tail(first: str) -> None:
     for name in (first, f"{first}:x", f"{first}:x:y"):
         assert check_name(name) == name
         with pytest.raises(Rejected) as caught:

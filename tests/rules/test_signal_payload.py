@@ -56,13 +56,13 @@ def test_json_written_by_python_reads_back_unchanged(value: Any, ascii_only: boo
 
 
 @given(values)
-def test_a_json_value_is_checked_without_being_copied(value: Any) -> None:
+def test_json_value_is_checked_without_being_copied(value: Any) -> None:
     assert check_json(value) is value
     assert check_payload(value) is value
 
 
 @given(st.binary(max_size=20) | st.text(max_size=20) | st.text('[]{}",:\\u0d8 1e-.', max_size=20))
-def test_any_text_is_a_value_or_an_invalid_input(text: str | bytes) -> None:
+def test_any_text_parses_to_a_value_or_raises_invalid_input(text: str | bytes) -> None:
     try:
         value = parse_json(text)
     except InvalidInput:
@@ -86,14 +86,14 @@ class Colour(enum.StrEnum):
     ],
     ids=["tuple", "set", "bytes", "enum", "subclass", "object"],
 )
-def test_a_value_that_would_come_back_as_another_type_is_refused(value: object, kind: str) -> None:
+def test_value_that_json_returns_as_another_type_is_refused(value: object, kind: str) -> None:
     assert (refusal(value).code, refusal(value).path) == ("wrong_type", None)
     inside = refusal({"a": [0, value]})
     assert (inside.code, inside.path) == ("wrong_type", "/a/1")
     assert kind in inside.message
 
 
-def test_a_key_that_is_no_string_is_refused_with_the_place_of_its_object() -> None:
+def test_key_that_is_no_string_is_refused_with_the_location_of_its_object() -> None:
     refused = refusal({"a": [{1: "x"}]})
     assert (refused.code, refused.path) == ("wrong_type", "/a/0")
 
@@ -113,13 +113,13 @@ def test_a_key_that_is_no_string_is_refused_with_the_place_of_its_object() -> No
         ({"\udfff": 1}, "invalid_unicode", "/\\udfff"),
     ],
 )
-def test_an_error_points_to_its_value(value: object, code: str, path: str) -> None:
+def test_error_points_to_its_value(value: object, code: str, path: str) -> None:
     refused = refusal(value)
     assert (refused.code, refused.path) == (code, path)
     assert path in refused.message
 
 
-def test_the_path_of_the_caller_stands_before_the_place() -> None:
+def test_path_of_the_caller_precedes_the_location() -> None:
     assert refusal({"a": float("nan")}, "/payload").path == "/payload/a"
     assert refusal(float("nan"), "/payload").path == "/payload"
 
@@ -138,7 +138,7 @@ def test_depth_past_the_limit_is_an_error_of_the_input_at_any_depth(depth: int, 
     assert caught.value.code == "json_too_deep"
 
 
-def test_a_python_value_of_any_depth_is_refused_without_recursion() -> None:
+def test_python_value_of_any_depth_is_refused_without_recursion() -> None:
     assert refusal(nested(100_000)).code == "json_too_deep"
 
 
@@ -148,7 +148,7 @@ def test_self_referencing_list_is_too_deep() -> None:
     assert refusal(loop).code == "json_too_deep"
 
 
-def test_a_small_value_that_unfolds_to_billions_is_refused_by_count() -> None:
+def test_small_value_that_unfolds_to_billions_is_refused_by_count() -> None:
     bomb: list[object] = []
     for _ in range(DEPTH_MAX - 1):
         bomb = [bomb, bomb]
@@ -183,11 +183,11 @@ def test_payload_of_exactly_the_byte_limit_is_allowed_and_one_more_is_refused() 
 @pytest.mark.parametrize(
     "value", [None, 5, "x" * 50, [[]] * 20, {"a": ["b"] * 10}, {"a": {"b": {"c": list(range(8))}}}], ids=str
 )
-def test_value_found_longer_than_the_limit_is_longer(value: Any) -> None:
+def test_value_reported_longer_than_the_limit_is_longer(value: Any) -> None:
     size = len(json.dumps(value, separators=(",", ":"))) + 1  # and what would be between it and the next
     assert not is_longer(value, size)
     assert is_longer([value] * 2000, 3900)
 
 
-def test_unstorable_characters_are_marked_and_all_others_keep_their_place() -> None:
+def test_unstorable_characters_are_marked_and_all_others_keep_their_position() -> None:
     assert cleaned("a\0b\ud800\udfffc\ue000\ud7ff") == "a\ufffdb\ufffd\ufffdc\ue000\ud7ff"

@@ -37,24 +37,24 @@ EXAMPLE = [  # the flow of the specification
 
 
 @pytest.mark.proves("SIG-61")
-def test_the_chain_climbs_from_a_signal_to_the_root() -> None:
+def test_chain_climbs_from_a_signal_to_the_root() -> None:
     names = [step.name for step in chain(EXAMPLE, "sig_r_8")]
     assert names == ["agent:activated", "analysis:complete", "agent:activated", "workflow:start"]
 
 
-def test_the_chain_of_the_root_is_the_root() -> None:
+def test_chain_of_the_root_is_the_root() -> None:
     assert chain(EXAMPLE, "sig_r_1") == EXAMPLE[:1]
 
 
-def test_the_chain_of_a_part_ends_where_the_part_begins() -> None:
+def test_chain_in_a_part_of_a_log_ends_where_the_part_begins() -> None:
     assert [step.seq for step in chain(EXAMPLE[6:], "sig_r_8")] == [8, 7]
 
 
-def test_a_circle_of_parents_ends_the_chain() -> None:
+def test_circle_of_parents_ends_the_chain() -> None:
     assert [step.seq for step in chain([signal(1, "a", 2), signal(2, "b", 1)], "sig_r_2")] == [2, 1]
 
 
-def test_the_chain_of_an_unknown_signal_is_not_found() -> None:
+def test_chain_of_an_unknown_signal_is_not_found() -> None:
     with pytest.raises(NotFound) as caught:
         chain(EXAMPLE, "sig_r_99")
     assert caught.value.code == "unknown_signal"
@@ -81,7 +81,7 @@ def logs(draw: st.DrawFn) -> list[Signal]:
 
 @pytest.mark.proves("SIG-61")
 @given(logs())
-def test_in_a_sound_log_every_chain_ends_at_the_one_root(log: list[Signal]) -> None:
+def test_every_chain_of_a_sound_log_ends_at_its_one_root(log: list[Signal]) -> None:
     assert check_trace(log) == []
     for each in log:
         steps = chain(log, each.id)
@@ -116,7 +116,7 @@ def test_one_flaw_in_a_log_is_named(position: int, change: dict[str, object], pr
     assert check_trace(log) == [problem]
 
 
-def test_a_log_without_a_root_is_unsound() -> None:
+def test_log_without_a_root_is_unsound() -> None:
     assert "no signal is a root; a run begins with workflow:start" in check_trace([signal(1, "a", 9)])
     assert check_trace([]) == ["no signal is a root; a run begins with workflow:start"]
 
@@ -169,7 +169,7 @@ def test_payload_is_truncated_to_the_width_and_printed_on_one_line() -> None:
     assert line == 'a  "one\\ntwo\\u001b[31m"  +0 ms'
 
 
-def test_a_part_of_a_log_is_drawn_with_its_orphans_as_roots() -> None:
+def test_part_of_a_log_is_drawn_with_its_orphans_as_roots() -> None:
     assert [line.split("  ")[0] for line in draw_tree(EXAMPLE[6:])] == [
         "analysis:complete",
         "└─ agent:activated",
@@ -181,7 +181,7 @@ def test_empty_log_draws_no_lines() -> None:
     assert draw_tree([]) == []
 
 
-def test_a_chain_of_two_thousand_signals_is_drawn_without_recursion() -> None:
+def test_chain_of_two_thousand_signals_is_drawn_without_recursion() -> None:
     log = [signal(1, "workflow:start", None)] + [signal(seq, "a", seq - 1) for seq in range(2, 2_001)]
     assert len(draw_tree(log)) == len(log)
     assert len(chain(log, log[-1].id)) == len(log)

@@ -78,21 +78,21 @@ def test_document_loads_as_its_type_and_dumps_unchanged(kind: Any) -> None:
     assert document["topic"] == "t"
 
 
-def test_a_typed_state_fills_in_its_defaults_and_names_its_keys() -> None:
+def test_typed_state_adds_its_defaults_and_lists_its_keys() -> None:
     assert StateShape(Model).dump({}) == {"topic": "none", "notes": [], "extra": {}}
     assert StateShape(Model).keys == frozenset({"topic", "notes", "extra"})
     assert StateShape(Data).keys == StateShape(Typed).keys == frozenset({"topic", "notes"})
     assert StateShape(None).keys is None
 
 
-def test_a_state_may_be_given_as_an_object_of_its_type() -> None:
+def test_state_may_be_an_object_of_its_type() -> None:
     assert StateShape(Model).dump(Model(topic="t", notes=[Note(text="n")]))["notes"] == [{"text": "n"}]
     assert StateShape(Data).dump(Data("t", ["n"])) == {"topic": "t", "notes": ["n"]}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("state", ["text", 5, ["topic"], Note(text="another model"), object()])
-def test_a_state_that_is_no_object_of_the_type_is_refused(kind: Any, state: Any) -> None:
+def test_state_that_does_not_match_its_type_is_refused(kind: Any, state: Any) -> None:
     with pytest.raises(InvalidInput) as caught:
         StateShape(kind).dump(state)
     assert (caught.value.code, caught.value.path) == ("invalid_state", "/state")
@@ -136,7 +136,7 @@ def test_changing_a_loaded_state_changes_nothing_else(
     assert repr(document) == before
 
 
-def test_the_keys_of_a_document_are_field_names_never_aliases_or_computed_fields() -> None:
+def test_keys_of_a_document_are_field_names_never_aliases_or_computed_fields() -> None:
     shape = StateShape(Aliased)
     for given_state in ({"theTopic": "t"}, {"topic": "t"}, Aliased(theTopic="t")):
         assert shape.dump(given_state) == {"topic": "t"}

@@ -45,7 +45,7 @@ def test_opaque_event_keeps_nothing_of_the_event_but_a_token_of_its_key() -> Non
 
 
 @pytest.mark.proves("S25", "S6")
-def test_pace_passes_a_burst_and_then_one_ring_in_each_interval_which_doubles_up_to_its_bound() -> None:
+def test_pace_passes_a_burst_and_then_one_ring_in_each_doubling_interval_up_to_its_bound() -> None:
     pace, passed = TokenBucket(0.05, 0.5, 10), list[float]()
     until = 0.0
     for n in range(60_000):  # ten seconds of forged rings

@@ -51,7 +51,7 @@ def test_unlisted_syscall_is_rejected_for_any_arguments(machine: str, network: b
 
 
 @pytest.mark.parametrize(("machine", "network"), EITHER)
-def test_a_call_under_another_architecture_kills(machine: str, network: bool) -> None:
+def test_call_under_another_architecture_kills_the_process(machine: str, network: bool) -> None:
     program = filter_program(machine, network=network)
     for architecture in {0x40000003, 0xC000003E, 0xC00000B7, 0} - {MACHINES[machine][0]}:
         assert {verdict(program, architecture, number) for number in range(500)} == {KILL}
@@ -77,7 +77,7 @@ def test_a_call_under_another_architecture_kills(machine: str, network: bool) ->
         ("socket", [], [(2, 1), (1, 1), (10, 2), (16, 3)]),
     ],
 )  # fmt: skip
-def test_a_call_that_is_partly_allowed_is_judged_by_its_arguments(
+def test_partly_allowed_call_is_decided_by_its_arguments(
     machine: str, name: str, allowed: list[tuple[int, ...]], rejected: list[tuple[int, ...]]
 ) -> None:
     program, (architecture, _), number = (
@@ -90,7 +90,7 @@ def test_a_call_that_is_partly_allowed_is_judged_by_its_arguments(
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_granted_network_is_tcp_and_udp_alone(machine: str) -> None:
+def test_granted_network_allows_tcp_and_udp_alone(machine: str) -> None:
     program, (architecture, _), number = (
         filter_program(machine, network=True),
         MACHINES[machine],

@@ -125,7 +125,7 @@ async def test_task_with_its_own_context_names_its_children() -> None:
     assert await task == ["top_1-", "top_1-part_1-", "top_1-part_2-"]
 
 
-async def test_a_task_that_runs_before_its_factory_returns_has_its_name_by_then() -> None:
+async def test_task_that_runs_before_its_factory_returns_has_its_name_already() -> None:
     """As eager tasks do, from Python 3.12 on."""
 
     def eager(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:

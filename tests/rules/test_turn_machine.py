@@ -95,18 +95,18 @@ def test_once_agent_that_lost_its_worker_ends_in_doubt_without_another_attempt()
     assert "2 times" in str((delivery(effects).error or {})["message"])
 
 
-def test_a_once_agent_that_lost_nothing_runs() -> None:
+def test_once_agent_that_lost_no_worker_runs() -> None:
     assert Act() in played(Hydrated(recoveries=0, may_run_again=False, is_run_over=False))[1]
 
 
 @pytest.mark.proves("L0-111")
-def test_an_idempotent_agent_that_lost_its_worker_runs_again_from_the_start() -> None:
+def test_idempotent_agent_that_lost_its_worker_runs_again_from_the_start() -> None:
     assert Act() in played(Hydrated(recoveries=4, may_run_again=True, is_run_over=False))[1]
 
 
 @pytest.mark.parametrize("recoveries", [0, 1])
 @pytest.mark.parametrize("may_run_again", [True, False])
-def test_a_turn_of_a_run_that_is_over_is_canceled_without_running(recoveries: int, may_run_again: bool) -> None:
+def test_turn_of_an_ended_run_is_canceled_without_running(recoveries: int, may_run_again: bool) -> None:
     _, effects = played(Hydrated(recoveries, may_run_again, is_run_over=True))
     assert Act() not in effects
     assert delivery(effects).outcome == "canceled"
@@ -149,7 +149,7 @@ def test_result_of_a_turn_ending_call_is_delivered_without_running_the_agent(res
 
 
 @pytest.mark.proves("L0-56")
-def test_a_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> None:
+def test_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> None:
     waits = Hydrated(0, True, False, is_resumed=True, answer=ANSWER, awaits_closing=True)
     assert played(waits)[1] == [SuspendTurn((), "each")]
     assert played(BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER, awaits_closing=True))[1][-1] == SuspendTurn(
@@ -182,7 +182,7 @@ def test_deferred_turn_is_released_with_its_reason() -> None:
 
 @pytest.mark.proves("LC-65", "L0-80")
 @pytest.mark.parametrize("events", [(), (BEGIN,)])
-def test_a_turn_that_is_stopped_goes_to_terminate_and_is_delivered_as_canceled(events: tuple[Event, ...]) -> None:
+def test_stopped_turn_enters_terminate_and_is_delivered_as_canceled(events: tuple[Event, ...]) -> None:
     turn, effects = played(*events, Stopped("user_interrupt"))
     assert turn.phase is Phase.TERMINATE
     assert said(effects)[-1] == "terminated"
@@ -204,14 +204,14 @@ def test_once_agent_that_lost_its_worker_after_a_wait_ends_in_doubt() -> None:
         (DeferTurn("busy", 1.0),), (BEGIN, Stopped("no"), Stopped("no")),
     ],
 )  # fmt: skip
-def test_an_event_that_cannot_come_in_this_phase_is_refused(events: tuple[Event, ...]) -> None:
+def test_event_of_another_phase_is_refused(events: tuple[Event, ...]) -> None:
     with pytest.raises(BadTransition):
         played(*events)
 
 
 @pytest.mark.proves("L0-80")
 @given(st.lists(EVENTS, max_size=6))
-def test_in_any_order_of_events_a_turn_delivers_once_and_that_ends_it(events: list[Event]) -> None:
+def test_turn_delivers_once_at_its_end_in_any_order_of_events(events: list[Event]) -> None:
     turn, delivered = FRESH, 0
     for event in events:
         try:

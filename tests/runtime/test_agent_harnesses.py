@@ -44,7 +44,7 @@ def add(a: int, b: int) -> int:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_plain_function_is_a_model_with_tools(rig: Rig, is_async: bool) -> None:
+async def test_plain_function_is_a_model_with_tools(rig: Rig, is_async: bool) -> None:
     threads: list[str] = []
 
     def answer(request: ModelRequest) -> str | ModelReply:

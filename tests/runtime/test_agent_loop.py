@@ -49,7 +49,7 @@ async def test_model_is_called_with_every_tool_result_until_it_answers(rig: Rig)
     assert usage["outputTokens"] == 2 + 1 + 1
 
 
-async def test_a_tool_is_described_once_its_parameters_in_the_schema_alone(rig: Rig) -> None:
+async def test_tool_is_described_once_with_its_parameters_in_the_schema_alone(rig: Rig) -> None:
     model = Model("done")
     await rig.run(agent(model, [add]))
     [spec] = model.last.tools

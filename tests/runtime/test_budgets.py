@@ -187,7 +187,7 @@ async def test_budget_of_a_turn_applies_to_its_descendants(rig: Rig) -> None:
     assert [t.outcome for t in await rig.runtime.reader.turns() if t.agent == "child"].count("partial") == 1
 
 
-async def test_a_delegation_may_allow_less_than_the_agent_itself(rig: Rig) -> None:
+async def test_delegation_may_allow_less_than_the_agent_itself(rig: Rig) -> None:
     app = family(Model(said("done")), of_child={"model_calls": 5, "tokens": 9000}, own={"model_calls": 0})
     result = await rig.run(app)
     assert result.state["out"] == [["partial", ""]] * 3
@@ -208,7 +208,7 @@ async def test_delegation_with_an_invalid_budget_is_refused_at_the_call(rig: Rig
     assert (await rig.run(app)).state["out"] == "unknown_field"
 
 
-async def test_a_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
+async def test_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
     app = Heliograph("messages")
 
     @app.agent(activate_on=START)

@@ -47,7 +47,7 @@ async def test_call_suspends_its_turn_and_returns_the_reported_result(rig: Rig) 
 
 
 @pytest.mark.proves("L0-37", "L0-39", "L0-50", "L0-106")
-async def test_a_call_and_its_result_are_cards_edges_and_a_row_of_the_inbox(rig: Rig) -> None:
+async def test_call_and_its_result_are_recorded_as_cards_edges_and_an_inbox_row(rig: Rig) -> None:
     app = asking(Call("search", {"q": "x"}))
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -141,7 +141,7 @@ async def test_every_turn_of_a_run_has_an_inbox_row_with_its_payload_by_pointer_
 
 
 @pytest.mark.proves("L0-60")
-async def test_a_tool_s_error_is_raised_in_the_agent_which_may_handle_it(rig: Rig) -> None:
+async def test_tool_error_is_raised_in_the_agent_which_may_handle_it(rig: Rig) -> None:
     app = Heliograph("handles")
 
     @app.agent(activate_on=START, updates="seen")
@@ -212,7 +212,7 @@ async def test_results_in_any_order_come_back_in_the_order_of_the_calls(rig: Rig
         assert await seen(rig, run_id) == [["c1", "success", "A"], ["c2", "success", "B"], ["mine", "success", "C"]]
 
 
-async def test_calls_that_are_gathered_are_made_together(rig: Rig) -> None:
+async def test_gathered_calls_are_made_together(rig: Rig) -> None:
     app = Heliograph("gathers")
 
     @app.agent(activate_on=START, updates="seen")
@@ -328,7 +328,7 @@ async def test_turn_ending_call_delivers_its_result_without_running_the_agent_ag
 @pytest.mark.proves("L0-56")
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("first", ["a", "b"])
-async def test_two_calls_that_end_the_turn_in_one_step_end_it_with_the_worse_outcome(
+async def test_two_turn_ending_calls_of_one_step_end_the_turn_with_the_worse_outcome(
     rig: Rig, streams: bool, first: str
 ) -> None:
     app = Heliograph("terminates")
@@ -367,7 +367,7 @@ async def test_two_calls_that_end_the_turn_in_one_step_end_it_with_the_worse_out
 
 @pytest.mark.proves("L0-57", "S9")
 @pytest.mark.parametrize("may_override", [True, False])
-async def test_a_result_may_end_the_turn_only_where_its_tool_is_allowed_to(rig: Rig, may_override: bool) -> None:
+async def test_result_may_end_the_turn_only_where_its_tool_is_allowed_to(rig: Rig, may_override: bool) -> None:
     app = Heliograph("overrides")
 
     @app.agent(activate_on=START, updates="seen")

@@ -35,7 +35,7 @@ def family(**options: Any) -> Heliograph:
 
 
 @pytest.mark.proves("L0-38", "CTL-21", "SIG-01", "SIG-60")
-async def test_a_delegated_turn_answers_with_its_output_and_has_its_parent_in_its_lineage(rig: Rig) -> None:
+async def test_delegated_turn_returns_its_output_and_has_its_parent_in_its_lineage(rig: Rig) -> None:
     result = await rig.run(family(), {"task": {"n": 1}})
     assert result.state["seen"] == {"asked": {"n": 1}, "by": "delegation", "agent": "child"}
     parent, child = await rig.turn_of("parent"), await rig.turn_of("child")
@@ -57,7 +57,7 @@ async def test_a_delegated_turn_answers_with_its_output_and_has_its_parent_in_it
 
 
 @pytest.mark.proves("CTL-28", "ERR-06")
-async def test_a_child_that_fails_is_an_error_that_its_parent_may_handle(rig: Rig) -> None:
+async def test_failed_child_raises_an_error_that_its_parent_may_handle(rig: Rig) -> None:
     result = await rig.run(family(), {"task": "fail"})
     assert result.state["seen"] == ["DELEGATION_ERROR", "failed", "child", "c1", "ACTION_FAILED"]
 

@@ -71,7 +71,7 @@ def echo(request: ModelRequest) -> str:
 
 
 @pytest.mark.proves("L0-93", "L0-100")
-async def test_deliverable_follows_from_the_context_box_and_the_prompt(rig: Rig) -> None:
+async def test_deliverable_depends_on_the_context_box_and_the_prompt(rig: Rig) -> None:
     boxes = rig.client.boxes
     kind = await boxes.put([{"kind": "note", "content": "be kind"}, {"kind": "fact", "content": {"b": 2, "a": 1}}])
     other = await boxes.put([{"kind": "note", "content": "be quick"}])
@@ -249,7 +249,7 @@ async def test_turn_continued_in_a_compacted_output_box_reads_its_cards(rig: Rig
 
 
 @pytest.mark.proves("S9")
-async def test_after_an_untrusted_box_a_call_with_an_effect_waits_for_a_person(rig: Rig) -> None:
+async def test_call_with_an_effect_waits_for_a_person_after_an_untrusted_box(rig: Rig) -> None:
     paid: list[int] = []
 
     @tool(effect="once")
@@ -275,7 +275,7 @@ async def test_after_an_untrusted_box_a_call_with_an_effect_waits_for_a_person(r
 
 @pytest.mark.proves("L0-93", "L0-95")
 @pytest.mark.parametrize("by", ["names", "function"])
-async def test_context_that_a_model_hands_on_reaches_the_model_of_the_child(rig: Rig, by: str) -> None:
+async def test_context_passed_on_by_a_model_reaches_the_model_of_the_child(rig: Rig, by: str) -> None:
     await rig.client.boxes.put([{"kind": "note", "content": "be kind"}], box_id="house-rules")
     lead = Model([call("delegate_to_clerk", {"task": "greet", "context": "rules"})], "done")
     alone = Model("fine")

@@ -38,7 +38,7 @@ def reader() -> Heliograph:
 
 
 @pytest.mark.proves("L0-90", "L0-93", "L0-95")
-async def test_output_of_an_agent_follows_from_its_context_and_its_task(rig: Rig) -> None:
+async def test_output_of_an_agent_depends_on_its_context_and_its_task(rig: Rig) -> None:
     """Output_Box = Agent(Context_Box, User_Prompt)."""
     app = reader()
     boxes = rig.client.boxes

@@ -125,7 +125,7 @@ async def test_pause_occupies_no_worker_and_ends_by_its_timer(rig: Rig) -> None:
 
 
 @pytest.mark.proves("L0-84", "L0-85", "L0-89")
-async def test_a_deliverable_without_a_required_field_is_a_failed_one_that_names_it(rig: Rig) -> None:
+async def test_deliverable_without_a_required_field_fails_and_names_it(rig: Rig) -> None:
     app = Heliograph("fields")
     wanted: list[dict[str, Any]] = [
         {"name": "summary"},
@@ -140,7 +140,7 @@ async def test_a_deliverable_without_a_required_field_is_a_failed_one_that_names
 
 
 @pytest.mark.proves("L0-83", "L0-84")
-async def test_a_deliverable_that_covers_its_fields_has_them_by_name(rig: Rig) -> None:
+async def test_deliverable_with_its_fields_has_them_by_name(rig: Rig) -> None:
     app = Heliograph("fields")
     app.agent(name="a", activate_on=START, result_fields=[{"name": "summary"}])(
         lambda _ctx: {"summary": "s", "more": 1}

@@ -75,7 +75,7 @@ async def _gives_up_waiting(_ctx: Context) -> None:
         (_gives_up_waiting, "TimeoutError: the agent's own"),
     ],
 )
-async def test_an_agent_that_raises_fails_its_turn_and_no_other(rig: Rig, function: Any, message: str) -> None:
+async def test_raising_agent_fails_its_turn_and_no_other(rig: Rig, function: Any, message: str) -> None:
     told = await failed_with(rig, function)
     assert (told["outcome"], told["error"]["code"]) == ("failed", "ACTION_FAILED")
     assert message in told["error"]["message"]
@@ -115,7 +115,7 @@ def _inside(inner: Any, _n: int) -> Any:
     ],
     ids=["object", "nul", "nan", "surrogate", "deep"],
 )
-async def test_an_output_that_the_ledger_cannot_hold_fails_the_turn(rig: Rig, output: Any, reason: str) -> None:
+async def test_unstorable_output_fails_the_turn(rig: Rig, output: Any, reason: str) -> None:
     assert reason in (await failed_with(rig, lambda _ctx: output))["error"]["message"]
 
 
@@ -126,7 +126,7 @@ async def test_output_beyond_the_limit_fails_the_turn_with_the_limit(rig: Rig, u
     assert "the limit is 16777216" in told["error"]["message"]
 
 
-async def test_a_large_output_is_delivered_whole_by_its_card(rig: Rig) -> None:
+async def test_large_output_is_delivered_whole_by_its_card(rig: Rig) -> None:
     app = Heliograph("large")
     app.agent(name="a", activate_on=START, emits=["a:done"])(lambda _ctx: "x" * 3_000_000)
     result = await rig.run(app)
@@ -147,7 +147,7 @@ async def test_a_large_output_is_delivered_whole_by_its_card(rig: Rig) -> None:
         ("x:y", object(), "cannot be written as JSON"),
     ],
 )
-async def test_a_signal_that_may_not_be_emitted_fails_the_agent(rig: Rig, name: str, payload: Any, reason: str) -> None:
+async def test_forbidden_signal_fails_the_agent(rig: Rig, name: str, payload: Any, reason: str) -> None:
     told = await failed_with(rig, lambda ctx: ctx.emit(name, payload), emits=["x:y"])
     assert reason in told["error"]["message"]
 
@@ -193,7 +193,7 @@ def _sync_around(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapper
 
 
-async def test_a_plain_function_that_only_wraps_an_async_one_is_awaited(rig: Rig) -> None:
+async def test_plain_function_that_only_wraps_an_async_one_is_awaited(rig: Rig) -> None:
     async def inner(_ctx: Context) -> int:
         return 7
 
@@ -219,7 +219,7 @@ async def test_failing_reducer_fails_the_turn_that_produced_the_output(rig: Rig,
     assert result.state == {"n": 0}
 
 
-async def test_a_reducer_that_fails_only_against_the_newer_state_still_ends_the_turn_once(rig: Rig) -> None:
+async def test_reducer_that_fails_only_against_the_newer_state_still_ends_the_turn_once(rig: Rig) -> None:
     first_is_done = asyncio.Event()
 
     def only_once(old: Json, new: Json) -> Json:
@@ -253,7 +253,7 @@ class Count(BaseModel):
     n: int = 0
 
 
-async def test_an_output_of_the_wrong_type_fails_the_turn(rig: Rig) -> None:
+async def test_output_of_the_wrong_type_fails_the_turn(rig: Rig) -> None:
     app = Heliograph("wrong", state=Count)
     app.agent(name="a", activate_on=START, updates="n")(lambda _ctx: "many")
     result = await rig.run(app)
@@ -265,7 +265,7 @@ class Renamed(BaseModel):
     m: int
 
 
-async def test_a_state_that_a_new_version_of_the_application_cannot_read_fails_the_turn_at_once(rig: Rig) -> None:
+async def test_state_unreadable_by_a_new_version_of_the_application_fails_the_turn_at_once(rig: Rig) -> None:
     old = Heliograph("deployed", state=Count)
     old.agent(name="a", activate_on=START, updates="n")(lambda _ctx: 1)
     new = Heliograph("deployed", state=Renamed)

@@ -59,7 +59,7 @@ async def test_fork_results_are_in_request_order_with_their_outcomes(rig: Rig) -
 
 
 @pytest.mark.proves("L0-38", "CTL-35")
-async def test_the_first_failure_ends_the_wait_and_stops_the_other_children(rig: Rig) -> None:
+async def test_first_failure_ends_the_wait_and_stops_the_other_children(rig: Rig) -> None:
     app = forking(lambda ctx: ctx.delegates(children("hang", "fail", "hang"), fail_fast=True))
     seen = await ran(rig, app)
     assert [each[:2] for each in seen] == [["c1", "canceled"], ["c2", "failed"], ["c3", "canceled"]]
@@ -234,7 +234,7 @@ async def test_children_beyond_a_full_queue_are_dispatched_later(rig: Rig) -> No
     assert end["state"] == {"first": ["success"] * 3, "second": ["success"] * 3}
 
 
-async def test_a_fork_wider_than_the_project_allows_fails_with_a_clear_message(rig: Rig) -> None:
+async def test_fork_wider_than_the_project_allows_fails_with_a_clear_message(rig: Rig) -> None:
     await rig.runtime.world.call("set_limits", rig.runtime.settings.project, {"fan_out_max": 2})
     result = await rig.run(forking(lambda ctx: ctx.delegates(children(1, 2, 3))))
     error = one(result.signals, "agent:failed")["error"]

@@ -301,7 +301,7 @@ async def test_halt_ends_a_turn_that_waits_for_humans_and_withdraws_its_question
 
 @pytest.mark.proves("CTL-35", "G-66", "L0-87")
 @BOTH
-async def test_a_halt_reaches_the_models_tools_and_outside_calls_of_all_descendants(
+async def test_halt_reaches_models_tools_and_outside_calls_of_all_descendants(
     rig: Rig, provider: Provider, now: bool
 ) -> None:
     provider.answers = [slow()]

@@ -82,7 +82,7 @@ async def test_decision_after_the_deadline_is_refused_also_without_a_sweep(rig: 
     assert till.paid == []
 
 
-async def test_a_question_of_a_turn_that_was_stopped_is_not_open_any_more(rig: Rig) -> None:
+async def test_question_of_a_stopped_turn_is_closed(rig: Rig) -> None:
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
@@ -97,7 +97,7 @@ async def test_a_question_of_a_turn_that_was_stopped_is_not_open_any_more(rig: R
 
 
 @pytest.mark.proves("L0-50", "L0-61", "L0-62", "L0-63")
-async def test_several_are_decided_in_any_order_and_each_once(rig: Rig) -> None:
+async def test_several_approvals_are_decided_in_any_order_and_each_once(rig: Rig) -> None:
     calls = [ToolCall(f"x{n}", "pay", {"amount": n, "to": "bob"}) for n in range(1, 5)]
     till = Till(
         *calls, ToolCall("x5", "ask_human", {"question": "Which?", "options": ["red", "blue"]}), asks_human=True

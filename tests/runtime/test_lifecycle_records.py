@@ -42,7 +42,7 @@ async def test_ready_lists_the_capabilities_and_the_version_of_the_agent(rig: Ri
 
 
 @pytest.mark.proves("LC-43", "LC-55")
-async def test_a_turn_that_succeeds_decides_that_its_goal_is_achieved_and_terminates_with_its_output(rig: Rig) -> None:
+async def test_successful_turn_decides_that_its_goal_is_achieved_and_terminates_with_its_output(rig: Rig) -> None:
     app = Heliograph("succeeds")
     app.agent(name="worker", activate_on=START, updates="out")(lambda _ctx: {"n": 1})
     signals = (await rig.run(app)).signals
@@ -51,7 +51,7 @@ async def test_a_turn_that_succeeds_decides_that_its_goal_is_achieved_and_termin
 
 
 @pytest.mark.proves("LC-43", "LC-55")
-async def test_a_turn_that_a_limit_cuts_short_decides_that_more_is_needed_and_terminates_as_partial(rig: Rig) -> None:
+async def test_turn_at_its_limit_decides_that_more_is_needed_and_terminates_as_partial(rig: Rig) -> None:
     first = call("search", {"query": "a"})
     app = agent(Model([first], "never"), [search], budget={"model_calls": 1})
     signals = (await rig.run(app)).signals
@@ -119,9 +119,7 @@ async def test_failed_turn_logs_an_error_with_its_code_message_and_recoverable_f
 
 
 @pytest.mark.proves("LC-66")
-async def test_an_event_of_another_phase_is_refused_and_nothing_of_it_is_logged(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_event_of_another_phase_is_refused_and_not_logged(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     app = Heliograph("refuses")
     runs: list[int] = []
 

@@ -14,7 +14,7 @@ EACH_KIND: list[Json] = [None, False, -1, 0.5, "", "text", [], [1, [None]], {}, 
 
 
 @pytest.mark.proves("SIG-02", "SIG-34")
-async def test_the_state_of_a_run_is_rebuilt_from_its_log_alone(rig: Rig) -> None:
+async def test_state_of_a_run_is_rebuilt_from_its_log_alone(rig: Rig) -> None:
     app = Heliograph("folded", reducers={"notes": lambda old, new: sorted([*old, new])})
     for name in ("a", "b", "c"):
         app.agent(name=name, activate_on=START, updates="notes")(lambda ctx: ctx.agent)
@@ -34,7 +34,7 @@ async def test_the_state_of_a_run_is_rebuilt_from_its_log_alone(rig: Rig) -> Non
 
 
 @pytest.mark.proves("SIG-62", "G-44")
-async def test_a_trace_longer_than_a_page_comes_back_whole_and_in_order(rig: Rig) -> None:
+async def test_trace_longer_than_a_page_is_returned_whole_and_in_order(rig: Rig) -> None:
     app = Heliograph("long")
 
     @app.agent(activate_on=START, emits=["n:next"])
@@ -52,7 +52,7 @@ async def test_a_trace_longer_than_a_page_comes_back_whole_and_in_order(rig: Rig
 
 
 @pytest.mark.proves("SIG-12")
-async def test_a_payload_of_any_kind_of_json_arrives_as_it_was_emitted(rig: Rig) -> None:
+async def test_payload_of_any_kind_of_json_arrives_as_it_was_emitted(rig: Rig) -> None:
     heard: list[Any] = []
     app = Heliograph("kinds")
 
@@ -86,7 +86,7 @@ async def test_agent_may_subscribe_to_every_signal_of_a_harness(rig: Rig, reply:
 
 
 @pytest.mark.proves("LC-02")
-async def test_the_phase_of_a_turn_can_be_seen_while_it_acts(rig: Rig) -> None:
+async def test_phase_of_a_turn_is_visible_while_it_acts(rig: Rig) -> None:
     may_end = asyncio.Event()
     app = Heliograph("phases")
 
@@ -111,7 +111,7 @@ async def test_the_phase_of_a_turn_can_be_seen_while_it_acts(rig: Rig) -> None:
     assert await phase() is None
 
 
-async def test_a_follower_that_comes_back_after_the_end_is_done(rig: Rig) -> None:
+async def test_follower_that_returns_after_the_end_gets_no_signal(rig: Rig) -> None:
     app = Heliograph("over")
     app.agent(name="a", activate_on=START)(lambda ctx: 1)
     result = await rig.run(app)

@@ -115,7 +115,7 @@ async def test_turn_whose_release_got_no_reply_continues_elsewhere(rig: Rig, mon
         assert one(await rig.ended(run_id), "workflow:end")["state"] == {"seen": 1}
 
 
-async def test_the_time_that_a_turn_waits_does_not_count_as_time_that_it_runs(rig: Rig) -> None:
+async def test_suspended_time_does_not_count_as_running_time(rig: Rig) -> None:
     app = Heliograph("waits")
 
     @app.agent(activate_on=START, updates="seen", timeout_seconds=0.2)
@@ -156,7 +156,7 @@ async def test_calls_of_many_turns_share_their_commits(rig: Rig, monkeypatch: py
         assert len(batches) < 40, function
 
 
-async def test_turns_are_at_work_while_the_next_ones_are_claimed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turns_run_while_the_next_ones_are_claimed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = 0
     at_claim: list[tuple[int, int]] = []  # how many were asked for, and how many had begun by the answer
     call = rig.runtime.world.call

@@ -11,7 +11,7 @@ from heliograph.errors import Rejected
 from tests.runtime.kit import START, Rig, one
 
 
-async def test_a_turn_that_runs_again_remembers_once_and_recalls_what_it_recalled(rig: Rig) -> None:
+async def test_repeated_turn_remembers_once_and_recalls_the_same_memories(rig: Rig) -> None:
     app = Heliograph("notes")
 
     @app.agent(activate_on=START, updates="seen")
@@ -85,7 +85,7 @@ class Vectors:
         return [MemoryHit("m1", f"{project} {agent} {query} {limit}", metadata={"near": 0.5})]
 
 
-async def test_an_application_may_bring_a_memory_of_its_own(rig: Rig) -> None:
+async def test_application_may_use_its_own_memory_store(rig: Rig) -> None:
     vectors = Vectors()
     app = Heliograph("vectors", memory=vectors)
 

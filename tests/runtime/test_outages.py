@@ -42,7 +42,7 @@ def chain_of_agents(name: str = "chain", between: Any = None) -> Heliograph:
 
 
 @pytest.mark.parametrize("connections", ["%", "heliograph", "heliograph bell"])
-async def test_a_run_survives_that_connections_are_cut_in_every_turn(lone_rig: Rig, connections: str) -> None:
+async def test_run_survives_a_cut_connection_in_every_turn(lone_rig: Rig, connections: str) -> None:
     app = chain_of_agents(between=lambda: lone_rig.fetch(TERMINATE, connections))
     run_id = await lone_rig.start(app, {"n": 0})
     async with lone_rig.serving(app, lease_seconds=0.5):
@@ -62,7 +62,7 @@ def is_running(home: Path, server: int) -> bool:
 
 
 @pytest.mark.more
-async def test_an_application_runs_on_through_a_restart_of_its_embedded_server(tmp_path: Path) -> None:
+async def test_application_keeps_running_through_a_restart_of_its_embedded_server(tmp_path: Path) -> None:
     home, restarts = tmp_path / "home", list[Any]()
 
     async def restart() -> None:
@@ -154,7 +154,7 @@ async def test_released_turn_does_not_wait_for_its_lease_to_expire(
 
 
 @pytest.mark.more
-async def test_a_box_that_cannot_be_read_for_a_moment_fails_no_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_box_unreadable_for_a_moment_fails_no_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     app, refusals, call = Heliograph("reads"), list[str](), rig.runtime.world.call
 
     @app.agent(activate_on=START)
@@ -213,7 +213,7 @@ async def test_chain_of_activations_progresses_by_bells_and_not_by_polling(rig: 
 
 
 @pytest.mark.usefixtures("no_polls")
-async def test_a_bell_reaches_a_worker_in_another_process_s_runtime(rig: Rig) -> None:
+async def test_bell_reaches_a_worker_of_another_runtime(rig: Rig) -> None:
     app = chain_of_agents()
     settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
     async with open_runtime(settings) as other, rig.serving(app, sweep_seconds=3600, runtime=other):
@@ -261,7 +261,7 @@ async def test_failed_claim_is_retried_without_a_bell(rig: Rig, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("no_polls")
-async def test_a_heartbeat_beside_the_end_of_a_turn_silences_no_bell(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeat_beside_the_end_of_a_turn_silences_no_bell(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn is no longer this worker's, because this worker has ended it a moment ago."""
     app, finish, renew = Heliograph("beside"), Ledger.finish, Ledger.renew
     is_renewed = asyncio.Event()
@@ -296,7 +296,7 @@ async def test_a_heartbeat_beside_the_end_of_a_turn_silences_no_bell(rig: Rig, m
 
 
 @pytest.mark.parametrize("error", [KernelRejected("a row is wrong"), StoreUnavailable("away"), ValueError("a bug")])
-async def test_a_sweep_that_fails_is_tried_again_and_ends_no_watchdog(
+async def test_failed_sweep_is_retried_and_ends_no_watchdog(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     failures: list[Exception] = []
@@ -343,9 +343,7 @@ async def test_turn_whose_every_ending_is_refused_is_released_while_others_conti
     assert 2 <= len(refused) <= 4  # each attempt ends twice at most: as it went, and as failed
 
 
-async def test_a_heartbeat_that_is_refused_once_is_followed_by_others(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refused_heartbeat_is_followed_by_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[int] = []
     renew = Ledger.renew
 

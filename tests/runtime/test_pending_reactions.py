@@ -67,7 +67,7 @@ async def test_reaction_to_a_changed_run_is_recomputed_at_once(rig: Rig, monkeyp
 
 @pytest.mark.proves("K25")
 @pytest.mark.parametrize("by_turn", [False, True])
-async def test_a_run_whose_turns_are_stopped_while_they_wait_ends_without_the_timer(rig: Rig, *, by_turn: bool) -> None:
+async def test_run_with_stopped_waiting_turns_ends_without_the_timer(rig: Rig, *, by_turn: bool) -> None:
     app = waiting("only")
     async with rig.serving(app, sweep_seconds=3600.0) as worker:
         run_id = await rig.start(app)

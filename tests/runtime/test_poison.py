@@ -98,7 +98,7 @@ async def test_undecodable_value_affects_at_most_its_own_run(
         assert (turn.status, turn.outcome) == ("done", "success")
 
 
-async def test_the_matrix_has_every_column_that_holds_json(rig: Rig) -> None:
+async def test_matrix_has_every_column_that_contains_json(rig: Rig) -> None:
     connection = await asyncpg.connect(rig.url)
     try:
         assert await poison.columns(connection) == set(poison.COLUMNS)
@@ -109,7 +109,7 @@ async def test_the_matrix_has_every_column_that_holds_json(rig: Rig) -> None:
 @pytest.mark.proves("S22")
 @pytest.mark.parametrize("taker", ["a tool", "a relay"])
 @pytest.mark.parametrize("value", [poison.HUGE, '["no object"]'], ids=["huge", "no object"])
-async def test_a_command_that_cannot_be_decoded_fails_its_turn_at_once_and_the_others_are_taken(
+async def test_undecodable_command_fails_its_turn_at_once_and_the_others_are_taken(
     rig: Rig, taker: str, value: str
 ) -> None:
     app = application()
@@ -158,7 +158,7 @@ async def test_undecodable_event_is_published_with_a_mark(rig: Rig) -> None:
 
 @pytest.mark.proves("S22")
 @pytest.mark.parametrize("column", [("runs", "memory"), ("signals", "entries")], ids=".".join)
-async def test_a_reaction_that_cannot_be_computed_ends_its_own_run(rig: Rig, column: tuple[str, str]) -> None:
+async def test_incomputable_reaction_ends_its_own_run(rig: Rig, column: tuple[str, str]) -> None:
     app = application()
     spoiled, whole = [await rig.start(app, {"n": n}) for n in range(2)]
     for claimed in await rig.runtime.ledger.claim([app.name], "somebody", 10, 10.0):
@@ -175,9 +175,7 @@ async def test_a_reaction_that_cannot_be_computed_ends_its_own_run(rig: Rig, col
 
 
 @pytest.mark.proves("S22")
-async def test_a_claim_that_the_kernel_refuses_does_not_end_its_worker(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refused_claim_does_not_end_its_worker(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     claim, refusals = rig.runtime.ledger.claim, [KernelRejected("an answer of over 256 MB (54000)")]
 
     async def refused(*args: Any) -> Any:
@@ -195,7 +193,7 @@ async def test_a_claim_that_the_kernel_refuses_does_not_end_its_worker(
 
 @pytest.mark.proves("S22")
 @pytest.mark.parametrize("value", poison.POISONS.values(), ids=poison.POISONS)
-async def test_a_callback_whose_content_cannot_be_decoded_is_sent_without_it(rig: Rig, value: str) -> None:
+async def test_callback_with_undecodable_content_is_sent_without_it(rig: Rig, value: str) -> None:
     app = Heliograph("calls-back")
 
     @app.agent(activate_on=START, updates="seen")
@@ -224,7 +222,7 @@ async def test_a_callback_whose_content_cannot_be_decoded_is_sent_without_it(rig
 
 @pytest.mark.proves("S22")
 @pytest.mark.parametrize("value", [poison.HUGE, poison.DEEP], ids=["huge", "deep"])
-async def test_an_agent_that_reads_a_card_that_cannot_be_decoded_fails_with_its_code(rig: Rig, value: str) -> None:
+async def test_agent_that_reads_an_undecodable_card_fails_with_its_code(rig: Rig, value: str) -> None:
     app = Heliograph("library")
 
     @app.agent(activate_on=START)

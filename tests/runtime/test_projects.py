@@ -66,7 +66,7 @@ class Crowd:
 
 
 @pytest.mark.proves("G-75", "S12")
-async def test_slots_are_shared_out_evenly_among_the_projects_that_have_work(rigs: list[Rig]) -> None:
+async def test_slots_are_shared_evenly_among_projects_with_work(rigs: list[Rig]) -> None:
     crowd = Crowd(20)
     a, b, c = rigs
     await a.start(crowd.app, {"project": "a"})
@@ -85,7 +85,7 @@ async def test_slots_are_shared_out_evenly_among_the_projects_that_have_work(rig
 
 
 @pytest.mark.proves("G-75")
-async def test_a_project_with_many_turns_does_not_keep_another_one_waiting(rigs: list[Rig]) -> None:
+async def test_project_with_many_turns_does_not_delay_another(rigs: list[Rig]) -> None:
     order: list[str] = []
     app = Heliograph("queue")
 
@@ -109,7 +109,7 @@ async def test_a_project_with_many_turns_does_not_keep_another_one_waiting(rigs:
 
 
 @pytest.mark.proves("S1", "K11", "L0-111")
-async def test_every_project_that_a_worker_serves_is_swept_by_it(rigs: list[Rig]) -> None:
+async def test_worker_sweeps_every_project_that_it_serves(rigs: list[Rig]) -> None:
     app = Heliograph("swept")
 
     @app.agent(activate_on=START, updates="seen")
@@ -129,7 +129,7 @@ async def test_every_project_that_a_worker_serves_is_swept_by_it(rigs: list[Rig]
 
 
 @pytest.mark.proves("S1")
-async def test_the_same_ids_in_two_projects_are_two_runs(rigs: list[Rig]) -> None:
+async def test_equal_ids_in_two_projects_are_two_runs(rigs: list[Rig]) -> None:
     app = Heliograph("twins")
     app.agent(name="a", activate_on=START, updates="seen")(lambda ctx: ctx.document["who"])
     first, second, _ = rigs
@@ -219,7 +219,7 @@ async def test_lock_in_one_project_does_not_cost_another_its_leases(rigs: list[R
 
 @pytest.mark.proves("G-75", "L0-111")
 @pytest.mark.parametrize("hanging", ["leases", "reports"])
-async def test_a_sweep_that_waits_in_one_project_holds_up_no_other(
+async def test_sweep_that_waits_in_one_project_delays_no_other(
     rigs: list[Rig], monkeypatch: pytest.MonkeyPatch, hanging: str
 ) -> None:
     app, is_over, is_waiting = Heliograph("waits"), asyncio.Event(), asyncio.Event()

@@ -45,7 +45,7 @@ class Thinker:
 
 
 @pytest.mark.proves("SIG-28", "SIG-29", "SIG-30", "SIG-31", "G-48")
-async def test_the_complete_text_is_the_joined_deltas_and_their_offsets_fit(rig: Rig) -> None:
+async def test_complete_text_is_the_joined_deltas_and_their_offsets_match(rig: Rig) -> None:
     result = await rig.run(asking(Thinker()))
     for kind, text in (("text", "here it is"), ("thinking", "let me see")):
         deltas: list[Any] = [signal.payload for signal in result.signals if signal.name == f"{kind}:delta"]
@@ -59,7 +59,7 @@ async def test_the_complete_text_is_the_joined_deltas_and_their_offsets_fit(rig:
 
 
 @pytest.mark.proves("G-48")
-async def test_deltas_that_come_faster_than_a_batch_leaves_share_a_signal_and_lose_no_character(rig: Rig) -> None:
+async def test_deltas_faster_than_their_batches_share_a_signal_and_lose_no_character(rig: Rig) -> None:
     text = " ".join(f"word{n}" for n in range(500))
     result = await rig.run(asking(ScriptedModel([text])))
     deltas: list[Any] = [signal.payload for signal in result.signals if signal.name == "text:delta"]
@@ -201,7 +201,7 @@ async def test_missing_model_fails_the_turn_with_the_setting(rig: Rig) -> None:
     assert "HELIOGRAPH_MODEL" in one(result.signals, "agent:failed")["error"]["message"]
 
 
-async def test_a_model_that_never_answers_times_out(rig: Rig) -> None:
+async def test_model_that_never_answers_times_out(rig: Rig) -> None:
     class Silent:
         model = "silent"
 
@@ -213,7 +213,7 @@ async def test_a_model_that_never_answers_times_out(rig: Rig) -> None:
     assert one(result.signals, "agent:failed")["outcome"] == "timeout"
 
 
-async def test_a_prompt_may_be_a_function_of_the_context(rig: Rig) -> None:
+async def test_prompt_may_be_a_function_of_the_context(rig: Rig) -> None:
     def prompt(ctx: Context) -> str:
         return f"Write about {ctx.state['topic']}"
 

@@ -50,7 +50,7 @@ async def test_critics_that_finish_at_once_both_count_and_the_editor_wakes_once(
 
 
 @pytest.mark.proves("K25", "K19", "L0-87")
-async def test_a_turn_that_the_kernel_ended_still_ends_its_run(rig: Rig) -> None:
+async def test_turn_that_the_kernel_ended_still_ends_its_run(rig: Rig) -> None:
     app = Heliograph("owed")
     app.agent(name="a", activate_on=START, ttl_seconds=0.001)(lambda _ctx: None)
     run_id = await rig.start(app)
@@ -93,7 +93,7 @@ async def test_any_signal_of_a_finished_turn_can_wake_another_agent(rig: Rig, pa
     assert result.state["y"].partition(":")[0] == pattern.partition(":")[0]
 
 
-async def test_a_signal_in_the_middle_of_a_turn_wakes_another_agent_while_the_turn_runs(rig: Rig) -> None:
+async def test_signal_emitted_mid_turn_wakes_another_agent_while_the_turn_runs(rig: Rig) -> None:
     echoed = asyncio.Event()
     app = Heliograph("midway")
 

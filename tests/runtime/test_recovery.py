@@ -41,7 +41,7 @@ async def _never_renews(_: Leases) -> None:
 
 
 @pytest.mark.proves("K7", "L0-111", "G-62")
-async def test_an_idempotent_turn_of_a_dead_worker_runs_again_with_the_same_key(rig: Rig) -> None:
+async def test_idempotent_turn_of_a_dead_worker_runs_again_with_the_same_key(rig: Rig) -> None:
     seen: list[Any] = []
     app = Heliograph("idempotent")
 
@@ -62,7 +62,7 @@ async def test_an_idempotent_turn_of_a_dead_worker_runs_again_with_the_same_key(
 
 
 @pytest.mark.proves("K14")
-async def test_a_once_turn_of_a_dead_worker_is_not_run_again_and_ends_in_doubt(rig: Rig) -> None:
+async def test_once_turn_of_a_dead_worker_is_not_run_again_and_ends_in_doubt(rig: Rig) -> None:
     ran: list[int] = []
     app = Heliograph("once")
     app.agent(name="a", activate_on=START, effect="once")(lambda ctx: ran.append(ctx.attempt))
@@ -76,7 +76,7 @@ async def test_a_once_turn_of_a_dead_worker_is_not_run_again_and_ends_in_doubt(r
 
 
 @pytest.mark.proves("K19", "G-62")
-async def test_a_turn_that_loses_every_worker_ends_as_failed_after_its_attempts(rig: Rig) -> None:
+async def test_turn_that_loses_every_worker_ends_as_failed_after_its_attempts(rig: Rig) -> None:
     app = Heliograph("unlucky")
     app.agent(name="a", activate_on=START, max_attempts=3)(lambda _ctx: None)
     run_id = await rig.start(app)
@@ -94,9 +94,7 @@ async def test_a_turn_that_loses_every_worker_ends_as_failed_after_its_attempts(
 
 
 @pytest.mark.proves("L0-02", "L0-110", "K2", "K6")
-async def test_a_worker_that_was_stalled_past_its_lease_writes_nothing_more(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_worker_stalled_past_its_lease_writes_nothing_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
     app = gated(gate)
     run_id = await rig.start(app)
@@ -185,7 +183,7 @@ async def test_once_turn_released_in_the_middle_is_not_run_again(rig: Rig) -> No
     assert one(signals, "agent:failed")["error"]["code"] == "IN_DOUBT"
 
 
-async def test_the_worker_of_one_run_takes_no_turn_of_another(rig: Rig) -> None:
+async def test_worker_of_one_run_takes_no_turn_of_another(rig: Rig) -> None:
     app = Heliograph("two")
     app.agent(name="a", activate_on=START, effect="once", updates="ran")(lambda ctx: ctx.attempt)
     waiting = await rig.start(app, {"n": 1})
@@ -196,7 +194,7 @@ async def test_the_worker_of_one_run_takes_no_turn_of_another(rig: Rig) -> None:
         assert one(await rig.ended(waiting), "workflow:end")["state"] == {"n": 1, "ran": 1}
 
 
-async def test_a_worker_leaves_the_agents_that_its_version_lacks_to_others(rig: Rig) -> None:
+async def test_worker_claims_no_turn_of_an_agent_that_its_version_lacks(rig: Rig) -> None:
     newer, older = Heliograph("shop"), Heliograph("shop")
     newer.agent(name="pay", activate_on=START, effect="once", updates="paid")(lambda ctx: ctx.attempt)
     older.agent(name="sell", activate_on=START)(lambda _ctx: None)
@@ -210,7 +208,7 @@ async def test_a_worker_leaves_the_agents_that_its_version_lacks_to_others(rig: 
 
 
 @pytest.mark.proves("L0-42")
-async def test_a_turn_without_its_inbox_row_is_a_protocol_error_and_is_refused(rig: Rig) -> None:
+async def test_turn_without_its_inbox_row_is_a_protocol_error_and_is_refused(rig: Rig) -> None:
     app = Heliograph("lost")
     ran: list[int] = []
     app.agent(name="a", activate_on=START)(lambda ctx: ran.append(ctx.attempt))
@@ -228,7 +226,7 @@ async def test_a_turn_without_its_inbox_row_is_a_protocol_error_and_is_refused(r
 # ── The same run id again ──
 
 
-async def test_the_same_run_id_with_the_same_state_is_the_same_run(rig: Rig) -> None:
+async def test_equal_run_id_and_state_are_the_same_run(rig: Rig) -> None:
     ran: list[int] = []
     app = Heliograph("again")
     app.agent(name="a", activate_on=START, updates="n")(lambda ctx: ran.append(ctx.attempt))
@@ -238,7 +236,7 @@ async def test_the_same_run_id_with_the_same_state_is_the_same_run(rig: Rig) -> 
     assert again == first
 
 
-async def test_the_same_run_id_with_another_state_is_refused(rig: Rig) -> None:
+async def test_equal_run_id_with_another_state_is_refused(rig: Rig) -> None:
     app = Heliograph("again")
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
     await rig.run(app, {"n": 0}, run_id="run_again")
@@ -248,7 +246,7 @@ async def test_the_same_run_id_with_another_state_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("run_id", ["", "a b", "a/b", "a\nb", "x" * 101, "ä", "a\0"])
-async def test_a_run_id_that_could_be_read_in_two_ways_is_refused(rig: Rig, run_id: str) -> None:
+async def test_ambiguous_run_id_is_refused(rig: Rig, run_id: str) -> None:
     app = Heliograph("again")
     app.agent(name="a", activate_on=START)(lambda _ctx: None)
     with pytest.raises(Exception, match="a run id is") as caught:
@@ -256,7 +254,7 @@ async def test_a_run_id_that_could_be_read_in_two_ways_is_refused(rig: Rig, run_
     assert getattr(caught.value, "code", "") == "invalid_id"
 
 
-async def test_two_runtimes_that_run_the_same_id_at_once_share_one_run(rig: Rig) -> None:
+async def test_two_runtimes_that_start_the_same_id_at_once_share_one_run(rig: Rig) -> None:
     ran: list[str] = []
     app = Heliograph("shared", reducers={"n": lambda old, new: old + new})
 

@@ -93,7 +93,7 @@ async def _has_ended(rig: Rig, run_id: str) -> bool:
 
 @pytest.mark.more
 @pytest.mark.proves("K23", "S22")
-async def test_run_whose_pending_signals_exceed_one_answer_fails_and_the_other_runs_go_on(rig: Rig) -> None:
+async def test_run_whose_pending_signals_exceed_one_answer_fails_and_other_runs_continue(rig: Rig) -> None:
     app = application()
     project = rig.runtime.settings.project
     for run_id in ("run_large", "run_other"):

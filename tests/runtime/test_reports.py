@@ -10,7 +10,7 @@ from tests.runtime.kit import START, Rig, asking, is_resolved, seen, until
 
 
 @pytest.mark.proves("L0-112", "K4", "G-73", "G-64")
-async def test_the_first_report_counts_and_every_other_one_is_only_acknowledged(rig: Rig) -> None:
+async def test_first_report_counts_and_every_other_one_is_only_acknowledged(rig: Rig) -> None:
     app = asking(Call("a", timeout=0.05), Call("b"), Call("c"))
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -90,7 +90,7 @@ async def test_unauthorized_report_changes_nothing(rig: Rig) -> None:
 
 
 @pytest.mark.proves("S14")
-async def test_each_call_has_a_token_of_its_own_of_160_random_bits_that_opens_no_other(rig: Rig) -> None:
+async def test_each_call_has_its_own_token_of_160_random_bits_that_is_valid_for_no_other(rig: Rig) -> None:
     app = asking(Call("a"), Call("b"))
     run_id = await rig.start(app)
     async with rig.serving(app):

@@ -279,7 +279,7 @@ async def test_passwords_and_unused_environment_secrets_are_in_no_record(
     assert not any(form in tables for value in (password, *CANARIES[:2]) for form in spellings(value))
 
 
-def test_the_command_line_redacts_its_own_errors(
+def test_command_line_redacts_its_own_errors(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HELIOGRAPH_DEBUG", "1")

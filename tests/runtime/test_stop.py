@@ -78,7 +78,7 @@ async def test_stopped_turn_past_its_grace_is_ended_by_the_kernel(rig: Rig) -> N
 
 
 @pytest.mark.proves("K12", "L0-110", "G-09")
-async def test_a_running_turn_that_is_stopped_at_once_writes_nothing_more(rig: Rig) -> None:
+async def test_running_turn_that_is_forced_to_stop_writes_nothing_more(rig: Rig) -> None:
     work = Work()
     app = working(work)
     run_id = await rig.start(app)
@@ -133,7 +133,7 @@ async def test_stopped_queued_turn_ends_in_place_and_the_turn_before_it_continue
 
 @pytest.mark.proves("CTL-35", "L0-38")
 @pytest.mark.parametrize("now", [True, False])
-async def test_the_descendants_of_a_turn_that_is_stopped_are_stopped_too(rig: Rig, now: bool) -> None:
+async def test_descendants_of_a_stopped_turn_are_stopped(rig: Rig, now: bool) -> None:
     work = Work()
     app = Heliograph("descends")
 

@@ -145,7 +145,7 @@ async def test_content_remains_untrusted_in_boxes(rig: Rig) -> None:
 
 
 @pytest.mark.proves("S9")
-async def test_an_error_of_an_untrusted_tool_is_framed_and_needs_approval_after_it(rig: Rig) -> None:
+async def test_error_of_an_untrusted_tool_is_framed_and_later_calls_require_approval(rig: Rig) -> None:
     @tool(effect="pure", trusted=False)
     def page() -> str:
         raise ValueError(MAIL)
@@ -185,7 +185,7 @@ async def test_cards_distinguish_trusted_results_from_untrusted_ones(rig: Rig) -
     }  # fmt: skip
 
 
-async def test_an_author_vouches_for_an_agent_or_for_a_call(rig: Rig) -> None:
+async def test_author_vouches_for_an_agent_or_for_a_call(rig: Rig) -> None:
     app, payer, sure = Heliograph("vouched"), Payer(), Heliograph("sure")
     reader(app, activate_on=START, emits=["mail:read"])
 
@@ -211,7 +211,7 @@ async def test_an_author_vouches_for_an_agent_or_for_a_call(rig: Rig) -> None:
     assert (payer.paid, one(log, "workflow:end")["outcome"]) == ([5], "success")
 
 
-async def test_a_trusted_value_that_replaces_an_untrusted_one_is_trusted_and_a_reducer_keeps_the_mark(rig: Rig) -> None:
+async def test_trusted_replacement_of_an_untrusted_value_is_trusted_and_a_reducer_keeps_the_mark(rig: Rig) -> None:
     app = Heliograph("replaced", reducers={"notes": lambda old, new: [*(old or []), new]})
     reader(app, activate_on=START, updates="notes", emits=["first:done"])
 

@@ -14,7 +14,7 @@ from tests.runtime.tools_kit import Script, app_of, called, lost
 
 
 @pytest.mark.proves("K13", "K14")
-async def test_a_transactional_tool_writes_once_with_its_result_although_its_worker_is_killed(rig: Rig) -> None:
+async def test_transactional_tool_writes_once_with_its_result_although_its_worker_is_killed(rig: Rig) -> None:
     table = f"paid_{rig.runtime.settings.project.replace('-', '_')}"
     await rig.fetch(f"create table {table} (amount integer, key text)")
     begun, tries = asyncio.Event(), list[int]()

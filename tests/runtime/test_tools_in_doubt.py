@@ -45,7 +45,7 @@ async def test_begun_call_is_in_doubt_although_the_next_version_lacks_its_tool(
 
 
 @pytest.mark.proves("K14")
-async def test_a_call_that_began_is_in_doubt_although_the_next_version_takes_other_arguments(rig: Rig) -> None:
+async def test_begun_call_is_in_doubt_although_the_next_version_takes_other_arguments(rig: Rig) -> None:
     pay, script = Pay(), Script([called("pay", amount=5)])
     run_id = await lost(rig, app_of(script, pay.tool()), pay.begun)
 

@@ -56,7 +56,7 @@ async def left(rig: Rig) -> list[Any]:
 
 @pytest.mark.proves("S9", "L0-57")
 @pytest.mark.parametrize("hostile", CORPUS, ids=[f"corpus-{n}" for n in range(len(CORPUS))])
-async def test_a_hostile_result_is_data_in_a_frame_and_changes_nothing(
+async def test_hostile_result_is_data_in_a_frame_and_changes_nothing(
     rig: Rig, provider: Provider, hostile: Any
 ) -> None:
     paid: list[int] = []
@@ -103,7 +103,7 @@ async def test_a_hostile_result_is_data_in_a_frame_and_changes_nothing(
     assert [sorted([*rows, *rows]) for rows in after_hostile] == await left(rig)
 
 
-def test_a_frame_is_the_same_each_time_and_another_for_another_text() -> None:
+def test_equal_texts_have_equal_frames_and_different_texts_different_ones() -> None:
     once, twice, other = untrusted("a", "web"), untrusted("a", "web"), untrusted("b", "web")
     assert once == twice != other
     assert MARK.match(untrusted(once, 'x"><y'))[3] == once  # type: ignore[index]  # a frame inside a frame
@@ -132,7 +132,7 @@ def banker(policy: str | None, *answers: Any, tools: tuple[Any, ...] = ()) -> tu
 
 @pytest.mark.proves("S9")
 @pytest.mark.parametrize("is_granted", [True, False])
-async def test_after_untrusted_content_a_call_with_an_effect_waits_for_a_person(rig: Rig, is_granted: bool) -> None:
+async def test_call_with_an_effect_waits_for_a_person_after_untrusted_content(rig: Rig, is_granted: bool) -> None:
     model, paid, app = banker(None, [call("mail")], [call("look", {}, "x2"), call("pay", {"amount": 5}, "x3")], "done")
     run_id = await rig.start(app)
     async with rig.serving(app):

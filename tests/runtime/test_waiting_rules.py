@@ -25,7 +25,7 @@ async def test_plain_function_that_waits_fails_with_the_reason(rig: Rig) -> None
     )
 
 
-async def test_a_plain_function_that_wraps_an_async_one_may_wait(rig: Rig) -> None:
+async def test_plain_function_that_wraps_an_async_one_may_wait(rig: Rig) -> None:
     app = Heliograph("wrapped")
 
     async def real(ctx: Context) -> Any:

@@ -37,7 +37,7 @@ def newsroom() -> Heliograph:
 
 
 @pytest.mark.proves("SIG-62", "SIG-21", "SIG-03", "LC-01", "LC-02")
-async def test_a_run_answers_with_its_state_trace_metrics_and_outcome(rig: Rig) -> None:
+async def test_run_returns_its_state_trace_metrics_and_outcome(rig: Rig) -> None:
     result = await rig.run(newsroom(), {"text": "one two three"})
     assert result.outcome == "success"
     assert result.state == Post(text="one two three", words=3, verdict="3 words")
@@ -68,7 +68,7 @@ async def test_false_guard_emits_a_signal_and_starts_no_turn(rig: Rig) -> None:
 
 
 @pytest.mark.proves("SIG-63", "SIG-25", "SIG-26", "SIG-46")
-async def test_the_order_of_the_specification_s_example_holds(rig: Rig) -> None:
+async def test_order_of_the_example_in_the_specification_holds(rig: Rig) -> None:
     app = Heliograph("example")
     app.prompt_agent(
         "writer", "Write.", activate_on=START, emits=["draft:ready"], model=ScriptedModel(["one two three"])
@@ -83,7 +83,7 @@ async def test_the_order_of_the_specification_s_example_holds(rig: Rig) -> None:
 
 
 @pytest.mark.proves("L0-03", "L0-07", "L0-82", "L0-107")
-async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that_points_at_it(
+async def test_every_turn_has_one_deliverable_in_its_box_and_one_task_event_that_points_to_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published: list[Event] = []
@@ -226,7 +226,7 @@ class Model(BaseModel):
 
 
 @pytest.mark.parametrize("kind", [Model, Data, Typed, None])
-async def test_state_returns_as_the_type_it_was_given_in(rig: Rig, kind: Any) -> None:
+async def test_state_is_returned_in_the_type_of_the_input(rig: Rig, kind: Any) -> None:
     app = Heliograph("typed", state=kind, reducers={"notes": lambda old, new: [*old, new]})
 
     @app.agent(activate_on=START, updates="notes")

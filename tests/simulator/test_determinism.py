@@ -14,13 +14,13 @@ from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
 
 @pytest.mark.parametrize("seeds", [range(10), range(10, 20)], ids=str)
-def test_the_same_seed_is_the_same_trace(in_memory: InMemoryKernel, seeds: range) -> None:
+def test_equal_seeds_give_equal_traces(in_memory: InMemoryKernel, seeds: range) -> None:
     first = [simulate(Case(seed), in_memory).trace_hash for seed in seeds]
     assert [simulate(Case(seed), in_memory).trace_hash for seed in seeds] == first
     assert len(set(first)) == len(seeds)
 
 
-def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() -> None:
+def test_equal_seeds_give_equal_traces_in_another_process_with_other_hashes() -> None:
     script = (
         "from heliograph.testing.simulator.simulate import Case, simulate\n"
         "from heliograph.testing.kernel.in_memory import InMemoryKernel\n"
@@ -38,13 +38,13 @@ def test_the_same_seed_is_the_same_trace_in_another_process_with_other_hashes() 
     assert len(traces) == 1
 
 
-def test_a_case_with_all_its_own_faults_and_deviations_named_is_the_same_trace(in_memory: InMemoryKernel) -> None:
+def test_case_that_names_all_its_faults_and_deviations_gives_the_same_trace(in_memory: InMemoryKernel) -> None:
     whole = simulate(Case(4), in_memory)
     named = replace(whole.case, faults=frozenset(whole.faults), deviations=frozenset(whole.deviations))
     assert simulate(named, in_memory).trace_hash == whole.trace_hash
 
 
-def test_without_faults_and_deviations_everything_still_ends(in_memory: InMemoryKernel) -> None:
+def test_every_run_ends_without_faults_and_deviations(in_memory: InMemoryKernel) -> None:
     result = simulate(Case(4, faults=frozenset(), deviations=frozenset()), in_memory)
     assert (result.violations, result.faults, result.deviations) == ([], [], [])
     assert result.counters["recover: running -> dispatched"] == 0

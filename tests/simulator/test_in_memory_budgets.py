@@ -94,7 +94,7 @@ class Walk:
 
 @pytest.mark.more
 @pytest.mark.parametrize("first", [0, 20])
-def test_budgets_are_kept_alike_and_the_doctor_agrees(
+def test_both_kernels_count_budgets_alike_and_the_doctor_agrees(
     in_memory: InMemoryKernel, real: PostgresBackend, first: int
 ) -> None:
     seen = set[str]()

@@ -21,7 +21,7 @@ from tests.simulator.junk import any_json
 
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.more) for n in range(5, 80, 5))])
-def test_any_sequence_of_calls_has_the_same_answers_and_leaves_the_same_rows(
+def test_any_sequence_of_calls_has_the_same_answers_and_rows_in_both_kernels(
     in_memory: InMemoryKernel, real: PostgresBackend, first: int
 ) -> None:
     for seed in range(first, first + 5):
@@ -41,7 +41,7 @@ def test_every_function_of_the_kernel_is_among_the_calls() -> None:
     assert not CALLED & POSTGRES_ONLY
 
 
-def test_a_value_has_the_size_that_postgres_gives_it(real: PostgresBackend) -> None:
+def test_value_has_the_same_size_as_in_postgres(real: PostgresBackend) -> None:
     for seed in range(400):
         value = decode(encode(any_json(seed)))
         [row] = real.fetch("select pg_column_size($1::jsonb)", encode(value))
@@ -51,7 +51,7 @@ def test_a_value_has_the_size_that_postgres_gives_it(real: PostgresBackend) -> N
         assert not is_larger(value, size)
 
 
-def test_a_refused_call_leaves_nothing_behind(in_memory: InMemoryKernel) -> None:
+def test_refused_call_writes_nothing(in_memory: InMemoryKernel) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     signals = [{"name": "workflow:start", "payload": {}}]
     woken = {"agent": "nobody", "turn_id": "turn_1", "cause": 0, "activation": 0, "max_attempts": 1, "ttl_seconds": 1.0}
@@ -72,7 +72,9 @@ def test_projects_are_isolated_in_the_in_memory_kernel(in_memory: InMemoryKernel
     assert [len(in_memory.dump(project)["runs"]) for project in ("p", "q", "r")] == [1, 1, 0]
 
 
-def test_answers_with_pending_reactions_are_bounded_alike(in_memory: InMemoryKernel, real: PostgresBackend) -> None:
+def test_answers_with_pending_reactions_have_equal_bounds_in_both_kernels(
+    in_memory: InMemoryKernel, real: PostgresBackend
+) -> None:
     now = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
     real.reset()
     runs = [run_item(f"run_{n}", ["writer"], {f"turn_{n}": "writer"}, ttl_seconds=1.0) for n in (1, 2, 3)]

@@ -91,7 +91,7 @@ async def test_first_worker_back_after_a_weekend_keeps_callbacks_for_workers_tha
 
 
 @pytest.mark.parametrize("asleep", [False, True], ids=["the database was away", "the machine was asleep"])
-async def test_what_was_away_with_the_others_begins_to_look_on_anew(world: Clocked, asleep: bool) -> None:
+async def test_watchdog_restarts_its_count_after_an_absence_of_all_workers(world: Clocked, asleep: bool) -> None:
     watches = watchdog(world)
     await watches.sweep()
     await world.passes(watches, 2 * ONLOOKER_SECONDS)

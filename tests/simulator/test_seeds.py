@@ -39,7 +39,7 @@ def test_seeds_keep_every_rule_on_postgres_and_every_move_is_in_its_table(real: 
 
 
 @pytest.mark.parametrize("kept", read_kept(), ids=lambda kept: kept.mutant or f"runtime-{kept.case.seed}")
-def test_what_fails_a_mutant_or_failed_once_holds(in_memory: InMemoryKernel, kept: Kept) -> None:
+def test_every_kept_case_holds(in_memory: InMemoryKernel, kept: Kept) -> None:
     result = simulate(kept.repaired(), in_memory)
     assert result.violations == [], result.line()
 

@@ -14,7 +14,7 @@ from heliograph.testing.simulator.simulate import Case, simulate
 
 
 @pytest.mark.parametrize("name", ["no_lease_sweep", "no_owed"])
-def test_a_failing_seed_becomes_a_small_world_with_few_faults_that_fails_alike(name: str) -> None:
+def test_failing_seed_shrinks_to_a_small_world_with_few_faults_that_fails_alike(name: str) -> None:
     mutant = MUTANTS[name]
     found = hunt(mutant, mutant.in_memory(), range(300))
     assert found is not None
@@ -28,22 +28,22 @@ def test_a_failing_seed_becomes_a_small_world_with_few_faults_that_fails_alike(n
     assert simulate(small.case, mutant.in_memory()).trace_hash == small.trace_hash
 
 
-def test_a_shrunk_case_is_read_again_as_it_was_written() -> None:
+def test_shrunk_case_reads_back_as_it_was_written() -> None:
     case = Case(7, faults=frozenset({"crash@w0/finish/after#3"}), deviations=frozenset({5, 2}))
     assert read_case(msgspec.json.encode(case).decode()) == case
 
 
-def test_there_is_nothing_to_shrink_where_nothing_fails() -> None:
+def test_seed_that_does_not_fail_is_not_shrunk() -> None:
     with pytest.raises(ValueError, match="does not fail"):
         Shrinker(lambda case: simulate(case, InMemoryKernel())).shrink(Case(0))
 
 
-def test_what_is_left_out_is_what_does_not_matter() -> None:
+def test_minimizing_removes_exactly_the_irrelevant_items() -> None:
     def fails(kept: Sequence[int]) -> bool:
         return {3, 17} <= set(kept)
 
     assert minimize(list(range(40)), fails) == [3, 17]
 
 
-def test_nothing_is_left_of_what_never_mattered() -> None:
+def test_minimizing_removes_every_item_if_none_is_relevant() -> None:
     assert minimize([1, 2, 3], lambda kept: True) == []

@@ -10,7 +10,7 @@ from heliograph.testing.simulator.simulate import Result
 RULE = MUTANTS["no_lease_sweep"]
 
 
-def test_a_seed_that_is_no_number_is_refused() -> None:
+def test_seed_that_is_no_number_is_refused() -> None:
     with pytest.raises(InvalidInput, match="seed must be an integer, not abc") as caught:
         main(["replay", "abc"])
     assert caught.value.exit_code == 2
@@ -21,17 +21,17 @@ def test_a_seed_that_is_no_number_is_refused() -> None:
     [["run", "--seeds", "0"], ["run", "--seeds", "x"], ["run", "--start", "x"], ["run", "--backend", "oracle"], ["sing"], [],
      ["replay"], ["replay", "1", "--case", "{}"], ["replay", "--case", "no json"], ["shrink", "1", "--mutant", "nobody"]],
 )  # fmt: skip
-def test_arguments_that_mean_nothing_are_refused(arguments: list[str]) -> None:
+def test_meaningless_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(InvalidInput):
         main(arguments)
 
 
-def test_seeds_that_hold_end_well_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_successful_seeds_exit_with_0_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--seeds", "3", "--start", "40"]) == 0
     assert capsys.readouterr().out.startswith("3 seeds on twin: 0 failed")
 
 
-def test_a_replay_shows_the_calls_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_shows_the_calls_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "5", "--trace"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(" claim " in line and " -> " in line for line in lines)
@@ -46,14 +46,14 @@ def failed() -> Result:
     return found
 
 
-def test_a_failing_seed_is_one_line_that_can_be_played_again(
+def test_failing_seed_is_printed_as_one_line_that_replays_it(
     failed: Result, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", str(failed.case.seed), "--mutant", RULE.name]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == failed.line()
 
 
-def test_a_shrunk_case_fails_again_as_it_was_printed(failed: Result, capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_shrunk_case_fails_again(failed: Result, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shrink", str(failed.case.seed), "--mutant", RULE.name]) == 0
     case = capsys.readouterr().out.splitlines()[-1]
     assert main(["replay", "--case", case, "--mutant", RULE.name]) == 1

@@ -17,12 +17,12 @@ def loop() -> Iterator[SimLoop]:
     made.close()
 
 
-def test_an_hour_passes_at_once(loop: SimLoop) -> None:
+def test_simulated_hour_passes_at_once(loop: SimLoop) -> None:
     loop.run_until_complete(asyncio.sleep(3600))
     assert loop.time() == 3600
 
 
-def test_a_killed_process_runs_no_further_line(loop: SimLoop) -> None:
+def test_killed_process_runs_no_further_line(loop: SimLoop) -> None:
     said: list[str] = []
 
     async def work() -> None:
@@ -45,7 +45,7 @@ def test_a_killed_process_runs_no_further_line(loop: SimLoop) -> None:
     assert loop.run_until_complete(play()) == ["began"]
 
 
-def test_a_frozen_process_goes_on_late_and_in_order(loop: SimLoop) -> None:
+def test_frozen_process_continues_late_and_in_order(loop: SimLoop) -> None:
     said: list[tuple[str, float]] = []
 
     async def work(name: str, seconds: float) -> None:
@@ -64,7 +64,7 @@ def test_a_frozen_process_goes_on_late_and_in_order(loop: SimLoop) -> None:
     assert said == [("a", 10.5), ("b", 10.5), ("late", 20.0)]
 
 
-def test_waiting_for_what_never_comes_is_an_error(loop: SimLoop) -> None:
+def test_endless_wait_raises_a_deadlock(loop: SimLoop) -> None:
     async def play() -> None:
         await loop.create_future()
 
@@ -85,7 +85,7 @@ def test_masking_one_fault_shifts_no_other() -> None:
     assert fired(kept) == [fault for fault in everything if fault in kept]
 
 
-def test_nothing_goes_wrong_after_the_horizon() -> None:
+def test_plan_injects_no_fault_after_the_horizon_except_lost_bells() -> None:
     plan = Plan(1, {"crash": 1.0, "bell_lost": 1.0}, horizon_seconds=10.0)
     assert plan.fault("w0/claim", ("crash",), now=10.1) is None
     assert plan.fault("w0/bell", ("bell_lost",), now=10.1) == "bell_lost"

@@ -22,12 +22,12 @@ def found_kinds() -> set[str]:
 
 
 @pytest.mark.proves("S24")
-def test_simulator_finds_no_fault_with_the_taint_of_this_runtime() -> None:
+def test_simulator_finds_no_wrong_taint_in_this_runtime() -> None:
     assert found_kinds() == set()
 
 
 @pytest.mark.parametrize("mark", [False, True])
-def test_turn_whose_end_does_not_say_what_it_read_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
+def test_turn_that_ends_with_a_wrong_taint_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
     monkeypatch.setattr(Taint, "marks", property(lambda _taint: mark))
     assert found_kinds() == {"taint_of_turn"}
 

@@ -89,14 +89,14 @@ class DoorbellConformance:
         await self.remote.close()
 
     @pytest.mark.proves("L0-08")
-    async def test_a_ring_reaches_the_others_and_carries_its_keys_only(self) -> None:
+    async def test_ring_reaches_the_others_with_its_keys_only(self) -> None:
         self.local.ring(["work:newsroom", "log:run_1-a_B", "owed:newsroom"])
         await self.rings.wait_for("work:newsroom")
         await self.rings.wait_for("log:run_1-a_B")
         await self.rings.wait_for("owed:newsroom")
         assert len(self.rings.keys) == 3
 
-    async def test_a_ring_does_not_come_back_to_its_own_process(self, ground: BellGround) -> None:
+    async def test_ring_does_not_return_to_its_own_process(self, ground: BellGround) -> None:
         mine = RecordedRings()
         bell = ground.make(mine)
         await bell.open()
@@ -109,7 +109,7 @@ class DoorbellConformance:
         finally:
             await bell.close()
 
-    async def test_many_rings_at_once_are_one(self) -> None:
+    async def test_simultaneous_rings_wake_once(self) -> None:
         for _ in range(RINGS):
             self.local.ring(["work:busy", "work:also"])
         await self.rings.wait_for("work:also")
@@ -119,7 +119,7 @@ class DoorbellConformance:
         assert sorted(self.rings.keys) == ["work:also", "work:busy", "work:end"]
 
     @pytest.mark.proves("L0-04")
-    async def test_a_lost_connection_drops_rings_in_silence_and_comes_back_by_itself(self, ground: BellGround) -> None:
+    async def test_lost_connection_drops_rings_silently_and_reconnects_by_itself(self, ground: BellGround) -> None:
         await ground.cut()
         await eventually(lambda: not (self.local.is_up or self.remote.is_up))
         self.local.ring(["work:lost"])
@@ -130,7 +130,7 @@ class DoorbellConformance:
         await self.rings.wait_for("work:newsroom")
         assert "work:lost" not in self.rings.keys
 
-    async def test_a_bell_opens_without_a_wire_and_rings_once_there_is_one(self, ground: BellGround) -> None:
+    async def test_bell_opens_without_a_wire_and_rings_after_one_appears(self, ground: BellGround) -> None:
         await ground.cut()
         late = RecordedRings()
         bell = ground.make(late)
@@ -146,7 +146,7 @@ class DoorbellConformance:
             await bell.close()
 
     @pytest.mark.proves("S6")
-    async def test_garbage_on_the_wire_is_at_most_a_key_that_nobody_has(self, ground: BellGround) -> None:
+    async def test_garbage_on_the_wire_yields_at_most_an_unused_key(self, ground: BellGround) -> None:
         for text in ("x", "*", "work", "work:", ":", "work:\x01", "w" * 3000, "%00%ff%zz", "work:*", "å:ß", "{}", "\\"):
             await ground.forge(text)
         self.local.ring(["work:newsroom"])
@@ -154,7 +154,7 @@ class DoorbellConformance:
         assert self.remote.is_up
 
     @pytest.mark.proves("G-61")
-    async def test_an_event_is_delivered_with_subject_key_and_body(self, ground: BellGround) -> None:
+    async def test_event_is_delivered_with_subject_key_and_body(self, ground: BellGround) -> None:
         events = await ground.listen()
         body = {
             "agent_turn_id": "turn_1",
@@ -167,9 +167,7 @@ class DoorbellConformance:
             assert await events.get() == ("evt.agent.run_1.task", "shop/till/evt:turn_1", body)
 
     @pytest.mark.proves("G-61")
-    async def test_an_event_that_may_not_have_got_there_is_an_error_and_may_be_published_again(
-        self, ground: BellGround
-    ) -> None:
+    async def test_possibly_lost_event_raises_an_error_and_may_be_published_again(self, ground: BellGround) -> None:
         await ground.cut()
         with pytest.raises(OSError, match=r"\w"):
             await self.local.publish([EVENT])
