@@ -144,7 +144,16 @@ async def test_doctor_warns_of_unclaimed_work(shell: Shell, database_url: str) -
 
 
 @pytest.mark.parametrize(
-    "arguments", [("db", "prune", "--older-than", "30d"), ("db", "limits"), ("db", "wires"), ("db", "doctor")]
+    "arguments",
+    [
+        ("db", "prune", "--older-than", "30d"),
+        ("db", "limits"),
+        ("db", "wires"),
+        ("db", "doctor"),
+        ("db", "roles"),
+        ("db", "grant", "shop", "--role", "api"),
+        ("db", "revoke", "shop"),
+    ],
 )
 def test_maintenance_without_a_database_finds_nothing_and_creates_none(
     tmp_path: Path, arguments: tuple[str, ...]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import msgspec
 
-from heliograph.cli.open_database import missing_database
+from heliograph.cli.open_database import open_connection
 from heliograph.cli.output import json_line, line, moment, note, table
-from heliograph.config import read_settings
 from heliograph.errors import InvalidInput, NotFound, safe_repr
-from heliograph.ledger.install import check, read_state
 from heliograph.ledger.kernel import KERNEL
 
 T = TypeVar("T")
@@ -117,27 +113,11 @@ async def _with(do: Callable[[Any, str], Awaitable[T]]) -> T:
     """Call `do` with a connection and the project. Raises NotFound (`no_data`) when there is no database."""
     from heliograph.ledger.pool import explain
 
-    async with _opened() as (connection, project):
+    async with open_connection() as (connection, project):
         try:
             return await do(connection, project)
         except Exception as error:
             raise explain(error, "this") from error
-
-
-@asynccontextmanager
-async def _opened() -> AsyncIterator[tuple[Any, str]]:
-    from heliograph.open_database import open_database  # late: it loads the database driver
-
-    settings = read_settings(os.environ)
-    if (lacking := missing_database(settings)) is not None:
-        raise NotFound(lacking, code="no_data")
-    async with open_database(settings) as database:
-        connection = await database.acquire()
-        try:
-            check(await read_state(connection))
-            yield connection, settings.project
-        finally:
-            await database.release(connection)
 
 
 def _change(text: str) -> tuple[str, int | None]:

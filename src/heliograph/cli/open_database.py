@@ -1,4 +1,4 @@
-"""Open the database for commands that read, report or stop. These commands never create one.
+"""Open the database for commands that do not create one.
 
 Without a URL, the embedded database lies in a folder relative to the current one. A command started in the wrong folder
 would otherwise create an empty database, and all runs would seem lost.
@@ -11,13 +11,13 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heliograph.cli.errors import NothingYet
 from heliograph.config import Settings, read_settings
 from heliograph.errors import NotFound
 from heliograph.ledger.reader import Reader
-from heliograph.open_database import open_reader
+from heliograph.open_database import open_database, open_reader
 
 if TYPE_CHECKING:
     from heliograph.client.client import Client
@@ -52,6 +52,26 @@ async def open_client(wanted: str) -> AsyncIterator[Client]:
         raise NotFound(f"no {wanted}: {lacking}", code="no_data")
     async with Client() as client:
         yield client
+
+
+@asynccontextmanager
+async def open_connection() -> AsyncIterator[tuple[Any, str]]:
+    """Open a connection if the database exists and has this program's schema; yield it with the project.
+
+    Raises NotFound (`no_data`), and what `open_database` and `check` raise.
+    """
+    from heliograph.ledger.install import check, read_state
+
+    settings = read_settings(os.environ)
+    if (lacking := missing_database(settings)) is not None:
+        raise NotFound(lacking, code="no_data")
+    async with open_database(settings) as database:
+        connection = await database.acquire()
+        try:
+            check(await read_state(connection))
+            yield connection, settings.project
+        finally:
+            await database.release(connection)
 
 
 def missing_database(settings: Settings) -> str | None:

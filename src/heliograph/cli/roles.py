@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from heliograph.cli.open_database import open_connection
 from heliograph.cli.output import json_line, line, table
-from heliograph.config import read_settings
 from heliograph.errors import InvalidInput
-from heliograph.ledger.install import check, read_state
 from heliograph.ledger.roles import SERVICES, Login, read_logins
 from heliograph.ledger.roles import grant as grant_login
 from heliograph.ledger.roles import revoke as revoke_login
@@ -47,19 +45,14 @@ def roles(options: Namespace) -> int:
 
 
 async def _as_operator(do: Callable[[Any], Awaitable[T]]) -> T:
-    """Call `do` with a connection to a database that has this program's schema version."""
+    """Call `do` with a connection to an existing database that has this program's schema version."""
     from heliograph.ledger.pool import explain
-    from heliograph.open_database import open_database
 
-    async with open_database(read_settings(os.environ)) as database:
-        connection = await database.acquire()
+    async with open_connection() as (connection, _):
         try:
-            check(await read_state(connection))
             return await do(connection)
         except Exception as error:
             raise explain(error, "the change of roles") from error
-        finally:
-            await database.release(connection)
 
 
 def _show(login: Login, options: Namespace) -> None:
