@@ -252,11 +252,35 @@ async def test_content_beyond_the_blob_limit_is_refused(kernel: Kernel) -> None:
     before = await kernel.everything()
     answers = [
         await kernel.append(claimed, cards=[card]),
+        await suspend(kernel, claimed, command("c1"), cards=[card]),
         (await kernel.call("finish", [ending(claimed) | {"content": large}]))[0],
         (await kernel.call("put_boxes", [{"box_id": "context", "cards": [card]}]))[0],
     ]
-    assert [(each["outcome"], each["code"]) for each in answers] == [("refused", "payload_too_large")] * 3
+    assert [(each["outcome"], each["code"]) for each in answers] == [("refused", "payload_too_large")] * 4
     assert await kernel.everything() == before
+
+
+@pytest.mark.proves("S11")
+async def test_limits_in_bytes_count_the_json_text(kernel: Kernel) -> None:
+    """A control character has one byte in jsonb and six in JSON text; a number of few bytes may have many digits."""
+    await limit(kernel, payload_bytes_max=1000, card_bytes_max=1000)
+    claimed = await kernel.running()
+    exact = {"t": "\x01" * 165}  # and nine bytes around it
+    for payload in ({"t": "\x01" * 166}, {"n": [1e300] * 4}):
+        answer = await kernel.append(claimed, draft("note", "sig_run_a_1", payload=payload))
+        assert (answer["outcome"], answer["code"]) == ("refused", "payload_too_large")
+    cards = [{"card_id": f"card_{n}", "kind": "note", "content": {"t": "\x01" * n}} for n in (165, 166)]
+    assert (await kernel.append(claimed, draft("note", "sig_run_a_1", payload=exact), cards=cards))["outcome"] == "ok"
+    assert (await suspend(kernel, claimed, command("c1"), command("c2"), said=1))["outcome"] == "suspended"
+    for call_id, size in (("c1", 165), ("c2", 166)):
+        assert await reported(kernel, "turn_a", call_id, {"t": "\x01" * size}, token=TOKEN) == "applied"
+    stored = [row["content"] for row in await kernel.rows("cards", "card_id, content")]
+    assert ["$blob" in content for content in stored] == [False, True, False, True]
+    entries = [entry for row in await kernel.rows("signals", "seq, entries") for entry in row["entries"]]
+    results = [entry["payload"] for entry in entries if entry["name"] == "tool:result"]
+    assert ["output" in payload for payload in results] == [True, False]
+
+
 
 
 @pytest.mark.proves("S11")

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.endings import get_raw
 from heliograph.testing.kernel.head import owns
 from heliograph.testing.kernel.ids import check, wrong_id
 from heliograph.testing.kernel.jsonb import Refusal, get, get_text
-from heliograph.testing.kernel.limits import content_of, limits, put_card, refuse_content, rejection
+from heliograph.testing.kernel.limits import content_of, limits, put_card, refuse_content, rejection, store_content
 from heliograph.testing.kernel.tables import DELIVERABLE, Row, Transaction, timestamp
 
 
@@ -57,8 +57,7 @@ def _put_box(tx: Transaction, item: Any, limited: Row) -> Row:
             None,
             None,
             get_text(card, "kind"),
-            content=get(card, "content"),
-            limit=limited["card_bytes_max"],
+            store_content(tx, get(card, "content"), limited["card_bytes_max"]),
         ):
             raise Refusal("23505", f"there is a card {card_id} already")
     return {"outcome": "put"}

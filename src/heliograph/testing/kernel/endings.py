@@ -8,7 +8,6 @@ from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import settle_ended
 from heliograph.testing.kernel.callbacks import create_turn_callbacks
-from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import (
     add_bells,
@@ -30,6 +29,7 @@ from heliograph.testing.kernel.limits import (
     refuse_content,
     refuse_signals,
     rejection,
+    store_content,
 )
 from heliograph.testing.kernel.outbox import acknowledge, order_stop, outbox_row
 from heliograph.testing.kernel.runs import activated, commit_reactions, run_view
@@ -47,7 +47,7 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
         if end_of(turn_id) in tables.cards:
             raise Refusal("23505", f"{turn_id} has a deliverable already")
         put_card(tx, end_of(turn_id), turn["output_box_id"], turn_id, head["turn_epoch"] + 1 if epoch is None else epoch,
-                 DELIVERABLE, content=content_as_recorded(item, "content"), limit=limited["card_bytes_max"])  # fmt: skip
+                 DELIVERABLE, store_content(tx, content_as_recorded(item, "content"), limited["card_bytes_max"]))  # fmt: skip
     children = [child for item, turn in ending for child in _close(tx, item, turn)]
     settle_ended(tx, [str(turn["agent_turn_id"]) for _, turn in ending if turn["budgets"] is not None])
     create_turn_callbacks(tx, [turn for _, turn in ending])
@@ -194,8 +194,6 @@ def _refuse_taken(tx: Transaction, woken: Any) -> Row | None:
 
 
 def _refuse_ending(item: Any, limited: Row) -> Row | None:
-    if not is_larger(item, min(limited["payload_bytes_max"], limited["blob_bytes_max"]) // 2):
-        return None
     return refuse_signals(get(item, "signals"), limited) or refuse_content(get(item, "content"), limited)
 
 

@@ -11,7 +11,7 @@ from heliograph.testing.kernel.contexts import refuse_context
 from heliograph.testing.kernel.head import bells, payload_of, signal_at
 from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_name
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
-from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_large_signals, rejection
+from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_signals, rejection
 from heliograph.testing.kernel.runs import agent_of, commit_reactions
 from heliograph.testing.kernel.tables import Row, Transaction
 
@@ -71,7 +71,7 @@ def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
     if message["depth"] > limited["depth_max"] and "depth_unbounded" not in tx.bugs:
         return rejection("recursion_depth_exceeded",
                        f"delegated {message['depth']} deep; at most {limited['depth_max']} are allowed")  # fmt: skip
-    return refuse_large_signals(message, limited, [message]) or refuse_activations(tx, run_id, [message], limited)
+    return refuse_signals([message], limited) or refuse_activations(tx, run_id, [message], limited)
 
 
 def _is_signal_of(run: Row, cause: str) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heliograph.testing.kernel.column_size import is_larger
-from heliograph.testing.kernel.endings import get_raw
+from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import get, get_text
 from heliograph.testing.kernel.tables import Row, Transaction
 
@@ -54,9 +53,6 @@ def response_of(tx: Transaction, item: Row, limited: Row) -> Row:
         "status": "completed" if outcome in ("success", "partial") else "failed", "card_id": item["card_id"],
         "duration_ms": max(0, (tx.now - wait["opened_at"]) // 1000),
     }  # fmt: skip
-    if not is_larger(
-        item["content"], limited["payload_bytes_max"] // 2
-    ):  # what is too large for a log is left to the card
-        key, told = ("result", "output") if item["status"] == "success" else ("error", "error")
-        payload[key] = get_raw(result, told)
+    if j.octets(item["value"]) <= limited["payload_bytes_max"]:  # what is too large for a log is left to the card
+        payload["result" if item["status"] == "success" else "error"] = item["value"]
     return payload

@@ -6,7 +6,6 @@ from hashlib import sha256
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.ids import is_reserved
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.tables import Row, Transaction
@@ -28,13 +27,8 @@ def rejection(code: str, message: str) -> Row:
     return {"outcome": "refused", "code": code, "message": message}
 
 
-def refuse_large_signals(item: Any, limits: Row, signals: Any) -> Row | None:
-    """`_refuse_signals`, for items that are large enough to contain a refused signal."""
-    return refuse_signals(signals, limits) if is_larger(item, limits["payload_bytes_max"] // 2) else None
-
-
 def refuse_signals(signals: Any, limits: Row) -> Row | None:
-    for signal in j.elements(signals):
+    for signal in signals if isinstance(signals, list) else ():
         payload, name = get_text(signal, "payload"), get_text(signal, "name") or ""
         most = _payload_max(name, limits)
         if payload is not None and len(payload.encode()) > most:
@@ -82,7 +76,7 @@ def store_content(tx: Transaction, content: Any, limit: int) -> Any:
     """Raises 23502 if there is no content: every caller stores it in a column that requires content."""
     if content is ABSENT:
         raise Refusal("23502", "null value in column content")
-    if not is_larger(content, limit) and not j.has(content, "$blob"):
+    if j.octets(content) <= limit and not j.has(content, "$blob"):
         return content
     blob_id = "sha256:" + sha256(j.written(content).encode()).hexdigest()
     tx.offer(tx.tables.blobs, blob_id, {
@@ -117,11 +111,11 @@ def set_limits(tx: Transaction, values: Any) -> Row:
 
 def put_card(
     tx: Transaction, card_id: str | None, box_id: str | None, turn_id: str | None, epoch: int | None, kind: str | None,
-    *, content: Any, limit: int,
+    content: Any,
 ) -> bool:  # fmt: skip
     """Insert a card unless its id is taken; return whether it was inserted. Raises 23502 and 23514."""
     return tx.offer(tx.tables.cards, card_id, {
-        "content": store_content(tx, content, limit), "card_id": card_id, "box_id": box_id, "position": tx.next("position"),
+        "content": content, "card_id": card_id, "box_id": box_id, "position": tx.next("position"),
         "agent_turn_id": turn_id, "turn_epoch": epoch, "kind": kind, "created_at": tx.now,
     })  # fmt: skip
 

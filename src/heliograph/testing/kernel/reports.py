@@ -6,7 +6,6 @@ from hashlib import sha256
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.endings import get_raw
 from heliograph.testing.kernel.head import add_bells
 from heliograph.testing.kernel.ids import wrong_id
@@ -109,7 +108,7 @@ def hash_of(token: str | None) -> str | None:
 def refuse_result(item: Any, limited: Row) -> Row | None:
     most = limited["result_bytes_max"]
     sizes = [j.octets(value) for key in ("result", "error") if (value := get(item, key)) is not ABSENT]
-    if not is_larger(item, most // 6) or max(sizes, default=0) <= most:
+    if max(sizes, default=0) <= most:
         return None
     return rejection("payload_too_large", f"the result of call {get_text(item, 'call_id') or ''} has {max(sizes)} bytes; at "
                    f"most {most} are allowed: upload and reference it")  # fmt: skip

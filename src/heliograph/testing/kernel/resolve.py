@@ -7,13 +7,12 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
-from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.endings import get_raw
 from heliograph.testing.kernel.forks import goes_on_without, response_of, with_canceled_siblings
 from heliograph.testing.kernel.head import insert_signals
 from heliograph.testing.kernel.human_tasks import credit_human_wait_time, is_human_wait
 from heliograph.testing.kernel.jsonb import Refusal, get, get_text
-from heliograph.testing.kernel.limits import put_card
+from heliograph.testing.kernel.limits import put_card, store_content
 from heliograph.testing.kernel.outbox import acknowledge, order_stop
 from heliograph.testing.kernel.runs import inbox_row
 from heliograph.testing.kernel.tables import Row, Transaction
@@ -83,23 +82,23 @@ def _number(tx: Transaction, items: list[Row]) -> None:
 def _write_result(tx: Transaction, item: Row, limited: Row, *, logs: bool) -> None:
     result, wait, turn, head = (item[key] for key in ("result", "wait", "turn", "head"))
     turn_id, call_id, status = turn["agent_turn_id"], wait["tool_call_id"], get_text(result, "status")
-    output, error, more = (get_raw(result, key) for key in ("output", "error", "more"))
-    item["trust"] = _trust(wait, result)
+    key = "output" if status == "success" else "error"
+    item["trust"], item["value"] = _trust(wait, result), get_raw(result, key)
     item["status"], item["card_id"] = status, f"card:{turn_id}:call:{call_id}"
-    item["content"] = {
-        "call_id": call_id, "tool": wait["tool"], "status": status, "trust": item["trust"],
-        **({"output": output} if status == "success" else {"error": error}), **(more or {}),
+    content = {
+        "call_id": call_id, "tool": wait["tool"], "status": status, "trust": item["trust"], key: item["value"],
+        **(get_raw(result, "more") or {}),
         **({"session": session} if wait["kind"] == "human" and (session := get_text(result, "session")) is not None else {}),
     }  # fmt: skip
-    is_new = put_card(tx, item["card_id"], turn["output_box_id"], turn_id, head["turn_epoch"], "tool.result",
-                      content=item["content"], limit=limited["card_bytes_max"])  # fmt: skip
-    if not is_new:
+    if j.octets(item["value"]) > limited["card_bytes_max"]:
+        content = store_content(tx, content, limited["card_bytes_max"])
+    if not put_card(tx, item["card_id"], turn["output_box_id"], turn_id, head["turn_epoch"], "tool.result", content):
         raise Refusal("23505", f"there is a card {item['card_id']} already")
-    asked_for = get_text(get(output, "__cg_control"), "after_execution") if wait["may_override"] else None
+    control = get_text(get(get(result, "output"), "__cg_control"), "after_execution") if wait["may_override"] else None
     item["is_awaited"] = head["status"] == "suspended" and wait["kind"] != "inline"
     tx.update(tx.tables.waits, wait, state="resolved", status=status, result_card_id=item["card_id"],
               resolved_position=item["position"], resolved_at=tx.now,
-              after_execution=asked_for if asked_for in _AFTERS else wait["after_execution"])  # fmt: skip
+              after_execution=control if control in _AFTERS else wait["after_execution"])  # fmt: skip
     if (message_type := get_text(result, "message_type")) is not None:
         _write_message(tx, item, message_type, logs=logs)
     if wait["kind"] != "inline":
@@ -165,14 +164,13 @@ def _together(keys: list[str]) -> list[list[int]]:
 
 
 def _entry(tx: Transaction, item: Row, limited: Row) -> Row:
-    content, wait = item["content"], item["wait"]
+    wait = item["wait"]
     if wait["child_turn_id"] is not None:
         return _draft(item, "delegation_response", response_of(tx, item, limited))
     payload = {"id": wait["tool_call_id"], "call_id": wait["tool_call_id"], "name": wait["tool"], "status": item["status"],
                "card_id": item["card_id"]}  # fmt: skip
-    if not is_larger(content, limited["payload_bytes_max"] // 2):  # what is too large for a log is left to the card
-        key = "output" if item["status"] == "success" else "error"
-        payload[key] = get_raw(item["result"], key)
+    if j.octets(item["value"]) <= limited["payload_bytes_max"]:  # what is too large for a log is left to the card
+        payload["output" if item["status"] == "success" else "error"] = item["value"]
     return _draft(item, "tool:result", payload)
 
 

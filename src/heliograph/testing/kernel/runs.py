@@ -21,7 +21,7 @@ from heliograph.testing.kernel.head import (
 )
 from heliograph.testing.kernel.ids import check, is_short, wrong_fields, wrong_id
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
-from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_fan_out, refuse_large_signals, rejection
+from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_fan_out, refuse_signals, rejection
 from heliograph.testing.kernel.outbox import stop_open_turns
 from heliograph.testing.kernel.tables import Row, Transaction, interval
 
@@ -258,7 +258,7 @@ def react(tx: Transaction, items: Any) -> list[Row]:
         if run is not None and run_id is not None and (run["version"] == version or "react_unguarded" in tx.bugs):
             woken = get(get(item, "reaction"), "activations")
             verdict = (
-                refuse_large_signals(item, limited, get(item, "signals"))
+                refuse_signals(get(item, "signals"), limited)
                 or refuse_activations(tx, run_id, [] if woken is ABSENT else woken, limited)
                 or refuse_drafts(run, get(item, "signals"))
                 or {"outcome": "ok"}
@@ -322,7 +322,7 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
     woken = j.length(get(reaction, "activations"))
     written = j.length(get(item, "signals"))
     refusal = (
-        refuse_large_signals(item, limited, get(item, "signals"))
+        refuse_signals(get(item, "signals"), limited)
         or refuse_fan_out(woken, limited)
         or refuse_drafts({"run_id": run_id, "signal_seq": 0}, get(item, "signals"))
     )

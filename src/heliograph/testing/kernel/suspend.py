@@ -14,7 +14,6 @@ from heliograph.testing.kernel.children import (
     refuse_duplicates,
     wrong_child,
 )
-from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.endings import end_if_stopping
 from heliograph.testing.kernel.head import add_bells, insert_signals, is_owner, is_pending, rounds, run_of
 from heliograph.testing.kernel.human_tasks import begin_human_wait
@@ -28,8 +27,6 @@ from heliograph.testing.kernel.tables import Row, Transaction, interval
 from heliograph.testing.kernel.turns import (
     put_cards,
     refuse_cards_and_signals,
-    refuse_names,
-    refuse_own_drafts,
     waits_of,
 )
 
@@ -59,22 +56,13 @@ def _judge(tx: Transaction, listed: list[Any], n: int, limited: Row, *, with_chi
     """Bug: stop_lost."""
     item = listed[n]
     j.get_whole(item, "epoch")
-    cards, calls = j.length(get(item, "cards")), j.length(get(item, "calls"))
     if not is_owner(tx, item):
         return {"outcome": "stale"}
     if tx.tables.heads[str(get_text(item, "agent_id"))]["stop_requested_at"] is not None and "stop_lost" not in tx.bugs:
         return {"outcome": "stopped"}
     turn_id = str(get_text(item, "turn_id"))
-    known, turn = tx.tables.waits.of(turn_id), tx.tables.turns[turn_id]
-    refusal = refuse_names(item)
-    if refusal is not None:
-        return refusal
-    if turn["card_count"] + cards > limited["cards_max"] or is_larger(item, limited["payload_bytes_max"] // 2):
-        refusal = refuse_cards_and_signals(tx, item, limited)
-    refusal = refusal or refuse_own_drafts(tx, item)
-    is_much = len(known) + calls > limited["waits_max"] or is_larger(item, limited["result_bytes_max"] // 6)
-    if refusal is None and is_much:
-        refusal = _refuse_calls(item, known, limited)
+    known = tx.tables.waits.of(turn_id)
+    refusal = refuse_cards_and_signals(tx, item, limited) or _refuse_calls(item, known, limited)
     if refusal is None and with_children:
         refusal = refuse_children(tx, item, limited) or refuse_duplicates(tx, listed, n)
     return refusal or refuse_commands(tx, item) or {"outcome": "suspended"}

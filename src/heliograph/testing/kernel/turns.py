@@ -7,7 +7,6 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import remaining
-from heliograph.testing.kernel.column_size import is_larger
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import log, owns, run_of, signal_at
 from heliograph.testing.kernel.ids import check, check_phase, wrong_card
@@ -17,8 +16,9 @@ from heliograph.testing.kernel.limits import (
     limits,
     put_card,
     refuse_content,
-    refuse_large_signals,
+    refuse_signals,
     rejection,
+    store_content,
 )
 from heliograph.testing.kernel.runs import run_view
 from heliograph.testing.kernel.tables import Row, Transaction, interval, timestamp
@@ -179,13 +179,12 @@ def refuse_cards_and_signals(tx: Transaction, item: Any, limited: Row) -> Row | 
     """Bug: cards_unbounded."""
     if refusal := refuse_names(item):
         return refusal
-    if refusal := refuse_large_signals(item, limited, get(item, "signals")):
+    if refusal := refuse_signals(get(item, "signals"), limited):
         return refusal
     cards = get(item, "cards")
-    if is_larger(item, limited["blob_bytes_max"] // 2):
-        for card in j.elements(cards):
-            if refusal := refuse_content(get(card, "content"), limited):
-                return refusal
+    for card in cards if isinstance(cards, list) else ():
+        if refusal := refuse_content(get(card, "content"), limited):
+            return refusal
     count, turn = j.length(cards), tx.tables.turns.get(get_text(item, "turn_id"))
     if (
         count
@@ -254,7 +253,7 @@ def put_cards(tx: Transaction, item: Any, cards: list[Any], limited: Row) -> str
         check(wrong_card(card))
     new = sum(
         put_card(tx, get_text(card, "card_id"), turn["output_box_id"], turn["agent_turn_id"], j.get_whole(item, "epoch"),
-                 get_text(card, "kind"), content=get(card, "content"), limit=limited["card_bytes_max"])
+                 get_text(card, "kind"), store_content(tx, get(card, "content"), limited["card_bytes_max"]))
         for card in cards
     )  # fmt: skip
     if new:

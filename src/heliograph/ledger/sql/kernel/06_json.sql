@@ -3,10 +3,11 @@
 -- what it is given.
 
 -- _check_json: reject JSON that some client cannot decode. The codes are those of heliograph.signals.payload.
---   Linear, and cheap where nothing is wrong: only JSON with 255 digits in a row has its numbers compared.
---   raises: 22023 json_too_large: over 128 MiB as text; json_too_deep: over 100 containers inside each other;
---           number_too_large: a number outside the range of a double, or of over 4300 digits
-create function heliograph._check_json(p_json jsonb) returns void
+--   Linear, and cheap where nothing is wrong: only JSON with 255 digits in a row has its numbers compared. Returns the
+--   length of the text in bytes: no part of the JSON is longer, see _exceeds.
+--   raises: 22023 json_too_large: over 128 MiB, as text or as PostgreSQL stores it; json_too_deep: over 100 containers
+--           inside each other; number_too_large: a number outside the range of a double, or of over 4300 digits
+create function heliograph._check_json(p_json jsonb) returns integer
     language plpgsql immutable as $$
 declare
     v_bytes_max constant integer := 134217728;
@@ -31,6 +32,7 @@ begin
         perform heliograph._invalid('number_too_large: a number outside the range of a double, or of over 4300 digits; '
                                     'send it as a string');
     end if;
+    return octet_length(v_text);
 end $$;
 
 -- A stored value may be older than the check above, or written by hand. A cast that raises would end the whole query: a

@@ -24,7 +24,14 @@ create function heliograph._rejection(p_code text, p_message text) returns jsonb
     select jsonb_build_object('outcome', 'refused', 'code', p_code, 'message', p_message)
 $$;
 
--- A check of every item of a batch costs more than all else, so whoever calls these asks pg_column_size first.
+-- A limit in bytes counts the text of a JSON value as PostgreSQL writes it. No part of a request is longer than the
+-- request. So the length of the request, which _check_json returns, decides most checks without the text of any part.
+
+-- _exceeds: whether a part of a request has more than p_limit bytes. p_bytes: the length of the request.
+create function heliograph._exceeds(p_part jsonb, p_bytes integer, p_limit integer) returns boolean
+    language sql immutable as $$
+    select p_bytes > p_limit and octet_length(p_part::text) > p_limit
+$$;
 
 -- _payload_max: how many bytes the payload of a signal of this name may have. What the runtime itself tells (names that
 --   nobody else may emit: heliograph.signals.names) holds the state, outputs and texts, which have limits of their own:
@@ -98,13 +105,12 @@ create function heliograph._store_content(
 ) returns jsonb
     language plpgsql as $$
 declare
-    v_text text;
+    v_text constant text := p_content::text;
     v_blob_id text;
 begin
-    if pg_column_size(p_content) <= p_limit and not p_content ? '$blob' then
+    if octet_length(v_text) <= p_limit and not p_content ? '$blob' then
         return p_content;
     end if;
-    v_text := p_content::text;
     v_blob_id := 'sha256:' || encode(sha256(convert_to(v_text, 'UTF8')), 'hex');
     -- held, so that prune does not take it before the card is there
     perform from heliograph.blobs where project_id = p_project and blob_id = v_blob_id order by blob_id for key share;

@@ -15,6 +15,7 @@ declare
     v_limits heliograph.project_limits := heliograph._limits(p_project);
     v_runs text[] := array(select r.item ->> 'run_id' from jsonb_array_elements(p_runs) with ordinality r (item, n)
                            order by n);
+    v_bytes integer;
     v_places integer[];
     v_part jsonb;
     v_new integer[];
@@ -22,7 +23,7 @@ declare
     v_answers jsonb := '[]';
     v_wrong text;
 begin
-    perform heliograph._check_json(p_runs);
+    v_bytes := heliograph._check_json(p_runs);
     v_wrong := (
         select min(coalesce(heliograph._wrong_id('a run id', r ->> 'run_id'), case
                when strpos(r ->> 'run_id', '/') > 0 then 'a run id has no slash'
@@ -43,7 +44,7 @@ begin
             select i.*, i.item -> 'reaction' as reaction, i.item ->> 'request_hash' as hash, p.hash as pruned_hash,
                    coalesce(jsonb_array_length(i.item -> 'signals'), 0) as written,
                    coalesce(jsonb_array_length(i.item #> '{reaction,activations}'), 0) as more,
-                   coalesce(case when pg_column_size(i.item) > v_limits.payload_bytes_max / 2
+                   coalesce(case when heliograph._exceeds(i.item, v_bytes, v_limits.payload_bytes_max)
                                  then heliograph._refuse_signals(i.item -> 'signals', v_limits) end,
                             heliograph._refuse_fan_out(jsonb_array_length(i.item #> '{reaction,activations}'),
                                                        v_limits),

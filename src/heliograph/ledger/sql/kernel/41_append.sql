@@ -14,9 +14,10 @@ declare
     v_item jsonb;
     v_refusal jsonb;
     v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_bytes integer;
     v_answer jsonb := '[]';
 begin
-    perform heliograph._check_json(p_items);
+    v_bytes := heliograph._check_json(p_items);
     perform heliograph._lock_items(p_project, p_items);
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
         if not heliograph._owns(p_project, v_item ->> 'agent_id', v_item ->> 'turn_id',
@@ -24,10 +25,10 @@ begin
             v_answer := v_answer || jsonb_build_object('turn_id', v_item ->> 'turn_id', 'outcome', 'stale');
             continue;
         end if;
-        v_refusal := heliograph._refuse_cards_and_signals(p_project, v_item, v_limits);
+        v_refusal := heliograph._refuse_cards_and_signals(p_project, v_item, v_bytes, v_limits);
         if v_refusal is null and jsonb_array_length(v_item -> 'cards') > 0 then
             v_refusal := heliograph._put_cards(p_project, v_item ->> 'turn_id', (v_item ->> 'epoch')::bigint,
-                                               v_item -> 'cards', v_limits, p_now);
+                                               v_item -> 'cards', v_bytes, v_limits, p_now);
         end if;
         if v_refusal is null then
             v_refusal := jsonb_build_object('outcome', 'ok', 'first_seq', heliograph._append_drafts(p_project, v_item,
@@ -68,16 +69,16 @@ create function heliograph._refuse_own_drafts(p_project text, p_item jsonb) retu
        and r.run_id = heliograph._run_of(p_item ->> 'agent_id')
 $$;
 
--- _refuse_cards_and_signals: null, or why the cards and signals of an item are not taken.
+-- _refuse_cards_and_signals: null, or why the cards and signals of an item are not taken. p_bytes: see _exceeds.
 create function heliograph._refuse_cards_and_signals(
-    p_project text, p_item jsonb, p_limits heliograph.project_limits
+    p_project text, p_item jsonb, p_bytes integer, p_limits heliograph.project_limits
 ) returns jsonb
     language sql stable as $$
     select coalesce(
         heliograph._refuse_names(p_item),
-        case when pg_column_size(p_item) > p_limits.payload_bytes_max / 2
+        case when p_bytes > p_limits.payload_bytes_max and octet_length(p_item::text) > p_limits.payload_bytes_max
              then heliograph._refuse_signals(p_item -> 'signals', p_limits) end,
-        case when pg_column_size(p_item) > p_limits.blob_bytes_max / 2 then (
+        case when p_bytes > p_limits.blob_bytes_max then (
             select heliograph._refuse_content(c -> 'content', p_limits)
               from jsonb_array_elements(p_item -> 'cards') with ordinality a (c, n)
              where octet_length((c -> 'content')::text) > p_limits.blob_bytes_max order by n limit 1) end,
@@ -126,11 +127,12 @@ end $$;
 
 -- _put_cards: append cards to the output box of a turn, in order; one that is there already, the same in all, is left
 --   alone. Answers null, or the refusal: an id is another card's, and no card was written. A blob that was put is left
---   to prune.
+--   to prune. p_bytes: see _exceeds.
 --   raises: 22023 for a card that is none, 23514 for a deliverable
 --   locks:  a card id that somebody else is just writing; the caller holds the head
 create function heliograph._put_cards(
-    p_project text, p_turn_id text, p_epoch bigint, p_cards jsonb, p_limits heliograph.project_limits, p_now timestamptz
+    p_project text, p_turn_id text, p_epoch bigint, p_cards jsonb, p_bytes integer, p_limits heliograph.project_limits,
+    p_now timestamptz
 ) returns jsonb language plpgsql as $$
 declare
     v_box_id text;
@@ -146,7 +148,10 @@ begin
     with put as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, c.item ->> 'card_id', v_box_id, p_turn_id, p_epoch, c.item ->> 'kind',
-               heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
+               case when heliograph._exceeds(c.item -> 'content', p_bytes, p_limits.card_bytes_max)
+                           or c.item -> 'content' ? '$blob'
+                    then heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now)
+                    else c.item -> 'content' end, p_now
           from jsonb_array_elements(p_cards) with ordinality c (item, n)
          order by c.n
         on conflict do nothing

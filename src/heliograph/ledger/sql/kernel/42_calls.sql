@@ -99,7 +99,7 @@ begin
            select heliograph._content(p_project, x.content) as content from heliograph.cards x
             where x.project_id = p_project and x.card_id = j.result_card_id offset 0) k on true;
     if v_doubts is not null then
-        perform heliograph._resolve(p_project, v_doubts, v_limits, true, p_now);
+        perform heliograph._resolve(p_project, v_doubts, octet_length(v_doubts::text), v_limits, true, p_now);
         v_answers := heliograph._with_results(p_project, v_answers);
     end if;
     if v_owes then  -- it may have happened
@@ -150,13 +150,14 @@ create function heliograph.record_call(p_project text, p_items jsonb, p_now time
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_bytes integer;
     v_item jsonb;
     v_results jsonb;
     v_used jsonb;
     v_answer jsonb;
     v_answers jsonb := '[]';
 begin
-    perform heliograph._check_json(p_items);
+    v_bytes := heliograph._check_json(p_items);
     if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
         perform heliograph._check_amounts(p_items, 'used');
     end if;
@@ -176,7 +177,7 @@ begin
           from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.n
     loop
         -- here: it counts those that were opened before it
-        v_answer := heliograph._judge_record(p_project, v_item, v_limits);
+        v_answer := heliograph._judge_record(p_project, v_item, v_bytes, v_limits);
         if v_answer ->> 'outcome' = 'ok' and not (v_item ->> 'is_first')::boolean then
             v_answer := '{"outcome": "duplicate"}';
         elsif v_answer ->> 'outcome' = 'ok' then
@@ -200,7 +201,7 @@ begin
                                    || v_answer);
     end loop;
     if v_results is not null then
-        perform heliograph._resolve(p_project, v_results, v_limits, false, p_now);
+        perform heliograph._resolve(p_project, v_results, v_bytes, v_limits, false, p_now);
     end if;
     if v_used is not null then
         perform heliograph._settle(p_project, u.item ->> 'turn_id', u.item ->> 'call_id', case u.item ->> 'status'
@@ -238,7 +239,9 @@ end $$;
 -- _judge_record: the outcome of one recorded call, before anything of it is written; see record_call. owes: it is to be
 --   settled; opens: it is to be opened first.
 --   The caller holds the head.
-create function heliograph._judge_record(p_project text, p_item jsonb, p_limits heliograph.project_limits) returns jsonb
+create function heliograph._judge_record(
+    p_project text, p_item jsonb, p_bytes integer, p_limits heliograph.project_limits
+) returns jsonb
     language plpgsql stable as $$
 declare
     v_wait heliograph.turn_waiting_tools;
@@ -267,8 +270,8 @@ begin
     elsif v_wait.state <> 'open' then
         return '{"outcome": "duplicate"}';
     end if;
-    return coalesce(heliograph._refuse_result(p_item, p_limits), heliograph._refuse_cards_and_signals(p_project, p_item,
-            p_limits),
+    return coalesce(heliograph._refuse_result(p_item, p_limits),
+                    heliograph._refuse_cards_and_signals(p_project, p_item, p_bytes, p_limits),
                     jsonb '{"outcome": "ok"}'
                     || case when v_wait.reserved is not null or p_item ->> 'used' is not null
                         then jsonb '{"owes": true}' else '{}' end

@@ -39,12 +39,13 @@ declare
     v_stopping text[];
     v_is_early boolean;
     v_spends boolean;
+    v_bytes integer;
     v_agent text;
     v_part jsonb;
     v_woken text[] := '{}';
     v_answers jsonb := '[]';
 begin
-    perform heliograph._check_json(p_items);
+    v_bytes := heliograph._check_json(p_items);
     perform heliograph._check_suspend(p_items);
     perform heliograph._lock_heads(p_project, v_agents || v_children);
     perform heliograph._lock_runs(p_project, v_runs);
@@ -59,10 +60,13 @@ begin
                    else coalesce(
                        -- a check of every item costs more than all else: asked first whether it may find anything
                        case when i.item -> 'signals' is not null then heliograph._refuse_names(i.item) end,
-                       case when t.card_count + i.cards > v_limits.cards_max or i.bytes > v_limits.payload_bytes_max / 2
-                            then heliograph._refuse_cards_and_signals(p_project, i.item, v_limits) end,
+                       case when t.card_count + i.cards > v_limits.cards_max
+                                 or heliograph._exceeds(i.item, v_bytes, least(v_limits.payload_bytes_max,
+                                                                               v_limits.blob_bytes_max))
+                            then heliograph._refuse_cards_and_signals(p_project, i.item, v_bytes, v_limits) end,
                        (select d.refusal from heliograph._refuse_own_drafts(p_project, i.item) d),
-                       case when o.known + i.calls > v_limits.waits_max or i.bytes > v_limits.result_bytes_max / 6
+                       case when o.known + i.calls > v_limits.waits_max
+                                 or heliograph._exceeds(i.item, v_bytes, v_limits.result_bytes_max)
                             then heliograph._refuse_calls(p_project, i.item, v_limits) end,
                        case when cardinality(v_children) > 0
                             then coalesce(heliograph._refuse_children(p_project, v_runs[n], i.item, v_limits),
@@ -73,7 +77,7 @@ begin
               from unnest(v_places) n
              cross join lateral (select p_items -> (n - 1) as item offset 0) e
              cross join lateral (
-                   select e.item, pg_column_size(e.item) as bytes, e.item ->> 'turn_id' as turn_id,
+                   select e.item, e.item ->> 'turn_id' as turn_id,
                           (e.item ->> 'epoch')::bigint as epoch,
                           coalesce(jsonb_array_length(e.item -> 'cards'), 0) as cards,
                           coalesce(jsonb_array_length(e.item -> 'calls'), 0) as calls
@@ -109,7 +113,7 @@ begin
                 perform heliograph._spend_commands(p_project, heliograph._items_at(p_items, v_ok));
             end if;
             v_part := heliograph._suspend(p_project, heliograph._items_at(p_items, v_ok), v_ok,
-                                          cardinality(v_children) > 0, v_is_early, v_limits, p_now);
+                                          cardinality(v_children) > 0, v_is_early, v_bytes, v_limits, p_now);
             v_answers := v_answers || (v_part -> 'answers');
             v_woken := v_woken || array(select t from jsonb_array_elements_text(v_part -> 'woken') t);
         end if;
@@ -122,16 +126,16 @@ begin
 end $$;
 
 -- _suspend: the items of a round that are taken; see suspend. p_places: theirs in the batch. p_is_family: whether any
---   call of the batch is a child; p_is_early: whether any report is kept for one of these turns.
+--   call of the batch is a child; p_is_early: whether any report is kept for one of these turns; p_bytes: see _exceeds.
 --   Answers {answers: [{n, turn_id, outcome, first_seq, waits}], woken}.
 --   raises: see suspend
 --   The caller holds the heads and the runs.
 create function heliograph._suspend(
     p_project text, p_items jsonb, p_places integer[], p_is_family boolean, p_is_early boolean,
-    p_limits heliograph.project_limits, p_now timestamptz
+    p_bytes integer, p_limits heliograph.project_limits, p_now timestamptz
 ) returns jsonb language plpgsql as $$
 declare
-    v_firsts jsonb := coalesce(heliograph._open_calls(p_project, p_items, p_limits, p_now), '{}');
+    v_firsts jsonb := coalesce(heliograph._open_calls(p_project, p_items, p_bytes, p_limits, p_now), '{}');
     v_woken text[] := '{}';
     v_suspended text[];
     v_is_all boolean;
@@ -161,12 +165,12 @@ begin
 end $$;
 
 -- _open_calls: what the items of a round say, and their calls: cards, drafts (once, see _append_drafts), waits, edges,
---   commands. Answers {turn_id: log position of its first draft}.
+--   commands. p_bytes: see _exceeds. Answers {turn_id: log position of its first draft}.
 --   raises: see suspend
 --   locks:  a card id or a command that somebody else is just writing, and blobs, see _store_content; the caller holds
 --           the heads and the runs
 create function heliograph._open_calls(
-    p_project text, p_items jsonb, p_limits heliograph.project_limits, p_now timestamptz
+    p_project text, p_items jsonb, p_bytes integer, p_limits heliograph.project_limits, p_now timestamptz
 ) returns jsonb language plpgsql as $$
 declare
     v_firsts jsonb;
@@ -231,10 +235,10 @@ begin
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, c.item ->> 'card_id', i.output_box_id, i.turn_id, i.epoch, c.item ->> 'kind',
-               case when pg_column_size(c.item) <= p_limits.card_bytes_max and not c.item -> 'content' ? '$blob'
-                   then c.item -> 'content'
-                    else heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now) end,
-                    p_now
+               case when heliograph._exceeds(c.item -> 'content', p_bytes, p_limits.card_bytes_max)
+                           or c.item -> 'content' ? '$blob'
+                    then heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now)
+                    else c.item -> 'content' end, p_now
           from item i cross join lateral jsonb_array_elements(i.cards) with ordinality c (item, n)
          order by i.turn_id, c.n
         on conflict do nothing
@@ -304,7 +308,7 @@ begin
                       and (x.token_hash is null or x.token_hash = decode(m.payload ->> 'token_hash', 'hex')) offset 0) w
              order by i.item ->> 'turn_id', w.tool_call_id, m.inbox_id) e;
     if v_results is not null then
-        perform heliograph._resolve(p_project, v_results, p_limits, true, p_now);
+        perform heliograph._resolve(p_project, v_results, octet_length(v_results::text), p_limits, true, p_now);
     end if;
     update heliograph.agent_inbox m set status = 'dead', payload = null, consumed_at = p_now
       from (select x.at from jsonb_array_elements(p_items) i (item) cross join lateral (

@@ -3,7 +3,7 @@
 
 -- _terminal: end turns, active or queued, under the locks of their heads; no two of one agent.
 --   p_endings: [{turn_id, epoch, outcome, content}]; epoch is the writer's, null for the kernel itself: the epoch that
---   the end begins, so that no owner takes the deliverable for its own.
+--   the end begins, so that no owner takes the deliverable for its own. p_bytes: see _exceeds.
 --   The deliverable card goes to the output box (L0-82); open inbox rows are consumed (canceled, if the turn never
 --   ran); open waits are closed, their commands acknowledged, their children told to stop; the task event goes to the
 --   outbox (L0-81, L0-107), and for a turn that another one waits for, a report; an active turn's head becomes idle
@@ -12,7 +12,9 @@
 --   raises: 23505 if a turn had a deliverable already
 --   locks:  the commands that are acknowledged, ascending by key, and stops of children that are there already; blobs,
 --           see _store_content. The caller holds the heads and the runs
-create function heliograph._terminal(p_project text, p_endings jsonb, p_now timestamptz) returns void
+create function heliograph._terminal(
+    p_project text, p_endings jsonb, p_bytes integer, p_now timestamptz
+) returns void
     language plpgsql as $$
 declare
     v_card_bytes integer := (heliograph._limits(p_project)).card_bytes_max;
@@ -38,8 +40,9 @@ begin
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, heliograph._deliverable_id(turn_id), output_box_id, turn_id, writer_epoch, 'task.deliverable',
-               case when pg_column_size(content) <= v_card_bytes and not content ? '$blob' then content
-                    else heliograph._store_content(p_project, content, v_card_bytes, p_now) end, p_now
+               case when heliograph._exceeds(content, p_bytes, v_card_bytes) or content ? '$blob'
+                    then heliograph._store_content(p_project, content, v_card_bytes, p_now)
+                    else content end, p_now
           from ending
     ), turn as (
         update heliograph.agent_turns t
@@ -133,12 +136,12 @@ declare
     v_error jsonb := jsonb_build_object('code', p_code, 'message', p_message, 'recoverable', false)
                      || case when p_details is null then '{}' else jsonb_build_object('details', p_details) end;
     v_trust constant jsonb := case when p_is_untrusted then '{"trust": "untrusted"}' else '{}' end;
+    v_content constant jsonb := jsonb_build_object('text', p_message, 'error', v_error) || v_trust;
 begin
     select * into v_turn from heliograph.agent_turns where project_id = p_project and agent_turn_id = p_turn_id;
     perform heliograph._lock_runs(p_project, array[v_turn.run_id]);
     perform heliograph._terminal(p_project, jsonb_build_array(jsonb_build_object(
-        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', jsonb_build_object('text', p_message, 'error', v_error)
-            || v_trust)), v_now);
+        'turn_id', p_turn_id, 'outcome', p_outcome, 'content', v_content)), octet_length(v_content::text), v_now);
     update heliograph.runs set open_turns = open_turns - 1
      where project_id = p_project and run_id = v_turn.run_id;
     perform heliograph._log(p_project, v_turn.run_id, p_turn_id, jsonb_build_array(jsonb_build_object(

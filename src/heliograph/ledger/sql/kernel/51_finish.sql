@@ -17,6 +17,7 @@ declare
     v_agents text[] := array(select i.item ->> 'agent_id' from jsonb_array_elements(p_items) with ordinality i (item, n)
                              order by n);
     v_runs text[] := array(select heliograph._run_of(a) from unnest(v_agents) with ordinality u (a, n) order by n);
+    v_bytes integer;
     v_places integer[];
     v_ended integer[];
     v_agents_ended text[];
@@ -25,7 +26,7 @@ declare
     v_woken text[] := '{}';
     v_answers jsonb := '[]';
 begin
-    perform heliograph._check_json(p_items);
+    v_bytes := heliograph._check_json(p_items);
     perform heliograph._lock_heads(p_project, v_agents || heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, v_runs);
     for v_places in select places from heliograph._rounds(v_runs) loop
@@ -38,8 +39,8 @@ begin
                         then jsonb_build_object('outcome', 'conflict', 'run', heliograph._run_view(r))
                         else coalesce(
                             heliograph._refuse_deliverable(i.item),
-                            case when pg_column_size(i.item) > least(v_limits.payload_bytes_max,
-                                                                     v_limits.blob_bytes_max) / 2
+                            case when heliograph._exceeds(i.item, v_bytes, least(v_limits.payload_bytes_max,
+                                                                                 v_limits.blob_bytes_max))
                                  then heliograph._refuse_ending(i.item, v_limits) end,
                             case when t.result_fields is not null then heliograph._refuse_fields(i.item,
                                     t.result_fields) end,
@@ -83,7 +84,7 @@ begin
         v_answers := v_answers || v_part;
         if v_ended is not null then
             v_ending := heliograph._items_at(p_items, v_ended);
-            perform heliograph._terminal(p_project, v_ending, p_now);
+            perform heliograph._terminal(p_project, v_ending, v_bytes, p_now);
             v_woken := v_woken || heliograph._dispatch_next(p_project, v_agents_ended, p_now)
                                    || heliograph._commit_reactions(p_project, v_ending, 1, p_now);
         end if;

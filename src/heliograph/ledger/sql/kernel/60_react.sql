@@ -11,12 +11,13 @@ create function heliograph.react(p_project text, p_items jsonb, p_now timestampt
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_bytes integer;
     v_item jsonb;
     v_woken text[];
     v_verdict jsonb;
     v_answer jsonb := '[]';
 begin
-    perform heliograph._check_json(p_items);
+    v_bytes := heliograph._check_json(p_items);
     perform heliograph._lock_heads(p_project, heliograph._activated(p_items));
     perform heliograph._lock_runs(p_project, (select array_agg(i ->> 'run_id') from jsonb_array_elements(p_items) i));
     for v_item in select item from jsonb_array_elements(p_items) with ordinality i (item, n) order by n loop
@@ -24,7 +25,7 @@ begin
         v_verdict := '{"outcome": "conflict"}';
         if (select version from heliograph.runs where project_id = p_project and run_id = v_item ->> 'run_id')
            = (v_item #>> '{reaction,version}')::bigint then
-            v_verdict := coalesce(case when pg_column_size(v_item) > v_limits.payload_bytes_max / 2
+            v_verdict := coalesce(case when heliograph._exceeds(v_item, v_bytes, v_limits.payload_bytes_max)
                                        then heliograph._refuse_signals(v_item -> 'signals', v_limits) end,
                                   heliograph._refuse_activations(p_project, v_item ->> 'run_id',
                                       coalesce(v_item #> '{reaction,activations}', '[]'), v_limits),

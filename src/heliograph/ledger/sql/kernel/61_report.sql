@@ -19,13 +19,14 @@ create function heliograph.report(p_project text, p_items jsonb, p_now timestamp
 declare
     v_project constant text := heliograph._enter_at(p_project, p_now);
     v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_bytes integer;
     v_answers jsonb;
     v_results jsonb;
     v_done jsonb := '{"resumed": [], "woken": []}';
     v_bells jsonb;
     v_others boolean;
 begin
-    perform heliograph._check_json(p_items);
+    v_bytes := heliograph._check_json(p_items);
     perform heliograph._lock_turns(p_project, array(select i ->> 'turn_id' from jsonb_array_elements(p_items) i));
     with judged as materialized (
         select i.item, i.n, v.verdict, v.verdict ->> 'outcome' as outcome,
@@ -79,7 +80,7 @@ begin
       into v_answers, v_results, v_others
       from judged;
     if v_results is not null then
-        v_done := heliograph._resolve(p_project, v_results, v_limits, true, p_now);
+        v_done := heliograph._resolve(p_project, v_results, v_bytes, v_limits, true, p_now);
     end if;
     if v_others then
         v_answers := heliograph._keep_others(p_project, p_items, v_answers, v_limits, p_now);
@@ -191,7 +192,8 @@ end $$;
 
 -- _resolve: resolve open waits, and resume the turns that have nothing left to wait for (K4, K15). The one place that
 --   does. p_results: [{turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, trust}]; a wait
---   that is not open is passed over. trust: of a child's end, whether its turn had read untrusted content.
+--   that is not open is passed over. trust: of a child's end, whether its turn had read untrusted content. p_bytes:
+--   see _exceeds.
 --   message_type: of the inbox row (L0-60, L0-75); null for an inline call, whose owner knows. inbox_id: the row that
 --   an early report has already. more: what else the card says. session: the login that has answered for a person,
 --   which the card says beside whom it names (S18). p_logs: whether tool:result, of a child delegation_response, is to
@@ -204,7 +206,8 @@ end $$;
 --   _credit_human_wait_time. Returns {resumed: [turn_id], woken: [agent_id]}.
 --   locks:  the commands, ascending by key; the caller holds the heads and the runs
 create function heliograph._resolve(
-    p_project text, p_results jsonb, p_limits heliograph.project_limits, p_logs boolean, p_now timestamptz
+    p_project text, p_results jsonb, p_bytes integer, p_limits heliograph.project_limits, p_logs boolean,
+    p_now timestamptz
 ) returns jsonb language plpgsql as $$
 declare
     v_answer jsonb;
@@ -212,11 +215,12 @@ declare
 begin
     if jsonb_path_exists(p_results, '$[*].status ? (@ != "success")') then
         p_results := heliograph._with_canceled_siblings(p_project, p_results);
+        p_bytes := octet_length(p_results::text);
     end if;
     -- rows are found by key and changed where they were found, see _terminal; but commands, which a relay may move
     -- meanwhile
     with item as materialized (
-        select x.turn_id, x.call_id, x.status, x.output, x.error, x.message_type, x.actor, x.inbox_id, x.n,
+        select x.turn_id, x.call_id, x.status, v.value, x.message_type, x.actor, x.inbox_id, x.n,
                x.message_type = 'timeout' or x.is_given_up as goes_on_without, coalesce(x.more ->> 'outcome',
                        x.status) as ended,
                greatest(0, floor(extract(epoch from p_now - w.opened_at) * 1000))::bigint as duration_ms,
@@ -231,10 +235,9 @@ begin
                -- one object where it can be, joined only where it has to be: this is done for each result there is
                case when x.status = 'success' and x.more is null
                     then jsonb_build_object('call_id', x.call_id, 'tool', w.tool, 'status', x.status, 'trust', w.trust,
-                                            'output', x.output)
+                                            'output', v.value)
                     else jsonb_build_object('call_id', x.call_id, 'tool', w.tool, 'status', x.status, 'trust', w.trust,
-                                            case x.status when 'success' then 'output' else 'error' end,
-                                            case x.status when 'success' then x.output else x.error end)
+                                            case x.status when 'success' then 'output' else 'error' end, v.value)
                          || coalesce(x.more, '{}') end
                || case when w.kind = 'human' and x.session is not null then jsonb_build_object('session', x.session)
                    else '{}' end as content
@@ -243,6 +246,7 @@ begin
                 inbox_id bigint, more jsonb, session text, is_given_up boolean, trust text)) with ordinality
                x (turn_id, call_id, status, output, error, message_type, actor, inbox_id, more, session, is_given_up,
                   trust, n)
+         cross join lateral (select case x.status when 'success' then x.output else x.error end as value) v
          cross join lateral (
                select y.ctid as at, y.*,
                       -- people are trusted, but the error of a question that timed out quotes it; a child as far as its
@@ -272,8 +276,9 @@ begin
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, card_id, output_box_id, turn_id, turn_epoch, 'tool.result',
-               case when pg_column_size(content) <= p_limits.card_bytes_max then content
-                    else heliograph._store_content(p_project, content, p_limits.card_bytes_max, p_now) end, p_now
+               case when heliograph._exceeds(value, p_bytes, p_limits.card_bytes_max)
+                    then heliograph._store_content(p_project, content, p_limits.card_bytes_max, p_now)
+                    else content end, p_now
           from item order by seq
     ), wait as (
         update heliograph.turn_waiting_tools w
@@ -333,17 +338,16 @@ begin
                                  case when ended in ('success', 'partial') then 'completed' else 'failed' end,
                                  'duration_ms', duration_ms,
                                  'card_id', card_id)
-                             || case when pg_column_size(content) > p_limits.payload_bytes_max / 2 then '{}'
-                                     when status = 'success' then jsonb_build_object('result', output)
-                                     else jsonb_build_object('error', error) end
+                             || case when heliograph._exceeds(value, p_bytes, p_limits.payload_bytes_max) then '{}'
+                                     else jsonb_build_object(case status when 'success' then 'result' else 'error' end,
+                                                             value) end
                         -- what is too large for a log is left to the card
-                        when pg_column_size(content) > p_limits.payload_bytes_max / 2
+                        when heliograph._exceeds(value, p_bytes, p_limits.payload_bytes_max)
                         then jsonb_build_object('id', call_id, 'call_id', call_id, 'name', tool, 'status', status,
                                                 'card_id', card_id)
                         else jsonb_build_object('id', call_id, 'call_id', call_id, 'name', tool, 'status', status,
                                                 'card_id', card_id,
-                                 case status when 'success' then 'output' else 'error' end,
-                                 case status when 'success' then output else error end) end)
+                                 case status when 'success' then 'output' else 'error' end, value) end)
                    || case trust when 'untrusted' then jsonb '{"trust": "untrusted"}' else '{}' end order by seq),
                    turn_id, p_now, bool_or(hears_reports)
           from item where p_logs group by run_id, turn_id order by min(seq)
