@@ -281,8 +281,6 @@ async def test_limits_in_bytes_count_the_json_text(kernel: Kernel) -> None:
     assert ["output" in payload for payload in results] == [True, False]
 
 
-
-
 @pytest.mark.proves("S11")
 async def test_result_bytes_are_limited(kernel: Kernel) -> None:
     await limit(kernel, result_bytes_max=5000)
