@@ -59,10 +59,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 async def no_task_left() -> AsyncIterator[None]:
     """All tests share an event loop. The tasks that a test leaves behind end with it."""
     yield
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
+    unfinished = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in unfinished:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.gather(*unfinished, return_exceptions=True)
 
 
 @pytest.fixture(scope="session")

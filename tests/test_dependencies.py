@@ -21,7 +21,7 @@ def packages(requirements: list[str]) -> set[str]:
 def test_dependencies_are_few_and_the_lock_pins_and_hashes_each_of_them() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert len(project["dependencies"]) <= FEW
-    asked = packages(
+    required = packages(
         [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     )
 
@@ -32,4 +32,4 @@ def test_dependencies_are_few_and_the_lock_pins_and_hashes_each_of_them() -> Non
     assert [
         line for line in lines if line.startswith(" ") and not re.match(r" +--hash=sha256:[0-9a-f]{64}( \\)?$", line)
     ] == []
-    assert asked - packages(pinned) == set()
+    assert required - packages(pinned) == set()

@@ -180,8 +180,8 @@ def test_page_is_parsed_as_it_is_rendered() -> None:
         """
     first, second, third = blocks(textwrap.dedent(page))
     assert (first.language, first.note, first.line, first.text) == ("python", "hello.py", 5, "x = await thing()\n")
-    told, quiet = commands(second.text)
-    assert told == Command("helio nonsense \\\n    --json", ("...", "error: ... nonsense"))
+    with_output, quiet = commands(second.text)
+    assert with_output == Command("helio nonsense \\\n    --json", ("...", "error: ... nonsense"))
     assert quiet == Command("true", ())
     assert not third.is_run
 

@@ -63,11 +63,11 @@ class Shell:
     @property
     def environment(self) -> dict[str, str]:
         # buffered, as it is for users: some machines that run tests have it otherwise
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("HELIOGRAPH_") and k != "PYTHONUNBUFFERED"}
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HELIOGRAPH_") and k != "PYTHONUNBUFFERED"}
         made = {"HELIOGRAPH_HOME": str(self.folder / "home"), "TZ": "UTC", "NO_COLOR": "1", "COLUMNS": "120"}
         if self.url is not None:
             made["HELIOGRAPH_DATABASE_URL"] = self.url
-        return kept | made | dict(self.extra)
+        return inherited | made | dict(self.extra)
 
     def helio(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end, in a forked process of a warm one where that makes no difference."""
@@ -141,7 +141,7 @@ class Running:
         return "\n".join(self.lines)
 
 
-_WHAT_DIFFERS = [
+_VARYING = [
     (re.compile(r"\b((?:sig_|card_|box_)?(?:run|turn))_[0-9a-z]{26}"), r"\1_ID"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "DATE"),
     (re.compile(r"\d\d:\d\d:\d\d\.\d{3}"), "TIME"),
@@ -153,6 +153,6 @@ _WHAT_DIFFERS = [
 
 def normalised(text: str) -> str:
     """Ids, times, owners and widths, which no two runs share, by their kind."""
-    for pattern, kind in _WHAT_DIFFERS:
+    for pattern, kind in _VARYING:
         text = pattern.sub(kind, text)
     return text.strip()

@@ -51,30 +51,30 @@ def serve(listener: socket.socket) -> None:
             if key.fileobj == 0:
                 os._exit(0)
             elif key.fileobj is listener:
-                asked, _address = listener.accept()
-                request, streams, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 3)
+                client, _address = listener.accept()
+                request, streams, _, _ = socket.recv_fds(client, REQUEST_BYTES, 3)
                 if (pid := os.fork()) == 0:
-                    for inherited in (waiting, listener, asked):
+                    for inherited in (waiting, listener, client):
                         inherited.close()
                     become(json.loads(request), streams)
                     return
                 for stream in streams:
                     os.close(stream)
                 ended = os.pidfd_open(pid)
-                waiting.register(ended, selectors.EVENT_READ, (pid, asked))
-                waiting.register(asked, selectors.EVENT_READ, (pid, ended))
+                waiting.register(ended, selectors.EVENT_READ, (pid, client))
+                waiting.register(client, selectors.EVENT_READ, (pid, ended))
             elif isinstance(key.data[1], int):  # the caller has hung up
                 os.kill(key.data[0], signal.SIGKILL)
                 waiting.unregister(key.fileobj)
             else:
-                pid, asked = key.data
+                pid, client = key.data
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 with suppress(BrokenPipeError):
-                    asked.sendall(str(code).encode())
+                    client.sendall(str(code).encode())
                 waiting.unregister(key.fileobj)
                 with suppress(KeyError):
-                    waiting.unregister(asked)
-                asked.close()
+                    waiting.unregister(client)
+                client.close()
                 os.close(key.fd)
 
 

@@ -109,10 +109,10 @@ async def test_impossible_box_request_is_refused_and_changes_nothing(environment
 
 @pytest.mark.proves("S1")
 async def test_box_of_another_project_is_not_found(environment: str) -> None:
-    async with Client() as client, Client(project="another") as stranger:
+    async with Client() as client, Client(project="another") as foreigner:
         await client.boxes.put([NOTE], box_id="mine")
-        assert await refusal(stranger.boxes.read("mine")) == (NotFound, "unknown_box")
-        assert await refusal(stranger.boxes.fork("mine")) == (NotFound, "unknown_box")
+        assert await refusal(foreigner.boxes.read("mine")) == (NotFound, "unknown_box")
+        assert await refusal(foreigner.boxes.fork("mine")) == (NotFound, "unknown_box")
 
 
 async def test_helio_prints_a_box_card_by_card_with_escaped_content(environment: str, tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ async def test_helio_prints_a_box_card_by_card_with_escaped_content(environment:
     lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line]
     assert (lines[:3], lines[4]) == (["box fork", "kind context", "fork of mine"], "cards 2")
     assert lines[-4:] == [f"{lines[-4].split()[0]} note", "hello", f"{lines[-2].split()[0]} note", "a\\x1b[31m"]
-    told = json.loads((await asyncio.to_thread(shell.helio, "box", "show", "mine", "--json")).stdout)
-    assert (told["box_id"], told["base_box_id"], [card["kind"] for card in told["cards"]]) == (
+    printed = json.loads((await asyncio.to_thread(shell.helio, "box", "show", "mine", "--json")).stdout)
+    assert (printed["box_id"], printed["base_box_id"], [card["kind"] for card in printed["cards"]]) == (
         "mine",
         None,
         ["note"] * 2,

@@ -101,8 +101,8 @@ def tasks(shell: Shell) -> dict[str, dict[str, Any]]:
 @pytest.mark.more
 def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "app", "trip", 4)
-    shown = normalised(shell.helio("approval", "list", "--run", "trip").stdout).splitlines()
-    assert [row.strip() for row in shown] == [
+    listing = normalised(shell.helio("approval", "list", "--run", "trip").stdout).splitlines()
+    assert [row.strip() for row in listing] == [
         'May I book? {"price":9}',
         "planner, since DATE, until DATE, 59 min SPAN left, the arguments may be changed",
         "helio approval grant turn_ID c2",
@@ -130,8 +130,8 @@ def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: S
     for command in reversed(commands):
         turn, call = command.split()[3:5]
         done = shell.bash(" ".join([*command.split()[:5], answers[call]]))
-        what = "granted" if call == "c2" else "answered"
-        assert (done.returncode, done.stdout) == (0, f"call {call} of {turn} is {what}\n")
+        outcome = "granted" if call == "c2" else "answered"
+        assert (done.returncode, done.stdout) == (0, f"call {call} of {turn} is {outcome}\n")
     assert running.end() == 0
     assert '"Oslo"' in running.text
     assert '"Ann"' in running.text
@@ -143,8 +143,8 @@ def test_open_human_tasks_are_listed_with_the_commands_that_answer_them(shell: S
 def test_run_shows_the_question_and_the_command_that_answers_it_in_a_pipe(shell: Shell, started: list[Running]) -> None:
     running = shell.start("run", "desk.py:till", "--run-id", "pays", "--project", "default")
     started.append(running)
-    shown = running.read_until("waiting for a person: ")
-    assert "waiting for a person: May clerk call pay? {" in shown
+    listing = running.read_until("waiting for a person: ")
+    assert "waiting for a person: May clerk call pay? {" in listing
     assert "clerk, since " in running.read_until("no deadline")
     command = running.read_until("helio approval ").strip()
     assert command.endswith(" m1-1-approval --project default")
@@ -225,12 +225,12 @@ def test_denial_reaches_the_model_with_its_reason(shell: Shell, started: list[Ru
 @pytest.mark.more
 def test_call_in_doubt_is_listed_with_its_decisions_and_accepts_a_result(shell: Shell, started: list[Running]) -> None:
     running = run(shell, started, "bank", "sends", 1)
-    shown = normalised(shell.helio("approval", "list").stdout).splitlines()
-    assert shown[0].startswith(
+    listing = normalised(shell.helio("approval", "list").stdout).splitlines()
+    assert listing[0].startswith(
         "The outcome of send is unknown. Grant: call it again. Deny: do not call it again. Answer: it happened"
     )
-    assert shown[0].endswith('{"amount":5}')
-    assert [row.strip() for row in shown[2:]] == [
+    assert listing[0].endswith('{"amount":5}')
+    assert [row.strip() for row in listing[2:]] == [
         "helio approval grant turn_ID m1-1-doubt",
         "helio approval deny turn_ID m1-1-doubt",
         "helio approval answer turn_ID m1-1-doubt --value JSON",
@@ -242,8 +242,8 @@ def test_call_in_doubt_is_listed_with_its_decisions_and_accepts_a_result(shell: 
     (task,) = listed(shell, 1)
     while task["call_id"] != "m1-1-doubt2":  # in doubt once more
         (task,) = listed(shell, 1)
-    told = shell.helio("approval", "answer", task["turn_id"], task["call_id"], "--value", '{"id": 7}')
-    assert told.returncode == 0, told.stderr
+    answered = shell.helio("approval", "answer", task["turn_id"], task["call_id"], "--value", '{"id": 7}')
+    assert answered.returncode == 0, answered.stderr
     assert running.end() == 0
     assert "{'id': 7}" in running.text
 

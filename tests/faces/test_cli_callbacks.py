@@ -45,7 +45,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
     return open_shell(tmp_path, database_url)
 
 
-def told(shell: Shell, *run_ids: str) -> list[str]:
+def ended_with_callbacks(shell: Shell, *run_ids: str) -> list[str]:
     """Runs that ended, each with a callback that nobody has sent; the ids of these."""
     for run_id in run_ids:
         assert shell.helio("run", "press.py:app", "--run-id", run_id, "--callback", URL).returncode == 0
@@ -67,7 +67,7 @@ async def die(database: Database, *callback_ids: str) -> None:
 
 def test_callbacks_are_listed_with_their_outcomes(shell: Shell) -> None:
     assert shell.helio("callback", "list").stderr == "no such callbacks\n"
-    [callback_id] = told(shell, "ink")
+    [callback_id] = ended_with_callbacks(shell, "ink")
     head, row = normalised(shell.helio("callback", "list").stdout).splitlines()
     assert head == "CALLBACK  OF  STATE  TRIES  NEXT  URL  LAST ERROR"
     assert row == f"{callback_id}  ink  due  0  DATE  {URL}  -"
@@ -80,7 +80,7 @@ def test_callbacks_are_listed_with_their_outcomes(shell: Shell) -> None:
 
 
 def test_callbacks_are_filtered_by_state_with_the_newest_first(shell: Shell) -> None:
-    first, second = told(shell, "ink", "paper")
+    first, second = ended_with_callbacks(shell, "ink", "paper")
     assert ids(shell, "due") == [second, first]
     assert shell.rows("callback", "list", "--limit", "1")[0]["callback_id"] == second
     assert (ids(shell, "dead"), ids(shell, "delivered")) == ([], [])
@@ -88,7 +88,7 @@ def test_callbacks_are_filtered_by_state_with_the_newest_first(shell: Shell) -> 
 
 
 async def test_abandoned_callbacks_are_redelivered_one_or_all(shell: Shell, database: Database) -> None:
-    first, second, third = await asyncio.to_thread(told, shell, "ink", "paper", "pen")
+    first, second, third = await asyncio.to_thread(ended_with_callbacks, shell, "ink", "paper", "pen")
     await die(database, first, second, third)
     again = await asyncio.to_thread(shell.helio, "callback", "redeliver", first)
     assert (again.returncode, again.stdout) == (0, f"{first} is due again; a worker sends it\n")
@@ -120,7 +120,7 @@ async def test_delivered_callback_is_redelivered_on_request_under_the_same_id(
 
 
 async def test_doctor_names_unsent_callbacks_and_the_next_step(shell: Shell, database: Database) -> None:
-    [callback_id] = await asyncio.to_thread(told, shell, "ink")
+    [callback_id] = await asyncio.to_thread(ended_with_callbacks, shell, "ink")
     await database.fetch("update heliograph.callbacks set due_at = due_at - interval '2 min'")
     done = await asyncio.to_thread(shell.helio, "db", "doctor")
     assert (

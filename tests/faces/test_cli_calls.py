@@ -8,7 +8,7 @@ import pytest
 
 from tests.faces.cli_support import Running, Shell, normalised, open_shell
 
-ASKS = """
+CALLING_APP = """
 import asyncio
 from heliograph import Context, Heliograph
 
@@ -26,7 +26,7 @@ async def asker(ctx: Context):
 
 @pytest.fixture
 def shell(tmp_path: Path, database_url: str) -> Shell:
-    (tmp_path / "asks.py").write_text(ASKS)
+    (tmp_path / "asks.py").write_text(CALLING_APP)
     return open_shell(tmp_path, database_url)
 
 
@@ -75,18 +75,18 @@ def test_taken_call_is_printed_with_its_report_command(shell: Shell, waiting: Ru
 def test_turn_lists_its_open_calls(shell: Shell, waiting: Running) -> None:
     [turn] = shell.rows("turn", "list", "--run", "q")
     assert (turn["status"], turn["phase"]) == ("suspended", "act")
-    shown = normalised(shell.helio("turn", "show", turn["turn_id"]).stdout)
-    assert "doing  waits for 1 calls, the first deadline at TIME" in shown
-    assert "CALL  TOOL  KIND  STATE  OPENED  TOOK  DEADLINE\nc1  approve  tool  open  DATE  SPAN  DATE" in shown
-    assert 'tool.call  epoch 2\n  {"step_id":"s1","arguments":{"amount":5}' in shown
+    output = normalised(shell.helio("turn", "show", turn["turn_id"]).stdout)
+    assert "doing  waits for 1 calls, the first deadline at TIME" in output
+    assert "CALL  TOOL  KIND  STATE  OPENED  TOOK  DEADLINE\nc1  approve  tool  open  DATE  SPAN  DATE" in output
+    assert 'tool.call  epoch 2\n  {"step_id":"s1","arguments":{"amount":5}' in output
     [whole] = shell.rows("turn", "show", turn["turn_id"])
     assert [(call["call_id"], call["state"]) for call in whole["calls"]] == [("c1", "open")]
 
 
 @pytest.mark.more
 def test_watched_run_reports_its_open_calls(shell: Shell, waiting: Running) -> None:
-    told = normalised(waiting.read_until("waits for"))
-    assert told.startswith("asker (turn_ID) waits for 1 calls: helio turn show turn_ID shows them")
+    output = normalised(waiting.read_until("waits for"))
+    assert output.startswith("asker (turn_ID) waits for 1 calls: helio turn show turn_ID shows them")
 
 
 def test_report_takes_a_result_from_a_file_and_a_failure_from_a_text(shell: Shell, waiting: Running) -> None:
@@ -171,11 +171,11 @@ def test_halt_accepts_any_reason_and_logs_its_sender(shell: Shell, waiting: Runn
     done = shell.helio(*words.split(), "q", "--now", "--by", "ada", "--reason", "policy_violation")
     assert (done.returncode, done.stderr) == (0, "")
     assert waiting.end() == 1
-    asked = {
+    payloads = {
         s["name"]: s["payload"] for s in shell.rows("signal", "tail", "--run", "q", "halt", "workflow:terminating")
     }
-    assert asked["workflow:terminating"] == {"reason": "policy_violation", "actor": "ada"}
-    assert asked["halt"] == {"reason": "policy_violation", "graceful": False, "actor": "ada"}
+    assert payloads["workflow:terminating"] == {"reason": "policy_violation", "actor": "ada"}
+    assert payloads["halt"] == {"reason": "policy_violation", "graceful": False, "actor": "ada"}
 
 
 @pytest.mark.parametrize("how", [("--grace", "5"), ("--now",)])

@@ -99,7 +99,7 @@ def test_limits_are_listed_changed_and_reset_for_one_project(shell: Shell) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ("queue=5", "there is no limit queue; did you mean queue_max?"),
         ("queue_max", "a change is NAME=NUMBER or NAME=default"),
@@ -109,9 +109,9 @@ def test_limits_are_listed_changed_and_reset_for_one_project(shell: Shell) -> No
         ("project_id=1", "there is no limit project_id"),
     ],
 )
-def test_invalid_limit_value_is_refused_and_changes_nothing(shell: Shell, change: str, said: str) -> None:
+def test_invalid_limit_value_is_refused_and_changes_nothing(shell: Shell, change: str, message: str) -> None:
     done = shell.helio("db", "limits", change, "depth_max=1")
-    assert (done.returncode, said in done.stderr) == (2, True)
+    assert (done.returncode, message in done.stderr) == (2, True)
     [limits] = shell.rows("db", "limits")
     assert limits["depth_max"] == 20
 
@@ -137,8 +137,8 @@ async def test_doctor_warns_of_unclaimed_work(shell: Shell, database_url: str) -
         await runtime.database.fetch("update heliograph.agent_state_head set moved_at = moved_at - interval '1 hour'")
     code, text = await helio(shell, "db", "doctor")
     assert code == 0
-    [told] = [line for line in text.splitlines() if " L2 " in line]
-    assert told.startswith(
+    [printed] = [line for line in text.splitlines() if " L2 " in line]
+    assert printed.startswith(
         "warning   L2 nobody claims a turn that is ready: a worker, sweep_bells: lonely/only, since "
     )
 

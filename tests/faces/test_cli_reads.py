@@ -103,10 +103,10 @@ def test_runs_turns_and_one_turn_are_printed(shell: Shell) -> None:
     assert printed(shell, "turn", "list", "--run", run_of(shell), "--status", "done") == TURNS
     critic, writer = shell.rows("turn", "list")
     assert printed(shell, "turn", "show", critic["turn_id"]) == TURN
-    [shown] = shell.rows("turn", "show", writer["turn_id"])
-    assert (shown["agent"], shown["cause"]["name"]) == ("writer", "workflow:start")
-    assert [card["content"] for card in shown["cards"]] == [{"text": "the draft"}]
-    assert [lease["turn_epoch"] for lease in shown["leases"]] == [2]
+    [turn_row] = shell.rows("turn", "show", writer["turn_id"])
+    assert (turn_row["agent"], turn_row["cause"]["name"]) == ("writer", "workflow:start")
+    assert [card["content"] for card in turn_row["cards"]] == [{"text": "the draft"}]
+    assert [lease["turn_epoch"] for lease in turn_row["leases"]] == [2]
     nothing = shell.helio("turn", "list", "--status", "queued")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert "no such turns" in nothing.stderr
@@ -159,11 +159,11 @@ async def test_tail_continues_after_a_position_and_skips_pruned_signals(
 ) -> None:
     run_id = run_of(shell)
     await database.fetch('delete from heliograph.signals where entries @> \'[{"name": "draft:ready"}]\'')
-    left = [row["seq"] for row in await database.fetch("select seq from heliograph.signal_log order by seq")]
-    assert (left[0], left[-1], len(left) < 20) == (1, 20, True)
+    remaining = [row["seq"] for row in await database.fetch("select seq from heliograph.signal_log order by seq")]
+    assert (remaining[0], remaining[-1], len(remaining) < 20) == (1, 20, True)
     for after in (0, 3, 20):
         rows = shell.rows("signal", "tail", "--run", run_id, "--after", str(after), *(() if after == 20 else follow))
-        assert [row["seq"] for row in rows] == [seq for seq in left if seq > after]
+        assert [row["seq"] for row in rows] == [seq for seq in remaining if seq > after]
 
 
 def test_tail_follows_all_runs_from_now_on(shell: Shell) -> None:
@@ -232,17 +232,17 @@ def test_list_from_an_empty_home_is_empty_and_creates_no_database(
 
 
 @pytest.mark.parametrize(
-    ("command", "what"),
+    ("command", "message"),
     [("turn show turn_x", "no turn turn_x: "), ("turn list --run r", "no run r: "),
      ("signal tail --run r --follow", "no run r: "), ("signal trace r", "no run r: "),
      ("signal trace sig_r_1", "no signal sig_r_1: "), ("signal why sig_r_1", "no signal sig_r_1: "), ("db doctor", "")],
 )  # fmt: skip
-def test_named_object_is_not_found_in_an_empty_home(tmp_path: Path, command: str, what: str) -> None:
+def test_named_object_is_not_found_in_an_empty_home(tmp_path: Path, command: str, message: str) -> None:
     done = Shell(tmp_path, None).helio(*command.split(), "--json")
     assert done.returncode == 3
     error = json.loads(done.stdout)["error"]
     assert error["code"] == "no_data"
-    assert error["message"].startswith(what + no_database_in(tmp_path))
+    assert error["message"].startswith(message + no_database_in(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -21,14 +21,14 @@ from tests.faces.cli_support import HELIO, open_shell
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def told(seq: int, name: str, payload: Json = None, agent: str | None = "writer") -> Signal:
+def logged(seq: int, name: str, payload: Json = None, agent: str | None = "writer") -> Signal:
     """A signal of one run; each comes a second after the one before."""
     return Signal(id=f"sig_r_{seq}", name=name, payload=payload, timestamp=START + timedelta(seconds=seq),
                   source=Source(agent, None), run_id="r", seq=seq)  # fmt: skip
 
 
 def delta(seq: int, content: str, agent: str = "writer") -> Signal:
-    return told(seq, "text:delta", {"content": content, "offset": 0}, agent)
+    return logged(seq, "text:delta", {"content": content, "offset": 0}, agent)
 
 
 def turn(agent: str, status: str, phase: str | None) -> TurnRow:
@@ -50,7 +50,7 @@ def test_deltas_of_parallel_agents_are_joined_to_lines(capsys: pytest.CaptureFix
     view = LineView()
     for seq, (agent, content) in enumerate([("a", "one "), ("b", "eins\n"), ("a", "two"), ("b", "zwei"), ("a", "\nx")]):
         view.show(delta(seq, content, agent))
-    view.show(told(9, "text:complete", {"content": "one two\nx"}, "a"))
+    view.show(logged(9, "text:complete", {"content": "one two\nx"}, "a"))
     view.close()
     rows = [line.split(maxsplit=3)[1:] for line in capsys.readouterr().out.splitlines()]
     assert rows == [
@@ -76,7 +76,7 @@ def test_long_text_is_broken_at_spaces_and_loses_no_word(capsys: pytest.CaptureF
 def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     view = LineView()
     view.show(delta(1, "\x1b[2Jgone\n"))
-    view.show(told(2, "agent:completed", {"output": "\x1b]0;title\x07"}))
+    view.show(logged(2, "agent:completed", {"output": "\x1b]0;title\x07"}))
     assert "\x1b" not in capsys.readouterr().out
     board = Board(["writer"])
     board.show(delta(1, "\x1b[2Jgone"))
@@ -96,16 +96,16 @@ def test_text_of_a_model_cannot_control_the_terminal(capsys: pytest.CaptureFixtu
     ],
 )
 def test_line_has_the_relevant_part_of_its_payload(name: str, payload: Json, text: str) -> None:
-    assert short_payload(told(1, name, payload)) == text
+    assert short_payload(logged(1, name, payload)) == text
 
 
 def test_board_follows_each_agent_from_idle_to_its_end() -> None:
     board = Board(["writer", "critic"])
-    board.show(told(0, "workflow:start", {"state": {}}, None))
-    board.show(told(1, "agent:activated", {"agent": "writer"}))
+    board.show(logged(0, "workflow:start", {"state": {}}, None))
+    board.show(logged(1, "agent:activated", {"agent": "writer"}))
     assert "waiting" in drawn(board, 2)
     board.see_turns([turn("writer", "running", "act")])
-    board.show(told(3, "agent:progress", {"agent": "writer", "fraction": 0.5, "message": "half"}))
+    board.show(logged(3, "agent:progress", {"agent": "writer", "fraction": 0.5, "message": "half"}))
     board.show(delta(4, "and so it "))
     board.show(delta(5, "began"))
     running = drawn(board, 6)
@@ -114,8 +114,8 @@ def test_board_follows_each_agent_from_idle_to_its_end() -> None:
     assert "and so it began" in running
     assert "━━━━" in running
     assert "critic  idle" in running
-    board.show(told(7, "agent:completed", {"agent": "writer", "output": "x"}))
-    board.show(told(8, "agent:failed", {"agent": "critic", "outcome": "timeout", "error": {}}, "critic"))
+    board.show(logged(7, "agent:completed", {"agent": "writer", "output": "x"}))
+    board.show(logged(8, "agent:failed", {"agent": "critic", "outcome": "timeout", "error": {}}, "critic"))
     ended = drawn(board, 60)
     assert "writer  success" in ended
     assert "critic  timeout" in ended
@@ -125,10 +125,10 @@ def test_board_follows_each_agent_from_idle_to_its_end() -> None:
 def test_board_restarts_an_agent_that_wakes_again() -> None:
     board = Board(["writer"])
     for seq in (1, 11):
-        board.show(told(seq, "agent:activated", {"agent": "writer"}))
+        board.show(logged(seq, "agent:activated", {"agent": "writer"}))
         assert board.rows["writer"].status == "waiting"
-        board.show(told(seq + 1, "agent:progress", {"fraction": 0.9, "message": ""}))
-        board.show(told(seq + 2, "agent:completed", {}))
+        board.show(logged(seq + 1, "agent:progress", {"fraction": 0.9, "message": ""}))
+        board.show(logged(seq + 2, "agent:completed", {}))
     row = board.rows["writer"]
     assert (row.status, row.turns, row.since, row.until) == (
         "success", 2, START + timedelta(seconds=11), START + timedelta(seconds=13)

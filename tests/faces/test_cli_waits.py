@@ -96,12 +96,12 @@ def test_note_about_a_dead_worker_appears_only_where_the_lease_is_overdue(second
     notes: list[str] = []
     view: Any = SimpleNamespace(note=notes.append)
     runtime: Any = None
-    held = msgspec.structs.replace(
+    overdue = msgspec.structs.replace(
         turn(status="running", owner="host:1:abc"), lease_until=datetime.now(UTC) + timedelta(seconds=seconds)
     )
     watch = RunWatch(runtime, "r", view, None)
     for _ in range(2):
-        watch._note_others([held, turn("t2")])
+        watch._note_others([overdue, turn("t2")])
     [note] = notes
     assert note.startswith("waiting for writer (t1), held by worker host:1:abc; ")
     assert ("if that worker is dead" in note) is is_overdue
@@ -152,8 +152,8 @@ def test_parent_that_waits_for_its_child_names_the_child(shell: Shell, started: 
     line = running.read_until("waits for its child").rstrip()
     turns = {row["agent"]: row["turn_id"] for row in shell.rows("turn", "list", "--run", "r")}
     assert line == f"boss ({turns['boss']}) waits for its child clerk: helio turn show {turns['clerk']}"
-    shown = shell.helio("turn", "show", turns["boss"]).stdout
-    assert f"waits for its child clerk: helio turn show {turns['clerk']}\n" in shown
+    output = shell.helio("turn", "show", turns["boss"]).stdout
+    assert f"waits for its child clerk: helio turn show {turns['clerk']}\n" in output
     (shell.folder / "release").touch()
     assert running.end() == 0
     assert "helio calls" not in running.text

@@ -41,22 +41,22 @@ def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.more
 def test_demo_reviews_a_document_loses_its_worker_and_finishes(tmp_path: Path) -> None:
     (tmp_path / "bees.md").write_text(DOCUMENT, encoding="utf-8")
-    shown = run_demo(tmp_path, "bees.md", "report.md")
-    assert shown.returncode == 0, shown.stderr
-    assert "kill -9" in shown.stdout
-    assert " 0 recovered" not in shown.stdout
-    assert "0 broken invariants" in shown.stdout
-    assert "workflow:start" in shown.stdout
+    output = run_demo(tmp_path, "bees.md", "report.md")
+    assert output.returncode == 0, output.stderr
+    assert "kill -9" in output.stdout
+    assert " 0 recovered" not in output.stdout
+    assert "0 broken invariants" in output.stdout
+    assert "workflow:start" in output.stdout
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert str(tmp_path / "report.md") in shown.stdout
+    assert str(tmp_path / "report.md") in output.stdout
     assert "there is no missing.md beside the document" in report
     assert "the the" in report.lower()
     assert list(tmp_path.glob("*.part")) == []
 
 
 def test_missing_document_is_reported_in_one_line_without_a_server(tmp_path: Path) -> None:
-    shown = run_demo(tmp_path, "nowhere.md")
-    assert shown.returncode == 2
-    assert shown.stderr.count("\n") == 1
-    assert "nowhere.md" in shown.stderr
+    output = run_demo(tmp_path, "nowhere.md")
+    assert output.returncode == 2
+    assert output.stderr.count("\n") == 1
+    assert "nowhere.md" in output.stderr
     assert not (tmp_path / "home").exists()

@@ -129,9 +129,9 @@ def test_research_names_the_command_that_grants_its_question(
         patch.setattr(Heliograph, "run", _refused)
         with suppress(NotImplementedError):
             asyncio.run(research.main(str(tmp_path), "How long?"))
-    said = capsys.readouterr().out
-    assert "helio approval grant TURN CALL" in said
-    assert "helio report" not in said
+    output = capsys.readouterr().out
+    assert "helio approval grant TURN CALL" in output
+    assert "helio report" not in output
 
 
 async def _refused(*_args: Any, **_options: Any) -> None:

@@ -19,8 +19,8 @@ def test_work_that_swallows_its_cancellation_is_abandoned_without_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(interrupts, "SETTLE_SECONDS", 0.05)
-    left: list[tuple[asyncio.Runner, set[asyncio.Task[int]]]] = []
-    monkeypatch.setattr(interrupts, "_loops_at_work", left)
+    unfinished: list[tuple[asyncio.Runner, set[asyncio.Task[int]]]] = []
+    monkeypatch.setattr(interrupts, "_loops_at_work", unfinished)
 
     async def deaf() -> None:
         while True:
@@ -36,11 +36,11 @@ def test_work_that_swallows_its_cancellation_is_abandoned_without_an_error(
         assert interrupts.run_agents(serve()) == 1
         gc.collect()
     assert caplog.messages == []
-    [(runner, tasks)] = left
+    [(runner, tasks)] = unfinished
     assert [task.done() for task in tasks] == [False]
     runner.get_loop().close()
     with caplog.at_level(logging.CRITICAL, "asyncio"):  # the end of the test is no end of the process
-        left.clear()
+        unfinished.clear()
         del tasks
         gc.collect()
 
@@ -50,9 +50,9 @@ def test_second_signal_ends_the_process_also_in_the_middle_of_a_write(monkeypatc
         def flush(self) -> None:
             raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stdout>'>")
 
-    left: list[int] = []
+    unfinished: list[int] = []
     monkeypatch.setattr(sys, "stdout", Busy())
-    monkeypatch.setattr(os, "_exit", left.append)
+    monkeypatch.setattr(os, "_exit", unfinished.append)
     with suppress(RuntimeError):  # a process that has ended hears of no error
         interrupts.exit_process(130)
-    assert left == [130]
+    assert unfinished == [130]

@@ -18,7 +18,7 @@ from examples.newsroom.report import CRITICS, code_span, escaped, prompt_for_sum
 ROOT = Path(__file__).parents[2]
 
 
-def said(findings: list[Finding]) -> list[tuple[int, str]]:
+def located_messages(findings: list[Finding]) -> list[tuple[int, str]]:
     return [(finding.line, finding.message) for finding in findings]
 
 
@@ -63,7 +63,7 @@ def test_reading_figures_exclude_code() -> None:
 
 def test_long_sentence_is_reported_at_its_line() -> None:
     text = f"Short one.\n\nThis is {'a long and winding ' * 11}road.\n"
-    assert said(readability.review(split(text))) == [(3, "a sentence of 47 words; two would be easier")]
+    assert located_messages(readability.review(split(text))) == [(3, "a sentence of 47 words; two would be easier")]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_passive_is_a_form_of_be_before_a_participle(sentence: str, expected: bo
 
 def test_headings_that_jump_repeat_or_lead_nothing_are_reported() -> None:
     text = "# A\n\nwords\n\n### B\n\nwords\n\n## C\n\n## C\n\nwords\n\n## D\n\n### E\n\nwords\n"
-    assert said(structure.review(split(text))) == [
+    assert located_messages(structure.review(split(text))) == [
         (5, "the heading jumps from level 1 to 3; level 2 is left out"),
         (9, "nothing follows this heading: write the section or remove it"),
         (11, "the same heading stands at line 9"),
@@ -102,7 +102,7 @@ def test_links_are_followed_to_files_and_to_headings_in_them(tmp_path: Path) -> 
         "[e](docs/other%20file.md#same-2)\n[f](nowhere.md)\n[g](#nothing)\n![h](gone.png)\n"
         "[i](https://example.org) [j](mailto:a@b.org) [k](/site) [l](../../issues) [m][unknown]\n"
     )
-    assert said(structure.review(split(text), tmp_path)) == [
+    assert located_messages(structure.review(split(text), tmp_path)) == [
         (6, "no heading of docs/other file.md has the anchor #same-2"),
         (7, "the link leads nowhere: there is no nowhere.md beside the document"),
         (8, "no heading of this document has the anchor #nothing"),
@@ -143,7 +143,7 @@ def test_images_open_fences_and_marks_left_in_prose_are_reported() -> None:
 
 def test_doubled_words_are_found_across_lines_and_not_across_code_or_sentences() -> None:
     text = "It is in the\nthe box. The box had had names. Box `x` box. End. End it. Duran Duran sang. Go to to it.\n"
-    assert said(repetition.review(split(text))) == [
+    assert located_messages(repetition.review(split(text))) == [
         (2, "the word “the” stands twice in a row"),
         (2, "the word “to” stands twice in a row"),
     ]
@@ -159,7 +159,7 @@ def test_phrase_is_reported_once_if_all_its_places_agree() -> None:
 
 def test_three_consecutive_sentences_with_the_same_start_are_reported() -> None:
     text = "We run. We stop. They go. We run. We stop. We rest.\n\nThe cat ran. The dog sat. The end came.\n"
-    assert said(repetition.review(split(text))) == [(1, "3 sentences in a row begin with “we”")]
+    assert located_messages(repetition.review(split(text))) == [(1, "3 sentences in a row begin with “we”")]
 
 
 def test_overused_word_is_reported_unless_a_heading_makes_it_the_subject() -> None:
@@ -170,8 +170,8 @@ def test_overused_word_is_reported_unless_a_heading_makes_it_the_subject() -> No
     )
     text = f"{filler} " + "What came was glorious. " * 8
     notice = "“glorious” is used 8 times in 248 words; a reader notices"
-    assert notice in [message for _, message in said(repetition.review(split(text)))]
-    assert notice not in [message for _, message in said(repetition.review(split(f"# Glorious\n\n{text}")))]
+    assert notice in [message for _, message in located_messages(repetition.review(split(text)))]
+    assert notice not in [message for _, message in located_messages(repetition.review(split(f"# Glorious\n\n{text}")))]
 
 
 # Claims
@@ -190,7 +190,7 @@ def test_overused_word_is_reported_unless_a_heading_makes_it_the_subject() -> No
     ],
 )
 def test_each_shape_of_claim_is_found_and_a_source_settles_it(sentence: str, reason: str) -> None:
-    assert said(claims.review(split(sentence))) == [(1, f"no source nearby for {reason}")]
+    assert located_messages(claims.review(split(sentence))) == [(1, f"no source nearby for {reason}")]
     assert claims.review(split(f"{sentence} [Here](https://example.org) is how.")) == []
     assert claims.review(split(f"{sentence}\n\n```sh\nmake bench\n```\n")) == []
     assert claims.review(split(f"{sentence}[^1]\n\n[^1]: A paper.\n")) == []

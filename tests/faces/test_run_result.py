@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from heliograph import RunResult, Signal
 from heliograph.signals.trace import TurnFailure
-from tests.faces.test_cli_view import told
+from tests.faces.test_cli_view import logged
 
 
 def failed(second: int, agent: str, outcome: str, code: str, message: str) -> Signal:
-    return told(
+    return logged(
         second, "agent:failed", {"agent": agent, "outcome": outcome, "error": {"code": code, "message": message}}, agent
     )
 
@@ -16,7 +16,7 @@ def failed(second: int, agent: str, outcome: str, code: str, message: str) -> Si
 def test_failures_have_complete_reasons_in_the_order_of_the_log() -> None:
     long = "no ink\n" * 3000 + "at the very end"
     signals = [
-        told(1, "agent:completed", {"agent": "reader", "outcome": "success"}, "reader"),
+        logged(1, "agent:completed", {"agent": "reader", "outcome": "success"}, "reader"),
         failed(2, "writer", "failed", "ACTION_FAILED", long),
         failed(3, "critic", "timeout", "TIMEOUT", "too slow"),
         failed(4, "stopped", "canceled", "USER_INTERRUPT", "stopped by ann"),

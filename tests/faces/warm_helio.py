@@ -43,14 +43,14 @@ class WarmHelio:
             open("/dev/null", "rb") as stdin,
             tempfile.TemporaryFile() as stdout,
             tempfile.TemporaryFile() as stderr,
-            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked,
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server,
         ):
-            asked.settimeout(seconds)
-            asked.connect(self._path)
+            server.settimeout(seconds)
+            server.connect(self._path)
             streams = [stream.fileno() for stream in (stdin, stdout, stderr)]
-            socket.send_fds(asked, [json.dumps(request).encode()], streams)
+            socket.send_fds(server, [json.dumps(request).encode()], streams)
             try:
-                code = int(asked.recv(100))
+                code = int(server.recv(100))
             except TimeoutError:
                 raise subprocess.TimeoutExpired(list(command), seconds) from None
             texts = []

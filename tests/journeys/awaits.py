@@ -49,27 +49,27 @@ class Scripted(Provider):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: dict[str, list[Any]] = {}
+        self.conversations: dict[str, list[Any]] = {}
         self.changed: list[str] = []
 
     def next(self, body: dict[str, Any], problem: str | None) -> Answer:
         with self.lock:
             messages = [m for m in body["messages"] if m["role"] != "system"]
-            name, said = _text(messages[0]), sum(m["role"] == "assistant" for m in messages)
+            name, step = _text(messages[0]), sum(m["role"] == "assistant" for m in messages)
             self.requests.append(body)
             if problem is not None:
-                self.refused.append(f"{name}, step {said + 1}: {problem}")
+                self.refused.append(f"{name}, step {step + 1}: {problem}")
                 return Answer((problem,), status=400)
-            before = self.told.get(name, [])
+            before = self.conversations.get(name, [])
             if _plain(messages)[: len(before)] != before and before[: len(messages)] != _plain(messages):
-                self.changed.append(f"{name}, step {said + 1}: the conversation is not the one that went before")
-            self.told[name] = max(before, _plain(messages), key=len)
+                self.changed.append(f"{name}, step {step + 1}: the conversation is not the one that went before")
+            self.conversations[name] = max(before, _plain(messages), key=len)
             steps = HELPER_STEPS if name.startswith(HELPER) else STEPS
             calls = [
-                (f"call_{said}_{n}", tool, json.dumps(given))
-                for n, (tool, given) in enumerate(steps[min(said, len(steps) - 1)])
+                (f"call_{step}_{n}", tool, json.dumps(given))
+                for n, (tool, given) in enumerate(steps[min(step, len(steps) - 1)])
             ]
-            return Answer((f"Step {said + 1}. ", "I go on."), calls=calls)
+            return Answer((f"Step {step + 1}. ", "I go on."), calls=calls)
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -207,22 +207,22 @@ class Killer:
             yield f"the doctor says {found}"
         rows = await runtime.database.fetch("select tool, what from effects where run = $1", run_id)
         did = Counter((row["tool"], row["what"]) for row in rows)
-        told = self._told(project)
+        results = self._results(project)
         for number, calls in enumerate([*STEPS, *HELPER_STEPS]):
             for place, (tool, given) in enumerate(calls):
                 times = did[tool, given.get("what", "")]
                 if tool in EXACTLY_ONCE and times != 1:
                     yield f"{tool} {given['what']} happened {times} times"
                 if tool in AT_MOST_ONCE:
-                    is_told = f"{tool} {given['what']}" in told.get(f"call_{number}_{place}", "")
-                    self.report.in_doubt += not is_told
-                    if times > 1 or (is_told and times != 1):
-                        yield f"{tool} {given['what']} happened {times} times, and the model was told it did: {is_told}"
+                    is_reported = f"{tool} {given['what']}" in results.get(f"call_{number}_{place}", "")
+                    self.report.in_doubt += not is_reported
+                    if times > 1 or (is_reported and times != 1):
+                        yield f"{tool} {given['what']} happened {times} times, and the model was told it did: {is_reported}"
 
-    def _told(self, project: str) -> dict[str, str]:
+    def _results(self, project: str) -> dict[str, str]:
         """What the model was told of each call of the ten steps."""
         with self._provider.lock:
-            messages = next(m for name, m in self._provider.told.items() if name == f"Do all of {project}.")
+            messages = next(m for name, m in self._provider.conversations.items() if name == f"Do all of {project}.")
         found = {m["tool_call_id"]: json.dumps(m) for m in messages if m["role"] == "tool"}
         blocks = itertools.chain.from_iterable(m["content"] for m in messages if isinstance(m["content"], list))
         return found | {b["tool_use_id"]: json.dumps(b) for b in blocks if b.get("type") == "tool_result"}
@@ -276,7 +276,7 @@ async def kill_at_every_await(
         return await Killer(url, provider, folder, protocol).run(lambda: range(first, PLACES_MAX, every), lanes)
 
 
-def told(report: Report, protocol: str) -> str:
+def summary(report: Report, protocol: str) -> str:
     return (
         f"{protocol}: {report.kills} kills at {len(report.places)} kinds of places, {report.requests} conversations, "
         f"{report.in_doubt} calls in doubt, {len(report.problems)} problems, {report.seconds:.0f} s"
@@ -301,7 +301,7 @@ def main() -> int:
                     url, folder, protocol, first=options.first, every=options.every, lanes=options.lanes
                 )
             )
-            print(told(report, protocol))
+            print(summary(report, protocol))
             print("   ", ", ".join(f"{name} {times}" for name, times in sorted(report.places.items())))
             problems += report.problems
     finally:

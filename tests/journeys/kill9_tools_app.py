@@ -56,9 +56,9 @@ async def book(ctx: ToolContext) -> str:
 
 
 def script(request: ModelRequest) -> Any:
-    asked = sum(isinstance(message, AssistantMessage) for message in request.messages)
-    if asked < len(STEPS):
-        return ToolCall(STEPS[asked], STEPS[asked], {})
+    step = sum(isinstance(message, AssistantMessage) for message in request.messages)
+    if step < len(STEPS):
+        return ToolCall(STEPS[step], STEPS[step], {})
     return json.dumps([m.content for m in request.messages if isinstance(m, ToolMessage)])
 
 

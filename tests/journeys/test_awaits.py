@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journeys.awaits import kill_at_every_await, told
+from tests.journeys.awaits import kill_at_every_await, summary
 from tests.journeys.awaits_app import MODELS
 
 EVERY = 36  # some 220 places in a run: six of them in each protocol, and not the same
@@ -21,7 +21,7 @@ async def test_killed_at_an_await_a_ten_step_agent_has_each_effect_once_and_a_va
 ) -> None:
     report = await kill_at_every_await(database_url, tmp_path, protocol, first=FIRST[protocol], every=EVERY, lanes=2)
     assert report.problems == []
-    assert (report.kills >= 5, report.whole >= 1) == (True, True), told(report, protocol)
+    assert (report.kills >= 5, report.whole >= 1) == (True, True), summary(report, protocol)
 
 
 @pytest.mark.long
@@ -31,7 +31,7 @@ async def test_killed_at_every_await_a_ten_step_agent_has_each_effect_once_and_a
     database_url: str, tmp_path: Path, protocol: str
 ) -> None:
     report = await kill_at_every_await(database_url, tmp_path, protocol, lanes=2)
-    print(told(report, protocol))
+    print(summary(report, protocol))
     assert report.problems == []
     assert report.kills > 150
     assert {"model:asked", "model:speaks", "model:answered", "tool:begun", "tool:happened", "commit:done",

@@ -50,7 +50,7 @@ async def test_budget_shared_by_children_on_several_workers_is_never_exceeded_wh
                 run_id, _ = await runtime.start(application(children, tokens).workflow, {}, None)
                 await eventually(lambda: len(provider.requests) >= KILLED)
                 end_of(workers[0])
-                asked, then = len(provider.requests), await budget(database_url)
+                requested, then = len(provider.requests), await budget(database_url)
                 gate.set()
                 begin()
                 begin()
@@ -61,7 +61,7 @@ async def test_budget_shared_by_children_on_several_workers_is_never_exceeded_wh
                 answered, after = end["state"]["found"].count("done"), await budget(database_url)
                 # what was under way when its worker died counts as it was reserved, and was asked again
                 assert (after["used"], after["reserved"], after["over"]) == (cost * answered + then["reserved"], 0, 0)
-                assert len(provider.requests) == answered + asked - then["used"] // cost
+                assert len(provider.requests) == answered + requested - then["used"] // cost
                 # the provider counts for itself, and was told each time how much it may give
                 assert cost * len(provider.requests) <= tokens
                 assert {body["max_completion_tokens"] for body in provider.requests} <= set(

@@ -76,12 +76,12 @@ async def has_spoken(database: Database) -> bool:
 
 def of_answer(signals: list[Signal], start: str) -> dict[str, str]:
     """What was said of one answer: the joined deltas, whose offsets fit, and the complete texts."""
-    said = {"thinking:delta": "", "text:delta": ""}
+    texts = {"thinking:delta": "", "text:delta": ""}
     for signal in signals:
         payload: Any = signal.payload
         if signal.parent == start and signal.name in ("thinking:delta", "text:delta"):
-            assert payload["offset"] == len(said[signal.name])
-            said[signal.name] += payload["content"]
+            assert payload["offset"] == len(texts[signal.name])
+            texts[signal.name] += payload["content"]
         elif signal.parent == start and signal.name.endswith(":complete"):
-            said[signal.name] = payload["content"]
-    return said
+            texts[signal.name] = payload["content"]
+    return texts

@@ -167,14 +167,14 @@ async def test_turn_gets_only_output_boxes_of_its_own_and_immutable_contexts(ker
     await fork(kernel, "for_writer", "context_1", "turn_w")
     await fork(kernel, "for_all", "context_1")
     before = await kernel.everything()
-    asked: list[tuple[Item, dict[str, str], str]] = [
+    requests: list[tuple[Item, dict[str, str], str]] = [
         (critic, {"output_box_id": "for_writer"}, "box_not_writable"), (critic, {"output_box_id": "for_all"}, "box_not_writable"),
         (critic, {"output_box_id": "box_turn_w"}, "box_not_writable"), (critic, {"output_box_id": "nowhere"}, "unknown_box"),
         (critic, {"output_box_id": "box_turn_x"}, "unknown_box"), (critic, {"context_box_id": "box_turn_w"}, "box_in_use"),
         (critic, {"context_box_id": "box_turn_c"}, "box_in_use"), (critic, {"context_box_id": "for_writer"}, "box_in_use"),
         (critic, {"context_box_id": "nowhere"}, "unknown_box"),
     ]  # fmt: skip
-    for claimed, boxes, code in asked:
+    for claimed, boxes, code in requests:
         answer = await replace(kernel, claimed, **boxes)
         assert (answer["outcome"], answer["code"]) == ("refused", code), boxes
     assert (await replace(kernel, critic | {"epoch": 1}, context_box_id="context_1"))["outcome"] == "stale"

@@ -65,10 +65,10 @@ async def test_call_beyond_its_budget_is_refused_and_writes_nothing(kernel: Kern
 
 async def test_calls_of_one_batch_share_the_remaining_budget_in_order(kernel: Kernel) -> None:
     claimed = await kernel.running(budget=TOKENS)
-    asked = [("c1", 60), ("c2", 50), ("c3", 40), ("c2", 50), ("c4", None)]
+    requests = [("c1", 60), ("c2", 50), ("c3", 40), ("c2", 50), ("c4", None)]
     items = [
         saying(claimed, call_id=call_id, tool="x", reserve=None if tokens is None else {"tokens": tokens})
-        for call_id, tokens in asked
+        for call_id, tokens in requests
     ]
     answers = await kernel.call("begin_call", items)
     assert [answer["outcome"] for answer in answers] == ["fresh", "refused", "fresh", "refused", "fresh"]

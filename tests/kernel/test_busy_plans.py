@@ -22,21 +22,21 @@ select coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint
 
 
 @dataclass(frozen=True)
-class Asked:
+class Measured:
     """Calls, one after another, and what the last one has to answer: where less is done, less is read."""
 
     calls: Sequence[tuple[Any, ...]]
     answers: Callable[[Any], bool]
 
 
-def of(outcome: str, *calls: tuple[Any, ...]) -> Asked:
+def of(outcome: str, *calls: tuple[Any, ...]) -> Measured:
     """Every item has this outcome."""
-    return Asked(calls, lambda answer: bool(answer) and {each["outcome"] for each in answer} == {outcome})
+    return Measured(calls, lambda answer: bool(answer) and {each["outcome"] for each in answer} == {outcome})
 
 
-def sweep(kind: str, finds: str, *turns: str) -> Asked:
+def sweep(kind: str, finds: str, *turns: str) -> Measured:
     call = (f"sweep_{kind}", 1, *[""] * (kind == "stuck"))
-    return Asked([call], lambda answer: answer.get(finds, []) == list(turns) and not answer["failed"])
+    return Measured([call], lambda answer: answer.get(finds, []) == list(turns) and not answer["failed"])
 
 
 async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> None:
@@ -45,10 +45,10 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
     turn, run = one["turn_id"], one["run_id"]
     card = {"card_id": "card_new", "kind": "note", "content": {}}
     family = [child("c8", "critic", "turn_new"), tool("c9"), command("c10")]
-    asked = {
+    measured = {
         "start": of("started", ("start_runs", [run_item("run_new", ["writer"], {"turn_new": "writer"})])),
         "enqueue": of("queued", ("enqueue", [message(run, "critic", "turn_new")])),
-        "claim": Asked([("claim", ["newsroom"], "worker", 1, 30.0)], lambda answer: len(answer) == 1),
+        "claim": Measured([("claim", ["newsroom"], "worker", 1, 30.0)], lambda answer: len(answer) == 1),
         "append": of("ok", ("append", [saying(one, draft("x", f"sig_{run}_1"), cards=[card])])),
         "renew": of("ok", ("renew", [saying(one)], 30.0)),
         "release": of("ok", ("release", [saying(one)])),
@@ -63,9 +63,9 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
         "stop": of("stopped", ("stop", [stopping(turn)])),
         "stop gracefully": of("stopping", ("stop", [stopping(turn, "graceful")])),
         "stop of a run": of("stopping", ("stop_runs", [stopping(run)])),
-        "outbox": Asked([("read_outbox", 2)], lambda answer: len(answer) == 2),
-        "publish": Asked([("mark_published", ["evt:turn_finished_1"])], lambda answer: answer == 1),
-        "commands": Asked([("take_commands", ["search"], 1, 30.0)], lambda answer: len(answer) == 1),
+        "outbox": Measured([("read_outbox", 2)], lambda answer: len(answer) == 2),
+        "publish": Measured([("mark_published", ["evt:turn_finished_1"])], lambda answer: answer == 1),
+        "commands": Measured([("take_commands", ["search"], 1, 30.0)], lambda answer: len(answer) == 1),
         "sweep of leases": sweep("leases", "recovered", "turn_lost"),
         "sweep of waits": sweep("waits", "resumed", "turn_late"),
         "sweep of expired": sweep("expired", "ended", "turn_old"),
@@ -73,11 +73,11 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
         "sweep of reports": sweep("reports", "resumed", "turn_parent"),
         "sweep of stuck": sweep("stuck", "resumed"),
         "sweep of queued": sweep("queued", "dispatched"),
-        "owed": Asked([("sweep_pending_reactions", ["newsroom"], 1)], lambda answer: [each["run"]["run_id"] for each in answer] == ["run_old"]),
+        "owed": Measured([("sweep_pending_reactions", ["newsroom"], 1)], lambda answer: [each["run"]["run_id"] for each in answer] == ["run_old"]),
     }  # fmt: skip
     kernel.wait(2)
     read: dict[str, int] = {}
-    for what, each in asked.items():
+    for what, each in measured.items():
         begins = [("sweep_expired", 1)] if what == "owed" else []
         read[what], answer = await _rows_read(kernel, *begins, *each.calls)
         assert each.answers(answer), (what, answer)
@@ -89,21 +89,21 @@ async def test_one_item_costs_the_same_on_a_busy_database(database_url: str) -> 
 async def test_batch_costs_the_sum_of_its_items(database_url: str) -> None:
     kernel = Kernel(await connect(database_url), "busy")
     some = (await _at_work(kernel))[:BATCH]
-    asked = {
+    measured = {
         "start": of("started", ("start_runs", [_run(f"new_{n}") for n in range(BATCH)])),
-        "claim": Asked([("claim", ["newsroom"], "worker", BATCH, 30.0)], lambda answer: len(answer) == BATCH),
+        "claim": Measured([("claim", ["newsroom"], "worker", BATCH, 30.0)], lambda answer: len(answer) == BATCH),
         "append": of("ok", ("append", [saying(one, draft("x", f"sig_{one['run_id']}_1")) for one in some])),
         "renew": of("ok", ("renew", [saying(one) for one in some], 30.0)),
         "begin": of("fresh", ("begin_call", [saying(one, **BEGUN) for one in some])),
         "suspend": of("suspended", ("suspend", [saying(one, calls=[tool("c8")]) for one in some])),
         "report": of("applied", ("report", [result(f"turn_suspended_{n}", "c1", token=TOKEN) for n in range(BATCH)])),
         "finish": of("ok", ("finish", [ending(one, ends="success") for one in some])),
-        "outbox": Asked([("read_outbox", BATCH)], lambda answer: len(answer) == BATCH),
-        "publish": Asked([("mark_published", [f"evt:turn_finished_{n}" for n in range(BATCH)])],
+        "outbox": Measured([("read_outbox", BATCH)], lambda answer: len(answer) == BATCH),
+        "publish": Measured([("mark_published", [f"evt:turn_finished_{n}" for n in range(BATCH)])],
                          lambda answer: answer == BATCH),
     }  # fmt: skip
     read: dict[str, float] = {}
-    for what, each in asked.items():
+    for what, each in measured.items():
         rows, answer = await _rows_read(kernel, *each.calls)
         read[what] = rows / BATCH
         assert each.answers(answer), (what, answer)

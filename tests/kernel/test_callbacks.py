@@ -32,7 +32,7 @@ async def stored(kernel: Kernel) -> tuple[str, int, str | None]:
     return row["state"], row["attempts"], row["last_error"]
 
 
-async def asked(kernel: Kernel, **fields: Any) -> Item:
+async def claimed_with_callback(kernel: Kernel, **fields: Any) -> Item:
     """A turn with a callback, claimed."""
     await kernel.start("run_a", ["writer"], {})
     answer = await kernel.enqueue("run_a", "writer", "turn_a", callback_url=URL, **fields)
@@ -42,7 +42,7 @@ async def asked(kernel: Kernel, **fields: Any) -> Item:
 
 @pytest.mark.proves("CTL-23", "G-23")
 async def test_callback_of_a_turn_exists_from_its_end(kernel: Kernel) -> None:
-    claimed = await asked(kernel)
+    claimed = await claimed_with_callback(kernel)
     assert await due(kernel) == []
     kernel.wait(2)
     version = (await kernel.run("run_a"))["version"]
@@ -57,7 +57,7 @@ async def test_callback_of_a_turn_exists_from_its_end(kernel: Kernel) -> None:
 
 @pytest.mark.proves("CTL-23")
 async def test_end_by_the_kernel_is_sent_to_its_callback(kernel: Kernel) -> None:
-    await asked(kernel)
+    await claimed_with_callback(kernel)
     await kernel.stop("turn_a")
     (taken,) = await due(kernel)
     assert (taken["outcome"], taken["content"]["error"]["code"]) == ("canceled", "CANCELED")
@@ -78,8 +78,13 @@ async def test_child_and_a_run_have_callbacks_of_their_own(kernel: Kernel) -> No
     await kernel.sweep("reports")
     version = (await kernel.run("run_a"))["version"]
     await kernel.finish(await kernel.claim_one(), version=version, ends="success", state={"n": 1})
-    (told,) = await due(kernel)
-    assert (told["url"], told["turn_id"], told["outcome"], told["content"]) == (URL, None, "success", {"n": 1})
+    (stored_callback,) = await due(kernel)
+    assert (
+        stored_callback["url"],
+        stored_callback["turn_id"],
+        stored_callback["outcome"],
+        stored_callback["content"],
+    ) == (URL, None, "success", {"n": 1})
 
 
 async def test_run_that_ends_at_its_start_is_sent_to_its_callback(kernel: Kernel) -> None:
@@ -94,7 +99,7 @@ async def test_run_that_ends_at_its_start_is_sent_to_its_callback(kernel: Kernel
 async def test_failed_attempt_is_retried_under_the_same_id_until_the_callback_is_dead(
     kernel: Kernel,
 ) -> None:
-    await asked(kernel)
+    await claimed_with_callback(kernel)
     await kernel.stop("turn_a")
     (first,) = await due(kernel)
     assert await record(kernel, first, "failed", 10.0, "answered 503") == "ok"
@@ -119,7 +124,7 @@ async def test_failed_attempt_is_retried_under_the_same_id_until_the_callback_is
 
 
 async def test_attempt_of_a_dead_worker_is_retried_by_another(kernel: Kernel) -> None:
-    await asked(kernel)
+    await claimed_with_callback(kernel)
     await kernel.stop("turn_a")
     await due(kernel, hidden=30.0)
     kernel.wait(30)
@@ -128,7 +133,7 @@ async def test_attempt_of_a_dead_worker_is_retried_by_another(kernel: Kernel) ->
 
 @pytest.mark.proves("S11")
 async def test_turn_with_an_open_callback_is_not_pruned(kernel: Kernel) -> None:
-    claimed = await asked(kernel)
+    claimed = await claimed_with_callback(kernel)
     version = (await kernel.run("run_a"))["version"]
     await kernel.finish(claimed, version=version, ends="success")
     await kernel.publish()
@@ -144,7 +149,7 @@ async def test_turn_with_an_open_callback_is_not_pruned(kernel: Kernel) -> None:
 
 @pytest.mark.proves("S11", "S15")
 async def test_callback_unattempted_for_too_long_is_dead_and_its_turn_prunable(kernel: Kernel) -> None:
-    claimed = await asked(kernel)
+    claimed = await claimed_with_callback(kernel)
     await kernel.finish(claimed, version=(await kernel.run("run_a"))["version"], ends="success")
     await kernel.publish()
     kernel.wait(99)
@@ -163,7 +168,7 @@ async def test_callback_unattempted_for_too_long_is_dead_and_its_turn_prunable(k
 async def test_callback_before_its_next_attempt_is_not_abandoned_and_redelivery_restarts_its_time(
     kernel: Kernel,
 ) -> None:
-    await asked(kernel)
+    await claimed_with_callback(kernel)
     await kernel.stop("turn_a")
     kernel.wait(1000)
     (taken,) = await due(kernel)
@@ -182,7 +187,7 @@ async def test_callback_before_its_next_attempt_is_not_abandoned_and_redelivery_
 
 
 async def test_callback_is_not_abandoned_while_workers_attempt_others(kernel: Kernel) -> None:
-    await asked(kernel)
+    await claimed_with_callback(kernel)
     await kernel.enqueue("run_a", "writer", "turn_b", callback_url=URL)
     for turn in ("turn_a", "turn_b"):
         await kernel.stop(turn)
@@ -214,7 +219,7 @@ async def test_invalid_url_is_refused_by_name(kernel: Kernel, url: Any) -> None:
 
 
 async def test_message_with_another_callback_is_another_message(kernel: Kernel) -> None:
-    await asked(kernel)
+    await claimed_with_callback(kernel)
     again = [await kernel.enqueue("run_a", "writer", "turn_a", callback_url=url) for url in (URL, f"{URL}/other", None)]
     assert [answer["outcome"] for answer in again] == ["duplicate", "conflict", "conflict"]
 

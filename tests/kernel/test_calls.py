@@ -31,8 +31,8 @@ async def test_effect_is_announced_before_it_happens_and_its_result_recorded_aft
         "inline", "open", "once", claimed["epoch"], "s1",
     )  # fmt: skip
     assert (await edges(kernel, "turn_a"))[-1] == ("tool_call", "request", "i1")
-    said = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
-    answer = await record(kernel, claimed, "i1", {"paid": True}, *said)
+    results = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
+    answer = await record(kernel, claimed, "i1", {"paid": True}, *results)
     assert answer == {"turn_id": "turn_a", "call_id": "i1", "outcome": "ok", "first_seq": 3}
     assert (await kernel.names("run_a"))[2:] == ["tool:result"]  # said by the owner, once
     row = await wait(kernel, "turn_a", "i1")
@@ -81,15 +81,15 @@ async def test_only_the_owner_begins_and_records_calls(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
     before = await kernel.everything()
-    for stranger in (
+    for other_owner in (
         {"epoch": 1},
         {"turn_id": "turn_b"},
         {"agent_id": "run_a/critic"},
         {"agent_id": None},
         {"epoch": None},
     ):
-        assert (await begin(kernel, claimed | stranger, "i2"))["outcome"] == "stale"
-        assert (await record(kernel, claimed | stranger, "i1"))["outcome"] == "stale"
+        assert (await begin(kernel, claimed | other_owner, "i2"))["outcome"] == "stale"
+        assert (await record(kernel, claimed | other_owner, "i1"))["outcome"] == "stale"
     assert await kernel.everything() == before
 
 
@@ -155,14 +155,14 @@ async def test_recorded_call_is_never_repeated(kernel: Kernel, effect: str) -> N
 async def test_result_is_recorded_and_emitted_once(kernel: Kernel) -> None:
     claimed = await kernel.running()
     await begin(kernel, claimed, "i1")
-    said = draft("tool:result", claimed["activation_id"])
-    await record(kernel, claimed, "i1", "first", said)
+    results = draft("tool:result", claimed["activation_id"])
+    await record(kernel, claimed, "i1", "first", results)
     before = await kernel.everything()
-    assert (await record(kernel, claimed, "i1", "second", said))["outcome"] == "duplicate"  # a retry, or a mistake
+    assert (await record(kernel, claimed, "i1", "second", results))["outcome"] == "duplicate"  # a retry, or a mistake
     assert await kernel.everything() == before
-    await kernel.append(claimed, draft("note", claimed["activation_id"]), said=1)
+    await kernel.append(claimed, draft("note", claimed["activation_id"]), results=1)
     await kernel.append(
-        claimed, draft("note", claimed["activation_id"]), said=1
+        claimed, draft("note", claimed["activation_id"]), results=1
     )  # the kernel counts what record_call said
     assert (await kernel.names("run_a"))[2:] == ["tool:result", "note"]
 
@@ -185,8 +185,8 @@ async def test_batch_of_calls_is_answered_in_its_order(kernel: Kernel) -> None:
     assert [each["outcome"] for each in await kernel.call("begin_call", begun)] == ["fresh", "stale", "fresh", "fresh"]
     recorded = [
         saying(claimed, draft("one", claimed["activation_id"]), call_id="i1", status="success", result=1),
-        saying(claimed, draft("again", claimed["activation_id"]), call_id="i1", status="success", result=1, said=1),
-        saying(claimed, draft("two", claimed["activation_id"]), call_id="i2", status="success", result=2, said=1),
+        saying(claimed, draft("again", claimed["activation_id"]), call_id="i1", status="success", result=1, results=1),
+        saying(claimed, draft("two", claimed["activation_id"]), call_id="i2", status="success", result=2, results=1),
         saying(claimed, call_id="i3", status="success", result=3),
     ]
     outcomes = [each["outcome"] for each in await kernel.call("record_call", recorded)]
@@ -274,15 +274,15 @@ REFUSED: Item = {"status": "failed", "result": None, "error": {"code": "NO", "me
 
 async def test_refused_call_is_opened_and_recorded_in_one_commit(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    said = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
-    answer = await record(kernel, claimed, "i1", None, *said, **REFUSED)
+    results = [draft("tool:result", claimed["activation_id"], payload={"id": "i1"})]
+    answer = await record(kernel, claimed, "i1", None, *results, **REFUSED)
     assert answer == {"turn_id": "turn_a", "call_id": "i1", "outcome": "ok", "first_seq": 3}
     row = await wait(kernel, "turn_a", "i1")
     assert [row[key] for key in ("kind", "state", "status", "tool", "step_id", "epoch", "resolved_position")] == [
         "inline", "resolved", "failed", "charge", "s1", claimed["epoch"], 1,
     ]  # fmt: skip
     assert (await edges(kernel, "turn_a"))[-1] == ("tool_call", "request", "i1")
-    assert (await record(kernel, claimed, "i1", None, *said, **REFUSED))["outcome"] == "duplicate"
+    assert (await record(kernel, claimed, "i1", None, *results, **REFUSED))["outcome"] == "duplicate"
     again = await taken_over(kernel)
     assert (await begin(kernel, again, "i1", "pure"))["outcome"] == "done"
     assert (await record(kernel, claimed, "i2", None, **REFUSED))["outcome"] == "stale"
@@ -295,8 +295,8 @@ async def test_call_twice_in_a_batch_is_recorded_once_within_the_limits(kernel: 
     assert [row["outcome"] for row in await kernel.call("record_call", twice)] == ["ok", "duplicate"]
     await kernel.call("set_limits", {"waits_max": 1})
     refused = await record(kernel, claimed, "i2", None, **REFUSED)
-    told = "the turn would have 2 calls; at most 1 are allowed (waits_max)"
-    assert (refused["code"], refused["message"]) == ("too_many_waits", told)
+    message = "the turn would have 2 calls; at most 1 are allowed (waits_max)"
+    assert (refused["code"], refused["message"]) == ("too_many_waits", message)
     assert await kernel.checks() == []
 
 
@@ -308,8 +308,8 @@ async def test_batch_of_refused_calls_exceeds_no_limit(kernel: Kernel) -> None:
     items = [saying(claimed, call_id=f"i{n}", **REFUSED) for n in (1, 2, 3, 2, 4, 0)]
     answers = await kernel.call("record_call", items)
     assert [each["outcome"] for each in answers] == ["ok", "ok", "refused", "duplicate", "refused", "ok"]
-    told = "the turn would have 4 calls; at most 3 are allowed (waits_max)"
-    assert {(each["code"], each["message"]) for each in answers if "code" in each} == {("too_many_waits", told)}
+    message = "the turn would have 4 calls; at most 3 are allowed (waits_max)"
+    assert {(each["code"], each["message"]) for each in answers if "code" in each} == {("too_many_waits", message)}
     assert (await edges(kernel, "turn_a"))[-2:] == [("tool_call", "request", "i1"), ("tool_call", "request", "i2")]
     assert await kernel.checks() == []
 
@@ -323,7 +323,7 @@ async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("results", "message"),
     [
         ("charge", "not_made is an object with the step_id and the tool of the call"),
         ([], "not_made is an object with the step_id and the tool of the call"),
@@ -331,7 +331,7 @@ async def test_begun_call_is_recorded_with_its_first_options(kernel: Kernel) -> 
         ({"tool": "charge", "step_id": "s" * 201}, "a step id has at most 200 bytes"),
     ],
 )
-async def test_malformed_refused_call_is_not_opened(kernel: Kernel, said: Any, told: str) -> None:
+async def test_malformed_refused_call_is_not_opened(kernel: Kernel, results: Any, message: str) -> None:
     claimed = await kernel.running()
-    with pytest.raises(asyncpg.InvalidParameterValueError, match=told):
-        await record(kernel, claimed, "i1", None, **{**REFUSED, "not_made": said})
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=message):
+        await record(kernel, claimed, "i1", None, **{**REFUSED, "not_made": results})

@@ -39,10 +39,13 @@ async def test_child_is_enqueued_in_the_commit_that_suspends_its_parent(kernel: 
     before = await kernel.run("run_a")
     await kernel.call("put_boxes", [{"box_id": "context_1", "cards": []}])
     calls = [child("c1", "critic", "turn_1", 1, context_box_id="context_1", result_fields=[{"name": "verdict"}])]
-    said = [draft("delegation", claimed["activation_id"], payload={"task": "judge"}), *activated("critic", parent="0")]
-    said[1]["parent"] = 0
+    drafts = [
+        draft("delegation", claimed["activation_id"], payload={"task": "judge"}),
+        *activated("critic", parent="0"),
+    ]
+    drafts[1]["parent"] = 0
     calls[0]["child"]["cause"] = 0
-    answer = await suspend(kernel, claimed, *calls, signals=said)
+    answer = await suspend(kernel, claimed, *calls, signals=drafts)
     assert (answer["outcome"], answer["targets"]) == ("suspended", [TARGET])
     turn = await kernel.turn("turn_1")
     assert (turn["agent_id"], turn["parent_turn_id"], turn["parent_call_id"], turn["depth"]) == (
@@ -248,7 +251,7 @@ async def test_repeated_delegation_has_one_child(kernel: Kernel) -> None:
     await report(kernel, "turn_a", "c2")
     (resumed,) = [each for each in await kernel.claim() if each["turn_id"] == "turn_a"]
     again = child("c1", "critic", "turn_other")  # a new owner makes new ids
-    assert (await suspend(kernel, resumed, again, signals=activated("critic"), said=0))["outcome"] == "suspended"
+    assert (await suspend(kernel, resumed, again, signals=activated("critic"), drafts=0))["outcome"] == "suspended"
     assert (await wait(kernel, "turn_a", "c1"))["child_turn_id"] == "turn_1"
     assert [row["agent_turn_id"] for row in await kernel.rows("agent_turns", "agent_turn_id")] == ["turn_1", "turn_a"]
 

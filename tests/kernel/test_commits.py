@@ -92,22 +92,22 @@ async def test_sweep_without_due_work_writes_nothing(kernel: Kernel) -> None:
 async def test_runtime_call_is_exactly_one_statement(
     shared_url: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    queries: list[str] = []
 
     async def listen(connection: asyncpg.Connection) -> None:
         await prepare(connection)
-        connection.add_query_logger(lambda record: said.append(record.query))
+        connection.add_query_logger(lambda record: queries.append(record.query))
 
     prepare = pool._prepare
     monkeypatch.setattr(pool, "_prepare", listen)
     database = await pool.Database.open(shared_url, size=1)
-    said.clear()
+    queries.clear()
     await database.call("start_runs", kernel.project, [run_item("run_a", ["writer"], {"turn_a": "writer"})])
     (claimed,) = await database.call("claim", kernel.project, [TARGET], "worker-1", 1, 30.0)
     await database.call("append", kernel.project, [saying(claimed, draft("note", claimed["activation_id"]))])
     (answer,) = await database.call("finish", kernel.project, [ending(claimed, ends="success")])
     await database.close()
     assert answer["outcome"] == "ok"
-    assert [query.split("(")[0] for query in said] == [
+    assert [query.split("(")[0] for query in queries] == [
         f"select heliograph.{function}" for function in ("start_runs", "claim", "append", "finish")
     ]

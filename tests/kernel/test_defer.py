@@ -93,13 +93,13 @@ async def test_only_the_owner_defers_a_turn_and_only_once(kernel: Kernel) -> Non
     claimed = await kernel.running()
     await defer(kernel, claimed)
     before = await kernel.everything()
-    for stranger in (
+    for other_owner in (
         claimed,
         claimed | {"epoch": None},
         claimed | {"agent_id": "run_a/critic"},
         claimed | {"turn_id": None},
     ):
-        assert (await defer(kernel, stranger))["outcome"] == "stale"
+        assert (await defer(kernel, other_owner))["outcome"] == "stale"
     assert await kernel.everything() == before
 
 

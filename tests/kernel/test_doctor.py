@@ -129,14 +129,14 @@ HARM = [
 async def test_each_violation_is_found_and_nothing_else(kernel: Kernel) -> None:
     await fill(kernel)
     assert await kernel.checks() == []
-    said = {}
+    violations = {}
     for what, statements, _ in HARM:
         harm = kernel.connection.transaction()
         await harm.start()
         await kernel.harm(*statements)
-        said[what] = set(await kernel.checks())
+        violations[what] = set(await kernel.checks())
         await harm.rollback()
-    assert said == {what: found for what, _, found in HARM}
+    assert violations == {what: found for what, _, found in HARM}
     assert await kernel.checks() == []
 
 

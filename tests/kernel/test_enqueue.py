@@ -134,9 +134,9 @@ async def test_terminating_run_accepts_no_message(kernel: Kernel) -> None:
 
 async def test_answers_come_in_the_order_of_the_messages(kernel: Kernel) -> None:
     await kernel.running()
-    asked = [("writer", "turn_3"), ("nobody", "turn_2"), ("critic", "turn_1"), ("writer", "turn_3")]
-    answers = await kernel.call("enqueue", [message("run_a", agent, turn) for agent, turn in asked])
-    assert [each["turn_id"] for each in answers] == [turn for _, turn in asked]
+    messages = [("writer", "turn_3"), ("nobody", "turn_2"), ("critic", "turn_1"), ("writer", "turn_3")]
+    answers = await kernel.call("enqueue", [message("run_a", agent, turn) for agent, turn in messages])
+    assert [each["turn_id"] for each in answers] == [turn for _, turn in messages]
     assert [each["outcome"] for each in answers] == ["queued", "unknown_agent", "queued", "duplicate"]
 
 
@@ -155,14 +155,14 @@ async def test_message_with_impossible_limits_rolls_back_its_whole_call(
 @pytest.mark.proves("L0-08")
 async def test_enqueue_returns_the_pool_to_ring_and_rings_none_itself(kernel: Kernel) -> None:
     await kernel.running()
-    heard: list[object] = []
-    await kernel.connection.add_listener("heliograph", lambda *args: heard.append(args))
+    notifications: list[object] = []
+    await kernel.connection.add_listener("heliograph", lambda *args: notifications.append(args))
     assert (await kernel.enqueue("run_a", "critic", "turn_1"))["targets"] == [TARGET]
     sources = await kernel.connection.fetch(
         "select p.proname from pg_proc p join pg_namespace n on n.oid = p.pronamespace"
         " where n.nspname = 'heliograph' and p.prosrc ~* 'notify'"
     )
-    assert (heard, sources) == ([], [])
+    assert (notifications, sources) == ([], [])
 
 
 @pytest.mark.proves("L0-35", "L0-15")

@@ -97,7 +97,7 @@ async def test_early_failure_cancels_all_calls_of_its_step(kernel: Kernel) -> No
 
 @pytest.mark.proves("CTL-25", "CTL-26", "G-22")
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "delegation_status"),
     [
         ("success", "completed"),
         ("partial", "completed"),
@@ -106,7 +106,9 @@ async def test_early_failure_cancels_all_calls_of_its_step(kernel: Kernel) -> No
         ("timeout", "failed"),
     ],
 )
-async def test_outcome_of_a_delegation_is_emitted_and_listed(kernel: Kernel, outcome: str, told: str) -> None:
+async def test_outcome_of_a_delegation_is_emitted_and_listed(
+    kernel: Kernel, outcome: str, delegation_status: str
+) -> None:
     await suspended(kernel, child("c1", "critic", "turn_1"), signals=activated("critic"))
 
     async def looked_up() -> tuple[str, str | None]:
@@ -121,15 +123,15 @@ async def test_outcome_of_a_delegation_is_emitted_and_listed(kernel: Kernel, out
     kernel.wait(1.25)
     await kernel.finish(claimed, version=version, outcome=outcome)
     await kernel.sweep("reports")
-    assert await looked_up() == (told, outcome)
-    (said,) = [
+    assert await looked_up() == (delegation_status, outcome)
+    (response,) = [
         each
         for each in await kernel.rows("signal_log", "seq, name, payload", "run_id = 'run_a'")
         if each["name"] == "delegation_response"
     ]
-    payload = said["payload"]
+    payload = response["payload"]
     assert (payload["status"], payload["outcome"], payload["target_agent"], payload["task_id"], payload["id"]) == (
-        told, outcome, "critic", "turn_1", "c1",
+        delegation_status, outcome, "critic", "turn_1", "c1",
     )  # fmt: skip
     assert payload["duration_ms"] == 2250
-    assert ("result" in payload) == (told == "completed") != ("error" in payload)
+    assert ("result" in payload) == (delegation_status == "completed") != ("error" in payload)

@@ -53,8 +53,8 @@ async def test_every_function_treats_any_text_as_data(kernel: Kernel, text: str)
     ids = await known(kernel, TOKEN, 10_000.0)
     project = f"{kernel.project} {text}"
     for function in await functions(kernel.connection):
-        strange = Known(named(ids.items[:3], text), [text], [text], ids.at)
-        for arguments in function.tries(project, strange):
+        hostile = Known(named(ids.items[:3], text), [text], [text], ids.at)
+        for arguments in function.tries(project, hostile):
             try:
                 await kernel.connection.fetch(function.call(), *fitted(function, arguments))
             except asyncpg.PostgresError as error:

@@ -16,7 +16,7 @@ def question(call_id: str, timeout: float | None = None) -> Item:
     return tool(call_id, timeout, tool="ask", kind="human")
 
 
-def asked(call_id: str, text: str) -> Item:
+def question_card(call_id: str, text: str) -> Item:
     """The card that says what a call asks."""
     content = {"tool_call_id": call_id, "tool_name": "ask", "arguments": {"question": text}}
     return {"card_id": f"card_{call_id}", "kind": "tool.call", "content": content}
@@ -56,7 +56,7 @@ async def test_time_counts_while_a_tool_is_awaited_beside_the_question(kernel: K
 
 async def test_expiry_names_the_open_question_and_the_setting(kernel: Kernel) -> None:
     claimed = await kernel.running(ttl_seconds=TTL)
-    await suspend(kernel, claimed, question("c1"), tool("c2", None), cards=[asked("c1", "May I?")])
+    await suspend(kernel, claimed, question("c1"), tool("c2", None), cards=[question_card("c1", "May I?")])
     kernel.wait(TTL)
     assert await expired(kernel) == ["turn_a"]
     (content,) = [c["content"] for c in await kernel.rows("cards") if c["kind"] == "task.deliverable"]
@@ -80,7 +80,7 @@ async def test_expiry_that_quotes_the_question_of_a_tainted_turn_is_untrusted(
 ) -> None:
     claimed = await kernel.running(ttl_seconds=TTL)
     calls = [{**question("c1"), "taint": taint}, tool("c2", None)]
-    await suspend(kernel, claimed, *calls, cards=[asked("c1", "Pay Mallory?")])
+    await suspend(kernel, claimed, *calls, cards=[question_card("c1", "Pay Mallory?")])
     kernel.wait(TTL)
     assert await expired(kernel) == ["turn_a"]
     assert await marks(kernel, "task.deliverable", "agent:failed") == mark
@@ -92,7 +92,7 @@ async def test_timeout_that_quotes_the_question_of_a_tainted_turn_is_untrusted(
     kernel: Kernel, taint: list[str] | None, mark: str
 ) -> None:
     claimed = await kernel.running(ttl_seconds=TTL)
-    await suspend(kernel, claimed, {**question("c1", 60), "taint": taint}, cards=[asked("c1", "Pay Mallory?")])
+    await suspend(kernel, claimed, {**question("c1", 60), "taint": taint}, cards=[question_card("c1", "Pay Mallory?")])
     kernel.wait(60)
     assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
     assert await marks(kernel, "tool.result", "tool:result") == [mark, mark]
@@ -100,7 +100,7 @@ async def test_timeout_that_quotes_the_question_of_a_tainted_turn_is_untrusted(
 
 async def test_unanswered_question_is_named_when_its_deadline_passes(kernel: Kernel) -> None:
     claimed = await kernel.running(ttl_seconds=TTL)
-    await suspend(kernel, claimed, question("c1", 60), cards=[asked("c1", "May I?")])
+    await suspend(kernel, claimed, question("c1", 60), cards=[question_card("c1", "May I?")])
     kernel.wait(60)
     assert (await kernel.sweep("waits"))["resumed"] == ["turn_a"]
     (wait,) = (await kernel.claim_one())["waits"]

@@ -180,10 +180,10 @@ async def test_retry_during_its_first_call_waits_and_is_a_duplicate(kernel: Kern
 async def test_append_during_its_first_call_waits_and_writes_nothing(kernel: Kernel, beside: Connect) -> None:
     again, watcher = await beside(), await beside()
     claimed = await kernel.running()
-    said = draft("note", claimed["activation_id"])
+    note = draft("note", claimed["activation_id"])
     async with opened(kernel):
-        first = await kernel.append(claimed, said)
-        task = await when_blocked(again, again.append(claimed, said), watcher)
+        first = await kernel.append(claimed, note)
+        task = await when_blocked(again, again.append(claimed, note), watcher)
     assert await task == first
     assert (await kernel.names("run_a")).count("note") == 1
 

@@ -91,17 +91,17 @@ async def test_delegation_depth_is_limited(kernel: Kernel) -> None:
 async def test_exponential_delegation_ends(kernel: Kernel) -> None:
     await limit(kernel, depth_max=4, queue_max=1000)
     await kernel.running(turn_id="turn_0")
-    alive, asked, refused = ["turn_0"], 1, 0
+    alive, requested, refused = ["turn_0"], 1, 0
     while alive:
         parent = alive.pop(0)
         for _ in range(2):
-            answer = await kernel.enqueue("run_a", "critic", f"turn_{asked}", parent_turn_id=parent)
+            answer = await kernel.enqueue("run_a", "critic", f"turn_{requested}", parent_turn_id=parent)
             if answer["outcome"] == "queued":
-                alive.append(f"turn_{asked}")
+                alive.append(f"turn_{requested}")
             else:
                 assert answer["code"] == "recursion_depth_exceeded"
                 refused += 1
-            asked += 1
+            requested += 1
     assert (len(await kernel.rows("agent_turns")), refused) == (2**5 - 1, 2**5)
 
 
@@ -173,9 +173,9 @@ async def test_turn_beyond_its_deferral_limit_fails(kernel: Kernel) -> None:
 async def test_payload_bytes_of_a_signal_are_limited_for_every_source(kernel: Kernel) -> None:
     await limit(kernel, payload_bytes_max=1000)
     claimed = await kernel.running()
-    fits, too_large = text(1000), text(1001)
-    assert (await kernel.enqueue("run_a", "critic", "turn_1", payload=fits))["outcome"] == "queued"
-    assert (await kernel.append(claimed, draft("note", "sig_run_a_1", payload=fits)))["outcome"] == "ok"
+    allowed, too_large = text(1000), text(1001)
+    assert (await kernel.enqueue("run_a", "critic", "turn_1", payload=allowed))["outcome"] == "queued"
+    assert (await kernel.append(claimed, draft("note", "sig_run_a_1", payload=allowed)))["outcome"] == "ok"
     before = await kernel.everything()
     answers = [
         await kernel.enqueue("run_a", "critic", "turn_2", payload=too_large),
@@ -194,8 +194,8 @@ async def test_payload_bytes_of_a_signal_are_limited_for_every_source(kernel: Ke
 async def test_runtime_signal_may_be_as_large_as_a_blob(kernel: Kernel) -> None:
     await limit(kernel, payload_bytes_max=1000, blob_bytes_max=3000)
     claimed = await kernel.running()
-    told = draft("state:report:changed", "sig_run_a_1", payload=text(3000))
-    assert (await kernel.append(claimed, told))["outcome"] == "ok"
+    change = draft("state:report:changed", "sig_run_a_1", payload=text(3000))
+    assert (await kernel.append(claimed, change))["outcome"] == "ok"
     before = await kernel.everything()
     for name in ("state:report:changed", "agent:failed", "text:complete", "delegation"):
         answer = await kernel.append(claimed, draft(name, "sig_run_a_1", payload=text(3001)), said=1)
@@ -300,9 +300,9 @@ async def test_result_bytes_are_limited(kernel: Kernel) -> None:
 @pytest.mark.parametrize("size", [200, 201])
 async def test_id_has_at_most_200_bytes(kernel: Kernel, size: int) -> None:
     await kernel.running()
-    asked = kernel.call("enqueue", [message("run_a", "critic", "t" * size)])
+    requested = kernel.call("enqueue", [message("run_a", "critic", "t" * size)])
     if size == 200:
-        assert (await asked)[0]["outcome"] == "queued"
+        assert (await requested)[0]["outcome"] == "queued"
     else:
         with pytest.raises(asyncpg.InvalidParameterValueError, match="a turn id has 1 to 200 bytes"):
-            await asked
+            await requested

@@ -13,8 +13,8 @@ from tests.kernel.waits import activated, child, command, defer, suspended
 
 async def found(kernel: Kernel) -> list[tuple[str, str]]:
     """The short names of the findings, and what they are about."""
-    told = [(each["check"].split()[0], each["subject"]) for each in await kernel.call("liveness")]
-    return [(check, "a callback" if subject.startswith("callback_") else subject) for check, subject in told]
+    findings = [(each["check"].split()[0], each["subject"]) for each in await kernel.call("liveness")]
+    return [(check, "a callback" if subject.startswith("callback_") else subject) for check, subject in findings]
 
 
 async def dead_worker(kernel: Kernel) -> None:
@@ -66,7 +66,7 @@ async def no_relay(kernel: Kernel) -> None:
     await kernel.finish(await kernel.running(), ends="success")
 
 
-async def debt(kernel: Kernel) -> None:
+async def old_pending_reaction(kernel: Kernel) -> None:
     claimed = await suspended(kernel, command("c1", timeout=None))
     await kernel.enqueue("run_a", "critic", "turn_1")
     critic = await kernel.claim_one(lease=3600)
@@ -92,7 +92,7 @@ STUCK: dict[str, tuple[Callable[[Kernel], Awaitable[None]], float, tuple[str, st
     "L8 stop": (order_ignored, 10, ("L8", "stop:turn_a")),
     "L8 report": (report_ignored, 10, ("L8", "report:turn_c")),
     "L9": (no_relay, 60, ("L9", "evt:turn_a")),
-    "L10": (debt, 60, ("L10", "run_a")),
+    "L10": (old_pending_reaction, 60, ("L10", "run_a")),
     "L11": (nobody_signs, 60, ("L11", "a callback")),
 }
 

@@ -32,7 +32,7 @@ async def test_calls_do_not_slow_down_as_the_first_runs_pile_up(database_url: st
 
 async def test_planner_statistics_exist_and_no_rows_remain(database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
-    told = await connection.fetch(
+    analyzed = await connection.fetch(
         "select tablename from pg_stats where schemaname = 'heliograph' and attname = 'project_id' and n_distinct = 1"
     )
     tables = await connection.fetch(
@@ -41,7 +41,7 @@ async def test_planner_statistics_exist_and_no_rows_remain(database_url: str) ->
     )
     # a row or none for each project, login or wire, and always found by key
     few = {"project_limits", "project_grants", "project_wires"}
-    assert {row[0] for row in told} == {row[0] for row in tables} - few
+    assert {row[0] for row in analyzed} == {row[0] for row in tables} - few
     for (table,) in tables:
         assert await connection.fetchval(f"select count(*) from heliograph.{table}") == 0
     assert (

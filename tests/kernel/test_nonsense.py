@@ -11,7 +11,7 @@ import pytest
 from tests.kernel.filled import fill
 from tests.kernel.kit import TARGET, Item, Kernel, activation, as_id, draft, ending, message, run_item, saying
 
-STRANGE = [
+HOSTILE_TEXTS = [
     "'; drop schema heliograph; --", "%s %(x)s %%", "$1", "{}", '{"a": 1}', '"', "\\", "\\x00", "a\nb", "..\\..\\etc", " ",
     "ünïcode ✅ \U0001f600", "*", "a::b", "null", "0", "sig_run_a_1", "i" * 150,
 ]  # fmt: skip
@@ -25,7 +25,7 @@ ITEMS = [
 
 
 @pytest.mark.proves("S3")
-@pytest.mark.parametrize("text", STRANGE, ids=lambda text: text[:12])
+@pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=lambda text: text[:12])
 async def test_any_text_of_an_id_or_value_is_data(kernel: Kernel, text: str) -> None:
     named = as_id(text)
     run, turn, project = f"run_{named}", f"turn_{named}", f"{kernel.project} {text}"
@@ -35,8 +35,8 @@ async def test_any_text_of_an_id_or_value_is_data(kernel: Kernel, text: str) -> 
     (claimed,) = await kernel.call("claim", [text], text, 1, 30.0)
     assert (claimed["run_id"], claimed["agent"], claimed["turn_id"], claimed["target"]) == (run, text, turn, text)
     card = {"card_id": named, "kind": text, "content": {text: [text]}}
-    said = draft(text, claimed["activation_id"], payload={text: text}, agent=text, owed=True)
-    assert (await kernel.append(claimed, said, cards=[card]))["outcome"] == "ok"
+    hostile = draft(text, claimed["activation_id"], payload={text: text}, agent=text, owed=True)
+    assert (await kernel.append(claimed, hostile, cards=[card]))["outcome"] == "ok"
     assert (await kernel.enqueue(run, "critic", f"more {named}", payload=text, actor=text))["outcome"] == "queued"
     assert (await kernel.finish(claimed, version=3, state={text: text}))["outcome"] == "ok"
     (owed,) = await kernel.call("sweep_pending_reactions", [text], 10)

@@ -54,16 +54,16 @@ async def test_only_an_action_sets_the_expected_correlation_and_only_until_it_su
 
     await kernel.start("run_a", ["writer"], {"turn_a": "writer"})
     claimed = await kernel.claim_one()
-    told = [await expected()]
+    correlations = [await expected()]
     await suspend(kernel, claimed, tool("c1"))
-    told.append(await expected())
+    correlations.append(await expected())
     await report(kernel, "turn_a", "c1")
-    told.append(await expected())
+    correlations.append(await expected())
     await kernel.finish(await kernel.claim_one())
     await kernel.enqueue("run_a", "writer", "turn_x")
-    told.append(await expected())
+    correlations.append(await expected())
     await kernel.finish(await kernel.claim_one())
-    assert told == ["None"] * 4
+    assert correlations == ["None"] * 4
     await kernel.enqueue("run_a", "writer", "turn_b", message_type="ui_action")
     assert await expected() == "turn_b"
     claimed = await kernel.claim_one()

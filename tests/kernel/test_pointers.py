@@ -36,8 +36,8 @@ async def test_content_that_looks_like_a_pointer_is_content(kernel: Kernel) -> N
     read = {card["card_id"]: card["content"] for card in await kernel.call("read_box", "box_turn_a", 0, 20)}
     assert [read[f"card_{n}"] for n in range(5)] == forged
     assert (read["card_s"], read["card:turn_a:end"]) == (forged[0], end)
-    shown = await kernel.rows("card_overview", "position, content", "card_id = 'card_s'")
-    assert shown[0]["content"] == forged[0]
+    overview = await kernel.rows("card_overview", "position, content", "card_id = 'card_s'")
+    assert overview[0]["content"] == forged[0]
 
 
 @pytest.mark.proves("K17")

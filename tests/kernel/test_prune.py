@@ -52,7 +52,7 @@ async def ended(kernel: Kernel, name: str = "a", **fields: Any) -> Item:
     return claimed
 
 
-async def left(kernel: Kernel) -> dict[str, int]:
+async def row_counts(kernel: Kernel) -> dict[str, int]:
     """How many rows are left, by table; tombstones apart."""
     return {table: len(rows) for table, rows in (await kernel.everything()).items() if rows and table != "pruned"}
 
@@ -88,11 +88,11 @@ async def full_life(kernel: Kernel) -> None:
 @pytest.mark.proves("S11", "L0-03")
 async def test_old_run_is_pruned_with_everything_it_owns(kernel: Kernel) -> None:
     await full_life(kernel)
-    assert min((await left(kernel)).values()) > 0
+    assert min((await row_counts(kernel)).values()) > 0
     kernel.wait(DAY + 1)
     answer = await prune(kernel)
     assert (answer["turns"], answer["runs"], answer["more"], answer["blobs"] > 0) == (3, 1, False, True)
-    assert await left(kernel) == {"project_limits": 1}
+    assert await row_counts(kernel) == {"project_limits": 1}
     rows = await kernel.rows("pruned", "id, hash, outcome, pruned_at")
     assert [tuple(row) for row in rows] == [
         ("run:run_a", "hash of run_a", "canceled", kernel.now), ("turn:turn_a", None, "canceled", kernel.now),
@@ -175,7 +175,7 @@ async def test_turn_with_an_unpublished_outbox_row_is_not_pruned(kernel: Kernel,
     assert (answer["turns"], answer["runs"]) == (0, 0)
     await kernel.harm("update outbox set published_at = now() where project_id = $1")
     answer = await prune(kernel)
-    assert (answer["turns"], answer["runs"], await left(kernel)) == (1, 1, {})
+    assert (answer["turns"], answer["runs"], await row_counts(kernel)) == (1, 1, {})
 
 
 @pytest.mark.proves("L0-95", "L0-98")
@@ -269,7 +269,7 @@ async def test_pruning_a_live_log_keeps_causes_of_open_turns_and_pending_reactio
     await kernel.publish()
     kernel.wait(2 * DAY)
     assert (await prune(kernel))["runs"] == 1
-    assert await left(kernel) == {}
+    assert await row_counts(kernel) == {}
 
 
 async def test_young_entries_of_a_live_log_are_not_pruned(kernel: Kernel) -> None:
@@ -299,8 +299,8 @@ async def test_generated_instance_is_pruned_with_its_child_and_a_named_one_keeps
     await kernel.publish()
     kernel.wait(2 * DAY)
     assert (await prune(kernel))["turns"] == 1
-    left = [row["agent_id"] for row in await kernel.rows("agent_state_head", "agent_id")]
-    assert left == ["run_a/critic", *(["run_a/critic/two"] if instance == "two" else []), "run_a/writer"]
+    row_counts = [row["agent_id"] for row in await kernel.rows("agent_state_head", "agent_id")]
+    assert row_counts == ["run_a/critic", *(["run_a/critic/two"] if instance == "two" else []), "run_a/writer"]
     claimed = await kernel.claim_one()
     assert [(each["status"], each["content"]["output"]["text"]) for each in claimed["waits"]] == [("success", "done")]
     again = child("c2", "critic", "turn_c2", instance="two")

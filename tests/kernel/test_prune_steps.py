@@ -9,15 +9,15 @@ import pytest
 
 from tests.kernel.kit import DELIVERABLE, TABLES, Connect, Kernel, draft, saying
 from tests.kernel.test_boxes import cards, fork, put, read, write
-from tests.kernel.test_prune import DAY, ended, full_life, left, prune
+from tests.kernel.test_prune import DAY, ended, full_life, prune, row_counts
 
 
 @pytest.mark.proves("S21")
 async def test_prune_takes_a_limited_batch_and_returns_whether_more_remains(kernel: Kernel) -> None:
     for n in range(5):
         claimed = await kernel.running(f"run_{n}", f"turn_{n}")
-        for said in range(7):
-            await kernel.append(claimed, draft("note", claimed["activation_id"]), said=said)
+        for remaining in range(7):
+            await kernel.append(claimed, draft("note", claimed["activation_id"]), remaining=remaining)
         await kernel.finish(claimed, ends="success")
         kernel.wait(1)
     await kernel.publish()
@@ -33,7 +33,7 @@ async def test_prune_takes_a_limited_batch_and_returns_whether_more_remains(kern
             break
     assert (sum(row[0] for row in rows), sum(row[1] for row in rows), sum(row[2] for row in rows)) == (5, 45, 5)
     assert [row[0] for row in rows[:3]] == [2, 2, 1]  # the oldest first
-    assert (await left(kernel), calls < 30) == ({}, True)
+    assert (await row_counts(kernel), calls < 30) == ({}, True)
 
 
 @pytest.mark.proves("S21", "K17")
@@ -58,7 +58,7 @@ async def test_prune_skips_locked_rows_without_waiting(
         answer = await prune(kernel)
         assert (answer["turns"], answer["runs"], answer["boxes"]) == taken
     await prune(kernel)
-    assert await left(kernel) == {}
+    assert await row_counts(kernel) == {}
 
 
 @pytest.mark.proves("S21")

@@ -234,15 +234,15 @@ async def test_indexes_of_open_work_contain_no_finished_rows(filled_url: str) ->
         " where c.relnamespace = 'heliograph'::regnamespace and x.indpred is not null order by 1"
     )
     await connection.close()
-    held = {name: int(count) for name, count in rows}
+    sizes = {name: int(count) for name, count in rows}
     # of what was, only those that must find it again: who read a box, who stands on it, who wrote it, what needs a blob
-    assert held.pop("box_old") >= FINISHED_TURNS / 5
-    assert set(held) == {
+    assert sizes.pop("box_old") >= FINISHED_TURNS / 5
+    assert set(sizes) == {
         "runs_owed", "callback_due", "head_ready", "head_due", "head_lease", "head_stop", "turn_one_active", "turn_queued", "turn_expiry",
         "inbox_one_applied", "wait_due", "outbox_unpublished", "outbox_commands", "signals_owed", "turn_context", "box_base",
         "box_writer", "card_of_blob", "memory_expiry",
     }  # fmt: skip
-    assert max(held.values()) < 10
+    assert max(sizes.values()) < 10
 
 
 async def test_query_plan_data_fills_each_table_of_the_ledger(filled_url: str) -> None:

@@ -35,11 +35,15 @@ async def test_turn_released_with_a_failure_ends_as_failed_with_its_deliverable(
 
 async def test_both_kernels_answer_a_failure_alike(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    twin = InMemoryKernel()
-    twin.call("start_runs", (kernel.project, [run_item("run_a", ["writer", "critic"], {"turn_a": "writer"})]), START)
-    [same] = twin.call("claim", (kernel.project, [TARGET], "worker-1", 100, 30.0), START)
-    assert twin.call("release", (kernel.project, gate(same)), START) == await kernel.call("release", gate(claimed))
-    [row] = [each for each in twin.dump(kernel.project)["agent_turns"] if each["agent_turn_id"] == "turn_a"]
+    in_memory_kernel = InMemoryKernel()
+    in_memory_kernel.call(
+        "start_runs", (kernel.project, [run_item("run_a", ["writer", "critic"], {"turn_a": "writer"})]), START
+    )
+    [same] = in_memory_kernel.call("claim", (kernel.project, [TARGET], "worker-1", 100, 30.0), START)
+    assert in_memory_kernel.call("release", (kernel.project, gate(same)), START) == await kernel.call(
+        "release", gate(claimed)
+    )
+    [row] = [each for each in in_memory_kernel.dump(kernel.project)["agent_turns"] if each["agent_turn_id"] == "turn_a"]
     assert (row["state"], row["outcome"]) == ("done", "failed")
 
 

@@ -234,7 +234,7 @@ async def test_result_counts_after_a_change_of_owner(kernel: Kernel) -> None:
 
 @pytest.mark.proves("L0-56", "L0-57", "S9")
 @pytest.mark.parametrize(
-    ("registered", "may_override", "said", "then"),
+    ("registered", "may_override", "requested", "then"),
     [
         ("terminate", False, None, "terminate"), ("suspend", False, "terminate", "suspend"),
         ("terminate", False, "suspend", "terminate"), ("suspend", True, "terminate", "terminate"),
@@ -242,10 +242,10 @@ async def test_result_counts_after_a_change_of_owner(kernel: Kernel) -> None:
     ],
 )  # fmt: skip
 async def test_tool_decides_about_the_next_step_only_with_permission(
-    kernel: Kernel, registered: str, may_override: bool, said: str | None, then: str
+    kernel: Kernel, registered: str, may_override: bool, requested: str | None, then: str
 ) -> None:
     await suspended(kernel, tool("c1", after_execution=registered, may_override=may_override))
-    value = {"text": "hello", "__cg_control": {"after_execution": said}} if said else {"text": "hello"}
+    value = {"text": "hello", "__cg_control": {"after_execution": requested}} if requested else {"text": "hello"}
     assert await reported(kernel, "turn_a", "c1", value) == "applied"
     (waited,) = (await kernel.claim_one())["waits"]
     assert (waited["after_execution"], waited["content"]["output"]) == (then, value)
@@ -321,15 +321,15 @@ async def test_one_call_reports_results_to_two_turns_of_one_run(kernel: Kernel) 
 @pytest.mark.proves("K4")
 async def test_one_select_reports_a_result_from_any_language(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"), command("c2"))
-    say = "select heliograph.report_result($1, 'turn_a', $2, $3, $4, $5)"
+    statement = "select heliograph.report_result($1, 'turn_a', $2, $3, $4, $5)"
 
-    async def told(call: str, token: str | None, how: str, value: Any) -> str:
-        return str(await kernel.connection.fetchval(say, kernel.project, call, token, how, value))
+    async def report_in_sql(call: str, token: str | None, how: str, value: Any) -> str:
+        return str(await kernel.connection.fetchval(statement, kernel.project, call, token, how, value))
 
-    assert await told("c1", "wrong", "success", 1) == "bad_token"
-    assert await told("c1", TOKEN, "success", {"answer": 42}) == "applied"
-    assert await told("c1", TOKEN, "success", {"answer": 42}) == "duplicate"
-    assert await told("c2", TOKEN, "failed", {"code": "NO"}) == "applied"
+    assert await report_in_sql("c1", "wrong", "success", 1) == "bad_token"
+    assert await report_in_sql("c1", TOKEN, "success", {"answer": 42}) == "applied"
+    assert await report_in_sql("c1", TOKEN, "success", {"answer": 42}) == "duplicate"
+    assert await report_in_sql("c2", TOKEN, "failed", {"code": "NO"}) == "applied"
     contents = {each["call_id"]: each["content"] for each in (await kernel.claim_one())["waits"]}
     assert (contents["c1"]["output"], contents["c2"]["error"]) == ({"answer": 42}, {"code": "NO"})
     kernel.is_corrupted = True  # the other calls of this test are made in another year
@@ -341,16 +341,16 @@ async def test_report_for_a_human_records_the_login_beside_the_claimed_name(kern
     human = {**tool("c1", None), "kind": "human", "tool": "pay"}
     kernel.now = datetime.now(UTC)  # a service names no other
     claimed = await (suspended(kernel, human) if when == "open" else kernel.running())
-    said = {"decision": "grant", "by": "the chief", "session": "the owner"}
+    decision = {"decision": "grant", "by": "the chief", "session": "the owner"}
     await kernel.connection.execute("set session authorization heliograph_api")
     try:
-        outcome = await reported(kernel, "turn_a", "c1", said, actor="the chief")
+        outcome = await reported(kernel, "turn_a", "c1", decision, actor="the chief")
     finally:
         await kernel.connection.execute("reset session authorization")
     if outcome == "early":
         await suspend(kernel, claimed, human)
     (content,) = [row["content"] for row in await kernel.rows("cards", "content", "kind = 'tool.result'")]
-    assert (content["session"], content["output"]) == ("heliograph_api", said)
+    assert (content["session"], content["output"]) == ("heliograph_api", decision)
 
 
 @pytest.mark.proves("S14")

@@ -310,13 +310,13 @@ async def test_grant_to_an_unknown_login_or_an_operator_is_refused(kernel: Kerne
 
 @pytest.mark.proves("S2", "S3")
 async def test_unusual_login_name_works(kernel: Kernel, shared_url: str) -> None:
-    strange = 'a "role"; drop schema heliograph; --%s $1'
-    quoted = '"' + strange.replace('"', '""') + '"'
+    odd_name = 'a "role"; drop schema heliograph; --%s $1'
+    quoted = '"' + odd_name.replace('"', '""') + '"'
     await kernel.connection.execute(f"create role {quoted} login")
     try:
-        granted = await grant(kernel.connection, strange, SERVICES, [kernel.project])
+        granted = await grant(kernel.connection, odd_name, SERVICES, [kernel.project])
         assert (granted.services, granted.projects) == (SERVICES, (kernel.project,))
-        assert (await revoke(kernel.connection, strange, None)).services == ()
+        assert (await revoke(kernel.connection, odd_name, None)).services == ()
     finally:
         await kernel.connection.execute(f"drop owned by {quoted}; drop role {quoted}")
 

@@ -164,14 +164,14 @@ async def test_turn_on_which_sweeps_keep_failing_ends_as_failed(kernel: Kernel, 
     prepare, sweep, _ = SWEEPS[kind]
     for name in "ab":
         await prepare(kernel, name)
-    told, answer = [], Item()
+    failures, answer = [], Item()
     for _ in range(5):
         kernel.wait(31)
         answer = await kernel.sweep(sweep)
         (failed,) = answer["failed"]
-        told.append((failed["turn_id"], failed["code"], failed.get("ended", False), answer["targets"]))
-    assert told[0] == ("turn_b", "23505", False, [TARGET])  # the other one is resumed
-    assert told[1:] == [("turn_b", "23505", False, [])] * 3 + [("turn_b", "23505", True, [])]
+        failures.append((failed["turn_id"], failed["code"], failed.get("ended", False), answer["targets"]))
+    assert failures[0] == ("turn_b", "23505", False, [TARGET])  # the other one is resumed
+    assert failures[1:] == [("turn_b", "23505", False, [])] * 3 + [("turn_b", "23505", True, [])]
     turn = await kernel.turn("turn_b")
     (end,) = await kernel.rows("card_overview", "content", "turn_id = 'turn_b' and kind = 'task.deliverable'")
     error = {"code": "INTERNAL_ERROR", "recoverable": False,

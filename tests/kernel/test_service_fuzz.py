@@ -162,8 +162,8 @@ async def attack(connection: asyncpg.Connection, attacker: Attacker, calls: int)
 
 
 def helio(url: str, project: str, command: list[str], home: Path) -> subprocess.CompletedProcess[str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("HELIOGRAPH_")}
-    env = kept | {"HELIOGRAPH_DATABASE_URL": url, "HELIOGRAPH_HOME": str(home)}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HELIOGRAPH_")}
+    env = environment | {"HELIOGRAPH_DATABASE_URL": url, "HELIOGRAPH_HOME": str(home)}
     program = Path(sys.executable).with_name("helio")
     return subprocess.run([program, "--project", project, *command], env=env, text=True, check=False, timeout=90,
                           stdin=subprocess.DEVNULL, capture_output=True)  # fmt: skip

@@ -133,5 +133,5 @@ async def test_signal_keeps_the_time_of_its_source(kernel: Kernel) -> None:
     item["signals"][0]["at"] = "2029-12-31T23:00:00+01:00"
     item["reaction"]["activations"] = [activation("writer", "turn_1", 1)]
     await kernel.call("start_runs", [item])
-    said = [row["timestamp"].isoformat() for row in await kernel.rows("signal_log", "seq, timestamp")]
-    assert said == ["2029-12-31T22:00:00+00:00", START.isoformat()]
+    timestamps = [row["timestamp"].isoformat() for row in await kernel.rows("signal_log", "seq, timestamp")]
+    assert timestamps == ["2029-12-31T22:00:00+00:00", START.isoformat()]

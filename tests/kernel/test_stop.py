@@ -22,10 +22,10 @@ async def stopped(kernel: Kernel, turn_id: str = "turn_a") -> Item:
     assert card["content"]["error"]["code"] == "CANCELED"
     events = [event["body"] for event in await kernel.call("read_outbox", 100) if event["key"] == f"evt:{turn_id}"]
     assert [(event["status"], event["deliverable_card_id"]) for event in events] == [("canceled", card["card_id"])]
-    told = await kernel.rows("signal_log", "seq, name, payload, agent", "turn_id = $2", turn_id)
-    assert [row["name"] for row in told][-2:] == ["halt", "agent:failed"]
-    assert told[-1]["payload"]["outcome"] == "canceled"
-    return dict(told[-2]["payload"])
+    logged = await kernel.rows("signal_log", "seq, name, payload, agent", "turn_id = $2", turn_id)
+    assert [row["name"] for row in logged][-2:] == ["halt", "agent:failed"]
+    assert logged[-1]["payload"]["outcome"] == "canceled"
+    return dict(logged[-2]["payload"])
 
 
 async def state(kernel: Kernel, state: str) -> Item | None:
@@ -197,8 +197,8 @@ async def test_stop_of_a_done_turn_returns_its_outcome(kernel: Kernel) -> None:
 
 async def test_one_call_stops_many_and_answers_in_their_order(kernel: Kernel) -> None:
     await kernel.start("run_a", ["writer", "critic"], {"turn_1": "writer", "turn_2": "writer", "turn_3": "critic"})
-    asked = ["turn_3", "turn_x", "turn_2", "turn_1", "turn_3"]
-    answers = await kernel.call("stop", [stopping(turn) for turn in asked])
+    turns = ["turn_3", "turn_x", "turn_2", "turn_1", "turn_3"]
+    answers = await kernel.call("stop", [stopping(turn) for turn in turns])
     assert [(each["turn_id"], each["outcome"]) for each in answers] == [
         ("turn_3", "stopped"), ("turn_x", "unknown_turn"), ("turn_2", "stopped"), ("turn_1", "stopped"),
         ("turn_3", "already_done"),

@@ -90,14 +90,14 @@ async def test_suspension_clears_the_leased_action(kernel: Kernel) -> None:
 async def test_only_the_owner_suspends_a_turn_and_only_once(kernel: Kernel) -> None:
     claimed = await suspended(kernel, tool("c1"))
     before = await kernel.everything()
-    strangers = [
+    other_owners = [
         claimed | {"epoch": claimed["epoch"] - 1},
         claimed | {"turn_id": "turn_b"},
         claimed | {"agent_id": "run_a/critic"},
     ]
-    for stranger in [claimed, *strangers]:  # the first one is a retry after a lost reply
-        assert await suspend(kernel, stranger, command("c2")) == {
-            "turn_id": stranger["turn_id"], "outcome": "stale", "targets": [],
+    for other_owner in [claimed, *other_owners]:  # the first one is a retry after a lost reply
+        assert await suspend(kernel, other_owner, command("c2")) == {
+            "turn_id": other_owner["turn_id"], "outcome": "stale", "targets": [],
         }  # fmt: skip
     assert await kernel.everything() == before
 
@@ -133,9 +133,9 @@ async def test_turn_without_open_waits_keeps_running(kernel: Kernel) -> None:
 async def test_suspension_commits_its_signals_once(kernel: Kernel) -> None:
     claimed = await kernel.running()
     card = {"card_id": "card_call", "kind": "tool.call", "content": {"query": "x"}}
-    said = [draft("tool:call", claimed["activation_id"]), draft("echo", 0)]
+    drafts = [draft("tool:call", claimed["activation_id"]), draft("echo", 0)]
     await kernel.append(claimed, draft("early", claimed["activation_id"]))
-    answer = await suspend(kernel, claimed, tool("c1"), signals=said, said=1, cards=[card])
+    answer = await suspend(kernel, claimed, tool("c1"), signals=drafts, drafts=1, cards=[card])
     assert answer["first_seq"] == 4
     log = [tuple(row) for row in await kernel.rows("signal_log", "seq, name, parent", "run_id = 'run_a' and seq > 2")]
     assert log == [(3, "early", "sig_run_a_2"), (4, "tool:call", "sig_run_a_2"), (5, "echo", "sig_run_a_4")]
@@ -145,9 +145,9 @@ async def test_suspension_commits_its_signals_once(kernel: Kernel) -> None:
 
 async def test_committed_drafts_are_not_emitted_again(kernel: Kernel) -> None:
     claimed = await kernel.running()
-    said = [draft("one", claimed["activation_id"])]
-    first = await suspend(kernel, claimed, signals=said)  # nothing is open: it runs on, and this reply is lost
-    again = await suspend(kernel, claimed, signals=said)
+    drafts = [draft("one", claimed["activation_id"])]
+    first = await suspend(kernel, claimed, signals=drafts)  # nothing is open: it runs on, and this reply is lost
+    again = await suspend(kernel, claimed, signals=drafts)
     assert (first["outcome"], again["outcome"], first["first_seq"]) == ("resolved", "resolved", again["first_seq"])
     await kernel.append(claimed, draft("two", claimed["activation_id"]), said=1)
     assert (await kernel.names("run_a"))[2:] == ["one", "two"]

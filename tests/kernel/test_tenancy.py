@@ -40,22 +40,22 @@ async def test_every_public_function_is_of_one_project_and_enters_it_first(kerne
 
 
 async def test_isolation_test_has_an_argument_for_every_parameter(kernel: Kernel) -> None:
-    asked = {name for function in await functions(kernel.connection) for name, _ in function.parameters}
-    assert sorted(asked - set(PARAMETERS)) == []
+    names = {name for function in await functions(kernel.connection) for name, _ in function.parameters}
+    assert sorted(names - set(PARAMETERS)) == []
 
 
 async def answers(connection: asyncpg.Connection, project: str, ids: Known) -> dict[str, list[Any]]:
     """What every public function says to `project` about these ids; an error by its code and its words."""
-    heard: dict[str, list[Any]] = {}
+    replies: dict[str, list[Any]] = {}
     for function in await functions(connection):
-        heard[function.name] = [
+        replies[function.name] = [
             without_counters(await answer(connection, function, arguments, project))
             for arguments in function.tries(project, ids)
         ]
-    return heard
+    return replies
 
 
-def told(name: str, error: asyncpg.PostgresError, project: str) -> Any:
+def refusal_parts(name: str, error: asyncpg.PostgresError, project: str) -> Any:
     assert error.sqlstate is not None
     assert error.sqlstate.startswith(("22", "23")), (name, error)
     return [error.sqlstate, str(error).replace(project, "PROJECT")]
@@ -65,7 +65,7 @@ async def answer(connection: asyncpg.Connection, function: Function, arguments: 
     try:
         rows = await connection.fetch(function.call(), *fitted(function, arguments))
     except asyncpg.PostgresError as error:
-        return told(function.name, error, project)
+        return refusal_parts(function.name, error, project)
     if function.name == "bell_key":  # a hash of the project's name and a secret: another for each name, used or not
         assert all(re.fullmatch("[0-9a-f]{64}", row[0]) for row in rows)
         return [["KEY"]]
@@ -90,19 +90,19 @@ async def test_no_function_reveals_or_changes_anything_of_another_project(kernel
     await fill(kernel)
     ids = await known(kernel, TOKEN, LATER_SECONDS)
     before = await kernel.everything()
-    stranger = (await beside()).connection
-    told = await answers(stranger, f"{kernel.project} one", ids)
+    foreigner = (await beside()).connection
+    refusal_parts = await answers(foreigner, f"{kernel.project} one", ids)
     assert await kernel.everything() == before
-    answered = {name for name, heard in told.items() if any(not is_error(each) for each in heard)}
-    assert answered == set(told)  # else a function was not tried, only refused
+    answered = {name for name, replies in refusal_parts.items() if any(not is_error(each) for each in replies)}
+    assert answered == set(refusal_parts)  # else a function was not tried, only refused
 
     # and what it told is what it tells where there is nothing: not even that there is somebody can be heard
     await kernel.harm(*(f"delete from {table} where project_id = $1" for table in before))
-    assert await answers(stranger, f"{kernel.project} two", ids) == told
+    assert await answers(foreigner, f"{kernel.project} two", ids) == refusal_parts
 
 
-def is_error(heard: Any) -> bool:
-    return isinstance(heard, list) and len(heard) == 2 and isinstance(heard[0], str)
+def is_error(replies: Any) -> bool:
+    return isinstance(replies, list) and len(replies) == 2 and isinstance(replies[0], str)
 
 
 @pytest.mark.proves("S1")

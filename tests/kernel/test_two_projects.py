@@ -151,11 +151,11 @@ async def test_no_function_reaches_into_another_project_by_its_ids(kernel: Kerne
          "epoch": row["turn_epoch"], "activation_id": "sig_run_a_2", "run": {"version": 0}}
         for row in await kernel.rows("agent_state_head", "*", "status = 'running'")
     ]  # fmt: skip
-    asked = await calls_with(kernel, claimed)
-    assert {function for function, _, _ in asked} == set(KERNEL)
+    every_call = await calls_with(kernel, claimed)
+    assert {function for function, _, _ in every_call} == set(KERNEL)
     before = await kernel.everything()
     kernel.wait(LATER_SECONDS)  # all that kernel has would be due by now
-    for function, args, expected in asked:
+    for function, args, expected in every_call:
         answer = await kernel.call(function, *args, project=f"{kernel.project} stranger")
         assert expected is ... or answer == expected, function
     assert await kernel.everything() == before
@@ -179,8 +179,8 @@ async def test_every_view_shows_the_project_of_its_rows(kernel: Kernel) -> None:
     views = await kernel.connection.fetch("select viewname from pg_views where schemaname = 'heliograph' order by 1")
     for (view,) in views:
         assert await kernel.rows(view) != [], view
-        stranger = f"select count(*) from heliograph.{view} where project_id = $1"
-        assert await kernel.connection.fetchval(stranger, "nobody's") == 0
+        query = f"select count(*) from heliograph.{view} where project_id = $1"
+        assert await kernel.connection.fetchval(query, "nobody's") == 0
 
 
 async def test_python_and_sql_agree_on_the_arguments_of_each_function(kernel: Kernel) -> None:

@@ -43,12 +43,12 @@ class World:
         self.resolved: Counter[str] = Counter()  # by what the answers say
         self.resumed = 0
         self.slept = 0
-        self.told: dict[str, Any] = {}  # call -> status, as the owner has been told
+        self.known_statuses: dict[str, Any] = {}  # call -> status, as the owner has been told
         self.early: set[str] = set()  # calls of which a report is kept that will count
 
     async def begin(self) -> None:
         self.claimed = await self.kernel.running(max_attempts=1000, ttl_seconds=1e6)
-        self.told = {}
+        self.known_statuses = {}
 
     async def step(self, event: tuple[Any, ...]) -> None:
         await getattr(self, event[0])(*event[1:])
@@ -91,9 +91,9 @@ class World:
     async def suspend(self) -> None:
         if self.claimed is None:
             return
-        calls = [opened(call) for call in CALLS[: 2 + len(self.told) % 3]]  # more and more of them
+        calls = [opened(call) for call in CALLS[: 2 + len(self.known_statuses) % 3]]  # more and more of them
         before = await self.statuses()
-        seen = max([await self.position(call) for call in self.told], default=0)
+        seen = max([await self.position(call) for call in self.known_statuses], default=0)
         answer = await suspend(self.kernel, self.claimed, *calls, join=self.join, seen=seen)
         after = await self.statuses()
         for call, how in after.items():
@@ -103,7 +103,7 @@ class World:
             assert self.early & after.keys() <= self.known(after)
         if answer["outcome"] == "suspended":
             self.slept += 1
-            assert self.join == "all" or self.known(after) == self.known(self.told)
+            assert self.join == "all" or self.known(after) == self.known(self.known_statuses)
         elif answer["outcome"] == "resolved":
             self.learn(answer["waits"])
             return
@@ -127,7 +127,7 @@ class World:
         await self.kernel.publish()
 
     def learn(self, waits: list[Item]) -> None:
-        self.told = {each["call_id"]: each["status"] for each in waits if each["status"]}
+        self.known_statuses = {each["call_id"]: each["status"] for each in waits if each["status"]}
 
     @staticmethod
     def known(statuses: dict[str, Any]) -> set[str]:

@@ -9,7 +9,7 @@ from tests.kernel.kit import Kernel
 from tests.kernel.waits import command, suspended, tool
 
 
-async def left(kernel: Kernel) -> list[tuple[str, list[str]]]:
+async def unpublished(kernel: Kernel) -> list[tuple[str, list[str]]]:
     return [(row["key"].partition(":")[0], row["wires"]) for row in await kernel.call("read_outbox", 10)]
 
 
@@ -17,10 +17,10 @@ async def left(kernel: Kernel) -> list[tuple[str, list[str]]]:
 async def test_outbox_row_names_its_required_wires(kernel: Kernel) -> None:
     await suspended(kernel, command("c1"), tool("c2"))
     await kernel.finish(await kernel.running("run_b", "turn_b"), ends="success")
-    assert await left(kernel) == [("evt", [])]  # a command has nowhere to go: tools come and take it
+    assert await unpublished(kernel) == [("evt", [])]  # a command has nowhere to go: tools come and take it
     assert await kernel.call("declare_wire", "nats") == "declared"
     assert await kernel.call("declare_wire", "nats") == "duplicate"
-    assert await left(kernel) == [("cmd", ["nats"]), ("evt", ["nats"])]
+    assert await unpublished(kernel) == [("cmd", ["nats"]), ("evt", ["nats"])]
 
 
 async def test_removed_wire_blocks_no_event(kernel: Kernel) -> None:
@@ -29,7 +29,7 @@ async def test_removed_wire_blocks_no_event(kernel: Kernel) -> None:
     forget = "select heliograph.forget_wire($1, $2)"
     for answer in ('"forgotten"', '"unknown"'):
         assert await kernel.connection.fetchval(f"{forget}::text", kernel.project, "nats") == answer
-    assert await left(kernel) == []
+    assert await unpublished(kernel) == []
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, None])

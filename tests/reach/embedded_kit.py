@@ -79,7 +79,7 @@ class Holder:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def leave(self) -> None:
+    def exit(self) -> None:
         self.process.communicate(timeout=15)
         assert self.process.returncode == 0
 

@@ -72,8 +72,8 @@ for line in sys.stdin:
         continue
     if method == "initialize":
         version = message["params"]["protocolVersion"]
-        told = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "odd", "version": "1"}}
-        send({"id": call_id, "result": {"protocolVersion": version, **told}})
+        description = {"capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "odd", "version": "1"}}
+        send({"id": call_id, "result": {"protocolVersion": version, **description}})
     elif method == "tools/list":
         send({"id": call_id, "result": {"tools": tools()}})
     elif method == "tools/call":

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 
-class Said(Protocol):
+class Reply(Protocol):
     """An answer, as far as it is put into words here."""
 
     words: Sequence[str]
@@ -20,7 +20,7 @@ class Said(Protocol):
     finish: str | None
 
 
-def openai_events(answer: Said, model: str) -> Iterator[str]:
+def openai_events(answer: Reply, model: str) -> Iterator[str]:
     base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": model}
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
@@ -35,16 +35,20 @@ def openai_events(answer: Said, model: str) -> Iterator[str]:
         for piece in _pieces(arguments):
             yield chunk({"tool_calls": [{"index": n, "function": {"arguments": piece}}]})
     yield chunk({}, answer.finish or ("length" if answer.is_cut else "tool_calls" if answer.calls else "stop"))
-    told, said = answer.usage
-    usage = {"prompt_tokens": told, "completion_tokens": said, "total_tokens": told + said}
+    input_tokens, output_tokens = answer.usage
+    usage = {
+        "prompt_tokens": input_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+    }
     yield _data({**base, "choices": [], "usage": usage})
     yield "data: [DONE]\n\n"
 
 
-def anthropic_events(answer: Said, model: str) -> Iterator[str]:
-    told, said = answer.usage
+def anthropic_events(answer: Reply, model: str) -> Iterator[str]:
+    input_tokens, output_tokens = answer.usage
     message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [],
-               "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": told, "output_tokens": 1}}  # fmt: skip
+               "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": input_tokens, "output_tokens": 1}}  # fmt: skip
     yield _event("message_start", message=message)
     blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
     if answer.thinking:
@@ -62,7 +66,9 @@ def anthropic_events(answer: Said, model: str) -> Iterator[str]:
             yield _event("content_block_delta", index=n, delta=delta)
         yield _event("content_block_stop", index=n)
     reason = answer.finish or ("max_tokens" if answer.is_cut else "tool_use" if answer.calls else "end_turn")
-    yield _event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": said})
+    yield _event(
+        "message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": output_tokens}
+    )
     yield _event("message_stop")
 
 

@@ -48,13 +48,13 @@ class NatsGround:
         """The messages on these subjects; one without a key has the key ''."""
         events: asyncio.Queue[OnWire] = asyncio.Queue()
 
-        async def heard(message: Any) -> None:
+        async def receive(message: Any) -> None:
             events.put_nowait(
                 (message.subject, (message.headers or {}).get("Nats-Msg-Id", ""), json.loads(message.data))
             )
 
         client = await self.connect()
-        await client.subscribe(pattern, cb=heard)
+        await client.subscribe(pattern, cb=receive)
         await flushed(client)
         return events
 

@@ -44,8 +44,8 @@ def main() -> None:
     if len(sys.argv) > 1:
         reject(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
     for line in sys.stdin:
-        asked = json.loads(line)
-        answer = asyncio.run(run(asked["code"], asked["limits"], asked["options"], asked["seconds"]))
+        request = json.loads(line)
+        answer = asyncio.run(run(request["code"], request["limits"], request["options"], request["seconds"]))
         print(json.dumps(answer), flush=True)
 
 

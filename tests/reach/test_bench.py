@@ -48,7 +48,7 @@ class Instant:
     """A contender that has done everything by the time it is asked, and remembers what that was."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     async def start(self, lane: int) -> int:
         return self._note("start")
@@ -71,8 +71,8 @@ class Instant:
         return len(keys)
 
     def _note(self, what: str) -> int:
-        self.asked.append(what)
-        return len(self.asked)
+        self.calls.append(what)
+        return len(self.calls)
 
 
 @pytest.fixture
@@ -88,12 +88,12 @@ async def test_every_line_without_a_peer_is_measured_and_printed(
     rows = await measure_all(place, lines, seconds=0.1, reps=1)
     header = await read_header(place.url, 0.1, 1)
     print_report(header, lines, rows)
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert [(row.name, row.load) for row in rows] == [
         (o.name, load) for o in lines for load in LOADS if load in o.loads
     ]
     for row in rows:
-        assert row.name in shown
+        assert row.name in output
         for figure in (row.items_per_second, row.transactions_per_item, row.wal_bytes_per_item):
             assert figure is not None
             assert figure > 0
@@ -110,10 +110,10 @@ def test_each_peer_has_its_line_in_both_works_with_the_reason_where_it_has_no_fi
     assert len(lines) == 2 * len(CATALOG)
     assert not any(line.loads for line in lines)
     print_report(HEADER, lines, [])
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for entry in CATALOG:
-        assert shown.count(f"{entry.title}: not installed: make bench-peers") == len(entry.works)
-        assert shown.count(f"{entry.title}: no suspend") == 2 - len(entry.works)
+        assert output.count(f"{entry.title}: not installed: make bench-peers") == len(entry.works)
+        assert output.count(f"{entry.title}: no suspend") == 2 - len(entry.works)
 
 
 async def test_failing_peer_is_reported_and_stops_no_other(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,32 +168,32 @@ def test_plot_has_a_bar_for_each_rate_with_the_length_of_its_logarithm() -> None
 
 
 async def test_lanes_count_their_own_work() -> None:
-    asked = 0
+    calls_made = 0
 
     async def one(_: int) -> int:
-        nonlocal asked
-        asked += 1
+        nonlocal calls_made
+        calls_made += 1
         await asyncio.sleep(0)
         return 3
 
     items, durations = await in_lanes(4, 0.01, one)
-    assert items == 3 * asked
-    assert len(durations) == asked
+    assert items == 3 * calls_made
+    assert len(durations) == calls_made
 
 
 async def test_load_of_jobs_counts_each_started_job() -> None:
     contender = Instant()
     done = await jobs(contender, 4, 0.001)
-    assert done.items == contender.asked.count("start") > 0
+    assert done.items == contender.calls.count("start") > 0
 
 
 async def test_load_of_turns_reports_each_turn_once_after_all_are_suspended() -> None:
     contender = Instant()
     done = await turns(contender, 4, 0.001)
-    reports = [what for what in contender.asked if what.startswith("report")]
-    assert done.items == len(reports) == len(set(reports)) == contender.asked.count("start_turn")
-    assert contender.asked.index("suspended") < contender.asked.index(reports[0])
-    assert contender.asked[-1] == "finished"
+    reports = [what for what in contender.calls if what.startswith("report")]
+    assert done.items == len(reports) == len(set(reports)) == contender.calls.count("start_turn")
+    assert contender.calls.index("suspended") < contender.calls.index(reports[0])
+    assert contender.calls[-1] == "finished"
 
 
 async def test_single_turn_has_its_latency_and_the_part_after_the_report() -> None:
@@ -237,13 +237,13 @@ async def test_installed_peer_runs_each_of_its_workloads(entry: Any, place: Plac
 
 
 def test_stored_result_names_its_machine_and_commit_and_has_every_line() -> None:
-    kept = json.loads((RESULTS / "reference.json").read_text(encoding="utf-8"))
-    assert kept["header"]["commit"]
-    assert kept["header"]["machine"]
+    reference = json.loads((RESULTS / "reference.json").read_text(encoding="utf-8"))
+    assert reference["header"]["commit"]
+    assert reference["header"]["machine"]
     ours = {(line.work, line.name, load) for line in contenders() if line.kind != PEER for load in line.loads}
     theirs = {
         (work, entry.title, load) for entry in CATALOG for work in entry.works for load in (SIXTEEN, MANY, SINGLE)
     }
-    assert {(row["work"], row["name"], row["load"]) for row in kept["rows"]} == ours | theirs
-    assert kept["header"]["peers"]
+    assert {(row["work"], row["name"], row["load"]) for row in reference["rows"]} == ours | theirs
+    assert reference["header"]["peers"]
     assert (RESULTS / "reference.svg").exists()

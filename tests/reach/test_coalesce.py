@@ -49,7 +49,7 @@ class Sender:
         self._tasks.append(asyncio.create_task(work))
         return self._tasks[-1]
 
-    async def asked(self, *items: int) -> list[asyncio.Task[int]]:
+    async def callers_of(self, *items: int) -> list[asyncio.Task[int]]:
         """One caller for each item, all at once, in this order; returns when all of them are under way or wait."""
         tasks = [asyncio.create_task(self.coalescer.call(item)) for item in items]
         await settled()
@@ -57,7 +57,7 @@ class Sender:
 
     async def busy(self) -> list[asyncio.Task[int]]:
         """One caller on each lane: 1, 2 .."""
-        return [task for item in range(1, LANES + 1) for task in await self.asked(item)]
+        return [task for item in range(1, LANES + 1) for task in await self.callers_of(item)]
 
     def let(self, call: int) -> None:
         """The reply to this call comes."""
@@ -77,7 +77,7 @@ async def settled() -> None:
 
 async def test_lone_call_is_sent_at_once() -> None:
     sender = Sender()
-    [task] = await sender.asked(1)
+    [task] = await sender.callers_of(1)
     assert sender.calls == [[1]]
     sender.let(0)
     assert await task == 10
@@ -85,7 +85,7 @@ async def test_lone_call_is_sent_at_once() -> None:
 
 async def test_simultaneous_calls_are_sent_together_on_one_lane() -> None:
     sender = Sender()
-    tasks = await sender.asked(1, 2, 3)
+    tasks = await sender.callers_of(1, 2, 3)
     assert sender.calls == [[1, 2, 3]]
     sender.let_all()
     assert await asyncio.gather(*tasks) == [10, 20, 30]
@@ -95,7 +95,7 @@ async def test_waiting_calls_are_sent_together_in_order_and_each_gets_its_own_an
     sender = Sender()
     tasks = await sender.busy()
     for item in range(LANES + 1, LANES + 6):
-        tasks += await sender.asked(item)
+        tasks += await sender.callers_of(item)
     assert sender.calls == [[n] for n in range(1, LANES + 1)]
     sender.let(0)
     await settled()
@@ -106,10 +106,10 @@ async def test_waiting_calls_are_sent_together_in_order_and_each_gets_its_own_an
 
 async def test_new_call_does_not_overtake_waiting_calls() -> None:
     sender = Sender()
-    tasks = [*await sender.busy(), *await sender.asked(7, 8)]
+    tasks = [*await sender.busy(), *await sender.callers_of(7, 8)]
     sender.let(0)
     await tasks[0]
-    tasks += await sender.asked(99)
+    tasks += await sender.callers_of(99)
     sender.let_all()
     await asyncio.gather(*tasks)
     assert [item for call in sender.calls for item in call] == [*range(1, LANES + 1), 7, 8, 99]
@@ -117,7 +117,7 @@ async def test_new_call_does_not_overtake_waiting_calls() -> None:
 
 async def test_call_has_a_bounded_number_of_items() -> None:
     sender = Sender()
-    tasks = [*await sender.busy(), *await sender.asked(*range(2 * BATCH_MAX + 1))]
+    tasks = [*await sender.busy(), *await sender.callers_of(*range(2 * BATCH_MAX + 1))]
     sender.let_all()
     await asyncio.gather(*tasks)
     assert [len(call) for call in sender.calls[LANES:]] == [BATCH_MAX, BATCH_MAX, 1]
@@ -125,7 +125,7 @@ async def test_call_has_a_bounded_number_of_items() -> None:
 
 async def test_poisoned_item_of_a_call_fails_alone() -> None:
     sender = Sender()
-    tasks = await sender.asked(7, -8, 9)
+    tasks = await sender.callers_of(7, -8, 9)
     sender.let_all()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert (answers[0], answers[2]) == (70, 90)
@@ -136,7 +136,7 @@ async def test_poisoned_item_of_a_call_fails_alone() -> None:
 
 async def test_outage_fails_all_callers_of_a_call_without_a_retry_for_each() -> None:
     sender = Sender()
-    tasks = await sender.asked(1, 2, 3)
+    tasks = await sender.callers_of(1, 2, 3)
     sender.outage = StoreUnavailable("away")
     sender.let_all()
     answers = await asyncio.gather(*tasks, return_exceptions=True)
@@ -148,7 +148,7 @@ async def test_outage_fails_all_callers_of_a_call_without_a_retry_for_each() -> 
 
 async def test_caller_cancelled_while_it_waits_takes_its_item_back() -> None:
     sender = Sender()
-    tasks = [*await sender.busy(), *await sender.asked(7, 8, 9)]
+    tasks = [*await sender.busy(), *await sender.callers_of(7, 8, 9)]
     await cancelled(tasks[LANES + 1])
     sender.let_all()
     assert [await task for task in tasks if not task.cancelled()] == [10 * n for n in (*range(1, LANES + 1), 7, 9)]
@@ -157,7 +157,7 @@ async def test_caller_cancelled_while_it_waits_takes_its_item_back() -> None:
 
 async def test_caller_cancelled_during_its_call_does_not_affect_the_others() -> None:
     sender = Sender()
-    tasks = await sender.asked(7, 8, 9)
+    tasks = await sender.callers_of(7, 8, 9)
     await cancelled(tasks[1])
     sender.let_all()
     assert [await tasks[0], await tasks[2]] == [70, 90]
@@ -166,26 +166,26 @@ async def test_caller_cancelled_during_its_call_does_not_affect_the_others() -> 
 
 async def test_lane_is_free_after_all_callers_of_an_unsent_call_are_cancelled() -> None:
     sender = Sender()
-    tasks = [*await sender.busy(), *await sender.asked(7)]
+    tasks = [*await sender.busy(), *await sender.callers_of(7)]
     sender.let(0)
     await cancelled(tasks[LANES])
     await settled()
     assert sender.calls == [[n] for n in range(1, LANES + 1)]
-    tasks += await sender.asked(8)
+    tasks += await sender.callers_of(8)
     sender.let_all()
     assert await tasks[-1] == 80
 
 
 async def test_close_of_the_runtime_ends_all_waiting_callers() -> None:
     sender = Sender()
-    tasks = [*await sender.busy(), *await sender.asked(7, 8)]
+    tasks = [*await sender.busy(), *await sender.callers_of(7, 8)]
     sender.let(0)
     await settled()
-    tasks += await sender.asked(9)
+    tasks += await sender.callers_of(9)
     await cancelled(sender._tasks[-1])
-    for told in tasks[LANES:]:  # 7 and 8 were under way, and 9 had no lane yet
+    for unanswered in tasks[LANES:]:  # 7 and 8 were under way, and 9 had no lane yet
         with pytest.raises(StoreUnavailable, match="closed"):
-            await told
+            await unanswered
     sender.let_all()
     assert await tasks[1] == 20
 

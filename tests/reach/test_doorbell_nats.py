@@ -30,11 +30,11 @@ class TestNatsDoorbell(DoorbellConformance):
     async def test_wakeup_names_the_pool_and_hints_at_its_agents(self, ground: NatsGround) -> None:
         messages: asyncio.Queue[Any] = asyncio.Queue()
 
-        async def heard(message: Any) -> None:
+        async def receive(message: Any) -> None:
             messages.put_nowait(message)
 
         outsider = await ground.connect()
-        await outsider.subscribe(EVERYTHING, cb=heard)
+        await outsider.subscribe(EVERYTHING, cb=receive)
         await flushed(outsider)
         self.local.ring(["work:newsroom", "log:run_1"], ["run_1/critic"])
         found = [await messages.get(), await messages.get()]
@@ -58,24 +58,24 @@ class TestNatsDoorbell(DoorbellConformance):
             self.local.publish_event("evt.agent.lost.step", {"n": n})
         await ground.restore()
         await eventually(lambda: self.local.is_up)
-        heard: asyncio.Queue[str] = asyncio.Queue()
+        receive: asyncio.Queue[str] = asyncio.Queue()
 
         async def hear(message: Any) -> None:
-            heard.put_nowait(message.subject)
+            receive.put_nowait(message.subject)
 
         outsider = await ground.connect()
         await outsider.subscribe("evt.>", cb=hear)
         await flushed(outsider)
         self.local.publish_event("evt.agent.run_1/a.step", {"n": 1})
-        assert await heard.get() == "evt.agent.run_1%2Fa.step"
+        assert await receive.get() == "evt.agent.run_1%2Fa.step"
 
     @pytest.mark.proves("G-61")
     async def test_reconnection_does_not_confirm_an_earlier_event(
         self, ground: NatsGround, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert isinstance(self.local, NatsDoorbell)
-        here = self.local
-        client = here._client
+        local_bell = self.local
+        client = local_bell._client
 
         answer = client.rtt
 
@@ -83,7 +83,7 @@ class TestNatsDoorbell(DoorbellConformance):
             """The connection breaks while the answer is waited for, and there is all the time for the next one."""
             await ground.cut()
             await ground.restore()
-            await eventually(lambda: here._client is not client and here.is_up)
+            await eventually(lambda: local_bell._client is not client and local_bell.is_up)
             return float(await answer(seconds))
 
         monkeypatch.setattr(client, "rtt", break_and_ask)
@@ -146,12 +146,12 @@ def test_runtime_without_nats_does_not_import_it() -> None:
 async def test_wakeup_lists_the_agents_with_work(database_url: str, server: NatsServer, ground: NatsGround) -> None:
     named: set[str] = set()
 
-    async def heard(message: Any) -> None:
+    async def receive(message: Any) -> None:
         body = json.loads(message.data)
         named.update(body["metadata"]["agent_ids"], [body["agent_id"]] if body["agent_id"] else [])
 
     watcher = await ground.connect()
-    await watcher.subscribe("cmd.agent.bells.wakeup", cb=heard)
+    await watcher.subscribe("cmd.agent.bells.wakeup", cb=receive)
     await flushed(watcher)
     async with opened(database_url, server.url) as runtime:
         result = await runtime.run(two_steps().workflow, {}, run_id="told")

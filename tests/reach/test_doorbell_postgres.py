@@ -74,15 +74,15 @@ class TestPostgresDoorbell(DoorbellConformance):
 
 async def test_more_keys_than_one_notify_takes_all_arrive(database_url: str) -> None:
     heard = RecordedRings()
-    here, there = PostgresDoorbell(database_url, RecordedRings()), PostgresDoorbell(database_url, heard)
-    await here.open()
-    await there.open()
+    local, remote = PostgresDoorbell(database_url, RecordedRings()), PostgresDoorbell(database_url, heard)
+    await local.open()
+    await remote.open()
     keys = [f"log:run_{'x' * 80}_{n:04}" for n in range(500)]
-    here.ring([*keys, "log:" + "too long for a notification " * 300])
+    local.ring([*keys, "log:" + "too long for a notification " * 300])
     await heard.wait_for(keys[-1])
     assert heard.keys == keys
-    await here.close()
-    await there.close()
+    await local.close()
+    await remote.close()
 
 
 async def test_bell_cancelled_while_it_connects_has_no_open_connection(

@@ -47,24 +47,24 @@ def chain() -> Heliograph:
     return app
 
 
-class Stranger:
+class Eavesdropper:
     """The rings and events that a login without a role receives on the channels."""
 
     def __init__(self, connection: asyncpg.Connection):
         self.connection = connection
-        self.heard: dict[str, list[str]] = {CHANNEL: [], EVENTS_CHANNEL: []}
+        self.payloads: dict[str, list[str]] = {CHANNEL: [], EVENTS_CHANNEL: []}
 
     async def listen(self) -> None:
-        for channel in self.heard:
-            await self.connection.add_listener(channel, self._hear)
+        for channel in self.payloads:
+            await self.connection.add_listener(channel, self._receive)
 
-    def _hear(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
-        self.heard[channel].append(str(payload))
+    def _receive(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
+        self.payloads[channel].append(str(payload))
 
     async def received(self, channel: str) -> list[str]:
         """All that was sent on a channel before now."""
         await self.connection.execute("select 1")
-        return self.heard[channel]
+        return self.payloads[channel]
 
     async def ring(self, texts: list[str]) -> None:
         await self.connection.execute("select pg_notify($1, t) from unnest($2::text[]) t", CHANNEL, texts)
@@ -73,40 +73,40 @@ class Stranger:
 async def run_elsewhere(url: str, app: Heliograph) -> str:
     """A run that one process starts and another works on; answers its id."""
     async with (
-        open_runtime(Settings(url, project=PROJECT)) as asks,
+        open_runtime(Settings(url, project=PROJECT)) as client_runtime,
         open_runtime(Settings(url, project=PROJECT)) as works,
         serving(works, app) as worker,
     ):
         async with asyncio.timeout(60):
-            result = await asks.run(app.workflow, {}, worker=False)
+            result = await client_runtime.run(app.workflow, {}, worker=False)
         await worker.watchdog.settle()
     assert result.outcome == "success"
     return result.run_id
 
 
 @asynccontextmanager
-async def stranger_on(database_url: str) -> AsyncIterator[Stranger]:
+async def eavesdropper_on(database_url: str) -> AsyncIterator[Eavesdropper]:
     """A login without a role, which listens to everything."""
     async with login(database_url, services=()) as url, connected(url) as connection:
-        stranger = Stranger(connection)
-        await stranger.listen()
-        yield stranger
+        eavesdropper = Eavesdropper(connection)
+        await eavesdropper.listen()
+        yield eavesdropper
 
 
 @pytest.mark.proves("S25")
 async def test_login_without_a_role_receives_no_name_and_no_id(database_url: str) -> None:
-    async with stranger_on(database_url) as stranger:
+    async with eavesdropper_on(database_url) as eavesdropper:
         await run_elsewhere(database_url, chain())
-        rings = [text for payload in await stranger.received(CHANNEL) for text in payload.split("\n")]
+        rings = [text for payload in await eavesdropper.received(CHANNEL) for text in payload.split("\n")]
         assert rings
         assert all(re.fullmatch("[0-9a-f]{32}", text) for text in rings)
-        events = [json.loads(payload) for payload in await stranger.received(EVENTS_CHANNEL)]
+        events = [json.loads(payload) for payload in await eavesdropper.received(EVENTS_CHANNEL)]
         assert len(events) == 2
         assert all(event["subject"] == "heliograph.event" and event["body"] == {} for event in events)
         assert all(re.fullmatch("[0-9a-f]{32}", event["key"]) for event in events)
         for attempt in ("select heliograph.bell_key('secretproject')", "select * from heliograph.bell_secret"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
-                await stranger.connection.fetch(attempt)
+                await eavesdropper.connection.fetch(attempt)
 
 
 @pytest.mark.proves("S25")
@@ -120,13 +120,13 @@ async def test_service_of_one_project_gets_no_key_of_another(database_url: str) 
 
 
 async def test_login_of_the_project_knows_its_events_by_their_tokens(database_url: str) -> None:
-    async with stranger_on(database_url) as stranger:
+    async with eavesdropper_on(database_url) as eavesdropper:
         run_id = await run_elsewhere(database_url, chain())
-        heard = {json.loads(payload)["key"] for payload in await stranger.received(EVENTS_CHANNEL)}
+        keys = {json.loads(payload)["key"] for payload in await eavesdropper.received(EVENTS_CHANNEL)}
     async with open_runtime(Settings(database_url, project=PROJECT)) as runtime:
         turns = await runtime.reader.turns(run_id=run_id)
         tokens = runtime.world.tokens
-        assert heard == {tokens.of(BellKey(PROJECT, f"event:evt:{turn.turn_id}")) for turn in turns}
+        assert keys == {tokens.of(BellKey(PROJECT, f"event:evt:{turn.turn_id}")) for turn in turns}
 
 
 @pytest.mark.proves("S25")
@@ -135,13 +135,13 @@ async def test_new_secret_changes_every_token(database_url: str, database: Datab
     await database.fetch(
         "update heliograph.bell_secret set inner_key = sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))"
     )
-    async with stranger_on(database_url) as stranger:
+    async with eavesdropper_on(database_url) as eavesdropper:
         await run_elsewhere(database_url, chain())
-        before = set(await stranger.received(CHANNEL))
+        before = set(await eavesdropper.received(CHANNEL))
         await database.fetch("update heliograph.bell_secret set inner_key = sha256(inner_key)")
-        stranger.heard[CHANNEL].clear()
+        eavesdropper.payloads[CHANNEL].clear()
         await run_elsewhere(database_url, chain())
-        after = set(await stranger.received(CHANNEL))
+        after = set(await eavesdropper.received(CHANNEL))
     assert before
     assert after
     assert not before & after
@@ -163,12 +163,12 @@ def count_calls(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Counter[st
 async def test_guessed_application_name_wakes_no_worker(database_url: str) -> None:
     """A login without a role could otherwise try names, and read in the server's statistics which of them exist."""
     async with (
-        stranger_on(database_url) as stranger,
+        eavesdropper_on(database_url) as eavesdropper,
         open_runtime(Settings(database_url, project=PROJECT)) as runtime,
     ):
         work, last = (runtime.world.subscribe([BellKey(PROJECT, name)]) for name in ("work:secretapp", "log:last"))
-        await stranger.ring(["work:secretapp"])
-        await stranger.ring([runtime.world.tokens.of(BellKey(PROJECT, "log:last"))])
+        await eavesdropper.ring(["work:secretapp"])
+        await eavesdropper.ring([runtime.world.tokens.of(BellKey(PROJECT, "log:last"))])
         assert await last.wait(60)
         assert not await work.wait(0)
         work.close()
@@ -183,7 +183,7 @@ async def test_thousands_of_forged_rings_cost_an_idle_worker_the_burst_and_no_mo
     monkeypatch.setattr(ears_module, "INTERVAL_SECONDS", NEVER_SECONDS)
     app = chain()
     async with (
-        stranger_on(database_url) as stranger,
+        eavesdropper_on(database_url) as eavesdropper,
         open_runtime(Settings(database_url, project=PROJECT)) as runtime,
         serving(runtime, app) as worker,
     ):
@@ -195,8 +195,8 @@ async def test_thousands_of_forged_rings_cost_an_idle_worker_the_burst_and_no_mo
         subscription = runtime.world.subscribe([last])
         began = asyncio.get_running_loop().time()
         for _ in range(RINGS // 60):
-            await stranger.ring(["\n".join([text, str(n)]) for n in range(60) for text in forged])
-        await stranger.ring([name(last)])
+            await eavesdropper.ring(["\n".join([text, str(n)]) for n in range(60) for text in forged])
+        await eavesdropper.ring([name(last)])
         async with asyncio.timeout(60):
             assert await subscription.wait(60)
         seconds = asyncio.get_running_loop().time() - began
@@ -226,12 +226,12 @@ async def test_rings_that_a_full_worker_cannot_follow_delay_none_after_it_has_ro
         await goes_on.wait()
 
     async with (
-        open_runtime(Settings(database_url, project=PROJECT)) as asks,
+        open_runtime(Settings(database_url, project=PROJECT)) as client_runtime,
         open_runtime(Settings(database_url, project=PROJECT)) as works,
         serving(works, app, sweeps=False, concurrency=1) as worker,
         asyncio.timeout(60),
     ):
-        first = asyncio.create_task(asks.run(app.workflow, {}, worker=False))
+        first = asyncio.create_task(client_runtime.run(app.workflow, {}, worker=False))
         await is_at_work.wait()
         work = [BellKey(PROJECT, "work:secretapp")]
         for _ in range(5 * ears_module.BURST):
@@ -241,7 +241,7 @@ async def test_rings_that_a_full_worker_cannot_follow_delay_none_after_it_has_ro
         goes_on.set()
         await first
         await until(lambda: not worker._running)
-        await asks.run(app.workflow, {}, worker=False)
+        await client_runtime.run(app.workflow, {}, worker=False)
 
 
 async def is_suspended(runtime: Runtime, run_id: str) -> bool:
@@ -283,7 +283,7 @@ async def test_full_queue_of_notifications_costs_latency_only(empty: Path) -> No
     server = await asyncio.to_thread(open_embedded, empty, settings=settings)
     try:
         async with (
-            open_runtime(Settings(None, home=empty, project=PROJECT)) as asks,
+            open_runtime(Settings(None, home=empty, project=PROJECT)) as client_runtime,
             open_runtime(Settings(None, home=empty, project=PROJECT)) as works,
             connected(server.url) as idler,
             connected(server.url) as flooder,
@@ -295,7 +295,7 @@ async def test_full_queue_of_notifications_costs_latency_only(empty: Path) -> No
             with pytest.raises(asyncpg.PostgresError, match="too many notifications"):
                 await flooder.execute(fill)
             async with asyncio.timeout(60):
-                result = await asks.run(chain().workflow, {}, worker=False)
+                result = await client_runtime.run(chain().workflow, {}, worker=False)
             assert result.outcome == "success"
             unpublished = "select count(*) from heliograph.outbox where published_at is null"
             assert await flooder.fetchval(unpublished) == 2

@@ -36,7 +36,7 @@ def test_two_processes_share_one_server_and_the_last_one_to_close_stops_it(home:
     with open_embedded(home) as mine:
         assert mine.url == url
         pid = postmaster(home)
-        other.leave()
+        other.exit()
         assert query(mine.url, "select 1") == 1
         assert postmaster(home) == pid
         assert not mine.wait_stopped(0)
@@ -76,9 +76,9 @@ def test_committed_row_outlives_kill_9_of_the_server_its_guard_and_its_holder(ho
 
 def test_reused_process_id_does_not_lock_the_folder(home: Path) -> None:
     with open_embedded(home) as server:
-        left = (home / "pg18" / "postmaster.pid").read_text()
+        pid_file = (home / "pg18" / "postmaster.pid").read_text()
     assert server.wait_stopped(15)
-    stale = left.replace(left.split()[0], str(os.getpid()), 1)
+    stale = pid_file.replace(pid_file.split()[0], str(os.getpid()), 1)
     (home / "pg18" / "postmaster.pid").write_text(stale)
     (home / "pg18" / ".s.PGSQL.5432.lock").write_text(f"{os.getpid()}\n")
     with open_embedded(home) as server:
@@ -103,7 +103,7 @@ def test_killed_guard_is_replaced_by_the_next_to_open(home: Path) -> None:
     open_embedded(home).close()
     assert guard(home) != killed
     assert not is_gone(home)
-    holder.leave()
+    holder.exit()
     eventually(lambda: is_gone(home))
 
 
@@ -122,7 +122,7 @@ def test_processes_that_open_an_empty_folder_at_once_share_one_server(empty: Pat
     assert query(urls.pop(), "select 1") == 1
     assert (empty / "pg18.log").read_text().count("database system is ready to accept connections") == 1
     for holder in holders:
-        holder.leave()
+        holder.exit()
 
 
 def test_threads_of_one_process_share_one_server(home: Path) -> None:

@@ -45,7 +45,7 @@ def test_kill_9_during_initialisation_produces_no_partial_cluster(empty: Path) -
 
 
 def test_embedded_server_is_durable_utf8_and_off_the_network(home: Path) -> None:
-    shown = {
+    reported = {
         "server_encoding": "UTF8",
         "fsync": "on",
         "full_page_writes": "on",
@@ -58,7 +58,7 @@ def test_embedded_server_is_durable_utf8_and_off_the_network(home: Path) -> None
         "unix_socket_permissions": "0700",
     }
     with open_embedded(home) as server:
-        assert {name: query(server.url, f"show {name}") for name in shown} == shown
+        assert {name: query(server.url, f"show {name}") for name in reported} == reported
         assert query(server.url, "select upper('é')") == "É"
         assert query(server.url, "select current_database() || '/' || current_user") == "heliograph/heliograph"
 

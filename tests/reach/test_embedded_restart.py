@@ -114,7 +114,7 @@ def test_next_process_restarts_a_server_that_was_killed_under_its_holder(home: P
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         assert query(url, "select count(*) from heliograph.runs") == 0
     finally:
-        holder.leave()
+        holder.exit()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -122,11 +122,11 @@ def test_held_url_reaches_a_database_with_the_schema_and_its_command_ends_with_0
     home: Path, tmp_path: Path, started: list[Running], number: int
 ) -> None:
     shell = Shell(tmp_path, None, {"HELIOGRAPH_HOME": str(home)})
-    held = shell.start("db", "url", "--hold", "--show-password")
-    started.append(held)
-    url = held.read_until("postgresql://").strip()
+    command = shell.start("db", "url", "--hold", "--show-password")
+    started.append(command)
+    url = command.read_until("postgresql://").strip()
     assert query(url, "select count(*) from heliograph.runs") == 0
-    held.read_until("the server runs until")
-    held.signal(number)
-    assert held.end() == 0, held.text
-    assert "Traceback" not in held.text
+    command.read_until("the server runs until")
+    command.signal(number)
+    assert command.end() == 0, command.text
+    assert "Traceback" not in command.text

@@ -35,14 +35,14 @@ async def test_turn_event_on_nats_has_the_key_of_its_outbox_row(
             "select key, agent_id from heliograph.outbox o join heliograph.agent_turns t using (project_id, agent_turn_id)"
             " order by outbox_id"
         )
-    told: dict[str, OnWire] = {}
-    while len(told) < 2:  # at least once: a second copy has the same key
+    received: dict[str, OnWire] = {}
+    while len(received) < 2:  # at least once: a second copy has the same key
         event = await events.get()
-        told[event[1]] = event
-    assert [event[:2] for event in told.values()] == [
+        received[event[1]] = event
+    assert [event[:2] for event in received.values()] == [
         (safe_subject(f"evt.agent.{row['agent_id']}.task"), f"default/bells/{row['key']}") for row in rows
     ]
-    for subject, _, body in told.values():
+    for subject, _, body in received.values():
         assert subject.startswith("evt.agent.run_")
         assert subject.count(".") == 3
         assert set(body) == {"agent_turn_id", "status", "output_box_id", "deliverable_card_id"}
@@ -90,7 +90,7 @@ async def test_call_is_published_on_nats_in_full_and_again_until_it_is_answered(
 async def test_step_events_of_a_turn_are_published_without_a_commit(
     database_url: str, server: NatsServer, ground: NatsGround
 ) -> None:
-    heard = await ground.listen("evt.agent.*.step")
+    steps = await ground.listen("evt.agent.*.step")
     app = Heliograph("steps")
 
     @app.agent(activate_on=["workflow:start"], updates="seen")
@@ -101,11 +101,11 @@ async def test_step_events_of_a_turn_are_published_without_a_commit(
     async with opened(database_url, server.url) as runtime:
         result = await runtime.run(app.workflow, {}, run_id="walk")
         (turn,) = await runtime.reader.turns()
-        told = [await asyncio.wait_for(heard.get(), 30) for _ in range(4)]
+        received = [await asyncio.wait_for(steps.get(), 30) for _ in range(4)]
     assert result.state == {"seen": 2}
-    assert {subject for subject, *_ in told} == {"evt.agent.walk%2Fwalker.step"}
-    assert {(body["agent_turn_id"], body["turn_epoch"]) for *_, body in told} == {(turn.turn_id, turn.turn_epoch)}
-    assert [(body["step_id"], body["phase"]) for *_, body in told] == [
+    assert {subject for subject, *_ in received} == {"evt.agent.walk%2Fwalker.step"}
+    assert {(body["agent_turn_id"], body["turn_epoch"]) for *_, body in received} == {(turn.turn_id, turn.turn_epoch)}
+    assert [(body["step_id"], body["phase"]) for *_, body in received] == [
         (None, "act"), ("s1", "act"), ("s2", "act"), (None, "terminate"),
     ]  # fmt: skip
 
@@ -134,16 +134,16 @@ async def test_state_events_match_the_activity_in_the_view(
             run_id, _ = await runtime.start(app.workflow, {}, "walk")
             await until(partial(is_suspended, runtime))
             await look()
-            told = [await asyncio.wait_for(events.get(), 30) for _ in range(4)]
+            received = [await asyncio.wait_for(events.get(), 30) for _ in range(4)]
             (turn,) = await runtime.reader.turns()
             client = HeliographClient.on(runtime)
             for wait in await runtime.reader.waits(turn.turn_id):
                 if wait.state == "open":
                     await client.report(turn.turn_id, wait.call_id, result=1)
             assert [signal async for signal in runtime.follow(run_id)][-1].name == "workflow:end"
-    assert {subject for subject, *_ in told} == {"evt.agent.walk%2Fwalker.state"}
-    assert {body["agent_turn_id"] for *_, body in told} == {turn.turn_id}
-    metadata = [body["metadata"] for *_, body in told]
+    assert {subject for subject, *_ in received} == {"evt.agent.walk%2Fwalker.state"}
+    assert {body["agent_turn_id"] for *_, body in received} == {turn.turn_id}
+    metadata = [body["metadata"] for *_, body in received]
     assert [(each["activity"], each["current_tool"], each["waiting_tool_count"]) for each in metadata] == [
         ("thinking", None, 0), ("executing_tool", "look", 0), ("thinking", None, 0), ("awaiting_tool_result", "fetch", 2),
     ]  # fmt: skip

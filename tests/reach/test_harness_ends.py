@@ -13,7 +13,7 @@ from heliograph.errors import HarnessError
 from heliograph.ports import AssistantMessage, ToolMessage, ToolSpec, UserMessage
 from heliograph.turn.conversation import record_of, reply_of
 from tests.reach.model_server import Answer, Provider
-from tests.reach.test_harness_providers import ADD, ANTHROPIC, BOTH, OPENAI, ask, provider, reply_to
+from tests.reach.test_harness_providers import ADD, ANTHROPIC, BOTH, OPENAI, chunks_of, provider, reply_to
 
 __all__ = ["provider"]
 
@@ -38,7 +38,7 @@ async def test_reply_without_a_finish_reason_is_recoverable(
     after = {OPENAI: {1: 2, 2: 3, 3: 4}, ANTHROPIC: {1: 2, 2: 3, 3: 4}}[name][missing]
     provider.answers = [Answer(answer.words, calls=answer.calls, ends_after=after if answer.words else after - 1)]
     with pytest.raises(HarnessError, match="broke off") as raised:
-        await ask(name, tools=(WIPE,))
+        await chunks_of(name, tools=(WIPE,))
     assert raised.value.recoverable
 
 
@@ -50,14 +50,14 @@ async def test_truncated_or_refused_reply_is_an_error_and_none_of_its_calls_runs
 ) -> None:
     provider.answers = [Answer(answer.words, calls=answer.calls, finish=FINISHES[end][name])]
     with pytest.raises(HarnessError, match=says) as raised:
-        await ask(name, tools=(WIPE,))
+        await chunks_of(name, tools=(WIPE,))
     assert not raised.value.recoverable
 
 
 async def test_paused_reply_is_recoverable(provider: Provider) -> None:
     provider.answers = [Answer(("wait",), finish="pause_turn")]
     with pytest.raises(HarnessError, match="broke off") as raised:
-        await ask(ANTHROPIC)
+        await chunks_of(ANTHROPIC)
     assert raised.value.recoverable
 
 
@@ -90,9 +90,9 @@ async def test_any_text_of_a_model_is_recorded_and_the_next_request_is_valid(
     text.encode()
     first = reply_of(json.loads(text))
     for raw in (first.raw, None):
-        said = AssistantMessage(first.text, first.tool_calls, raw)
-        told = ToolMessage(first.tool_calls[0].id, first.tool_calls[0].tool, "there is no such tool", is_error=True)
-        assert (await reply_to(name, UserMessage("?"), said, told, tools=(ADD,))).text == "done"
+        calling = AssistantMessage(first.text, first.tool_calls, raw)
+        result = ToolMessage(first.tool_calls[0].id, first.tool_calls[0].tool, "there is no such tool", is_error=True)
+        assert (await reply_to(name, UserMessage("?"), calling, result, tools=(ADD,))).text == "done"
 
 
 # ── Structured answers ──
@@ -108,8 +108,8 @@ async def test_any_text_of_a_model_is_recorded_and_the_next_request_is_valid(
 async def test_any_type_can_be_an_output(provider: Provider, name: str, kind: Any, given: Any, output: Any) -> None:
     provider.answers = [Answer(calls=(("t1", "final_result", json.dumps(given)),))]
     assert (await reply_to(name, output=kind)).output == output
-    [told] = provider.requests[0]["tools"]
-    schema = told["function"]["parameters"] if name == OPENAI else told["input_schema"]
+    [described] = provider.requests[0]["tools"]
+    schema = described["function"]["parameters"] if name == OPENAI else described["input_schema"]
     assert schema["type"] == "object"
 
 
@@ -141,7 +141,7 @@ async def test_two_invalid_outputs_are_returned_twice_and_the_next_request_is_va
 async def test_empty_reply_in_place_of_an_output_is_recoverable(provider: Provider, name: str) -> None:
     provider.answers = [Answer()]
     with pytest.raises(HarnessError) as raised:
-        await ask(name, output=Verdict)
+        await chunks_of(name, output=Verdict)
     assert raised.value.recoverable
     assert len(provider.requests) == 1
 

@@ -52,7 +52,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
         yield serving
 
 
-async def ask(name: str, *messages: Message, **options: Any) -> list[Chunk]:
+async def chunks_of(name: str, *messages: Message, **options: Any) -> list[Chunk]:
     harnesses = Harnesses(name)
     request = ModelRequest(messages or (UserMessage("hello?"),), **options)
     try:
@@ -63,7 +63,7 @@ async def ask(name: str, *messages: Message, **options: Any) -> list[Chunk]:
 
 
 async def reply_to(name: str, *messages: Message, **options: Any) -> ModelReply:
-    *_, reply = await ask(name, *messages, **options)
+    *_, reply = await chunks_of(name, *messages, **options)
     assert isinstance(reply, ModelReply)
     return reply
 
@@ -71,7 +71,7 @@ async def reply_to(name: str, *messages: Message, **options: Any) -> ModelReply:
 @BOTH
 @pytest.mark.proves("SIG-26", "SIG-28")
 async def test_reply_streams_in_order_and_ends_with_its_text_and_usage(provider: Provider, name: str) -> None:
-    chunks = await ask(name, system="be brief")
+    chunks = await chunks_of(name, system="be brief")
     assert [c.content for c in chunks if isinstance(c, TextDelta)] == ["hello ", "from ", "afar"]
     assert chunks[-1] == ModelReply("hello from afar", input_tokens=7, output_tokens=3)
     [body] = provider.requests
@@ -93,22 +93,22 @@ async def test_provider_receives_the_output_limit_and_reports_a_truncated_reply(
 @BOTH
 async def test_refused_request_used_nothing_and_a_broken_reply_has_unknown_usage(provider: Provider, name: str) -> None:
     provider.answers = [Answer(status=429), Answer(("hello ", "from"), cut_after=2)]
-    told = []
+    counted = []
     for _ in range(2):
         with pytest.raises(HarnessError) as caught:
             await reply_to(name)
-        told.append(caught.value.tokens)
-    assert told == [0, None]
+        counted.append(caught.value.tokens)
+    assert counted == [0, None]
 
 
-@pytest.mark.parametrize(("is_metered", "asked"), [(False, 3), (True, 1)])
+@pytest.mark.parametrize(("is_metered", "requests_made"), [(False, 3), (True, 1)])
 async def test_invalid_output_reports_its_usage_and_is_requested_once_under_a_budget(
-    provider: Provider, is_metered: bool, asked: int
+    provider: Provider, is_metered: bool, requests_made: int
 ) -> None:
     provider.answers = [Answer(calls=[("a", "final_result", '{"score": "high"}')])]
     with pytest.raises(HarnessError) as caught:
         await reply_to(OPENAI, output=Verdict, is_metered=is_metered)
-    assert (caught.value.tokens, len(provider.requests)) == (10 * asked, asked)
+    assert (caught.value.tokens, len(provider.requests)) == (10 * requests_made, requests_made)
 
 
 def test_maximum_cost_is_known_only_for_known_models(provider: Provider) -> None:
@@ -123,12 +123,12 @@ async def test_first_delta_arrives_before_the_end_of_the_reply(provider: Provide
     gate = threading.Event()
     provider.answers = [Answer(("one ", "two"), gate=gate)]
     harnesses = Harnesses(name)
-    heard: list[Chunk] = []
+    received: list[Chunk] = []
     async for chunk in harnesses(None).stream(ModelRequest((UserMessage("hello?"),))):
-        heard.append(chunk)
+        received.append(chunk)
         gate.set()  # not before something was heard, and nothing ends before
     await harnesses.close()
-    assert [type(chunk) for chunk in heard] == [TextDelta, TextDelta, ModelReply]
+    assert [type(chunk) for chunk in received] == [TextDelta, TextDelta, ModelReply]
 
 
 @BOTH
@@ -164,9 +164,9 @@ async def test_calls_and_results_round_trip_in_a_valid_conversation(provider: Pr
         name, question, AssistantMessage(first.text, first.tool_calls, first.raw), *answers, tools=(ADD,)
     )
     assert last.text == "3"
-    told = json.dumps(provider.requests[1]["messages"])
-    assert "no ink" in told
-    assert r"\"sum\"" in told
+    sent = json.dumps(provider.requests[1]["messages"])
+    assert "no ink" in sent
+    assert r"\"sum\"" in sent
     if name == ANTHROPIC:
         results = provider.requests[1]["messages"][-1]["content"]
         assert [result["is_error"] for result in results] == [False, True, True]
@@ -193,12 +193,12 @@ async def test_calls_with_the_same_id_in_each_reply_are_sent_under_different_ids
     provider.answers = [Answer(calls=(("call_0", "add", '{"a": 1}'),))]
     messages: list[Message] = [UserMessage("1?")]
     for n in range(4):
-        said = await reply_to(name, *messages, tools=(ADD,))
-        assert said.tool_calls == (ToolCall("call_0", "add", {"a": 1}),)
-        messages += [AssistantMessage(said.text, said.tool_calls, said.raw), ToolMessage("call_0", "add", n)]
-    told = [json.dumps(request["messages"])[:-1] for request in provider.requests]
-    assert all(longer.startswith(shorter) for shorter, longer in pairwise(told))  # so that a provider may cache it
-    assert told[3].count('"call_0"') == told[3].count('"call_0_1"') == told[3].count('"call_0_2"') == 2
+        calling = await reply_to(name, *messages, tools=(ADD,))
+        assert calling.tool_calls == (ToolCall("call_0", "add", {"a": 1}),)
+        messages += [AssistantMessage(calling.text, calling.tool_calls, calling.raw), ToolMessage("call_0", "add", n)]
+    sent = [json.dumps(request["messages"])[:-1] for request in provider.requests]
+    assert all(longer.startswith(shorter) for shorter, longer in pairwise(sent))  # so that a provider may cache it
+    assert sent[3].count('"call_0"') == sent[3].count('"call_0_1"') == sent[3].count('"call_0_2"') == 2
 
 
 @BOTH
@@ -215,8 +215,8 @@ async def test_id_of_another_provider_is_sent_in_portable_characters(
 
 async def test_id_of_a_provider_is_returned_to_it_unchanged(provider: Provider) -> None:
     provider.answers = [Answer(calls=(("functions.add:0", "add", '{"a": 1}'),)), Answer(("done",))]
-    said = await reply_to(OPENAI, UserMessage("1?"), tools=(ADD,))
-    answered = AssistantMessage(said.text, said.tool_calls, said.raw), ToolMessage("functions.add:0", "add", 1)
+    calling = await reply_to(OPENAI, UserMessage("1?"), tools=(ADD,))
+    answered = AssistantMessage(calling.text, calling.tool_calls, calling.raw), ToolMessage("functions.add:0", "add", 1)
     await reply_to(OPENAI, UserMessage("1?"), *answered, tools=(ADD,))
     assert provider.requests[1]["messages"][-1]["tool_call_id"] == "functions.add:0"
 
@@ -224,19 +224,19 @@ async def test_id_of_a_provider_is_returned_to_it_unchanged(provider: Provider) 
 @BOTH
 @pytest.mark.parametrize("result", [None, "", [], {}, 0, False, "text", [1, {"a": None}]])
 async def test_any_tool_result_can_be_sent(provider: Provider, name: str, result: Any) -> None:
-    said = AssistantMessage("", (ToolCall("x", "add", {"a": 1}),))
-    reply = await reply_to(name, UserMessage("1?"), said, ToolMessage("x", "add", result), tools=(ADD,))
+    calling = AssistantMessage("", (ToolCall("x", "add", {"a": 1}),))
+    reply = await reply_to(name, UserMessage("1?"), calling, ToolMessage("x", "add", result), tools=(ADD,))
     assert reply.text == "hello from afar"
-    told = provider.requests[0]["messages"][-1]
-    content = told["content"] if name == OPENAI else told["content"][0]["content"]
+    result_message = provider.requests[0]["messages"][-1]
+    content = result_message["content"] if name == OPENAI else result_message["content"][0]["content"]
     text = content if isinstance(content, str) else "".join(part["text"] for part in content)
     assert text == result if isinstance(result, str) else json.loads(text) == result
 
 
 @BOTH
 async def test_reply_of_another_harness_is_translated(provider: Provider, name: str) -> None:
-    said = AssistantMessage("let me see", (ToolCall("x", "add", {"a": 1}),), raw={"my own": ["words"]})
-    reply = await reply_to(name, UserMessage("1?"), said, ToolMessage("x", "add", 1), tools=(ADD,))
+    calling = AssistantMessage("let me see", (ToolCall("x", "add", {"a": 1}),), raw={"my own": ["words"]})
+    reply = await reply_to(name, UserMessage("1?"), calling, ToolMessage("x", "add", 1), tools=(ADD,))
     assert reply.text == "hello from afar"
     assert "my own" not in json.dumps(provider.requests)
 
@@ -250,8 +250,10 @@ async def test_invalid_arguments_are_kept_and_the_next_request_is_valid(
     first = await reply_to(name, UserMessage("?"), tools=(ADD,))
     [call] = first.tool_calls
     assert call.arguments == ({"a": "q"} if "q" in arguments else arguments)
-    said = AssistantMessage(first.text, first.tool_calls, first.raw)
-    again = await reply_to(name, UserMessage("?"), said, ToolMessage("t1", "add", "wrong", is_error=True), tools=(ADD,))
+    calling = AssistantMessage(first.text, first.tool_calls, first.raw)
+    again = await reply_to(
+        name, UserMessage("?"), calling, ToolMessage("t1", "add", "wrong", is_error=True), tools=(ADD,)
+    )
     assert again.text == "sorry"
     plain = AssistantMessage(first.text, first.tool_calls)  # as another harness would have recorded it
     again = await reply_to(
@@ -263,14 +265,14 @@ async def test_invalid_arguments_are_kept_and_the_next_request_is_valid(
 async def test_thinking_is_streamed_and_sent_back_with_its_signature(provider: Provider) -> None:
     thinks = Answer(("so ",), ("hm, ", "well"), "sig-1", calls=(("t1", "add", '{"a": 1}'),))
     provider.answers = [thinks, Answer(("done",))]
-    chunks = await ask(ANTHROPIC, UserMessage("?"), tools=(ADD,))
+    chunks = await chunks_of(ANTHROPIC, UserMessage("?"), tools=(ADD,))
     assert [chunk.content for chunk in chunks if isinstance(chunk, ThinkingDelta)] == ["hm, ", "well"]
     reply = chunks[-1]
     assert isinstance(reply, ModelReply)
     assert reply.thinking == "hm, well"
     reply = reply_of(json.loads(json.dumps(record_of(reply))))
-    said = AssistantMessage(reply.text, reply.tool_calls, reply.raw)
-    await reply_to(ANTHROPIC, UserMessage("?"), said, ToolMessage("t1", "add", 1), tools=(ADD,))
+    calling = AssistantMessage(reply.text, reply.tool_calls, reply.raw)
+    await reply_to(ANTHROPIC, UserMessage("?"), calling, ToolMessage("t1", "add", 1), tools=(ADD,))
     thought = provider.requests[1]["messages"][1]["content"][0]
     assert (thought["type"], thought["thinking"], thought["signature"]) == ("thinking", "hm, well", "sig-1")
 
@@ -286,8 +288,10 @@ async def test_structured_output_is_validated_into_its_type_also_beside_tools(pr
     ]
     first = await reply_to(name, UserMessage("score"), tools=(ADD,), output=Verdict)
     assert (first.output, [call.tool for call in first.tool_calls]) == (None, ["add"])
-    said = AssistantMessage(first.text, first.tool_calls, first.raw)
-    last = await reply_to(name, UserMessage("score"), said, ToolMessage("t1", "add", 1), tools=(ADD,), output=Verdict)
+    calling = AssistantMessage(first.text, first.tool_calls, first.raw)
+    last = await reply_to(
+        name, UserMessage("score"), calling, ToolMessage("t1", "add", 1), tools=(ADD,), output=Verdict
+    )
     assert (last.output, last.tool_calls) == ({"score": 0.5}, ())
 
 
@@ -297,8 +301,10 @@ async def test_output_beside_calls_waits_and_the_conversation_is_valid(provider:
     provider.answers = [Answer(calls=both), Answer(calls=(("t3", "final_result", '{"score": 1}'),))]
     first = await reply_to(name, UserMessage("score"), tools=(ADD,), output=Verdict)
     assert (first.output, [call.tool for call in first.tool_calls]) == (None, ["add"])
-    said = AssistantMessage(first.text, first.tool_calls, first.raw)
-    last = await reply_to(name, UserMessage("score"), said, ToolMessage("t1", "add", 1), tools=(ADD,), output=Verdict)
+    calling = AssistantMessage(first.text, first.tool_calls, first.raw)
+    last = await reply_to(
+        name, UserMessage("score"), calling, ToolMessage("t1", "add", 1), tools=(ADD,), output=Verdict
+    )
     assert last.output == {"score": 1.0}
 
 
@@ -314,7 +320,7 @@ async def test_output_beside_calls_waits_and_the_conversation_is_valid(provider:
 async def test_output_of_the_wrong_type_is_recoverable(provider: Provider, name: str, answer: Answer, why: str) -> None:
     provider.answers = [answer]
     with pytest.raises(HarnessError, match=why) as raised:
-        await ask(name, output=Verdict)
+        await chunks_of(name, output=Verdict)
     assert raised.value.recoverable
 
 
@@ -330,7 +336,7 @@ async def test_refusing_provider_is_called_once_and_the_error_has_a_recoverable_
 ) -> None:
     provider.answers = [Answer(status=status, retry_after="9" if may_pass else None)]
     with pytest.raises(HarnessError, match=str(status)) as raised:
-        await ask(name)
+        await chunks_of(name)
     assert raised.value.recoverable is may_pass
     assert raised.value.retry_after_seconds == (9.0 if may_pass else 0.0)
     assert len(provider.requests) == 1
@@ -345,7 +351,7 @@ async def test_stream_cut_or_garbled_anywhere_is_a_recoverable_error_and_no_shor
     faults: dict[str, Any] = {fault: after}
     provider.answers = [Answer(("one ", "two ", "three"), **faults)]
     with pytest.raises(HarnessError) as raised:
-        await ask(name)
+        await chunks_of(name)
     assert raised.value.recoverable
     assert len(provider.requests) == 1
 
@@ -357,7 +363,7 @@ async def test_unreachable_provider_is_recoverable(
     for variable in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
     with pytest.raises(HarnessError) as raised:
-        await ask(name)
+        await chunks_of(name)
     assert raised.value.recoverable
 
 
@@ -374,5 +380,5 @@ def test_missing_model_is_refused_with_its_variable() -> None:
 
 def test_ids_of_an_unknown_provider_are_never_taken_for_native_ones() -> None:
     call = ToolCallPart("add", {}, tool_call_id="functions.add:0")
-    [told] = with_unique_ids([ModelResponse([call])], None)
-    assert [part.tool_call_id for part in told.parts if isinstance(part, ToolCallPart)] == ["functions_add_0_1"]
+    [renamed] = with_unique_ids([ModelResponse([call])], None)
+    assert [part.tool_call_id for part in renamed.parts if isinstance(part, ToolCallPart)] == ["functions_add_0_1"]

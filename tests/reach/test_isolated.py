@@ -212,13 +212,13 @@ async def test_function_of_the_application_is_called_in_its_own_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "secret-of-the-worker")
-    (here := tmp_path / "file").write_text("mine")
+    (readable_file := tmp_path / "file").write_text("mine")
     context: Any = None
     day = BoundTool(isolated_tools.weekday)
     assert await day.call(context, {"day": "2026-01-01", "times": 2}, run_sync) == "ThursdayThursday"
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        asked = {"paths": ["/proc/1/environ", "/etc/passwd", str(here)], "port": listener.getsockname()[1]}
-        seen = await BoundTool(isolated_tools.spy).call(context, asked, run_sync)
+        targets = {"paths": ["/proc/1/environ", "/etc/passwd", str(readable_file)], "port": listener.getsockname()[1]}
+        seen = await BoundTool(isolated_tools.spy).call(context, targets, run_sync)
     assert (seen["environment"], seen["files"], seen["sockets"]) == (["HOME", "LANG", "OPENBLAS_NUM_THREADS"], [], [])
     with pytest.raises(ToolFailed, match="ValueError: no such thing"):
         await BoundTool(isolated_tools.fails).call(context, {}, run_sync)
@@ -265,17 +265,17 @@ async def test_silent_process_does_not_block_its_start_while_a_fork_has_its_pipe
     silent, pipe = tmp_path / "launcher.py", os.pipe
     silent.write_text("raise SystemExit(1)")
     monkeypatch.setattr(sandbox_launcher, "__file__", str(silent))
-    held: list[int] = []
+    held_open: list[int] = []
 
     def shared() -> tuple[int, int]:
         monkeypatch.setattr(os, "pipe", pipe)  # those that follow are for the start itself
-        heard, tells = pipe()
-        held.append(os.dup(tells))
-        return heard, tells
+        reader, writer = pipe()
+        held_open.append(os.dup(writer))
+        return reader, writer
 
     monkeypatch.setattr(os, "pipe", shared)
     try:
         with pytest.raises(SetupError, match="nothing was run"):
             await run("print('ran')")
     finally:
-        os.close(held[0])
+        os.close(held_open[0])

@@ -204,15 +204,15 @@ async def test_invalid_tool_selected_by_name_is_refused(named: list[str]) -> Non
 
 async def test_tool_list_is_reread_on_notification_or_reconnection(tmp_path: Path) -> None:
     toolbox = Toolbox()
-    for is_told in (True, False):
-        server = odd(str(tmp_path / f"changed-{is_told}"))
+    for is_notified in (True, False):
+        server = odd(str(tmp_path / f"changed-{is_notified}"))
         before = by_name(await toolbox.tools_of(server))
         assert {*by_name(await toolbox.tools_of(server)).values()} == {*before.values()}  # the same, not only alike
-        if is_told:
+        if is_notified:
             await before["change"]()
         else:
             pid = int(await before["pid"]())
-            (tmp_path / f"changed-{is_told}").touch()
+            (tmp_path / f"changed-{is_notified}").touch()
             os.kill(pid, signal.SIGKILL)
             await gone(pid)
         async with asyncio.timeout(60):

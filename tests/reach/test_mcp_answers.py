@@ -45,21 +45,21 @@ class Peer:
                 await self.answer(json.loads(body) if body else {}, writer)
         writer.transport.abort()
 
-    async def answer(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        method, told = asked.get("method"), dict[str, Any]()
-        if asked.get("id") is None:
-            writer.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n" if method else NOT_HERE)
+    async def answer(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        method, result = request.get("method"), dict[str, Any]()
+        if request.get("id") is None:
+            writer.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n" if method else NOT_FOUND)
             return
         if method == "initialize":
-            version = asked["params"]["protocolVersion"]
-            told = {
+            version = request["params"]["protocolVersion"]
+            result = {
                 "protocolVersion": version,
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "peer", "version": "1"},
             }
         elif method == "tools/list":
-            told = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("flood", "echo")]}
-        elif method == "tools/call" and asked["params"]["name"] == "flood":
+            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("flood", "echo")]}
+        elif method == "tools/call" and request["params"]["name"] == "flood":
             self.floods += 1
             writer.write(f"HTTP/1.1 {self.head}\r\n\r\n".encode())
             while True:
@@ -67,15 +67,15 @@ class Peer:
                 self.sent += len(self.body)
                 await writer.drain()
         elif method == "tools/call":
-            told = {"content": [{"type": "text", "text": "echo"}]}
+            result = {"content": [{"type": "text", "text": "echo"}]}
         else:
-            writer.write(NOT_HERE)
+            writer.write(NOT_FOUND)
             return
-        answer = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}).encode()
+        answer = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
         writer.write(f"HTTP/1.1 200 OK\r\n{JSON}\r\ncontent-length: {len(answer)}\r\n\r\n".encode() + answer)
 
 
-NOT_HERE = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
 @asynccontextmanager
@@ -104,9 +104,9 @@ async def test_endless_response_is_read_to_the_bound_and_fails_with_the_reason(h
     peer = Peer(head, BOMB if "gzip" in head else MANY)
     async with listening(peer) as (url, egress), MCPServer(url=url).open_tools(egress) as tools:
         flood, echo = tools
-        with pytest.raises(Exception, match=says) as told:
+        with pytest.raises(Exception, match=says) as result:
             await flood()
-        assert isinstance(told.value, StepInDoubt) == (
+        assert isinstance(result.value, StepInDoubt) == (
             "200 OK" in head
         )  # it was done, and nobody knows with what result
         assert peer.sent < 4 * ANSWER_BYTES_MAX  # what the sockets' buffers hold, on top
@@ -136,10 +136,10 @@ async def test_unreadable_response_aborts_no_other_call_and_is_not_repeated(
 async def test_body_is_read_to_the_bound_for_any_status() -> None:
     for head in (f"307 Temporary Redirect\r\nlocation: /mcp\r\n{EVENTS}", "500 Oh\r\ncontent-type: text/plain"):
         peer = Peer(head)
-        async with listening(peer) as (url, egress), http_client(url, {}, egress, here) as client:
+        async with listening(peer) as (url, egress), http_client(url, {}, egress, local_resolver) as client:
             with pytest.raises(Exception, match="answered more than"):
                 await client.post(url, json={"id": 1, "method": "tools/call", "params": {"name": "flood"}})
 
 
-async def here(host: str, port: int) -> list[str]:
+async def local_resolver(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]

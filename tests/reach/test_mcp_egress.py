@@ -119,13 +119,13 @@ async def test_certificate_is_checked_against_the_requested_name(
     _, server = certificates(tmp_path, "hook.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
 
-    async def here(host: str, port: int) -> Sequence[str]:
+    async def local_resolver(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
     async with hooked(tls=server) as hook:
         origins = {name: f"https://{name}.example:{hook.port}" for name in ("hook", "other")}
         allowed = EgressPolicy(frozenset(origins.values()))
-        async with http_client(origins["hook"], {"x-key": "k"}, allowed, here) as client:
+        async with http_client(origins["hook"], {"x-key": "k"}, allowed, local_resolver) as client:
             assert (await client.post(f"{origins['hook']}/x", json={})).status_code == 204
             with pytest.raises(httpx2.ConnectError, match="certificate"):
                 await client.post(f"{origins['other']}/x", json={})
@@ -136,7 +136,7 @@ async def test_certificate_is_checked_against_the_requested_name(
 @pytest.mark.proves("S13")
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 async def test_secret_headers_are_never_sent_to_another_origin_after_a_redirect(code: int) -> None:
-    async def here(host: str, port: int) -> Sequence[str]:
+    async def local_resolver(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
     secret = {"Authorization": "Bearer k", "X-Api-Key": "k"}
@@ -144,25 +144,25 @@ async def test_secret_headers_are_never_sent_to_another_origin_after_a_redirect(
         moved = f"HTTP/1.1 {code} Moved\r\nLocation: {other.url}\r\nContent-Length: 0\r\n\r\n".encode()
         async with hooked(moved) as first:
             allowed = EgressPolicy(frozenset({first.origin, other.origin}))
-            server = Connection("own", None, first.url, {}, secret, None, 5.0, egress=allowed, resolve=here)
+            server = Connection("own", None, first.url, {}, secret, None, 5.0, egress=allowed, resolve=local_resolver)
             with pytest.raises(HarnessError):
                 await server.offered()
             assert {request.headers["x-api-key"] for request in first.requests} == {"k"}
             assert other.connections == 0  # the SDK follows nothing to another origin
-            async with http_client(first.url, secret, allowed, here) as client:
+            async with http_client(first.url, secret, allowed, local_resolver) as client:
                 assert (await client.post(first.url, json={})).status_code == code
                 await client.post(other.url, json={})  # and what would follow by itself carries none of it
         assert [sorted({"authorization", "x-api-key"} & request.headers.keys()) for request in other.requests] == [[]]
 
 
 async def test_proxy_of_the_environment_does_not_bypass_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def here(host: str, port: int) -> Sequence[str]:
+    async def local_resolver(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
     async with hooked() as proxy, hooked() as hook:
         for name in ("HTTP_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.origin)
-        async with http_client(hook.url, {}, EgressPolicy(frozenset({hook.origin})), here) as client:
+        async with http_client(hook.url, {}, EgressPolicy(frozenset({hook.origin})), local_resolver) as client:
             assert (await client.post(hook.url, json={})).status_code == 204
         assert (proxy.connections, hook.connections) == (0, 1)
 
@@ -172,8 +172,8 @@ async def test_worker_settings_allow_an_origin_for_the_agents_of_all_projects(
 ) -> None:
     await http.start()
     origin = http.url.removesuffix("/mcp")
-    assert await told(database_url, http.url, mcp_allow=origin) == ("success", [{"result": 3}])
-    assert await told(database_url, http.url, egress_allow=origin) == (
+    assert await outcome_of(database_url, http.url, mcp_allow=origin) == ("success", [{"result": 3}])
+    assert await outcome_of(database_url, http.url, egress_allow=origin) == (
         "failed",
         ["ACTION_FAILED"],
     )  # where callbacks may go
@@ -181,10 +181,10 @@ async def test_worker_settings_allow_an_origin_for_the_agents_of_all_projects(
 
 async def test_allow_entry_for_one_project_is_refused_at_the_start(database_url: str) -> None:
     with pytest.raises(EgressRejected, match=r"default=https://tools\.internal is meant for one project"):
-        await told(database_url, "https://tools.internal/mcp", mcp_allow="default=https://tools.internal")
+        await outcome_of(database_url, "https://tools.internal/mcp", mcp_allow="default=https://tools.internal")
 
 
-async def told(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any]]:
+async def outcome_of(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any]]:
     """The outcome, and what the tool answered to an agent of a runtime with these settings, else the codes of its errors."""
     model = Model([ToolCall("x1", "add", {"a": 1, "b": 2})], "done")
     app = Heliograph("asks")
@@ -198,7 +198,11 @@ async def told(database_url: str, url: str, **allow: Any) -> tuple[str, list[Any
     )
     async with open_runtime(Settings(database_url=database_url, **allow)) as runtime:
         result = await runtime.run(app.workflow)
-    if model.asked:
+    if model.requests:
         return result.outcome, results(model.last)
     payloads: list[Any] = [signal.payload for signal in result.signals]
-    return result.outcome, [told["error"]["code"] for told in payloads if isinstance(told, dict) and told.get("error")]
+    return result.outcome, [
+        outcome_of["error"]["code"]
+        for outcome_of in payloads
+        if isinstance(outcome_of, dict) and outcome_of.get("error")
+    ]

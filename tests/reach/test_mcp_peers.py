@@ -31,7 +31,7 @@ def program(name: str) -> str:
     return found
 
 
-async def told(database_url: str, server: MCPServer, *calls: ToolCall, **options: Any) -> list[Any]:
+async def results_of(database_url: str, server: MCPServer, *calls: ToolCall, **options: Any) -> list[Any]:
     """What an agent is told of these calls, one step each, by a server of its own process."""
     model = Model(*([call] for call in calls), "done")
     app = Heliograph("peers")
@@ -52,7 +52,7 @@ def called(calls: Sequence[tuple[str, dict[str, Any]]]) -> list[ToolCall]:
 async def test_time_server_answers_converts_and_refuses(database_url: str) -> None:
     server = MCPServer([sys.executable, "-m", "mcp_server_time"], name="time", effect="pure")
     convert = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-    now, converted, wrong, short = await told(database_url, server, *called([
+    now, converted, wrong, short = await results_of(database_url, server, *called([
         ("get_current_time", {"timezone": "Europe/Oslo"}), ("convert_time", convert),
         ("convert_time", {**convert, "time": "noon"}), ("convert_time", {"time": "12:00"}),
     ]))  # fmt: skip
@@ -67,7 +67,7 @@ async def test_git_server_reads_a_repository_and_writes_to_it(database_url: str,
     await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "a.txt").write_text("text")
     repo = {"repo_path": str(tmp_path)}
-    status, added, after = await told(database_url, server, *called([
+    status, added, after = await results_of(database_url, server, *called([
         ("git_status", repo), ("git_add", {**repo, "files": ["a.txt"]}), ("git_status", repo),
     ]))  # fmt: skip
     assert "Untracked files" in str(status)
@@ -77,7 +77,7 @@ async def test_git_server_reads_a_repository_and_writes_to_it(database_url: str,
 
 async def test_everything_server_has_all_kinds_of_content(database_url: str) -> None:
     server = MCPServer([program("mcp-server-everything"), "stdio"], name="everything", effect="pure")
-    echo, added, structured, image, links, wrong, env = await told(database_url, server, *called([
+    echo, added, structured, image, links, wrong, env = await results_of(database_url, server, *called([
         ("echo", {"message": "hi"}), ("get-sum", {"a": 2, "b": 3}), ("get-structured-content", {"location": "Chicago"}),
         ("get-tiny-image", {}), ("get-resource-links", {"count": 2}), ("echo", {}), ("get-env", {}),
     ]))  # fmt: skip
@@ -104,7 +104,7 @@ async def test_filesystem_server_is_confined_to_its_folder_and_declares_idempote
     async with server.open_tools() as tools:
         effects = {tool.name: tool.effect for tool in tools}
     assert (effects["read_text_file"], effects["write_file"], effects["move_file"]) == ("pure", "idempotent", "once")
-    wrote, read, outside = await told(database_url, server, *called([
+    wrote, read, outside = await results_of(database_url, server, *called([
         ("write_file", {"path": str(tmp_path / "b.txt"), "content": "x"}),
         ("read_text_file", {"path": str(tmp_path / "b.txt")}), ("read_text_file", {"path": "/etc/passwd"}),
     ]))  # fmt: skip

@@ -24,7 +24,7 @@ class OddServer:
         self.answers_pings = True
         self.is_stuck = False
         self.writers: list[asyncio.StreamWriter] = []
-        self.owed: list[asyncio.StreamWriter] = []
+        self.unanswered: list[asyncio.StreamWriter] = []
         self.confirmed = b""
         self.connections = 0
         self.ended = 0
@@ -44,12 +44,12 @@ class OddServer:
                 writer.write(b"PONG\r\n")
                 self.confirmed = read
             else:
-                self.owed.append(writer)
+                self.unanswered.append(writer)
         self.ended += 1
         writer.close()
 
     def answer_late(self) -> None:
-        for writer in self.owed:
+        for writer in self.unanswered:
             writer.write(b"PONG\r\n")
 
 
@@ -104,7 +104,7 @@ async def test_no_event_is_confirmed_on_a_connection_with_an_overdue_ping(
 async def test_cancelled_publisher_keeps_the_connection_usable(bell: NatsDoorbell, server: OddServer) -> None:
     server.answers_pings = False
     publishing = asyncio.create_task(bell.publish([EVENT]))
-    await eventually(lambda: len(server.owed) > 0)
+    await eventually(lambda: len(server.unanswered) > 0)
     publishing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await publishing

@@ -75,12 +75,12 @@ async def test_connection_goes_to_the_checked_address_after_one_lookup(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A resolver that answers with a public address first, and with one of the inside from then on."""
-    asked: list[str] = []
+    lookups: list[str] = []
     connected: list[str] = []
 
     async def rebinding(host: str, port: int) -> Sequence[str]:
-        asked.append(host)
-        return ["93.184.215.14"] if len(asked) == 1 else ["127.0.0.1"]
+        lookups.append(host)
+        return ["93.184.215.14"] if len(lookups) == 1 else ["127.0.0.1"]
 
     async def connect(host: str, port: int, **options: Any) -> Any:
         connected.append(host)
@@ -90,7 +90,7 @@ async def test_connection_goes_to_the_checked_address_after_one_lookup(
     monkeypatch.setattr(asyncio, "open_connection", connect)
     with pytest.raises(PostFailed):
         await post("https://rebind.example/hook", {}, b"{}", EgressPolicy(), resolve=rebinding)
-    assert (asked, connected) == (["rebind.example"], ["93.184.215.14"])
+    assert (lookups, connected) == (["rebind.example"], ["93.184.215.14"])
 
 
 @pytest.mark.proves("S15")
@@ -149,15 +149,17 @@ async def test_certificate_is_checked_against_the_requested_name(
     trusted, server = certificates(tmp_path, "hook.example")
     monkeypatch.setattr(posting, "_tls", lambda: trusted)
 
-    async def here(host: str, port: int) -> Sequence[str]:
+    async def local_resolver(host: str, port: int) -> Sequence[str]:
         return ["127.0.0.1"]
 
     async with hooked(tls=server) as hook:
         allowed = EgressPolicy(frozenset(f"https://{name}.example:{hook.port}" for name in ("hook", "other")))
-        assert (await post(f"https://hook.example:{hook.port}/x", {}, b"{}", allowed, resolve=here)).status == 204
+        assert (
+            await post(f"https://hook.example:{hook.port}/x", {}, b"{}", allowed, resolve=local_resolver)
+        ).status == 204
         assert hook.requests[0].headers["host"] == f"hook.example:{hook.port}"
         with pytest.raises(PostFailed, match="no secure connection"):
-            await post(f"https://other.example:{hook.port}/x", {}, b"{}", allowed, resolve=here)
+            await post(f"https://other.example:{hook.port}/x", {}, b"{}", allowed, resolve=local_resolver)
         assert len(hook.requests) == 1
 
 
@@ -177,11 +179,11 @@ def certificates(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContex
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("192.0.2.1"))]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True).sign(key, hashes.SHA256())
     )  # fmt: skip
-    shown, kept = folder / "certificate.pem", folder / "key.pem"
-    shown.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    kept.write_bytes(
+    certificate_file, key_file = folder / "certificate.pem", folder / "key.pem"
+    certificate_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(shown, kept)
-    return ssl.create_default_context(cafile=str(shown)), server
+    server.load_cert_chain(certificate_file, key_file)
+    return ssl.create_default_context(cafile=str(certificate_file)), server

@@ -142,10 +142,12 @@ def test_updates_and_reducers_of_a_typed_state_name_keys_that_it_has() -> None:
 
 
 def test_pattern_that_cannot_match_is_a_warning_and_no_error() -> None:
-    told = workflow(agent("a", ["workflow:start", "draft:raedy"]), agent("b", START, emits=["draft:ready"])).warnings
-    assert len(told) == 2
-    assert "'draft:raedy' matches no signal; did you mean draft:ready?" in told[0]
-    assert "agent b emits 'draft:ready', and no agent is activated by it; did you mean draft:raedy?" in told[1]
+    warnings = workflow(
+        agent("a", ["workflow:start", "draft:raedy"]), agent("b", START, emits=["draft:ready"])
+    ).warnings
+    assert len(warnings) == 2
+    assert "'draft:raedy' matches no signal; did you mean draft:ready?" in warnings[0]
+    assert "agent b emits 'draft:ready', and no agent is activated by it; did you mean draft:raedy?" in warnings[1]
 
 
 def test_key_that_an_agent_updates_in_an_untyped_state_is_a_known_signal_source() -> None:

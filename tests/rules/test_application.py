@@ -34,7 +34,7 @@ def refused(case: Case) -> None:
     assert case.text in caught.value.message
 
 
-def said_by(cases: list[Case]) -> pytest.MarkDecorator:
+def each_case(cases: list[Case]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[f"{n}: {case.text[:40]}" for n, case in enumerate(cases)])
 
 
@@ -51,7 +51,7 @@ def running(function: Any, **options: Any) -> Callable[[], Any]:
     return lambda: app().agent(activate_on=START, **options)(function)
 
 
-def asking(prompt: Any, name: Any = "a", **options: Any) -> Callable[[], Any]:
+def prompting(prompt: Any, name: Any = "a", **options: Any) -> Callable[[], Any]:
     return lambda: app().prompt_agent(name, prompt, activate_on=START, **options)
 
 
@@ -91,7 +91,7 @@ def by_name(_context: Any, *, depth: int) -> None: ...
 # ── Agents ──
 
 
-@said_by([
+@each_case([
     Case(lambda: app().agent(nothing), "wrong_type", "/agents", "not nothing; write @app.agent(activate_on=[...])"),
     Case(lambda: app().agent("a"), "wrong_type", "/agents", "takes its arguments by name, not 'a'"),
     Case(running(Instance()), "required_field", "/agents", "no name of its own; write @app.agent(name='...'"),
@@ -149,21 +149,21 @@ def test_guard_argument_with_a_default_does_not_take_the_signal() -> None:
     assert define_agent("a", run=guarded, when=guarded, activate_on=START).when_arity == 1
 
 
-@said_by([
-    Case(asking("x", foo=1), "unknown_field", "/agents/a/foo", "agent a has no option foo; there are run, prompt"),
-    Case(asking("x", emit=[]), "unknown_field", "/agents/a/emit", "did you mean emits?"),
-    Case(asking(5), "wrong_type", "/agents/a/prompt", "prompt is text or a function of the context, not 5"),
-    Case(asking(""), "required_field", "/agents/a/prompt", "prompt is empty"),
-    Case(asking(" \n"), "required_field", "/agents/a/prompt", "prompt is empty"),
-    Case(asking(waits), "wrong_type", "/agents/a/prompt", "returns without waiting"),
-    Case(asking(lambda: "x"), "wrong_type", "/agents/a/prompt", "takes only 0"),
-    Case(asking("Of {state.x"), "template_syntax", "/agents/a/prompt", "a { without a closing }, before 'state.x'"),
-    Case(asking("Of {topic}"), "template_undefined", "/agents/a/prompt", "the template uses {topic}, and there is only"),
-    Case(asking("x", model=5), "wrong_type", "/agents/a/model", "a name such as 'openai-chat:gpt-5'"),
-    Case(asking("x", model=""), "required_field", "/agents/a/model", "model is empty"),
-    Case(asking("x", model=ScriptedModel), "wrong_type", "/agents/a/model", "a pydantic-ai model, a Harness"),
-    Case(asking("x", system=5), "wrong_type", "/agents/a/system", "system is a string, not 5"),
-    Case(asking("x", name=5), "invalid_identifier", "/agents", "not 5"),
+@each_case([
+    Case(prompting("x", foo=1), "unknown_field", "/agents/a/foo", "agent a has no option foo; there are run, prompt"),
+    Case(prompting("x", emit=[]), "unknown_field", "/agents/a/emit", "did you mean emits?"),
+    Case(prompting(5), "wrong_type", "/agents/a/prompt", "prompt is text or a function of the context, not 5"),
+    Case(prompting(""), "required_field", "/agents/a/prompt", "prompt is empty"),
+    Case(prompting(" \n"), "required_field", "/agents/a/prompt", "prompt is empty"),
+    Case(prompting(waits), "wrong_type", "/agents/a/prompt", "returns without waiting"),
+    Case(prompting(lambda: "x"), "wrong_type", "/agents/a/prompt", "takes only 0"),
+    Case(prompting("Of {state.x"), "template_syntax", "/agents/a/prompt", "a { without a closing }, before 'state.x'"),
+    Case(prompting("Of {topic}"), "template_undefined", "/agents/a/prompt", "the template uses {topic}, and there is only"),
+    Case(prompting("x", model=5), "wrong_type", "/agents/a/model", "a name such as 'openai-chat:gpt-5'"),
+    Case(prompting("x", model=""), "required_field", "/agents/a/model", "model is empty"),
+    Case(prompting("x", model=ScriptedModel), "wrong_type", "/agents/a/model", "a pydantic-ai model, a Harness"),
+    Case(prompting("x", system=5), "wrong_type", "/agents/a/system", "system is a string, not 5"),
+    Case(prompting("x", name=5), "invalid_identifier", "/agents", "not 5"),
 ])  # fmt: skip
 def test_impossible_prompt_agent_is_refused_with_a_correction(case: Case) -> None:
     refused(case)
@@ -177,7 +177,7 @@ def test_model_is_a_name_or_a_callable_harness(model: Any) -> None:
 # ── The application ──
 
 
-@said_by([
+@each_case([
     Case(lambda: Heliograph(5), "invalid_identifier", "/name", "name is 1 to 63 of a-z"),  # type: ignore[arg-type]
     Case(lambda: Heliograph(["a"]), "invalid_identifier", "/name", "not ['a']"),  # type: ignore[arg-type]
     Case(lambda: app(max_activations="7"), "wrong_type", "/max_activations", "a whole number, not '7'"),
@@ -262,7 +262,7 @@ def built(state: Any, prompt: str = "x") -> Callable[[], Any]:
 NO_TYPE = "is a pydantic model, a dataclass or a TypedDict, not"
 
 
-@said_by([
+@each_case([
     *[Case(built(kind), "wrong_type", "/state", f"{NO_TYPE} {kind!r}") for kind in (
         int, list, dict, "x", 5, list[int], dict[str, int], Post(), RootModel[dict[str, int]], Post | None)],
     Case(built(Unknown), "wrong_type", "/state", "Unknown cannot be the type of a state: name 'Nowhere' is not defined"),

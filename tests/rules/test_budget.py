@@ -67,9 +67,9 @@ def test_model_budget_is_refused_for_a_function(options: Any) -> None:
 
 def test_budget_is_copied_and_the_smallest_amount_of_each_kind_applies() -> None:
     given_budget = {"tokens": 5}
-    kept = check_budget(given_budget)
+    checked = check_budget(given_budget)
     given_budget["tokens"] = 6
-    assert kept == {"tokens": 5}
+    assert checked == {"tokens": 5}
     assert least_of(None, {"tokens": 5, "micros": 1}, {"tokens": 3, "tool_calls": 2}) == {
         "micros": 1, "tokens": 3, "tool_calls": 2,
     }  # fmt: skip

@@ -22,7 +22,7 @@ from heliograph.turn.interruptions import Defer
 TERMINATE: Any = {"__cg_control": {"after_execution": "terminate"}}
 
 
-def asked(journal: Journal, tool: str = "search", call_id: str | None = None, kind: Any = "tool") -> CallRequest:
+def requested(journal: Journal, tool: str = "search", call_id: str | None = None, kind: Any = "tool") -> CallRequest:
     return CallRequest(journal.new_call(call_id), journal.new_step(), tool, kind)
 
 
@@ -37,9 +37,9 @@ def wait(call_id: str, tool: str = "search", *, position: int | None = None, **m
 
 def test_calls_are_named_by_their_place_in_the_order_of_calls() -> None:
     journal = Journal("a", [])
-    assert [asked(journal).call_id for _ in range(3)] == ["c1", "c2", "c3"]
-    assert asked(journal, call_id="mine").call_id == "mine"
-    assert asked(journal).call_id == "c5"
+    assert [requested(journal).call_id for _ in range(3)] == ["c1", "c2", "c3"]
+    assert requested(journal, call_id="mine").call_id == "mine"
+    assert requested(journal).call_id == "c5"
 
 
 def test_each_task_counts_its_calls_for_itself() -> None:
@@ -51,17 +51,17 @@ def test_each_task_counts_its_calls_for_itself() -> None:
 @pytest.mark.proves("L0-61")
 def test_call_finds_its_record_and_a_new_call_finds_none() -> None:
     journal = Journal("a", [wait("c1", position=1)])
-    found = journal.find(asked(journal))
+    found = journal.find(requested(journal))
     assert found is not None
     assert result_of(found) == CallResult("c1", "success", "c1")
-    assert journal.find(asked(journal)) is None
+    assert journal.find(requested(journal)) is None
 
 
 @pytest.mark.parametrize(("tool", "kind"), [("other", "tool"), ("search", "child"), ("search", "inline")])
 def test_recorded_call_of_another_tool_or_kind_raises_not_deterministic(tool: str, kind: Any) -> None:
     journal = Journal("a", [wait("c1")])
     with pytest.raises(AgentFailed, match="call c1 was tool search") as caught:
-        journal.find(asked(journal, tool, kind=kind))
+        journal.find(requested(journal, tool, kind=kind))
     assert caught.value.code == "NOT_DETERMINISTIC"
     with pytest.raises(AgentFailed, match="call c1 was tool search"):  # even if the function swallowed it
         journal.check_not_waiting()
@@ -69,14 +69,14 @@ def test_recorded_call_of_another_tool_or_kind_raises_not_deterministic(tool: st
 
 def test_call_id_is_used_once_by_one_run_of_a_function() -> None:
     journal = Journal("a", [])
-    journal.find(asked(journal, call_id="x"))
+    journal.find(requested(journal, call_id="x"))
     with pytest.raises(InvalidInput, match="uses the call id 'x' twice"):
-        journal.find(asked(journal, call_id="x"))
+        journal.find(requested(journal, call_id="x"))
 
 
 def test_unrecorded_calls_are_new_and_keep_their_order() -> None:
     journal = Journal("a", [wait("c1", position=1), wait("c2")])
-    calls = [asked(journal) for _ in range(4)]
+    calls = [requested(journal) for _ in range(4)]
     for call in calls:
         journal.find(call)
     journal.wait_for(calls[1:])
@@ -98,7 +98,7 @@ def test_turn_waits_for_all_open_calls_unless_it_joins_on_each(
     waits: list[str], wanted: list[str], each: bool, join: str
 ) -> None:
     journal = Journal("a", [wait(name) for name in waits])
-    calls = [asked(journal, call_id=name) for name in wanted]
+    calls = [requested(journal, call_id=name) for name in wanted]
     for call in calls:
         journal.find(call)
     journal.wait_for(calls, each=each)
@@ -107,7 +107,7 @@ def test_turn_waits_for_all_open_calls_unless_it_joins_on_each(
 
 def test_step_in_flight_does_not_suspend_its_turn() -> None:
     journal = Journal("a", [wait("c1", kind="inline")])
-    call = asked(journal, call_id="x")
+    call = requested(journal, call_id="x")
     journal.find(call)
     journal.wait_for([call])
     assert journal.join == "all"
@@ -116,15 +116,15 @@ def test_step_in_flight_does_not_suspend_its_turn() -> None:
 def test_function_replays_until_it_has_requested_every_recorded_call() -> None:
     journal = Journal("a", [wait("c1", position=1), wait("c2")])
     assert journal.is_replaying
-    journal.find(asked(journal))
+    journal.find(requested(journal))
     assert journal.is_replaying
-    journal.find(asked(journal))
+    journal.find(requested(journal))
     assert not journal.is_replaying
 
 
 def test_function_that_returns_while_it_waits_fails_for_a_swallowed_suspension() -> None:
     journal = Journal("a", [])
-    call = asked(journal)
+    call = requested(journal)
     journal.find(call)
     journal.wait_for([call])
     with pytest.raises(AgentFailed, match="caught the exception that suspends its turn for call c1"):
@@ -134,20 +134,20 @@ def test_function_that_returns_while_it_waits_fails_for_a_swallowed_suspension()
 def test_function_with_endless_calls_is_stopped() -> None:
     journal = Journal("a", [])
 
-    def asks() -> None:
+    def request_endlessly() -> None:
         while True:
-            journal.find(asked(journal))
+            journal.find(requested(journal))
 
     with pytest.raises(AgentFailed, match="10000 calls in one run"):
-        asks()
+        request_endlessly()
 
 
 def test_failed_call_has_the_error_that_was_reported() -> None:
     error: Any = {"code": "NO_SUCH_CITY", "message": "no such city"}
     failed = wait("c1", position=1, status="failed", content={"status": "failed", "error": error})
     assert result_of(failed) == CallResult("c1", "failed", None, error)
-    untold = wait("c1", position=1, status="timeout", content=None)
-    assert result_of(untold).status == "timeout"
+    timed_out = wait("c1", position=1, status="timeout", content=None)
+    assert result_of(timed_out).status == "timeout"
 
 
 # ── after_execution ──
@@ -203,8 +203,8 @@ def test_turn_ending_calls_of_one_step_end_it_with_the_worse_outcome(first: Any,
     ],
 )
 def test_result_decides_only_where_its_tool_may(may_override: bool, after: Any, output: Any, ends: bool) -> None:
-    told = wait("c1", position=1, content={"output": output}, may_override=may_override, after_execution=after)
-    assert (closing_answer([told]) is not None) is ends
+    recorded = wait("c1", position=1, content={"output": output}, may_override=may_override, after_execution=after)
+    assert (closing_answer([recorded]) is not None) is ends
 
 
 @given(st.permutations([1, 2, 3, 4]), st.sets(st.sampled_from([0, 1, 2, 3])))

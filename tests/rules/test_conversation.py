@@ -37,8 +37,8 @@ def test_model_reply_reads_back_as_it_was_recorded(reply: ModelReply) -> None:
 def test_text_of_a_result_does_not_depend_on_the_order_of_its_keys(is_untrusted: bool) -> None:
     made: Json = {"b": 1, "a": {"y": 2, "x": 3}}
     read_back: Json = {"a": {"x": 3, "y": 2}, "b": 1}
-    told = [readable_text(ToolMessage("a", "find", found, is_untrusted=is_untrusted)) for found in (made, read_back)]
-    assert told[0] == told[1]
+    texts = [readable_text(ToolMessage("a", "find", found, is_untrusted=is_untrusted)) for found in (made, read_back)]
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.proves("S12")

@@ -55,5 +55,5 @@ def test_missing_required_field_is_named_and_a_missing_optional_one_is_not() -> 
 @pytest.mark.proves("L0-89")
 @given(st.sampled_from(sorted(VALUES)), st.sampled_from(sorted(TYPES)))
 def test_value_matches_its_type_and_an_integer_is_a_number(has: str, wanted: str) -> None:
-    fits = has == wanted or (has, wanted) == ("integer", "number")
-    assert (problems_of([{"name": "a", "type": wanted}], {"a": VALUES[has]}) == []) is fits
+    matches = has == wanted or (has, wanted) == ("integer", "number")
+    assert (problems_of([{"name": "a", "type": wanted}], {"a": VALUES[has]}) == []) is matches

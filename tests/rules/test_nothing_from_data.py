@@ -49,16 +49,16 @@ def breaches(source: str, name: str) -> list[str]:
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
             found += [f"imports {each}" for each in modules if each.partition(".")[0] in MODULES]
         if isinstance(node, ast.Call):
-            what = called(node)
+            called_name = called(node)
             is_shell = any(k.arg == "shell" and getattr(k.value, "value", True) is not False for k in node.keywords)
             if (
-                (what in CALLS and not (what == "compile" and name in LOADERS))
+                (called_name in CALLS and not (called_name == "compile" and name in LOADERS))
                 or is_shell
-                or "create_subprocess_shell" in what
+                or "create_subprocess_shell" in called_name
             ):
-                found.append(f"calls {what}")
-            if what.rpartition(".")[2] in LOADING and name not in LOADERS:
-                found.append(f"loads code by {what}")
+                found.append(f"calls {called_name}")
+            if called_name.rpartition(".")[2] in LOADING and name not in LOADERS:
+                found.append(f"loads code by {called_name}")
     return found
 
 

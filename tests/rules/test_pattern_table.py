@@ -15,9 +15,9 @@ from tests.rules.test_pattern import names, patterns
 @pytest.mark.proves("G-41")
 @given(st.lists(patterns, max_size=12), st.lists(names | st.sampled_from(["", "a:", "*", "**"]), max_size=4))
 @example(["**:**", "**", "**:a", "a:**", "*"], ["a", "a:a", ""])
-def test_table_matches_like_its_patterns_one_by_one_in_insertion_order(texts: list[str], asked: list[str]) -> None:
+def test_table_matches_like_its_patterns_one_by_one_in_insertion_order(texts: list[str], queried: list[str]) -> None:
     table = PatternTable(zip(texts, range(len(texts)), strict=True))
-    for name in asked * 2:  # the second time from the memo
+    for name in queried * 2:  # the second time from the memo
         expected = [number for number, text in enumerate(texts) if compile_pattern(text).matches(name)]
         assert list(table.match(name)) == expected
     assert len(table) == len(texts)

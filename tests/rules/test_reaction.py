@@ -178,8 +178,8 @@ def test_join_restarts_after_it_has_woken_its_agent() -> None:
     run = Run(
         workflow(agent("a", START, emits=["x:one", "x:two"]), agent("editor", activate_when_all=["x:one", "x:two"]))
     )
-    said = (("x:one", 1), ("x:two", 1), ("x:two", 2), ("x:one", 2), ("x:one", 3))
-    run.end("a", emitted=said)
+    notes = (("x:one", 1), ("x:two", 1), ("x:two", 2), ("x:one", 2), ("x:one", 3))
+    run.end("a", emitted=notes)
     assert run.awake() == ["editor", "editor"]
 
 

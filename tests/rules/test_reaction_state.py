@@ -163,8 +163,10 @@ def test_output_within_a_signal_reserves_room_for_the_other_fields(letter: str) 
 @pytest.mark.proves("SIG-43")
 def test_signals_of_a_turn_precede_its_ending_and_can_wake_others() -> None:
     run = Run(workflow(agent("a", START), agent("b", ["harness:end"])))
-    said = Draft("harness:end", {"usage": {"inputTokens": 1, "outputTokens": 2}}, "a", run.turn_of("a").activation, NOW)
-    run.end("a", drafts=(said,))
+    spent = Draft(
+        "harness:end", {"usage": {"inputTokens": 1, "outputTokens": 2}}, "a", run.turn_of("a").activation, NOW
+    )
+    run.end("a", drafts=(spent,))
     assert run.names()[2:4] == ["harness:end", "agent:completed"]
     assert run.turn_of("b").cause == run.named("harness:end")[0].id
 
@@ -190,14 +192,14 @@ def test_run_whose_stored_memory_has_other_types_is_ended_as_failed(memory: dict
 
 @pytest.mark.proves("S24")
 @pytest.mark.parametrize(
-    ("recorded", "kept"), [(["mail"], ["mail"]), ([], []), (7, ["mail", "note"]), ([{}], ["mail", "note"])]
+    ("recorded", "tainted"), [(["mail"], ["mail"]), ([], []), (7, ["mail", "note"]), ([{}], ["mail", "note"])]
 )
-def test_run_that_is_ended_with_a_new_memory_keeps_the_taint_of_its_state(recorded: Any, kept: list[str]) -> None:
+def test_run_that_is_ended_with_a_new_memory_keeps_the_taint_of_its_state(recorded: Any, tainted: list[str]) -> None:
     memory = {"untrusted_keys": recorded}
     view = RunView("run_a", "running", 3, {"mail": "pay Mallory", "note": 1}, memory, 1, 0, 1)
     pending = PendingRun("newsroom", view, [PendingSignal(2, "fact:found", {}, "writer", "turn_1")])
     definition = workflow(agent("writer", START))
     reaction = react_to_pending(definition, pending, NOW, lambda kind: f"{kind}_1", RunFailure("CODE", "why"))
     assert reaction.memory is not None
-    assert (reaction.status, sorted(untrusted_keys(reaction.memory))) == ("terminating", kept)
+    assert (reaction.status, sorted(untrusted_keys(reaction.memory))) == ("terminating", tainted)
     assert reaction.to_item()["keeps_taint"] is True

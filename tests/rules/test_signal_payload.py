@@ -171,10 +171,10 @@ def test_syntax_error_has_offset_line_and_column() -> None:
 
 
 def test_payload_of_exactly_the_byte_limit_is_allowed_and_one_more_is_refused() -> None:
-    fits = "é" * ((PAYLOAD_BYTES_MAX - 2) // 2)  # two bytes each, and two quotes
-    assert check_payload(fits) is fits
+    largest = "é" * ((PAYLOAD_BYTES_MAX - 2) // 2)  # two bytes each, and two quotes
+    assert check_payload(largest) is largest
     with pytest.raises(InvalidInput) as caught:
-        check_payload(fits + "x", "/payload")
+        check_payload(largest + "x", "/payload")
     assert (caught.value.code, caught.value.path) == ("payload_too_large", "/payload")
     assert str(PAYLOAD_BYTES_MAX + 1) in caught.value.message
     assert str(PAYLOAD_BYTES_MAX) in caught.value.message

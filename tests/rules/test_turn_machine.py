@@ -49,7 +49,7 @@ def played(*events: Event) -> tuple[Turn, list[Effect]]:
     return turn, effects
 
 
-def said(effects: list[Effect]) -> list[str]:
+def emitted(effects: list[Effect]) -> list[str]:
     return [draft.name for effect in effects if isinstance(effect, Emit) for draft in effect.drafts]
 
 
@@ -61,7 +61,7 @@ def delivery(effects: list[Effect]) -> Deliver:
 @pytest.mark.proves("LC-01")
 def test_successful_turn_emits_the_signal_of_each_phase_in_order() -> None:
     turn, effects = played(BEGIN, Acted("done"))
-    assert said(effects) == ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
+    assert emitted(effects) == ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
     assert turn.phase is Phase.TERMINATE
     assert delivery(effects).outcome == "success"
     assert delivery(effects).content == {"text": "done"}
@@ -79,7 +79,7 @@ def test_signals_of_a_turn_reference_its_activation_and_match_the_catalog() -> N
 @pytest.mark.parametrize("outcome", ["failed", "timeout"])
 def test_failed_agent_emits_an_error_and_delivers_it(outcome: Any) -> None:
     turn, effects = played(BEGIN, Raised(outcome, "TOOL_ERROR", "it broke", is_recoverable=True))
-    assert said(effects) == ["ready", "plan_ready", "error", "terminated"]
+    assert emitted(effects) == ["ready", "plan_ready", "error", "terminated"]
     assert turn.phase is Phase.TERMINATE
     error: Any = {"code": "TOOL_ERROR", "message": "it broke", "recoverable": True}
     assert delivery(effects) == Deliver(outcome, {"text": "it broke", "error": error}, error=error)
@@ -119,14 +119,14 @@ def test_turn_of_an_ended_run_is_canceled_without_running(recoveries: int, may_r
 def test_waiting_turn_suspends_in_act_and_emits_no_phase_signal() -> None:
     turn, effects = played(BEGIN, SuspendTurn((CALL,), "each"))
     assert turn.phase is Phase.ACT
-    assert said(effects) == ["ready", "plan_ready"]
+    assert emitted(effects) == ["ready", "plan_ready"]
     assert effects[-1] == SuspendTurn((CALL,), "each")
 
 
 @pytest.mark.proves("L0-63", "LC-02")
 def test_resumed_turn_acts_at_once_and_emits_each_phase_signal_once() -> None:
     turn, effects = played(Hydrated(0, may_run_again=False, is_run_over=False, is_resumed=True), Acted("done"))
-    assert said(effects) == ["action_complete", "reflection_complete", "terminated"]
+    assert emitted(effects) == ["action_complete", "reflection_complete", "terminated"]
     assert delivery(effects).content == {"text": "done"}
     assert turn.phase is Phase.TERMINATE
 
@@ -185,7 +185,7 @@ def test_deferred_turn_is_released_with_its_reason() -> None:
 def test_stopped_turn_enters_terminate_and_is_delivered_as_canceled(events: tuple[Event, ...]) -> None:
     turn, effects = played(*events, Stopped("user_interrupt"))
     assert turn.phase is Phase.TERMINATE
-    assert said(effects)[-1] == "terminated"
+    assert emitted(effects)[-1] == "terminated"
     assert delivery(effects).outcome == "canceled"
     assert delivery(effects).error == {"code": "CANCELED", "message": "user_interrupt", "recoverable": False}
 

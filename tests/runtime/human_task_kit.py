@@ -15,7 +15,7 @@ from heliograph import (
 from tests.runtime.kit import START, Rig, until
 
 
-async def asked(rig: Rig, count: int = 1, run_id: str | None = None) -> list[HumanTask]:
+async def open_tasks(rig: Rig, count: int = 1, run_id: str | None = None) -> list[HumanTask]:
     """What waits for people, as soon as it is so much."""
     found: list[HumanTask] = []
 
@@ -32,8 +32,8 @@ class Till:
 
     def __init__(self, *calls: ToolCall, tools: tuple[Any, ...] = (), **options: Any):
         self.paid: list[tuple[int, str]] = []
-        self.asked_model = 0
-        self.told: dict[str, ToolMessage] = {}
+        self.model_calls = 0
+        self.results: dict[str, ToolMessage] = {}
         agent_options = {key: options.pop(key) for key in ("asks_human", "agents") if key in options}
         self.pay: Tool = tool(**{"approval": True, "name": "pay", **options})(self._pay())
         self.app = Heliograph("till")
@@ -50,9 +50,9 @@ class Till:
 
     def _script(self, calls: list[ToolCall]) -> Any:
         def script(request: ModelRequest) -> Any:
-            self.asked_model += 1
+            self.model_calls += 1
             answers = [m for m in request.messages if isinstance(m, ToolMessage)]
-            self.told = {m.tool_call_id: m for m in answers}
+            self.results = {m.tool_call_id: m for m in answers}
             return calls if not answers else "done"
 
         return script
@@ -61,5 +61,5 @@ class Till:
 PAY = ToolCall("x1", "pay", {"amount": 5, "to": "bob"})
 
 
-async def is_asked(rig: Rig, question: str) -> bool:
+async def is_open_question(rig: Rig, question: str) -> bool:
     return [task.question for task in await rig.client.approvals()] == [question]

@@ -136,7 +136,7 @@ def one(signals: list[Signal], name: str) -> Any:
     return found.payload
 
 
-def asking(*calls: Call, **options: Any) -> Heliograph:
+def calling_app(*calls: Call, **options: Any) -> Heliograph:
     """An application whose agent makes these calls at once, and updates `seen` with what came of them."""
     app = Heliograph("asking")
 

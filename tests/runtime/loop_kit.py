@@ -32,14 +32,14 @@ class Model(ScriptedModel):
     """
 
     def __init__(self, *steps: Step | tuple[Step, ...]):
-        self.asked: list[ModelRequest] = []
+        self.requests: list[ModelRequest] = []
         self._steps = steps
         self._times: dict[int, int] = {}
         super().__init__(self._answer)
 
     def _answer(self, request: ModelRequest) -> Any:
         assert problem_of(request) is None
-        self.asked.append(request)
+        self.requests.append(request)
         n = step_of(request)
         step = self._steps[min(n, len(self._steps) - 1)]
         if not isinstance(step, tuple):
@@ -49,7 +49,7 @@ class Model(ScriptedModel):
 
     @property
     def last(self) -> ModelRequest:
-        return self.asked[-1]
+        return self.requests[-1]
 
 
 def step_of(request: ModelRequest) -> int:
@@ -78,8 +78,8 @@ def problem_of(request: ModelRequest) -> str | None:
 
 def results(request: ModelRequest) -> list[Any]:
     """What the model is told of its calls, oldest first; errors as ("error", text)."""
-    told = [m for m in request.messages if isinstance(m, ToolMessage)]
-    return [("error", m.content) if m.is_error else m.content for m in told]
+    messages = [m for m in request.messages if isinstance(m, ToolMessage)]
+    return [("error", m.content) if m.is_error else m.content for m in messages]
 
 
 def agent(model: Any, tools: Sequence[Any] = (), **options: Any) -> Heliograph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph import Heliograph, ModelRequest, tool
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import Model, call
 
@@ -34,11 +34,11 @@ class Payer:
 
     @property
     def request(self) -> ModelRequest:
-        return self.model.asked[0]
+        return self.model.requests[0]
 
     async def is_stopped(self, rig: Rig, run_id: str, source: str) -> None:
         """Check that a person has to approve the payment because of `source`, and deny it."""
-        (task,) = await asked(rig, run_id=run_id)
+        (task,) = await open_tasks(rig, run_id=run_id)
         assert task.question == f"May payer call pay? The agent has read untrusted content: {source}."
         assert self.paid == []
         await rig.client.deny(task.turn_id, task.call_id)

@@ -116,15 +116,15 @@ async def test_dropped_worker_loses_no_recorded_result_and_the_model_receives_th
         outside.cancel()
         where = f"dropped at {at}, {dropped.where}"
         assert state == {"out": {"total": 5}}, where
-        for what, call_id in {"look a": "m1-1", "look b": "m1-2", "look c": "m2-3", "pay": "m2-1"}.items():
+        for tool_and_item, call_id in {"look a": "m1-1", "look b": "m1-2", "look c": "m2-3", "pay": "m2-1"}.items():
             times = 1 if call_id in recorded else 2  # what was begun and not recorded may be done once more
-            assert 1 <= shop.did.count(what) <= times, where
-            assert call_id not in recorded or shop.did.count(what) == done_before.count(what), where
-        asked = [_plain(request) for request in shop.model.asked]
-        steps = sorted({len(each): each for each in asked}.values(), key=len)
+            assert 1 <= shop.did.count(tool_and_item) <= times, where
+            assert call_id not in recorded or shop.did.count(tool_and_item) == done_before.count(tool_and_item), where
+        requests = [_plain(request) for request in shop.model.requests]
+        steps = sorted({len(each): each for each in requests}.values(), key=len)
         assert len(steps) == 4, where
-        assert all(each == steps[[len(s) for s in steps].index(len(each))] for each in asked), where
-        assert len(asked) <= 5, where  # one question at most is asked twice
+        assert all(each == steps[[len(s) for s in steps].index(len(each))] for each in requests), where
+        assert len(requests) <= 5, where  # one question at most is asked twice
         seen.add(dropped.where)
         if not is_dropped:
             break
@@ -151,4 +151,4 @@ async def test_suspended_turn_has_no_owner_and_continues_in_another_process(rig:
     outside.cancel()
     assert state == {"out": {"total": 5}}
     assert (sorted(first.did), second.did) == (["look a", "look b", "look c"], ["pay"])
-    assert (len(first.model.asked), len(second.model.asked)) == (2, 2)
+    assert (len(first.model.requests), len(second.model.requests)) == (2, 2)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heliograph import HarnessError, MCPServer, ModelReply, ToolCall, ToolFailed, tool
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig, names, one, until
 from tests.runtime.loop_kit import Model, agent, call, payloads
 
@@ -37,7 +37,7 @@ async def test_earlier_deferrals_do_not_reduce_the_attempts_to_reach_a_server(ri
     app = agent(model, [server], asks_human=True, retries=2)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
     await rig.runtime.toolbox.close()  # as another process begins
     away.touch()
     await rig.client.answer(task.turn_id, task.call_id, "yes")
@@ -109,7 +109,7 @@ async def test_resumed_turn_counts_the_usage_of_its_model_once(rig: Rig) -> None
     app = agent(model, asks_human=True)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.answer(task.turn_id, task.call_id, "yes")
         signals = await rig.ended(run_id)
     assert one(signals, "workflow:end")["metrics"]["usage"] == {"inputTokens": 7, "outputTokens": 5}

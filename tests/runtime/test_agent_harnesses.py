@@ -69,11 +69,11 @@ async def test_plain_function_is_a_model_with_tools(rig: Rig, is_async: bool) ->
 
 
 async def test_function_model_is_retried_after_a_lost_connection_and_not_after_a_bug(rig: Rig, soon: None) -> None:
-    asked: list[int] = []
+    calls_made: list[int] = []
 
     def lost(_request: ModelRequest) -> str:
-        asked.append(1)
-        if len(asked) < 3:
+        calls_made.append(1)
+        if len(calls_made) < 3:
             raise ConnectionResetError("gone")
         return "there"
 
@@ -220,20 +220,20 @@ async def test_follower_that_reconnects_after_each_delta_misses_and_repeats_noth
     model = Speaks(6)
     app = agent(model)
     run_id = await rig.start(app)
-    told: list[Signal] = []
+    streamed: list[Signal] = []
     async with rig.serving(app):
-        while not told or told[-1].name != "workflow:end":
-            async for signal in rig.runtime.follow(run_id, after=told[-1].seq if told else 0):
-                told.append(signal)
+        while not streamed or streamed[-1].name != "workflow:end":
+            async for signal in rig.runtime.follow(run_id, after=streamed[-1].seq if streamed else 0):
+                streamed.append(signal)
                 if signal.name in ("text:delta", "thinking:delta"):
                     model.may_go_on.release()  # the next piece comes after this one was seen: each is a signal of its own
                     break
-    assert told == await rig.runtime.reader.all_signals(run_id)
-    deltas: list[Any] = [s.payload for s in told if s.name == "text:delta"]
+    assert streamed == await rig.runtime.reader.all_signals(run_id)
+    deltas: list[Any] = [s.payload for s in streamed if s.name == "text:delta"]
     text = "".join(delta["content"] for delta in deltas)
     assert [delta["content"] for delta in deltas] == model.pieces
     assert [text[delta["offset"] :].startswith(delta["content"]) for delta in deltas] == [True] * 6
-    assert one(told, "text:complete")["content"] == text
+    assert one(streamed, "text:complete")["content"] == text
 
 
 async def test_running_tool_call_is_visible_with_its_arguments(rig: Rig) -> None:
@@ -277,11 +277,11 @@ async def test_unstreamed_text_is_streamed_at_the_end_and_a_different_text_is_re
     class Half:
         model = "half"
 
-        def __init__(self, said: str):
-            self.said = said
+        def __init__(self, reply_text: str):
+            self.reply_text = reply_text
 
         async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
-            yield TextDelta(self.said)
+            yield TextDelta(self.reply_text)
             yield ModelReply("hello world", thinking="well")
 
     signals = await ended(rig, agent(Half("hello ")))

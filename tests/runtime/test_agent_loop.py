@@ -58,7 +58,7 @@ async def test_tool_is_described_once_with_its_parameters_in_the_schema_alone(ri
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("requested", "message"),
     [
         (call("nope"), "there is no tool nope; there are add, broken"),
         (call("add", {"a": "q", "b": 1}), "the arguments of add do not fit: a: Input should be a valid integer"),
@@ -69,14 +69,14 @@ async def test_tool_is_described_once_with_its_parameters_in_the_schema_alone(ri
     ],
 )
 async def test_impossible_call_returns_an_error_to_the_model_and_the_turn_continues(
-    rig: Rig, asked: Any, told: str
+    rig: Rig, requested: Any, message: str
 ) -> None:
-    model = Model([asked, call("add", {"a": 1, "b": 1}, "x2")], "sorry")
+    model = Model([requested, call("add", {"a": 1, "b": 1}, "x2")], "sorry")
     result = await rig.run(agent(model, [add, broken]))
     assert result.state == {"out": "sorry"}
     [(kind, text), added] = results(model.last)
     assert (kind, added) == ("error", 2)
-    assert told in text
+    assert message in text
 
 
 async def test_tool_context_has_the_call_and_the_dependencies_of_the_application(rig: Rig) -> None:
@@ -103,15 +103,18 @@ async def test_turn_at_its_last_step_ends_as_partial_with_the_text_of_the_model(
     says = ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),))
     result = await rig.run(agent(Model(says), [add], max_steps=3))
     assert names(result.signals).count("harness:start") == 3
-    told = one(result.signals, "terminated")
-    assert (told["status"], told["limit"]["message"]) == ("partial", "the model was not done after 3 steps (max_steps)")
+    terminated = one(result.signals, "terminated")
+    assert (terminated["status"], terminated["limit"]["message"]) == (
+        "partial",
+        "the model was not done after 3 steps (max_steps)",
+    )
     assert (result.state, result.outcome) == ({"out": "so far: 3"}, "partial")
 
 
 async def test_last_step_offers_no_call_that_cannot_end_the_turn_and_makes_none(rig: Rig) -> None:
     model = Model(ModelReply("so far: 3", tool_calls=(call("add", {"a": 1, "b": 2}),)))
     await rig.run(agent(model, [add], asks_human=True, max_steps=2))
-    assert [[spec.name for spec in request.tools] for request in model.asked] == [["add", "ask_human"], []]
+    assert [[spec.name for spec in request.tools] for request in model.requests] == [["add", "ask_human"], []]
     turn = await rig.turn_of("worker")
     assert [(w.call_id, w.tool) for w in await rig.runtime.reader.waits(turn.turn_id)] == [
         ("m1", "model"), ("m1-1", "add"), ("m2", "model"),
@@ -121,7 +124,7 @@ async def test_last_step_offers_no_call_that_cannot_end_the_turn_and_makes_none(
 async def test_last_step_offers_the_call_that_ends_the_turn(rig: Rig) -> None:
     model = Model([call("broken")], [call("add", {"a": 2, "b": 2})])
     result = await rig.run(agent(model, [add, broken], must_end_with="add", max_steps=2))
-    assert [[spec.name for spec in request.tools] for request in model.asked] == [["add", "broken"], ["add"]]
+    assert [[spec.name for spec in request.tools] for request in model.requests] == [["add", "broken"], ["add"]]
     assert (result.state, result.outcome) == ({"out": 4}, "success")
 
 
@@ -166,15 +169,15 @@ async def test_output_of_the_last_step_is_delivered_even_if_it_does_not_match_th
 
 async def test_empty_reply_is_returned_to_the_model_and_the_turn_continues(rig: Rig) -> None:
     answers: list[Any] = [[call("add", {"a": 1, "b": 2})], "", "  ", "three"]
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def script(request: Any) -> Any:
-        asked.append(request)
-        return answers[len(asked) - 1]
+        requests.append(request)
+        return answers[len(requests) - 1]
 
     result = await rig.run(agent(ScriptedModel(script), [add]))
     assert result.state == {"out": "three"}
-    assert asked[-1].messages[-1] == UserMessage("Your reply was empty: give your answer, or call a tool.")
+    assert requests[-1].messages[-1] == UserMessage("Your reply was empty: give your answer, or call a tool.")
 
 
 async def test_silent_model_without_tools_is_called_again_and_then_fails(rig: Rig) -> None:
@@ -188,8 +191,8 @@ async def test_must_end_with_continues_the_turn_until_that_tool_succeeds_and_out
     model = Model("I am done", [call("add", {"a": "q"})], [call("add", {"a": 2, "b": 2})], "never asked")
     result = await rig.run(agent(model, [add], must_end_with="add"))
     assert result.state == {"out": 4}
-    assert model.asked[1].messages[-1] == UserMessage("You are not done: end by calling add.")
-    assert len(model.asked) == 3
+    assert model.requests[1].messages[-1] == UserMessage("You are not done: end by calling add.")
+    assert len(model.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -222,7 +225,7 @@ async def test_submitted_result_stands_alone_and_has_the_required_fields(rig: Ri
     )
     result = await rig.run(agent(model, [add], result_fields=FIELDS))
     assert result.state == {"out": {"total": 3, "why": "sum"}}
-    assert model.asked[1].messages[-1] == UserMessage("You are not done: end by calling submit_result.")
+    assert model.requests[1].messages[-1] == UserMessage("You are not done: end by calling submit_result.")
     assert results(model.last) == [
         *[("error", "submit_result must be the only call: none of these calls was made")] * 2,
         ("error", "the result does not match the result fields: total is not of type integer"),
@@ -242,7 +245,7 @@ async def test_message_may_require_its_own_fields(rig: Rig) -> None:
     app = Heliograph("asked")
     app.prompt_agent("worker", "Work.", model=model_of_worker, activate_on=START, updates="out", result_fields=FIELDS)  # fmt: skip
     app.prompt_agent("other", "Work.", model=model, on_request=True, updates="said", result_fields=FIELDS)
-    app.agent(name="holds", activate_on=START)(_until_told)
+    app.agent(name="holds", activate_on=START)(_until_continued)
     run_id = await rig.start(app)
     async with rig.serving(app):
         await rig.client.enqueue(run_id, "other", "hello", result_fields=[{"name": "mood"}])
@@ -254,7 +257,7 @@ async def test_message_may_require_its_own_fields(rig: Rig) -> None:
     assert results(model.last) == [("error", "the result does not match the result fields: mood is missing")]
 
 
-async def _until_told(ctx: Any) -> None:
+async def _until_continued(ctx: Any) -> None:
     await ctx.call("go")
 
 

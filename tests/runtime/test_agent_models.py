@@ -48,8 +48,8 @@ async def test_failing_model_falls_back_to_the_next_and_the_next_step_starts_wit
     first, second = Quotes("first", (error, ADD), "done"), Quotes("second", ADD, "done")
     result = await rig.run(agent([first, second], [add]))
     assert result.state == {"out": "done"}
-    asked: list[Any] = [s.payload for s in result.signals if s.name == "harness:start"]
-    assert [said["model"] for said in asked] == ["first", "second", "first"]
+    starts: list[Any] = [s.payload for s in result.signals if s.name == "harness:start"]
+    assert [start["model"] for start in starts] == ["first", "second", "first"]
     assert "defer" not in str(names(result.signals))
 
 
@@ -57,7 +57,7 @@ async def test_turn_is_deferred_when_one_of_its_failing_models_may_recover(rig: 
     first, second = Quotes("first", (BUSY, "there")), Quotes("second", HarnessError("no such key"))
     signals = await ended(rig, agent([first, second]))
     assert one(signals, "workflow:end")["state"] == {"out": "there"}
-    assert (len(first.asked), len(second.asked)) == (2, 1)
+    assert (len(first.requests), len(second.requests)) == (2, 1)
 
 
 async def test_each_model_call_has_its_own_stream_also_after_a_fallback_and_a_retry(rig: Rig, soon: None) -> None:
@@ -71,7 +71,7 @@ async def test_each_model_call_has_its_own_stream_also_after_a_fallback_and_a_re
 
     signals = await ended(rig, agent([Breaks(), Quotes("second", (BUSY, "the whole answer"))]))
     streams = [s for s in signals if s.name == "harness:start"]
-    told: list[Any] = []
+    failures: list[Any] = []
     for start in streams:
         below: list[Any] = [s for s in signals if s.parent == start.id]
         deltas = [s.payload for s in below if s.name == "text:delta"]
@@ -81,8 +81,8 @@ async def test_each_model_call_has_its_own_stream_also_after_a_fallback_and_a_re
         ]
         whole = [s.payload["content"] for s in below if s.name == "text:complete"]
         assert whole in ([], [text])
-        told.append((start.payload["model"], text, bool(whole)))
-    assert told == [
+        failures.append((start.payload["model"], text, bool(whole)))
+    assert failures == [
         ("breaks", "half a ", False), ("second", "", False), ("breaks", "half a ", False),
         ("second", "the whole answer", True),
     ]  # fmt: skip
@@ -113,18 +113,18 @@ async def test_model_call_that_keeps_failing_ends_the_turn_with_its_error(rig: R
     model = Model(ADD, BUSY)
     signals = await ended(rig, agent(model, [add], retries=2))
     assert one(signals, "agent:failed")["error"] == {"code": "RATE_LIMITED", "message": "busy", "recoverable": True}
-    assert len(model.asked) == 1 + 3
+    assert len(model.requests) == 1 + 3
 
 
 async def test_model_call_past_its_timeout_is_retried_later(rig: Rig, soon: None) -> None:
     class Slow:
         model = "slow"
-        asked = 0
+        calls_made = 0
 
         async def stream(self, _request: Any) -> Any:
-            Slow.asked += 1
+            Slow.calls_made += 1
             yield TextDelta("here ")
-            if Slow.asked == 1:
+            if Slow.calls_made == 1:
                 await asyncio.Event().wait()
             yield ModelReply("here it is")
 
@@ -205,6 +205,6 @@ async def test_results_and_errors_of_tools_reach_the_provider_in_their_order(rig
     provider.answers = [Answer(calls=(("t1", "add", '{"a": 1, "b": 1}'), ("t2", "add", "{}"))), Answer(("two",))]
     signals = await ended(rig, agent("openai-chat:test", [add]))
     assert one(signals, "workflow:end")["state"] == {"out": "two"}
-    told = [m["content"] for m in provider.requests[1]["messages"] if m["role"] == "tool"]
-    assert told[0] == "2"
-    assert "do not fit" in told[1]
+    contents = [m["content"] for m in provider.requests[1]["messages"] if m["role"] == "tool"]
+    assert contents[0] == "2"
+    assert "do not fit" in contents[1]

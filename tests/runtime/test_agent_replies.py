@@ -40,8 +40,8 @@ def echo(s: Any = "") -> str:
 
 
 async def test_unstorable_text_is_stored_with_a_mark_in_its_place(rig: Rig) -> None:
-    said = Says(ThinkingDelta(BAD), TextDelta(BAD), TextDelta("\0"), ModelReply(BAD + "\0!", thinking=BAD))
-    result = await rig.run(agent(said))
+    speaking = Says(ThinkingDelta(BAD), TextDelta(BAD), TextDelta("\0"), ModelReply(BAD + "\0!", thinking=BAD))
+    result = await rig.run(agent(speaking))
     assert result.state == {"out": GOOD + "\N{REPLACEMENT CHARACTER}!"}
     deltas = payloads(result.signals, "text:delta")
     assert "".join(delta["content"] for delta in deltas) == payloads(result.signals, "text:complete")[0]["content"]

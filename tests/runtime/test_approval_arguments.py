@@ -8,7 +8,7 @@ import pytest
 from pydantic import AfterValidator
 
 from heliograph import ToolCall, tool
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig, until
 from tests.runtime.loop_kit import Model, agent, results
 
@@ -43,7 +43,7 @@ async def test_approval_rule_sees_defaults_of_omitted_arguments(rig: Rig) -> Non
     app = agent(model, [deploy])
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert task.arguments == {"env": "prod"}
         assert did == ["test"]
         await rig.client.deny(task.turn_id, task.call_id)
@@ -57,7 +57,7 @@ async def test_edits_refused_by_the_function_reopen_the_approval_with_the_reason
     app = agent(model, [pay])
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (first,) = await asked(rig)
+        (first,) = await open_tasks(rig)
         await rig.client.grant(first.turn_id, first.call_id, arguments={"amount": 5})
         for time in (2, 3):
 
@@ -65,7 +65,7 @@ async def test_edits_refused_by_the_function_reopen_the_approval_with_the_reason
                 return [t.call_id for t in await rig.client.approvals()] == [f"m1-1-approval-{time}"]
 
             await until(is_again)
-            (again,) = await asked(rig)
+            (again,) = await open_tasks(rig)
             assert "it is an even number" in again.question
             assert (again.arguments, again.may_edit) == ({"amount": 4}, True)
             assert did == []
@@ -73,4 +73,4 @@ async def test_edits_refused_by_the_function_reopen_the_approval_with_the_reason
         await rig.ended(run_id)
     assert did == [6]
     assert results(model.last) == ["paid"]
-    assert len(model.asked) == 2
+    assert len(model.requests) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from heliograph import Call, Client, Context, Heliograph, HeliographError, InvalidInput, external_tool, tool
 from heliograph.definitions.tool import Tool
-from tests.runtime.kit import START, Rig, asking, is_resolved, seen, until
+from tests.runtime.kit import START, Rig, calling_app, is_resolved, seen, until
 from tests.runtime.loop_kit import Model, agent, call, results
 
 SCHEMA = {"type": "object", "required": ["price"], "properties": {"price": {"type": "integer"}}}
@@ -21,12 +21,12 @@ class Price(pydantic.BaseModel):
 
 @pytest.mark.parametrize("row", [78, 79, 83, 84, 87])
 async def test_invalid_report_is_refused_with_its_code_and_the_call_remains_open(rig: Rig, row: int) -> None:
-    app = asking(Call("a"))
+    app = calling_app(Call("a"))
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("a")
         turn, mine = command.turn_id, {"token": command.token}
-        strange = Client.on(rig.runtime) if row != 79 else await _of_another_project(rig)
+        foreign_client = Client.on(rig.runtime) if row != 79 else await _of_another_project(rig)
         refused: dict[int, list[tuple[dict[str, Any], str]]] = {
             78: [({**mine, "call_id": "c9", "result": 1}, "unknown_call")],
             79: [({**mine, "call_id": "c1", "result": 1}, "unknown_turn"), ({"call_id": "c1", "result": 1}, "unknown_turn")],
@@ -39,7 +39,7 @@ async def test_invalid_report_is_refused_with_its_code_and_the_call_remains_open
         }  # fmt: skip
         for report, code in refused[row]:
             with pytest.raises(HeliographError) as error:
-                await strange.report(turn, **report)
+                await foreign_client.report(turn, **report)
             assert error.value.code == code, report
         assert (await rig.turn_of("asker")).status == "suspended"
         assert await command.report(result="right") == "applied"
@@ -61,7 +61,7 @@ async def _of_another_project(rig: Rig) -> Client:
 
 async def test_repeated_or_late_report_is_acknowledged_without_effect(rig: Rig) -> None:
     """Rows 80, 81, 82."""
-    app = asking(Call("a"), Call("b", timeout=0.05))
+    app = calling_app(Call("a"), Call("b", timeout=0.05))
     run_id = await rig.start(app)
     async with rig.serving(app):
         a, b = sorted(await rig.taken("a", "b", count=2), key=lambda command: command.tool)
@@ -117,11 +117,11 @@ async def test_tool_result_that_breaks_its_schema_returns_an_error_to_the_model(
         (command,) = await rig.taken("far")
         assert await command.report(result=["no object"]) == "applied"
         await rig.ended(run_id)
-    near_said, far_said = results(model.last)
-    assert near_said[0] == "error"
-    assert near_said[1].startswith("result_schema: the result of near does not fit: price: ")
-    assert far_said[0] == "error"
-    assert far_said[1].startswith("result_schema: the result of far does not fit: ")
+    near_result, far_result = results(model.last)
+    assert near_result[0] == "error"
+    assert near_result[1].startswith("result_schema: the result of near does not fit: price: ")
+    assert far_result[0] == "error"
+    assert far_result[1].startswith("result_schema: the result of far does not fit: ")
 
 
 def test_invalid_schema_is_refused_at_the_first_use_of_its_tool() -> None:

@@ -48,13 +48,13 @@ async def budgets(rig: Rig) -> dict[tuple[str, str], tuple[int, int, int]]:
     return {(row["agent"], row["kind"]): (row["used"], row["reserved"], row["over"]) for row in rows}
 
 
-def said(text: str = "", *tools: Any, tokens: tuple[int, int] = (10, 5), **fields: Any) -> ModelReply:
+def replying(text: str = "", *tools: Any, tokens: tuple[int, int] = (10, 5), **fields: Any) -> ModelReply:
     return ModelReply(text, input_tokens=tokens[0], output_tokens=tokens[1], tool_calls=tools, **fields)
 
 
 @pytest.mark.proves("S12")
 async def test_turn_counts_the_usage_of_its_model_and_its_tools(rig: Rig) -> None:
-    model = Model(said("let me", call("buy", {"item": "tea"}), cost_usd=0.25), said("done", cost_usd=0.125))
+    model = Model(replying("let me", call("buy", {"item": "tea"}), cost_usd=0.25), replying("done", cost_usd=0.125))
     limits = {"tokens": 20_000, "usd": 2.5, "model_calls": 10, "tool_calls": 40}
     result = await rig.run(agent(model, [buy], budget=limits, price={"input": 1.0, "output": 2.0}))
     assert (result.outcome, result.state["out"], done) == ("success", "done", ["tea"])
@@ -65,16 +65,16 @@ async def test_turn_counts_the_usage_of_its_model_and_its_tools(rig: Rig) -> Non
 
 
 async def test_turn_without_tools_is_settled(rig: Rig) -> None:
-    result = await rig.run(agent(Model(said("done")), budget={"tokens": 9000, "model_calls": 1}))
+    result = await rig.run(agent(Model(replying("done")), budget={"tokens": 9000, "model_calls": 1}))
     assert result.state["out"] == "done"
     assert await budgets(rig) == {("worker", "tokens"): (15, 0, 0), ("worker", "model_calls"): (1, 0, 0)}
 
 
 @pytest.mark.proves("S12")
 async def test_turn_at_its_budget_ends_as_partial_with_its_last_text_and_the_reason(rig: Rig) -> None:
-    model = Model(said("first half", call("buy", {"item": "tea"})), said("never heard"))
+    model = Model(replying("first half", call("buy", {"item": "tea"})), replying("never heard"))
     result = await rig.run(agent(model, [buy], budget={"model_calls": 1}))
-    assert (result.outcome, result.state["out"], len(model.asked)) == ("partial", "first half", 1)
+    assert (result.outcome, result.state["out"], len(model.requests)) == ("partial", "first half", 1)
     turn = await rig.turn_of("worker")
     assert turn.outcome == "partial"
     limit = next(p for p in payloads(result.signals, "terminated") if p["status"] == "partial")["limit"]
@@ -89,12 +89,12 @@ async def test_turn_at_its_budget_ends_as_partial_with_its_last_text_and_the_rea
 
 @pytest.mark.proves("S12")
 async def test_exhausted_tool_budget_returns_an_error_for_each_call_and_the_turn_continues(rig: Rig) -> None:
-    asked = [call("buy", {"item": item}, item) for item in ("a", "b", "c")]
-    model = Model(asked, "enough")
+    purchases = [call("buy", {"item": item}, item) for item in ("a", "b", "c")]
+    model = Model(purchases, "enough")
     result = await rig.run(agent(model, [buy], budget={"tool_calls": 2}))
     assert (result.outcome, result.state["out"], len(done)) == ("success", "enough", 2)
-    told = results(model.last)
-    [(kind, message)] = [each for each in told if isinstance(each, tuple)]
+    messages = results(model.last)
+    [(kind, message)] = [each for each in messages if isinstance(each, tuple)]
     assert kind == "error"
     assert "BUDGET_EXCEEDED" in message
     assert "has 0 of 2 tool_calls left" in message
@@ -114,9 +114,9 @@ async def test_remote_tools_are_called_within_the_budget(rig: Rig) -> None:
         for command in await rig.taken("search", count=2):
             await command.report(result=command.arguments["n"])
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "enough"
-    told = results(model.last)
-    assert told[:2] == [0, 1]
-    assert "has 0 of 2 tool_calls left" in told[2][1] or "has 2 of 2" in told[2][1]
+    messages = results(model.last)
+    assert messages[:2] == [0, 1]
+    assert "has 0 of 2 tool_calls left" in messages[2][1] or "has 2 of 2" in messages[2][1]
     assert await budgets(rig) == {("worker", "tool_calls"): (2, 0, 0)}
 
 
@@ -181,14 +181,14 @@ def family(model: Any, *, budget: Any = None, of_child: Any = None, own: Any = N
 
 @pytest.mark.proves("S12")
 async def test_budget_of_a_turn_applies_to_its_descendants(rig: Rig) -> None:
-    result = await rig.run(family(Model(said("done")), budget={"model_calls": 2, "tokens": 90_000}))
+    result = await rig.run(family(Model(replying("done")), budget={"model_calls": 2, "tokens": 90_000}))
     assert sorted(result.state["out"]) == [["partial", ""], ["success", "done"], ["success", "done"]]
     assert await budgets(rig) == {("parent", "model_calls"): (2, 0, 0), ("parent", "tokens"): (30, 0, 0)}
     assert [t.outcome for t in await rig.runtime.reader.turns() if t.agent == "child"].count("partial") == 1
 
 
 async def test_delegation_may_allow_less_than_the_agent_itself(rig: Rig) -> None:
-    app = family(Model(said("done")), of_child={"model_calls": 5, "tokens": 9000}, own={"model_calls": 0})
+    app = family(Model(replying("done")), of_child={"model_calls": 5, "tokens": 9000}, own={"model_calls": 0})
     result = await rig.run(app)
     assert result.state["out"] == [["partial", ""]] * 3
     limits = {p["limit"]["budget"]["most"] for p in payloads(result.signals, "terminated") if "limit" in p}
@@ -215,13 +215,13 @@ async def test_message_brings_the_budget_of_its_turn(rig: Rig) -> None:
     async def writer(ctx: Context) -> None:
         await ctx.call("wait")
 
-    app.prompt_agent("child", "Work.", model=Model(said("done")), on_request=True)
+    app.prompt_agent("child", "Work.", model=Model(replying("done")), on_request=True)
     async with rig.serving(app):
         run_id = await rig.start(app)
         turn_id = await rig.client.enqueue(run_id, "child", budget={"model_calls": 0, "tool_calls": 7})
         assert (await rig.turn_of("child", "done")).outcome == "partial"
-        told = {b.kind: b.most for b in await rig.client.budgets(turn_id)}
-        assert told == {"model_calls": 0, "tool_calls": 7}
+        limits = {b.kind: b.most for b in await rig.client.budgets(turn_id)}
+        assert limits == {"model_calls": 0, "tool_calls": 7}
         with pytest.raises(InvalidInput, match="usd is a number from 0"):
             await rig.client.enqueue(run_id, "child", budget={"usd": -1})
         [command] = await rig.taken("wait")
@@ -237,12 +237,12 @@ async def test_context_reports_the_remaining_budget_with_those_of_its_ancestors(
         await ctx.step("buy", buy, "tea")
         return await ctx.delegate("child")
 
-    app.prompt_agent("child", "Work.", model=Model(said("done", cost_usd=0.5)), on_request=True, budget={"tokens": 9000},
+    app.prompt_agent("child", "Work.", model=Model(replying("done", cost_usd=0.5)), on_request=True, budget={"tokens": 9000},
                      price={"input": 1, "output": 1})  # fmt: skip
     await rig.run(app)
     above, own = await rig.turn_of("parent"), await rig.turn_of("child")
-    told = {(b.turn_id, b.kind): (b.most, b.used, b.remaining) for b in await rig.client.budgets(own.turn_id)}
-    assert told == {(above.turn_id, "usd"): (2, 0.5, 1.5), (above.turn_id, "tool_calls"): (5, 1, 4),
+    by_budget = {(b.turn_id, b.kind): (b.most, b.used, b.remaining) for b in await rig.client.budgets(own.turn_id)}
+    assert by_budget == {(above.turn_id, "usd"): (2, 0.5, 1.5), (above.turn_id, "tool_calls"): (5, 1, 4),
                     (own.turn_id, "tokens"): (9000, 15, 8985)}  # fmt: skip
     free = await rig.run(agent(Model("done")))
     assert await rig.client.budgets((await rig.turn_of("worker")).turn_id) == []
@@ -253,7 +253,7 @@ async def test_context_reports_the_remaining_budget_with_those_of_its_ancestors(
 
 
 async def test_provider_receives_an_output_limit_within_the_remaining_budget(rig: Rig) -> None:
-    model = Model(said("done", tokens=(10, 5)))
+    model = Model(replying("done", tokens=(10, 5)))
     result = await rig.run(agent(model, budget={"tokens": 300}))
     assert result.state["out"] == "done"
     bound = model.last.output_tokens_max
@@ -262,16 +262,16 @@ async def test_provider_receives_an_output_limit_within_the_remaining_budget(rig
 
 
 async def test_reply_truncated_at_the_output_limit_is_partial(rig: Rig) -> None:
-    result = await rig.run(agent(Model(said("once upon a", is_cut=True)), budget={"tokens": 300}))
+    result = await rig.run(agent(Model(replying("once upon a", is_cut=True)), budget={"tokens": 300}))
     assert (await rig.turn_of("worker")).outcome == "partial"
     assert result.state["out"] == "once upon a"
     assert "was cut at 5 tokens" in payloads(result.signals, "terminated")[0]["limit"]["message"]
 
 
 async def test_remaining_budget_too_small_to_be_useful_makes_no_model_call(rig: Rig) -> None:
-    model = Model(said("done"))
+    model = Model(replying("done"))
     result = await rig.run(agent(model, budget={"tokens": 90}))
-    assert (model.asked, (await rig.turn_of("worker")).outcome) == ([], "partial")
+    assert (model.requests, (await rig.turn_of("worker")).outcome) == ([], "partial")
     assert "90 of 90 tokens left" in payloads(result.signals, "terminated")[0]["limit"]["message"]
 
 
@@ -282,7 +282,7 @@ async def test_budget_reserved_by_others_is_awaited_and_then_used(rig: Rig) -> N
     async def answer(request: ModelRequest) -> ModelReply:
         bounds.append(request.output_tokens_max)
         await gate.wait()
-        return said("done")
+        return replying("done")
 
     app = Heliograph("family")
 
@@ -306,14 +306,14 @@ async def test_budget_reserved_by_others_is_awaited_and_then_used(rig: Rig) -> N
 
 
 async def test_budget_in_money_without_a_price_is_refused_with_the_setting(rig: Rig) -> None:
-    result = await rig.run(agent(Model(said("done")), budget={"usd": 1}))
+    result = await rig.run(agent(Model(replying("done")), budget={"usd": 1}))
     error = one(result.signals, "agent:failed")["error"]
     assert "the price of scripted is unknown: give agent worker a price" in error["message"]
 
 
 async def test_cost_unreported_by_the_provider_is_counted_by_the_declared_price(rig: Rig) -> None:
     await rig.run(
-        agent(Model(said("done", tokens=(1000, 200))), budget={"usd": 1}, price={"input": 3.0, "output": 15.0})
+        agent(Model(replying("done", tokens=(1000, 200))), budget={"usd": 1}, price={"input": 3.0, "output": 15.0})
     )
     assert await budgets(rig) == {("worker", "micros"): (6000, 0, 0)}
 
@@ -330,7 +330,7 @@ async def test_unreported_usage_of_a_model_counts_as_reserved(rig: Rig) -> None:
 
 async def test_usage_of_a_failed_attempt_is_counted_and_a_fallback_reserves_separately(rig: Rig) -> None:
     models = [
-        FunctionHarness(_refusing(0), model="refuses"), FunctionHarness(_refusing(70), model="breaks off"), Model(said("done")),
+        FunctionHarness(_refusing(0), model="refuses"), FunctionHarness(_refusing(70), model="breaks off"), Model(replying("done")),
     ]  # fmt: skip
     result = await rig.run(agent(models, budget={"tokens": 50_000, "model_calls": 3}))
     assert result.state["out"] == "done"
@@ -340,7 +340,7 @@ async def test_usage_of_a_failed_attempt_is_counted_and_a_fallback_reserves_sepa
 
 async def test_deferred_turn_uses_its_remaining_budget_and_counts_each_attempt_once(rig: Rig, soon: None) -> None:
     busy = HarnessError("busy", recoverable=True, tokens=0)
-    model = Model((busy, busy, said("", call("buy", {"item": "tea"}))), said("done"))
+    model = Model((busy, busy, replying("", call("buy", {"item": "tea"}))), replying("done"))
     result = await rig.run(agent(model, [buy], budget={"tokens": 50_000, "model_calls": 9}))
     assert (result.state["out"], done) == ("done", ["tea"])
     assert await budgets(rig) == {("worker", "tokens"): (30, 0, 0), ("worker", "model_calls"): (4, 0, 0)}

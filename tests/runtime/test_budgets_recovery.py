@@ -27,7 +27,7 @@ async def test_refused_calls_are_the_same_for_the_next_worker_wherever_the_first
 ) -> None:
     """At each named place of the runtime, and at each answer of the kernel, of a turn with two refused calls."""
     canceled, refused = ["canceled", "CANCELED"], ["failed", "BUDGET_EXCEEDED"]
-    told = (
+    expected = (
         [canceled, canceled, refused, canceled] if fail_fast else [["success", "a"], ["success", "b"], refused, refused]
     )
     places = 0
@@ -49,8 +49,8 @@ async def test_refused_calls_are_the_same_for_the_next_worker_wherever_the_first
                     await command.report(result=command.tool)
                 await asyncio.wait([ended], timeout=0.02)
         out = one(ended.result(), "workflow:end")["state"]["out"]
-        assert out == told, came_to
-        assert all(each == [result is refused for result in told] for each in seen)
+        assert out == expected, came_to
+        assert all(each == [result is refused for result in expected] for each in seen)
         places = kill_at
         if came_to is None:
             break
@@ -62,10 +62,10 @@ async def test_two_refused_steps_are_recorded_once_and_a_lost_reply_repeats_no_s
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded: list[str] = []
-    ask = rig.runtime.world.call
+    call_kernel = rig.runtime.world.call
 
     async def listens(name: str, *args: object) -> Any:
-        answer = await ask(name, *args)
+        answer = await call_kernel(name, *args)
         recorded.extend(row["outcome"] for row in (answer if name == "record_call" else ()))
         return answer
 
@@ -78,13 +78,13 @@ async def test_two_refused_steps_are_recorded_once_and_a_lost_reply_repeats_no_s
 
     @app.agent(activate_on=START, updates="out", budget={"tool_calls": 3})
     async def worker(ctx: Context) -> list[Any]:
-        told = [
+        statuses = [
             result.status
             for names in ("abcd", "efgh")
             for result in await ctx.calls([Call(name) for name in names], fail_fast=True)
         ]
         await ctx.step("look", has_appended)
-        return told
+        return statuses
 
     result = await rig.run(app)
     assert result.state["out"] == ["canceled", "canceled", "canceled", "failed"] * 2
@@ -96,22 +96,22 @@ async def test_two_refused_steps_are_recorded_once_and_a_lost_reply_repeats_no_s
 
 async def die_at(rig: Rig, app: Heliograph, kill_at: int, run_id: str) -> str | None:
     """The place, counted from 1, at which a worker died as kill -9 does; None where the turn waits or ends before that."""
-    place, left, died, buried = "", kill_at, asyncio.Event(), asyncio.Event()
+    place, remaining, died, buried = "", kill_at, asyncio.Event(), asyncio.Event()
 
     async def come_to(name: str) -> None:
-        nonlocal left, place
-        left -= 1
-        if left == 0:
+        nonlocal remaining, place
+        remaining -= 1
+        if remaining == 0:
             place = name
             died.set()
-        if left <= 0:
+        if remaining <= 0:
             await buried.wait()
             raise StoreUnavailable("the process is dead")
 
     async def counted(name: str, *args: object) -> Any:
         if died.is_set():
             raise StoreUnavailable("the process is dead")
-        answer = await ask(name, *args)
+        answer = await call_kernel(name, *args)
         if name in ("begin_call", "record_call", "suspend"):
             await come_to(f"{name}:done")
         return answer
@@ -123,7 +123,7 @@ async def die_at(rig: Rig, app: Heliograph, kill_at: int, run_id: str) -> str | 
     settings = Settings(database_url=rig.url, project=rig.runtime.settings.project)
     with pytest.MonkeyPatch.context() as patch:
         async with open_runtime(settings) as runtime:
-            ask = runtime.world.call
+            call_kernel = runtime.world.call
             patch.setattr(runtime.world, "call", counted)
             patch.setattr(runtime.world, "failpoint", come_to)
             worker = runtime.worker(app.workflow, lease_seconds=0.1)

@@ -25,7 +25,7 @@ def status(code: int) -> bytes:
     return f"HTTP/1.1 {code} X\r\n\r\n".encode()
 
 
-def told(hook: Hook, place: int = 0) -> Any:
+def verified_body(hook: Hook, place: int = 0) -> Any:
     request = hook.requests[place]
     verify_webhook(request.headers, request.body, SECRETS[:1], datetime.now(UTC))
     return json.loads(request.body)
@@ -70,7 +70,7 @@ async def test_end_of_a_delegation_and_end_of_its_run_are_each_sent_once_and_sig
             await hook.until(lambda: len(hook.requests) == 2)
             await until(lambda: _are_delivered(rig, 2))
         child = await rig.turn_of("child")
-        by_path = {request.path: told(hook, place) for place, request in enumerate(hook.requests)}
+        by_path = {request.path: verified_body(hook, place) for place, request in enumerate(hook.requests)}
         assert by_path["/hook"] == {
             "type": "delegation_response", "target_agent": "child", "task_id": child.turn_id, "id": "c1", "run_id": run_id,
             "status": "completed", "outcome": "success", "duration_ms": by_path["/hook"]["duration_ms"],
@@ -104,7 +104,7 @@ async def test_message_from_outside_has_its_own_callback_which_receives_failures
             await hook.until(lambda: bool(hook.requests))
             await rig.client.stop_run(run_id, now=True)
             await rig.ended(run_id)
-    assert (told(hook)["status"], told(hook)["error"]["code"]) == ("failed", "ACTION_FAILED")
+    assert (verified_body(hook)["status"], verified_body(hook)["error"]["code"]) == ("failed", "ACTION_FAILED")
 
 
 async def _hang(ctx: Context) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from heliograph import Call, Context, Heliograph, ToolFailed, ToolTimedOut
-from tests.runtime.kit import START, Rig, asking, is_resolved, names, one, seen, until
+from tests.runtime.kit import START, Rig, calling_app, is_resolved, names, one, seen, until
 
 # ── One call ──
 
@@ -42,23 +42,28 @@ async def test_call_suspends_its_turn_and_returns_the_reported_result(rig: Rig) 
     assert runs == [1, 1]  # run again from its start: no attempt is counted, for nothing was lost
     assert names(signals).count("ready") == names(signals).count("plan_ready") == 1
     assert one(signals, "tool:call") == {"id": "c1", "name": "weather", "input": {"city": "Oslo"}}
-    told = one(signals, "tool:result")
-    assert (told["id"], told["name"], told["status"], told["output"]) == ("c1", "weather", "success", {"celsius": -3})
+    payload = one(signals, "tool:result")
+    assert (payload["id"], payload["name"], payload["status"], payload["output"]) == (
+        "c1",
+        "weather",
+        "success",
+        {"celsius": -3},
+    )
 
 
 @pytest.mark.proves("L0-37", "L0-39", "L0-50", "L0-106")
 async def test_call_and_its_result_are_recorded_as_cards_edges_and_an_inbox_row(rig: Rig) -> None:
-    app = asking(Call("search", {"q": "x"}))
+    app = calling_app(Call("search", {"q": "x"}))
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("search")
-        (asked,) = await rig.runtime.reader.cards(command.turn_id)  # before there is an answer
+        (card,) = await rig.runtime.reader.cards(command.turn_id)  # before there is an answer
         await command.report(result="found")
         await rig.ended(run_id)
     turn = await rig.turn_of("asker")
     call, result, end = await rig.runtime.reader.cards(turn.turn_id)
     assert (call.kind, result.kind, end.kind) == ("tool.call", "tool.result", "task.deliverable")
-    assert asked == call  # written once, with the suspension, and not again by the run that goes on
+    assert card == call  # written once, with the suspension, and not again by the run that goes on
     assert (call.content["tool_call_id"], call.content["tool_name"], call.content["arguments"]) == (
         "c1",
         "search",
@@ -88,7 +93,7 @@ async def test_call_and_its_result_are_recorded_as_cards_edges_and_an_inbox_row(
 
 @pytest.mark.proves("L0-106")
 async def test_turn_ending_result_is_marked_in_its_inbox_row(rig: Rig) -> None:
-    app = asking(Call("search", {"q": "x"}, after="terminate"))
+    app = calling_app(Call("search", {"q": "x"}, after="terminate"))
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("search")
@@ -202,7 +207,7 @@ async def test_unanswered_call_times_out_at_its_own_deadline(rig: Rig) -> None:
 @pytest.mark.proves("L0-47", "L0-62", "K5", "K15")
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
 async def test_results_in_any_order_come_back_in_the_order_of_the_calls(rig: Rig, order: tuple[int, ...]) -> None:
-    app = asking(Call("a"), Call("b"), Call("c", call_id="mine"))
+    app = calling_app(Call("a"), Call("b"), Call("c", call_id="mine"))
     run_id = await rig.start(app)
     async with rig.serving(app):
         commands = {command.tool: command for command in await rig.taken("a", "b", "c", count=3)}
@@ -242,8 +247,8 @@ async def test_each_task_of_a_function_gets_the_results_of_its_own_calls(rig: Ri
             inner = await asyncio.gather(shout(first), shout(f"{first}?"))
             return [first, *inner, await ctx.delegate("child", first)]
 
-        async def shout(said: str) -> Any:
-            return await ctx.call("a", {"said": f"{said}!"})
+        async def shout(text: str) -> Any:
+            return await ctx.call("a", {"said": f"{text}!"})
 
         return list(await asyncio.gather(chain("x"), chain("y"), chain("z")))
 

@@ -44,9 +44,9 @@ async def test_delegated_turn_returns_its_output_and_has_its_parent_in_its_linea
         "id": "c1", "target_agent": "child", "task": {"n": 1}, "task_id": child.turn_id, "status": "accepted",
         "priority": "normal",
     }  # fmt: skip
-    (asked,) = [s for s in result.signals if s.name == "delegation"]
+    (delegation,) = [s for s in result.signals if s.name == "delegation"]
     (woken,) = [s for s in result.signals if s.name == "agent:activated" and s.agent == "child"]
-    assert woken.parent == asked.id
+    assert woken.parent == delegation.id
     edges = await rig.fetch(
         "select turn_id, primitive, edge_phase, other_turn_id from heliograph.edge_overview where primitive = 'join'"
         " and run_id = $1 order by edge_id", result.run_id,

@@ -109,7 +109,7 @@ async def test_turns_claimed_during_a_release_are_released_too(rig: Rig, monkeyp
 async def test_renewal_in_flight_does_not_extend_the_lease_of_an_abandoned_turn(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app, renewing, left, is_over = Heliograph("hangs"), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    app, renewing, has_closed, is_over = Heliograph("hangs"), asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @app.agent(activate_on=START, effect="once")
     async def hangs(_ctx: Context) -> None:
@@ -130,10 +130,10 @@ async def test_renewal_in_flight_does_not_extend_the_lease_of_an_abandoned_turn(
                 renewing.set()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.5):
-                        await left.wait()
+                        await has_closed.wait()
             answer = await renew(leases, seconds)
             if is_last:
-                left.set()
+                has_closed.set()
             return answer
 
         run_id = await rig.start(app)
@@ -142,7 +142,7 @@ async def test_renewal_in_flight_does_not_extend_the_lease_of_an_abandoned_turn(
         rig.runtime.world.ring(bell_keys(rig.runtime.ledger.project, [f"stop:{worker.name}"]))
         await renewing.wait()
     is_over.set()
-    assert left.is_set()
+    assert has_closed.is_set()
     rows = await rig.fetch("select lease_until < now() + interval '1 s' as ends from heliograph.agent_state_head where run_id = $1", run_id)  # fmt: skip
     assert [row["ends"] for row in rows] == [True]
 

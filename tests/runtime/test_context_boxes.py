@@ -24,7 +24,7 @@ from heliograph import (
 )
 from heliograph.redaction import keep_out
 from heliograph.turn.context_box import context_text
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, call, payloads, results
 
@@ -166,7 +166,7 @@ async def test_box_that_does_not_fit_fails_its_turn_in_init_and_is_named(rig: Ri
     box = await rig.client.boxes.put([{"kind": "note", "content": "x" * 700}] * 3, box_id="big-box")
     app = library(model, tools, context_bytes_max=2000)
     turn, content, signals = await done_with(rig, app, context_box_id=box)
-    assert (turn.outcome, model.asked) == ("failed", [])
+    assert (turn.outcome, model.requests) == ("failed", [])
     assert (content["error"]["code"], content["error"]["message"]) == (
         "INIT_FAILED",
         "box big-box does not fit: 3 of its cards have 2456 bytes as a model reads them, and agent reader reads at most "
@@ -200,21 +200,21 @@ async def test_resumed_and_recovered_turn_reads_the_same_box_and_its_own_results
     await command.report(result={"page": 7})
     assert len(await rig.claimed_by_the_dead(app)) == 1  # a worker that has it, and dies
     async with rig.serving(app):
-        await until(lambda: len(model.asked) == 2)
+        await until(lambda: len(model.requests) == 2)
         [waiting] = await rig.taken("wait")
         await waiting.report(result=1)
         await rig.ended(run_id)
     assert (await rig.runtime.reader.turn(turn_id)).attempts == 1
-    first, last = model.asked
+    first, last = model.requests
     assert last.messages[: len(first.messages)] == first.messages
-    [said, told] = last.messages[len(first.messages) :]
-    assert isinstance(said, AssistantMessage)
-    assert isinstance(told, ToolMessage)
+    [calling, tool_result] = last.messages[len(first.messages) :]
+    assert isinstance(calling, AssistantMessage)
+    assert isinstance(tool_result, ToolMessage)
     [recorded] = [
         c.content["output"] for c in await rig.client.boxes.read(f"box_{turn_id}")
         if c.kind == "tool.result" and c.content["tool"] == "fetch"
     ]  # fmt: skip
-    assert told.content == recorded == {"page": 7}
+    assert tool_result.content == recorded == {"page": 7}
 
 
 @pytest.mark.proves("L0-96", "L0-97")
@@ -233,12 +233,12 @@ async def test_turn_continued_in_a_compacted_output_box_reads_its_cards(rig: Rig
     async with rig.serving(app):
         [fetch, waiting] = sorted(await rig.taken("fetch", "wait", count=2), key=lambda command: command.tool)
         await fetch.report(result=1)
-        await until(lambda: len(model.asked) == 3)
+        await until(lambda: len(model.requests) == 3)
         await waiting.report(result=1)
         await rig.ended(run_id)
     turn = await rig.runtime.reader.turn(turn_id)
     assert turn.output_box_id.startswith("output_")
-    assert [len(texts(request)) for request in model.asked] == [1, 1, 2]
+    assert [len(texts(request)) for request in model.requests] == [1, 1, 2]
     given = texts(model.last)[0]
     assert given.startswith(f"You were given box {turn.output_box_id} to read. It holds one card:\n\n<trusted-")
     assert "in short: 3" in given
@@ -264,7 +264,7 @@ async def test_call_with_an_effect_waits_for_a_person_after_an_untrusted_box(rig
     run_id = await rig.start(app)
     await rig.client.enqueue(run_id, "reader", "please", context_box_id=box)
     async with rig.serving(app):
-        [task] = await asked(rig)
+        [task] = await open_tasks(rig)
         assert (task.tool, paid) == ("pay", [])
         await rig.client.deny(task.turn_id, task.call_id)
         [command] = await rig.taken("wait")
@@ -285,7 +285,7 @@ async def test_context_passed_on_by_a_model_reaches_the_model_of_the_child(rig: 
                      contexts=contexts if by == "names" else lambda _ctx: {**contexts, "none": None})  # fmt: skip
     app.prompt_agent("clerk", "Serve: {signal.name}", model=alone, on_request=True)
     assert (await rig.run(app)).state == {"out": "done"}
-    [spec] = lead.asked[0].tools
+    [spec] = lead.requests[0].tools
     assert spec.parameters["properties"]["context"]["enum"] == ["rules"]  # type: ignore[index,call-overload]
     assert "\nbe kind\n" in texts(alone.last)[0]
     assert texts(alone.last)[1] == "Serve: delegation"
@@ -318,7 +318,7 @@ async def test_result_is_validated_against_the_fields_that_the_context_box_holds
 @pytest.mark.proves("L0-84", "L0-114")
 async def test_fields_of_the_box_are_added_to_those_of_the_message_also_for_a_function(rig: Rig) -> None:
     app = Heliograph("library")
-    app.agent(name="keeper", activate_on=START)(_keep)
+    app.agent(name="keeper", activate_on=START)(_no_output)
     app.agent(name="reader", on_request=True)(lambda ctx: {"mood": "fine", **ctx.task})
     box = await rig.client.boxes.put([{"kind": "task.result_fields", "content": FIELDS}])
     run_id = await rig.start(app)
@@ -333,11 +333,11 @@ async def test_fields_of_the_box_are_added_to_those_of_the_message_also_for_a_fu
         signals = await rig.ended(run_id)
     ended = [(await rig.runtime.reader.turn(turn)).outcome for turn in turns]
     assert ended == ["success", "failed", "failed", "failed"]
-    told = [p["error"]["message"].partition(": ")[2] for p in payloads(signals, "agent:failed")]
-    assert told == ["total is missing", "total is not of type integer", "mood is not of type string"]
+    messages = [p["error"]["message"].partition(": ")[2] for p in payloads(signals, "agent:failed")]
+    assert messages == ["total is missing", "total is not of type integer", "mood is not of type string"]
 
 
-async def _keep(ctx: Context) -> None:
+async def _no_output(ctx: Context) -> None:
     await ctx.call("wait", needs_token=False)
 
 
@@ -349,9 +349,9 @@ async def test_fields_outside_their_wrapper_fail_the_turn_in_init_and_name_box_a
     box = await rig.client.boxes.put(
         [{"id": "odd-card", "kind": "task.result_fields", "content": content}], box_id="odd"
     )
-    turn, told, signals = await done_with(rig, library(Model("never asked")), context_box_id=box)
-    assert (turn.outcome, told["error"]["code"]) == ("failed", "INIT_FAILED")
-    assert told["error"]["message"].startswith("context box odd: the card odd-card is ")
+    turn, failed, signals = await done_with(rig, library(Model("never asked")), context_box_id=box)
+    assert (turn.outcome, failed["error"]["code"]) == ("failed", "INIT_FAILED")
+    assert failed["error"]["message"].startswith("context box odd: the card odd-card is ")
     assert one(signals, "error")["details"]["phase"] == "init"
 
 
@@ -377,7 +377,7 @@ async def test_bound_holds_for_a_box_of_cards_that_the_turn_has_written_itself(r
         await waiting.report(result=1)
         await rig.ended(run_id)
     deliverable = (await rig.runtime.reader.cards(turn_id))[-1].content
-    assert (deliverable["error"]["code"], len(model.asked)) == ("INIT_FAILED", 3)
+    assert (deliverable["error"]["code"], len(model.requests)) == ("INIT_FAILED", 3)
     assert "does not fit" in deliverable["error"]["message"]
 
 

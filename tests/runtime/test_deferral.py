@@ -84,13 +84,13 @@ async def test_recoverable_model_failure_is_retried_later(rig: Rig) -> None:
 
 @pytest.mark.proves("G-71")
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize(("retries", "asked"), [(0, 1), (1, 2), (5, 6)])
-async def test_agent_option_sets_the_number_of_model_retries(rig: Rig, retries: int, asked: int) -> None:
+@pytest.mark.parametrize(("retries", "requests_made"), [(0, 1), (1, 2), (5, 6)])
+async def test_agent_option_sets_the_number_of_model_retries(rig: Rig, retries: int, requests_made: int) -> None:
     app = Heliograph("gives-up")
     replies = [HarnessError("overloaded", code="NETWORK_ERROR", recoverable=True) for _ in range(9)]
     app.prompt_agent("writer", "Write.", model=ScriptedModel(replies), activate_on=START, retries=retries)
     signals = await ran(rig, app)
-    assert names(signals).count("harness:start") == asked
+    assert names(signals).count("harness:start") == requests_made
     failed = one(signals, "agent:failed")["error"]
     assert failed == {"code": "NETWORK_ERROR", "message": "overloaded", "recoverable": True}
 
@@ -117,8 +117,8 @@ async def test_pause_occupies_no_worker_and_ends_by_its_timer(rig: Rig) -> None:
         await rig.turn_of("worker", "suspended")
         signals = await rig.ended(run_id)
     assert one(signals, "workflow:end")["state"] == {"seen": "rested"}
-    told: list[Any] = [s.payload for s in signals if s.name == "tool:result"]
-    assert [(payload["name"], payload["status"]) for payload in told] == [("timer", "success")] * 2
+    results: list[Any] = [s.payload for s in signals if s.name == "tool:result"]
+    assert [(payload["name"], payload["status"]) for payload in results] == [("timer", "success")] * 2
 
 
 # ── Result fields ──

@@ -76,9 +76,9 @@ async def _gives_up_waiting(_ctx: Context) -> None:
     ],
 )
 async def test_raising_agent_fails_its_turn_and_no_other(rig: Rig, function: Any, message: str) -> None:
-    told = await failed_with(rig, function)
-    assert (told["outcome"], told["error"]["code"]) == ("failed", "ACTION_FAILED")
-    assert message in told["error"]["message"]
+    failed = await failed_with(rig, function)
+    assert (failed["outcome"], failed["error"]["code"]) == ("failed", "ACTION_FAILED")
+    assert message in failed["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ async def test_any_exception_message_is_stored_in_the_ledger(
     def fails(_ctx: Context) -> None:
         raise ValueError(text)
 
-    told = await failed_with(rig, fails)
-    assert len(told["error"]["message"]) <= 8192
-    assert told["error"]["message"].isprintable()
+    failed = await failed_with(rig, fails)
+    assert len(failed["error"]["message"]) <= 8192
+    assert failed["error"]["message"].isprintable()
 
 
 def _inside(inner: Any, _n: int) -> Any:
@@ -122,8 +122,8 @@ async def test_unstorable_output_fails_the_turn(rig: Rig, output: Any, reason: s
 @pytest.mark.proves("S11")
 @pytest.mark.parametrize("updates", ["x", ()])
 async def test_output_beyond_the_limit_fails_the_turn_with_the_limit(rig: Rig, updates: Any) -> None:
-    told = await failed_with(rig, lambda _ctx: "x" * 17_000_000, updates=updates)
-    assert "the limit is 16777216" in told["error"]["message"]
+    failed = await failed_with(rig, lambda _ctx: "x" * 17_000_000, updates=updates)
+    assert "the limit is 16777216" in failed["error"]["message"]
 
 
 async def test_large_output_is_delivered_whole_by_its_card(rig: Rig) -> None:
@@ -148,8 +148,8 @@ async def test_large_output_is_delivered_whole_by_its_card(rig: Rig) -> None:
     ],
 )
 async def test_forbidden_signal_fails_the_agent(rig: Rig, name: str, payload: Any, reason: str) -> None:
-    told = await failed_with(rig, lambda ctx: ctx.emit(name, payload), emits=["x:y"])
-    assert reason in told["error"]["message"]
+    failed = await failed_with(rig, lambda ctx: ctx.emit(name, payload), emits=["x:y"])
+    assert reason in failed["error"]["message"]
 
 
 @pytest.mark.parametrize(("fraction", "message"), [(2, ""), (-0.1, ""), (float("nan"), ""), (True, ""), (0.5, "a\0b")])
@@ -163,15 +163,15 @@ async def _sleeps(_ctx: Context) -> None:
 
 @pytest.mark.proves("ERR-13")
 async def test_async_agent_past_its_timeout_is_cancelled(rig: Rig) -> None:
-    told = await failed_with(rig, _sleeps, timeout_seconds=0.05)
-    assert (told["outcome"], told["error"]["code"]) == ("timeout", "TIMEOUT")
+    failed = await failed_with(rig, _sleeps, timeout_seconds=0.05)
+    assert (failed["outcome"], failed["error"]["code"]) == ("timeout", "TIMEOUT")
 
 
 async def test_plain_agent_past_its_timeout_is_abandoned(rig: Rig) -> None:
     is_over = threading.Event()
-    told = await failed_with(rig, lambda _ctx: is_over.wait(20), timeout_seconds=0.05)
+    failed = await failed_with(rig, lambda _ctx: is_over.wait(20), timeout_seconds=0.05)
     is_over.set()
-    assert told["outcome"] == "timeout"
+    assert failed["outcome"] == "timeout"
 
 
 async def test_plain_agents_that_never_return_do_not_starve_those_that_do(rig: Rig) -> None:
@@ -245,8 +245,8 @@ async def test_reducer_that_fails_only_against_the_newer_state_still_ends_the_tu
     result = await rig.run(app, on_signal=watch)
     assert result.state == {"n": 1}
     assert one(result.signals, "agent:failed")["agent"] == "b"
-    said_by_b = [signal.name for signal in result.signals if signal.agent == "b"]
-    assert said_by_b == ["agent:activated", "ready", "plan_ready", "error", "terminated", "agent:failed"]
+    signals_of_b = [signal.name for signal in result.signals if signal.agent == "b"]
+    assert signals_of_b == ["agent:activated", "ready", "plan_ready", "error", "terminated", "agent:failed"]
 
 
 class Count(BaseModel):

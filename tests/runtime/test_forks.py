@@ -16,7 +16,7 @@ def forking(fork: Callable[[Context], Any], **options: Any) -> Heliograph:
 
     @app.agent(activate_on=START, updates="seen")
     async def parent(ctx: Context) -> Any:
-        return [_told(result) for result in await fork(ctx)]
+        return [_plain(result) for result in await fork(ctx)]
 
     @app.agent(on_request=True, **options)
     async def child(ctx: Context) -> Any:
@@ -31,7 +31,7 @@ def forking(fork: Callable[[Context], Any], **options: Any) -> Heliograph:
     return app
 
 
-def _told(result: CallResult) -> list[Any]:
+def _plain(result: CallResult) -> list[Any]:
     return [result.call_id, result.status, result.output if result.is_good else (result.error or {}).get("code")]
 
 
@@ -97,8 +97,10 @@ async def test_children_canceled_by_fail_fast_are_retried_with_the_failed_one(ri
 async def test_delegation_has_its_own_priority_or_that_of_its_agent(rig: Rig) -> None:
     delegations = [Delegation("child", 1, priority="critical"), Delegation("child", 2)]
     result = await rig.run(forking(lambda ctx: ctx.delegates(delegations), priority="low"))
-    told = [s.payload["priority"] for s in result.signals if s.name == "delegation" and isinstance(s.payload, dict)]
-    assert told == ["critical", "low"]
+    priorities = [
+        s.payload["priority"] for s in result.signals if s.name == "delegation" and isinstance(s.payload, dict)
+    ]
+    assert priorities == ["critical", "low"]
     query = "select parent_call_id, priority from heliograph.agent_turns where run_id = $1 and depth = 1 order by 1"
     assert [tuple(row) for row in await rig.fetch(query, result.run_id)] == [("c1", 3), ("c2", 0)]
 
@@ -126,10 +128,10 @@ async def test_follower_receives_the_statuses_of_a_delegation_in_order(rig: Rig)
         assert (row.agent, row.status, row.outcome) == ("child", "in_progress", None)
         may_end.set()
         signals = await rig.ended(run_id)
-    told = [s for s in signals if s.name in ("delegation", "delegation_response")]
-    assert [payload_of(s)["status"] for s in told] == ["accepted", "in_progress", "completed"]
-    assert {payload_of(s)["task_id"] for s in told} == {row.task_id}
-    assert payload_of(told[-1])["result"] == {"text": "done"}
+    delegation_signals = [s for s in signals if s.name in ("delegation", "delegation_response")]
+    assert [payload_of(s)["status"] for s in delegation_signals] == ["accepted", "in_progress", "completed"]
+    assert {payload_of(s)["task_id"] for s in delegation_signals} == {row.task_id}
+    assert payload_of(delegation_signals[-1])["result"] == {"text": "done"}
     (row,) = await rig.client.delegations((await rig.turn_of("parent")).turn_id)
     assert (row.status, row.outcome) == ("completed", "success")
 
@@ -149,18 +151,18 @@ async def test_start_of_a_child_is_emitted_once_across_workers(rig: Rig) -> None
             await asyncio.Event().wait()
         return "done"
 
-    async def is_told() -> bool:
+    async def is_emitted() -> bool:
         return "delegation_response" in names(await rig.runtime.reader.all_signals(run_id))
 
     run_id = await rig.start(app)
     for worker in (1, 2):  # each hands back in the middle
         async with rig.serving(app, grace_seconds=0.01, lease_seconds=3600):
             await until(lambda: len(began) == worker)  # noqa: B023
-            await until(is_told)
+            await until(is_emitted)
     async with rig.serving(app):
         signals = await rig.ended(run_id)
-    told = [s.payload for s in signals if s.name == "delegation_response" and isinstance(s.payload, dict)]
-    assert ([p["status"] for p in told], began) == (["in_progress", "completed"], [1, 1, 1])
+    responses = [s.payload for s in signals if s.name == "delegation_response" and isinstance(s.payload, dict)]
+    assert ([p["status"] for p in responses], began) == (["in_progress", "completed"], [1, 1, 1])
 
 
 async def test_next_worker_emits_the_start_of_a_child_that_the_first_worker_did_not_emit(
@@ -189,15 +191,15 @@ async def test_next_worker_emits_the_start_of_a_child_that_the_first_worker_did_
     async with rig.serving(app, lease_seconds=0.3):
         signals = await rig.ended(run_id)
     assert one(signals, "workflow:end")["state"] == {"seen": 2}
-    told = [s.payload for s in signals if s.name == "delegation_response" and isinstance(s.payload, dict)]
-    assert [p["status"] for p in told] == ["in_progress", "completed"]
+    responses = [s.payload for s in signals if s.name == "delegation_response" and isinstance(s.payload, dict)]
+    assert [p["status"] for p in responses] == ["in_progress", "completed"]
 
 
 async def test_start_of_a_short_child_is_emitted_with_its_end_without_an_extra_call(rig: Rig) -> None:
     result = await rig.run(forking(lambda ctx: ctx.delegates(children(1))))
-    said = names(result.signals)
-    assert said.count("delegation_response") == 2
-    assert said.index("delegation_response") < said.index("agent:completed")
+    signal_names = names(result.signals)
+    assert signal_names.count("delegation_response") == 2
+    assert signal_names.index("delegation_response") < signal_names.index("agent:completed")
 
 
 @pytest.mark.proves("S11", "L0-64")
@@ -294,7 +296,7 @@ async def test_call_refused_by_a_budget_fails_fast_and_starts_no_other_call(rig:
     assert result.outcome == "success"
     assert happened == ["paid"]
     assert seen[0] == seen[-1]
-    by_id = {call_id: told for call_id, *told in seen[0]}
+    by_id = {call_id: results for call_id, *results in seen[0]}
     assert by_id.pop("no")[0] == "failed"
     assert list(by_id.values()) == [["canceled", "no"]]
     assert not {"delegation", "delegation_response"} & set(names(result.signals))
@@ -306,7 +308,7 @@ async def test_affordable_calls_do_not_start_beside_an_unaffordable_call_of_a_fa
 
     @app.agent(activate_on=START, updates="seen", budget={"tool_calls": 1})
     async def parent(ctx: Context) -> Any:
-        return [_told(r) for r in await ctx.calls([Call("a"), *children(1), Call("b")], fail_fast=True)]
+        return [_plain(r) for r in await ctx.calls([Call("a"), *children(1), Call("b")], fail_fast=True)]
 
     app.agent(name="child", on_request=True)(lambda ctx: ctx.task)
     result = await rig.run(app)
@@ -325,7 +327,7 @@ async def test_affordable_calls_start_beside_an_unaffordable_call_without_fail_f
 
     @app.agent(activate_on=START, updates="seen", budget={"tool_calls": 0})
     async def parent(ctx: Context) -> Any:
-        return [_told(r) for r in await ctx.calls([Call("a"), *children(1)])]
+        return [_plain(r) for r in await ctx.calls([Call("a"), *children(1)])]
 
     app.agent(name="child", on_request=True)(lambda ctx: ctx.task)
     result = await rig.run(app)

@@ -41,9 +41,9 @@ def slow() -> Answer:
 
 async def halted(rig: Rig, run_id: str, turn_id: str, *, now: bool) -> list[Signal]:
     """The log of a run whose only turn is stopped; it is acknowledged, and ends, in time."""
-    asked = time.monotonic()
+    started_at = time.monotonic()
     await rig.client.stop_turn(turn_id, now=now, reason="policy_violation", actor="ada")
-    acknowledged = time.monotonic() - asked
+    acknowledged = time.monotonic() - started_at
     signals = await rig.ended(run_id)
     assert acknowledged < ACKNOWLEDGED_SECONDS
     assert one(signals, "halt") == {"reason": "policy_violation", "graceful": not now, "actor": "ada"}
@@ -65,7 +65,7 @@ class Hung:
         self.begun = threading.Event()
         self.ends = threading.Event()
         self.over = threading.Event()
-        self.was_given_up: list[bool] = []
+        self.was_cancelled: list[bool] = []
 
     async def waits(self) -> None:
         """Wait."""
@@ -85,7 +85,7 @@ class Hung:
     def looks(self, ctx: ToolContext) -> str:
         """Wait in a thread, as long as somebody waits for it."""
         self.begun.set()
-        self.was_given_up.append(ctx.is_abandoned.wait(20))
+        self.was_cancelled.append(ctx.is_abandoned.wait(20))
         self.over.set()
         return "late"
 
@@ -129,19 +129,19 @@ async def test_halt_closes_the_connection_to_the_model_and_no_late_delta_arrives
 
 
 @pytest.mark.proves("G-66", "CTL-40", "K12")
-@pytest.mark.parametrize("what", ["waits", "ignores", "looks", "swallows"])
+@pytest.mark.parametrize("work", ["waits", "ignores", "looks", "swallows"])
 @BOTH
 async def test_hanging_tools_do_not_delay_a_halt_and_their_late_results_are_discarded(
-    rig: Rig, what: str, now: bool
+    rig: Rig, work: str, now: bool
 ) -> None:
     hung = Hung()
-    model = Model([call("quick", call_id="x1"), call(what, call_id="x2")])
+    model = Model([call("quick", call_id="x1"), call(work, call_id="x2")])
 
     def quick() -> str:
         """Be quick."""
         return "quick"
 
-    app = agent(model, [quick, getattr(hung, what)])
+    app = agent(model, [quick, getattr(hung, work)])
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):
         await until(hung.begun.is_set)
@@ -151,8 +151,8 @@ async def test_hanging_tools_do_not_delay_a_halt_and_their_late_results_are_disc
         hung.ends.set()
         await until(hung.over.is_set)
         await nothing_more(rig, run_id, signals)
-    assert len(model.asked) == 1
-    assert hung.was_given_up == ([True] if what == "looks" else [])
+    assert len(model.requests) == 1
+    assert hung.was_cancelled == ([True] if work == "looks" else [])
     waits = {wait.call_id: wait for wait in await rig.runtime.reader.waits(turn.turn_id)}
     assert waits["m1-1"].status == "success"
     assert all(wait.state != "open" for wait in waits.values())
@@ -198,10 +198,10 @@ class Deaf:
     model = "deaf"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls_made = 0
 
     async def stream(self, _request: ModelRequest) -> AsyncIterator[Any]:
-        self.asked += 1
+        self.calls_made += 1
         yield TextDelta("hm")
         try:
             await asyncio.Event().wait()
@@ -223,7 +223,7 @@ async def test_no_tool_and_no_model_call_starts_after_a_halt_with_swallowed_canc
     async with rig.serving(app, lease_seconds=3600):
         await rig.seen(run_id, "text:delta")
         await halted(rig, run_id, (await rig.turn_of("worker")).turn_id, now=False)
-    assert (model.asked, next(marks)) == (1, 0)
+    assert (model.calls_made, next(marks)) == (1, 0)
 
 
 @pytest.mark.proves("CTL-40")
@@ -287,11 +287,11 @@ async def test_halt_ends_a_turn_that_waits_for_humans_and_withdraws_its_question
     run_id = await rig.start(app)
     async with rig.serving(app):
         turn = await rig.turn_of("worker", "suspended")
-        asked = await rig.client.approvals()
-        assert len(asked) == 3
+        open_tasks = await rig.client.approvals()
+        assert len(open_tasks) == 3
         signals = await halted(rig, run_id, turn.turn_id, now=now)
         assert await rig.client.approvals() == []
-        for task in asked[:2]:
+        for task in open_tasks[:2]:
             with pytest.raises(Rejected) as late:
                 await rig.client.grant(task.turn_id, task.call_id)
             assert late.value.code == "turn_done"
@@ -342,8 +342,8 @@ async def test_halt_reaches_models_tools_and_outside_calls_of_all_descendants(
 async def test_run_is_halted_while_all_its_models_stream(rig: Rig, provider: Provider, now: bool) -> None:
     provider.answers = [slow()]
     app = Heliograph("choir")
-    for voice in range(5):
-        app.prompt_agent(f"voice{voice}", "Sing.", model="openai-chat:test", activate_on=START)
+    for number in range(5):
+        app.prompt_agent(f"voice{number}", "Sing.", model="openai-chat:test", activate_on=START)
     run_id = await rig.start(app)
     async with rig.serving(app, lease_seconds=3600):
         await until(lambda: _all_speak(rig, run_id, 5))

@@ -14,7 +14,7 @@ from heliograph import (
     ToolFailed,
     ToolTimedOut,
 )
-from tests.runtime.human_task_kit import asked, is_asked
+from tests.runtime.human_task_kit import is_open_question, open_tasks
 from tests.runtime.kit import START, Rig, names, one, seen, until
 
 
@@ -42,7 +42,7 @@ async def test_function_requests_approvals_and_answers_at_once_without_repeating
 
     async def asker(ctx: Context) -> Any:
         await ctx.step("before", lambda: before.append("once"))
-        leave, trip, size, colour, name = await asyncio.gather(
+        approval, trip, size, colour, name = await asyncio.gather(
             ctx.approve("Book it?", arguments={"price": 9}, may_edit=True, timeout=600),
             ctx.ask("Where to?", form=Trip, timeout=700, call_id="trip"),
             ctx.ask("How many?", form={"type": "integer", "minimum": 1}),
@@ -50,12 +50,12 @@ async def test_function_requests_approvals_and_answers_at_once_without_repeating
             ctx.ask("Your name?"),
         )
         assert isinstance(trip, Trip)
-        return [leave.arguments, leave.by, trip.model_dump(), size, colour, name]
+        return [approval.arguments, approval.by, trip.model_dump(), size, colour, name]
 
     app = function(asker)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        tasks = {task.question: task for task in await asked(rig, 5)}
+        tasks = {task.question: task for task in await open_tasks(rig, 5)}
         assert tasks["Where to?"].call_id == "trip"
         assert tasks["Where to?"].form == Trip.model_json_schema()
         for question, wrong in (
@@ -76,7 +76,7 @@ async def test_function_requests_approvals_and_answers_at_once_without_repeating
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         ({"decision": "deny", "reason": "no money", "by": "ann"}, ["Denied", "DENIED", "ann", "no money"]),
         ("yes", ["Denied", "DENIED", None, None]),
@@ -84,7 +84,7 @@ async def test_function_requests_approvals_and_answers_at_once_without_repeating
     ],
     ids=str,
 )
-async def test_denied_approval_raises_in_a_function(rig: Rig, body: Any, told: list[Any]) -> None:
+async def test_denied_approval_raises_in_a_function(rig: Rig, body: Any, expected: list[Any]) -> None:
     async def asker(ctx: Context) -> Any:
         try:
             await ctx.approve("Book it?", arguments={"price": 9})
@@ -94,34 +94,34 @@ async def test_denied_approval_raises_in_a_function(rig: Rig, body: Any, told: l
     app = function(asker)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.report(task.turn_id, task.call_id, result=body)
-        assert await seen(rig, run_id) == told
+        assert await seen(rig, run_id) == expected
 
 
 async def test_timeouts_and_invalid_answers_raise_in_a_function(rig: Rig) -> None:
     async def asker(ctx: Context) -> Any:
-        told = []
-        for ask in (
+        raised = []
+        for request in (
             lambda: ctx.approve("Book it?", timeout=0.1), lambda: ctx.ask("Why?", timeout=0.1),
             lambda: ctx.ask("To?", form=Trip), lambda: ctx.ask("And?", form=Trip),
         ):  # fmt: skip
             try:
-                told.append(await ask())
+                raised.append(await request())
             except ToolTimedOut as error:
-                told.append(error.code)
+                raised.append(error.code)
             except ToolFailed as error:
-                told.append("does not fit" in error.message)
-        return told
+                raised.append("does not fit" in error.message)
+        return raised
 
     app = function(asker)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        await until(lambda: is_asked(rig, "To?"))
-        (task,) = await asked(rig)
+        await until(lambda: is_open_question(rig, "To?"))
+        (task,) = await open_tasks(rig)
         await rig.client.report(task.turn_id, task.call_id, result={"answer": {"to": 5}})
-        await until(lambda: is_asked(rig, "And?"))
-        (task,) = await asked(rig)
+        await until(lambda: is_open_question(rig, "And?"))
+        (task,) = await open_tasks(rig)
         await rig.client.answer(task.turn_id, task.call_id, {"to": "nowhere", "days": 1})  # no JSON Schema says so
         assert await seen(rig, run_id) == ["TOOL_TIMEOUT", "TOOL_TIMEOUT", True, True]
 
@@ -129,7 +129,7 @@ async def test_timeouts_and_invalid_answers_raise_in_a_function(rig: Rig) -> Non
 async def test_invalid_question_is_refused_before_any_request(rig: Rig) -> None:
     async def asker(ctx: Context) -> Any:
         codes = []
-        for ask in (
+        for request in (
             lambda: ctx.approve(""), lambda: ctx.approve(5), lambda: ctx.approve("x", may_edit=True),  # type: ignore[arg-type]
             lambda: ctx.approve("x", arguments=[1]), lambda: ctx.ask("x", form={"type": "no such type"}),  # type: ignore[arg-type]
             lambda: ctx.ask("x", form={"$ref": "http://127.0.0.1:1/schema"}), lambda: ctx.ask("x", form=object()),
@@ -137,7 +137,7 @@ async def test_invalid_question_is_refused_before_any_request(rig: Rig) -> None:
             lambda: ctx.ask("x", timeout=-1),
         ):  # fmt: skip
             try:
-                ask().close()
+                request().close()
                 codes.append("taken")
             except InvalidInput as error:
                 codes.append(error.code)
@@ -161,7 +161,7 @@ async def test_approval_of_other_arguments_does_not_count(rig: Rig) -> None:
     app = function(asker)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.grant(task.turn_id, task.call_id)
         failure = one(await rig.ended(run_id), "agent:failed")["error"]
     assert failure["code"] == "DENIED"

@@ -12,7 +12,7 @@ from heliograph import (
     ToolCall,
     external_tool,
 )
-from tests.runtime.human_task_kit import PAY, Till, asked
+from tests.runtime.human_task_kit import PAY, Till, open_tasks
 from tests.runtime.kit import Rig
 
 
@@ -20,19 +20,19 @@ async def test_approval_shows_the_call_and_the_tool_runs_when_it_is_granted(rig:
     till = Till(PAY, approval_seconds=600.0)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert (task.run_id, task.agent, task.tool, task.call_id) == (run_id, "clerk", "pay", "m1-1-approval")
         assert (task.wants, task.question) == ("decision", "May clerk call pay?")
         assert (task.arguments, task.may_edit) == ({"amount": 5, "to": "bob"}, False)
         assert task.deadline is not None
         assert timedelta(seconds=599) < task.deadline - task.since < timedelta(seconds=601)
-        assert await asked(rig, 0, "another") == []
+        assert await open_tasks(rig, 0, "another") == []
         assert till.paid == []
         assert await rig.client.grant(task.turn_id, task.call_id, by="ann") == "applied"
         await rig.ended(run_id)
     assert till.paid == [(5, "bob")]
-    assert till.asked_model == 2  # nothing before the question is asked again
-    assert till.told["x1"].content == "5 to bob"
+    assert till.model_calls == 2  # nothing before the question is asked again
+    assert till.results["x1"].content == "5 to bob"
     # who decided stands in the card, in the log and in the inbox
     (result,) = [c for c in await rig.runtime.reader.cards(task.turn_id) if c.content.get("call_id") == task.call_id]
     assert result.content["output"] == {"decision": "grant", "arguments": {"amount": 5, "to": "bob"}, "by": "ann"}
@@ -48,12 +48,12 @@ async def test_model_receives_a_denial_with_its_author_and_reason_and_the_tool_d
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert await rig.client.deny(task.turn_id, task.call_id, reason="too\nmuch", by="ann") == "applied"
         await rig.ended(run_id)
     assert till.paid == []
-    assert till.told["x1"].is_error
-    assert till.told["x1"].content == "pay was denied by ann: too\\nmuch; it was not called"
+    assert till.results["x1"].is_error
+    assert till.results["x1"].content == "pay was denied by ann: too\\nmuch; it was not called"
 
 
 @pytest.mark.proves("L0-75")
@@ -63,11 +63,11 @@ async def test_approval_past_its_deadline_is_a_denial_that_the_model_receives(ri
     async with rig.serving(till.app):
         await rig.ended(run_id)
     assert till.paid == []
-    assert till.told["x1"].content == (
+    assert till.results["x1"].content == (
         'nobody answered "May clerk call pay?" within 0.100 s; approval_seconds sets how long that may take; it was not called'
     )
-    assert till.told["x2"].is_error
-    assert "TOOL_TIMEOUT" in str(till.told["x2"].content)
+    assert till.results["x2"].is_error
+    assert "TOOL_TIMEOUT" in str(till.results["x2"].content)
 
 
 @pytest.mark.proves("S9")
@@ -80,19 +80,19 @@ async def test_report_without_a_decision_returns_an_error_and_the_tool_does_not_
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert await rig.client.report(task.turn_id, task.call_id, result=body) == "applied"
         await rig.ended(run_id)
     assert till.paid == []
-    assert till.told["x1"].is_error
-    assert str(till.told["x1"].content).endswith("it was not called")
+    assert till.results["x1"].is_error
+    assert str(till.results["x1"].content).endswith("it was not called")
 
 
 async def test_allowed_edits_apply_and_invalid_edits_are_refused(rig: Rig) -> None:
     till = Till(PAY, may_edit=True)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert task.may_edit
         assert task.form is not None
         for wrong in ({"amount": "lots", "to": "bob"}, {"amount": 1}, {"amount": 1, "to": "bob", "tip": 2}):
@@ -101,7 +101,7 @@ async def test_allowed_edits_apply_and_invalid_edits_are_refused(rig: Rig) -> No
             assert error.value.code == "invalid_arguments"
         with pytest.raises(InvalidInput, match="arguments is an object"):
             await rig.client.grant(task.turn_id, task.call_id, arguments=[1])  # type: ignore[arg-type]
-        assert await asked(rig) == [task]  # nothing has changed
+        assert await open_tasks(rig) == [task]  # nothing has changed
         await rig.client.grant(task.turn_id, task.call_id, arguments={"amount": 4, "to": "bob"})
         await rig.ended(run_id)
     assert till.paid == [(4, "bob")]
@@ -111,11 +111,11 @@ async def test_forbidden_edits_are_refused_and_the_approval_remains_open(rig: Ri
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         with pytest.raises(Rejected) as error:
             await rig.client.grant(task.turn_id, task.call_id, arguments={"amount": 4, "to": "bob"})
         assert error.value.code == "no_edits"
-        assert await asked(rig) == [task]
+        assert await open_tasks(rig) == [task]
         await rig.client.grant(task.turn_id, task.call_id, arguments={"to": "bob", "amount": 5})  # the same: no edit
         await rig.ended(run_id)
     assert till.paid == [(5, "bob")]
@@ -128,7 +128,7 @@ async def test_wrong_ids_and_wrong_kinds_are_named_and_nothing_is_changed(rig: R
     rig.is_left_open = True
     await rig.start(till.app)
     async with rig.serving(till.app):
-        tasks = await asked(rig, 2)
+        tasks = await open_tasks(rig, 2)
         turn = tasks[0].turn_id
         client, fails = rig.client, []
         for attempt, kind, code in (
@@ -152,18 +152,18 @@ async def test_wrong_ids_and_wrong_kinds_are_named_and_nothing_is_changed(rig: R
                 await attempt
             fails.append((error.value.code, code))
         assert [found for found, _ in fails] == [wanted for _, wanted in fails]
-        assert await asked(rig, 2) == tasks
+        assert await open_tasks(rig, 2) == tasks
 
 
 async def test_declined_question_returns_an_error_to_the_model(rig: Rig) -> None:
     till = Till(ToolCall("x1", "ask_human", {"question": "Which?"}), asks_human=True)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.deny(task.turn_id, task.call_id, reason="not my call")
         await rig.ended(run_id)
-    assert till.told["x1"].is_error
-    assert till.told["x1"].content == "the question was denied: not my call"
+    assert till.results["x1"].is_error
+    assert till.results["x1"].content == "the question was denied: not my call"
 
 
 @pytest.mark.parametrize("body", ["blue", {"answer": "green"}, {"answer": 5}, {"reply": "blue"}, None], ids=str)
@@ -171,10 +171,10 @@ async def test_report_without_an_answer_returns_an_error_to_the_model(rig: Rig, 
     till = Till(ToolCall("x1", "ask_human", {"question": "Which?", "options": ["red", "blue"]}), asks_human=True)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.report(task.turn_id, task.call_id, result=body)
         await rig.ended(run_id)
-    assert till.told["x1"].is_error
+    assert till.results["x1"].is_error
 
 
 async def test_remote_tool_gets_its_command_only_after_the_approval(rig: Rig) -> None:
@@ -182,14 +182,14 @@ async def test_remote_tool_gets_its_command_only_after_the_approval(rig: Rig) ->
     till = Till(ToolCall("x1", "send", {"to": "eve"}), tools=(send,))
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert await rig.client.take_commands(["send"]) == []
         await rig.client.grant(task.turn_id, task.call_id, arguments={"to": "bob"})
         (command,) = await rig.taken("send")
         assert command.arguments == {"to": "bob"}
         await command.report(result="sent")
         await rig.ended(run_id)
-    assert till.told["x1"].content == "sent"
+    assert till.results["x1"].content == "sent"
 
 
 async def test_denial_applies_although_the_rule_no_longer_requires_approval(rig: Rig) -> None:
@@ -197,12 +197,12 @@ async def test_denial_applies_although_the_rule_no_longer_requires_approval(rig:
     till = Till(PAY, approval=lambda arguments: arguments["amount"] > most[0])
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         most[0] = 1000  # another version of the application is deployed
         await rig.client.deny(task.turn_id, task.call_id, reason="never", by="ann")
         await rig.ended(run_id)
     assert till.paid == []
-    assert till.told["x1"].content == "pay was denied by ann: never; it was not called"
+    assert till.results["x1"].content == "pay was denied by ann: never; it was not called"
 
 
 async def test_no_approval_is_requested_for_a_finished_call_when_the_rule_tightens(rig: Rig) -> None:
@@ -211,9 +211,9 @@ async def test_no_approval_is_requested_for_a_finished_call_when_the_rule_tighte
                 approval=lambda arguments: arguments["amount"] > most[0])  # fmt: skip
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         most[0] = 1
         await rig.client.answer(task.turn_id, task.call_id, "yes")
         await rig.ended(run_id)
     assert till.paid == [(5, "bob")]
-    assert till.told["x1"].content == "5 to bob"
+    assert till.results["x1"].content == "5 to bob"

@@ -17,7 +17,7 @@ from heliograph import (
 )
 from heliograph.execution.runner import Drive
 from heliograph.worker.claim_loop import Worker
-from tests.runtime.human_task_kit import PAY, Till, asked, is_asked
+from tests.runtime.human_task_kit import PAY, Till, is_open_question, open_tasks
 from tests.runtime.kit import START, Rig, seen, until
 
 
@@ -26,7 +26,7 @@ async def test_one_of_two_simultaneous_decisions_wins_and_the_other_receives_its
         till = Till(PAY)
         run_id = await rig.start(till.app)
         async with rig.serving(till.app):
-            (task,) = await asked(rig)
+            (task,) = await open_tasks(rig)
             yes, no = await asyncio.gather(
                 rig.client.grant(task.turn_id, task.call_id, by="ann"), rig.client.deny(task.turn_id, task.call_id, by="bob"),
                 return_exceptions=True,
@@ -52,13 +52,13 @@ async def test_repeated_decision_is_not_refused(rig: Rig) -> None:
 
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (first,) = await asked(rig)
+        (first,) = await open_tasks(rig)
         assert await rig.client.grant(first.turn_id, first.call_id, by="ann") == "applied"
-        await until(lambda: is_asked(rig, "two?"))
+        await until(lambda: is_open_question(rig, "two?"))
         assert await rig.client.grant(first.turn_id, first.call_id, by="ann") == "duplicate"
         with pytest.raises(Rejected, match="was granted by ann before"):
             await rig.client.grant(first.turn_id, first.call_id, by="eve")
-        (second,) = await asked(rig)
+        (second,) = await open_tasks(rig)
         await rig.client.grant(second.turn_id, second.call_id)
         assert await seen(rig, run_id) == ["ann", None]
 
@@ -67,10 +67,10 @@ async def test_decision_after_the_deadline_is_refused_also_without_a_sweep(rig: 
     till = Till(PAY, approval_seconds=0.3)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app, sweep_seconds=3600):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
     assert task.deadline is not None
     await until(lambda: rig.runtime.world.now() > task.deadline)
-    assert await asked(rig) == [task]  # nobody has swept
+    assert await open_tasks(rig) == [task]  # nobody has swept
     with pytest.raises(Rejected) as error:
         await rig.client.grant(task.turn_id, task.call_id)
     assert error.value.code == "too_late"
@@ -86,10 +86,10 @@ async def test_question_of_a_stopped_turn_is_closed(rig: Rig) -> None:
     till = Till(PAY)
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.stop_turn(task.turn_id)
         await rig.ended(run_id)
-        assert await asked(rig, 0) == []
+        assert await open_tasks(rig, 0) == []
         with pytest.raises(Rejected) as error:
             await rig.client.grant(task.turn_id, task.call_id)
         assert error.value.code == "turn_done"
@@ -104,7 +104,7 @@ async def test_several_approvals_are_decided_in_any_order_and_each_once(rig: Rig
     )
     run_id = await rig.start(till.app)
     async with rig.serving(till.app):
-        tasks = await asked(rig, 5)
+        tasks = await open_tasks(rig, 5)
         assert len({task.call_id for task in tasks}) == 5
         question = tasks[4]
         assert (question.wants, question.question, question.options) == ("answer", "Which?", ("red", "blue"))
@@ -117,9 +117,9 @@ async def test_several_approvals_are_decided_in_any_order_and_each_once(rig: Rig
             await (rig.client.deny if task is tasks[1] else rig.client.grant)(task.turn_id, task.call_id)
         await rig.ended(run_id)
     assert sorted(till.paid) == [(1, "bob"), (3, "bob"), (4, "bob")]
-    assert [till.told[f"x{n}"].is_error for n in range(1, 6)] == [False, True, False, False, False]
-    assert till.told["x5"].content == {"answer": "blue", "by": "ann"}
-    assert till.asked_model == 2
+    assert [till.results[f"x{n}"].is_error for n in range(1, 6)] == [False, True, False, False, False]
+    assert till.results["x5"].content == {"answer": "blue", "by": "ann"}
+    assert till.model_calls == 2
 
 
 async def test_approval_in_a_grandchild_blocks_only_its_ancestors(rig: Rig) -> None:
@@ -130,8 +130,8 @@ async def test_approval_in_a_grandchild_blocks_only_its_ancestors(rig: Rig) -> N
     @app.agent(activate_on=START, updates="seen")
     async def parent(ctx: Context) -> Any:
         await ctx.step("before", lambda: made.append("parent"))
-        told, leave = await asyncio.gather(ctx.delegate("middle"), ctx.approve("May the parent?"))
-        return [told, leave.by]
+        delegated, approval = await asyncio.gather(ctx.delegate("middle"), ctx.approve("May the parent?"))
+        return [delegated, approval.by]
 
     app.prompt_agent("middle", "Delegate", on_request=True, agents=["leaf"], model=ScriptedModel(
         lambda r: f"middle: {r.messages[-1].content}" if isinstance(r.messages[-1], ToolMessage)
@@ -139,7 +139,7 @@ async def test_approval_in_a_grandchild_blocks_only_its_ancestors(rig: Rig) -> N
     app.prompt_agent("leaf", "Pay", on_request=True, tools=[till.pay], model=ScriptedModel(till._script([PAY])))
     run_id = await rig.start(app)
     async with rig.serving(app):
-        tasks = {task.agent: task for task in await asked(rig, 2, run_id)}
+        tasks = {task.agent: task for task in await open_tasks(rig, 2, run_id)}
         leaf, own = tasks["leaf"], tasks["parent"]
         assert (await rig.turn_of("leaf")).depth == 2
         await rig.client.grant(own.turn_id, own.call_id, by="ann")
@@ -162,18 +162,18 @@ async def test_killed_worker_does_not_affect_a_pending_approval(rig: Rig) -> Non
     till = Till(PAY, ToolCall("x2", "prepare", {}), ToolCall("x3", "ask_human", {"question": "sure?"}), tools=(prepare,),
                 asks_human=True)  # fmt: skip
     run_id = await rig.start(till.app)
-    for open_count, say in ((2, "nothing"), (2, "answer"), (1, "grant")):
+    for open_count, decision in ((2, "nothing"), (2, "answer"), (1, "grant")):
         worker = rig.runtime.worker(till.app.workflow, lease_seconds=0.2)
         working = asyncio.create_task(worker.run())
-        tasks = await asked(rig, open_count)
+        tasks = await open_tasks(rig, open_count)
         await _kill(worker, working)
-        if say == "answer":
+        if decision == "answer":
             await rig.client.answer(tasks[1].turn_id, tasks[1].call_id, "yes")
-        elif say == "grant":
+        elif decision == "grant":
             await rig.client.grant(tasks[0].turn_id, tasks[0].call_id)
     async with rig.serving(till.app):
         await rig.ended(run_id)
-    assert (till.paid, once, till.asked_model) == ([(5, "bob")], ["prepared"], 2)
+    assert (till.paid, once, till.model_calls) == ([(5, "bob")], ["prepared"], 2)
 
 
 async def _kill(worker: Worker, working: asyncio.Task[None]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from heliograph import Client, Heliograph, HumanTask, InvalidInput, ToolContext, tool
 from heliograph.errors import StepInDoubt
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import Model, agent, call, results
 from tests.runtime.tools_kit import Pay, Script, app_of, called, lost
@@ -32,17 +32,17 @@ class Bank:
         self.app: Heliograph = agent(self.model, [tool(in_doubt="ask", **options)(pay)])
 
     @property
-    def heard(self) -> Any:
-        [heard] = results(self.model.last)
-        return heard
+    def last_result(self) -> Any:
+        [result] = results(self.model.last)
+        return result
 
 
-Said = Callable[[Client, HumanTask], Awaitable[str]]
+Decide = Callable[[Client, HumanTask], Awaitable[str]]
 
 
 @pytest.mark.proves("K14")
 @pytest.mark.parametrize(
-    ("say", "made", "heard"),
+    ("decide", "made", "expected"),
     [
         (lambda client, task: client.grant(task.turn_id, task.call_id, by="ann"), 2, ("paid 5", False)),
         (lambda client, task: client.answer(task.turn_id, task.call_id, {"id": 5}, by="ann"), 1, ({"id": 5}, False)),
@@ -58,18 +58,18 @@ Said = Callable[[Client, HumanTask], Awaitable[str]]
     ],
     ids=["grant", "answer", "deny"],
 )
-async def test_call_in_doubt_waits_for_a_human_decision(rig: Rig, say: Said, made: int, heard: Any) -> None:
+async def test_call_in_doubt_waits_for_a_human_decision(rig: Rig, decide: Decide, made: int, expected: Any) -> None:
     pay, script = Pay(), Script([called("pay", amount=5)])
     app = app_of(script, pay.tool(in_doubt="ask"))
     run_id = await lost(rig, app, pay.begun)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert (task.call_id, task.wants, task.may_answer) == ("m1-1-doubt", "decision", True)
         assert task.arguments == {"amount": 5}
-        assert await say(rig.client, task) == "applied"
+        assert await decide(rig.client, task) == "applied"
         await rig.ended(run_id)
     assert pay.made == made
-    assert script.heard == [heard]
+    assert script.results == [expected]
 
 
 @pytest.mark.proves("K14")
@@ -80,11 +80,11 @@ async def test_repeated_call_has_its_first_key_and_requires_another_decision_whe
     run_id = await rig.start(bank.app)
     async with rig.serving(bank.app):
         for call_id in ("m1-1-doubt", "m1-1-doubt2"):
-            (task,) = await asked(rig)
+            (task,) = await open_tasks(rig)
             assert task.call_id == call_id
             await rig.client.grant(task.turn_id, task.call_id)
         await rig.ended(run_id)
-    assert bank.heard == "paid 5"
+    assert bank.last_result == "paid 5"
     turn, project = await rig.turn_of("worker"), rig.runtime.settings.project
     assert bank.keys == [f"{project}/{bank.app.name}/{turn.turn_id}/m1-1"] * 3
 
@@ -93,13 +93,13 @@ async def test_result_of_a_call_in_doubt_must_match_the_declared_schema(rig: Rig
     bank = Bank(doubts=1, result_schema=str)
     run_id = await rig.start(bank.app)
     async with rig.serving(bank.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         with pytest.raises(InvalidInput) as error:
             await rig.client.answer(task.turn_id, task.call_id, {"id": 5})
         assert error.value.code == "invalid_answer"
         await rig.client.report(task.turn_id, task.call_id, result={"answer": 5})
         await rig.ended(run_id)
-    assert bank.heard[1].startswith("result_schema: the result of pay does not fit")
+    assert bank.last_result[1].startswith("result_schema: the result of pay does not fit")
 
 
 @pytest.mark.parametrize("body", ["grant", {"decision": "grant", "arguments": {"amount": 500}}, None], ids=str)
@@ -107,11 +107,11 @@ async def test_report_without_a_decision_repeats_no_call(rig: Rig, body: Any) ->
     bank = Bank(doubts=1)
     run_id = await rig.start(bank.app)
     async with rig.serving(bank.app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.report(task.turn_id, task.call_id, result=body)
         await rig.ended(run_id)
     assert len(bank.keys) == 1
-    assert bank.heard[0] == "error"
+    assert bank.last_result[0] == "error"
 
 
 async def test_undecided_call_in_doubt_returns_an_error_to_the_model(rig: Rig) -> None:
@@ -119,5 +119,5 @@ async def test_undecided_call_in_doubt_returns_an_error_to_the_model(rig: Rig) -
     run_id = await rig.start(bank.app)
     async with asyncio.timeout(60), rig.serving(bank.app):
         await rig.ended(run_id)
-    assert "it was not called again: nobody answered" in bank.heard[1]
-    assert "within 0.100 s; approval_seconds sets how long that may take" in bank.heard[1]
+    assert "it was not called again: nobody answered" in bank.last_result[1]
+    assert "within 0.100 s; approval_seconds sets how long that may take" in bank.last_result[1]

@@ -53,7 +53,7 @@ async def test_trace_longer_than_a_page_is_returned_whole_and_in_order(rig: Rig)
 
 @pytest.mark.proves("SIG-12")
 async def test_payload_of_any_kind_of_json_arrives_as_it_was_emitted(rig: Rig) -> None:
-    heard: list[Any] = []
+    payloads: list[Any] = []
     app = Heliograph("kinds")
 
     @app.agent(activate_on=START, emits=["x:said"])
@@ -63,26 +63,26 @@ async def test_payload_of_any_kind_of_json_arrives_as_it_was_emitted(rig: Rig) -
 
     @app.agent(activate_on=["x:said"])
     def listener(ctx: Context) -> None:
-        heard.append(ctx.signal.payload)
+        payloads.append(ctx.signal.payload)
 
     result = await rig.run(app)
-    assert heard == EACH_KIND
+    assert payloads == EACH_KIND
     assert [signal.payload for signal in result.signals if signal.name == "x:said"] == EACH_KIND
 
 
 @pytest.mark.proves("SIG-25", "SIG-43", "SIG-51")
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "expected"),
     [("Once.", ["harness:start", "harness:end"]), (HarnessError("no"), ["harness:start", "harness:error"])],
     ids=["answered", "failed"],
 )
-async def test_agent_may_subscribe_to_every_signal_of_a_harness(rig: Rig, reply: Any, said: list[str]) -> None:
+async def test_agent_may_subscribe_to_every_signal_of_a_harness(rig: Rig, reply: Any, expected: list[str]) -> None:
     app = Heliograph("listened", reducers={"heard": lambda old, new: [*old, new]})
     app.prompt_agent("writer", "Write.", activate_on=START, model=ScriptedModel([reply]))
     app.agent(name="listener", activate_on=["harness:**"], updates="heard")(lambda ctx: ctx.signal.name)
     result = await rig.run(app, {"heard": []})
-    assert result.state == {"heard": said}
-    assert [name for name in names(result.signals) if name.startswith("harness:")] == said
+    assert result.state == {"heard": expected}
+    assert [name for name in names(result.signals) if name.startswith("harness:")] == expected
 
 
 @pytest.mark.proves("LC-02")

@@ -39,10 +39,10 @@ def whole() -> tuple[Heliograph, list[str]]:
         if not ctx.deferrals:
             raise Defer("once", 0.01)
         stepped = await ctx.step("pay", pay)
-        asked = await ctx.call("ask")
+        called = await ctx.call("ask")
         await ctx.pause(0.01)
         (child,) = await ctx.delegates([Delegation("child", 5)])
-        return [stepped, asked, child.output]
+        return [stepped, called, child.output]
 
     app.agent(name="child", on_request=True)(lambda ctx: ctx.task)
     return app, happened
@@ -180,7 +180,7 @@ async def test_turns_run_while_the_next_ones_are_claimed(rig: Rig, monkeypatch: 
     async with rig.serving(app, concurrency=150):
         await rig.ended(run_id)
     assert begun == 150
-    assert max(asked for asked, _ in at_claim) == 64
+    assert max(requested for requested, _ in at_claim) == 64
     assert at_claim[1][1] > 0
 
 

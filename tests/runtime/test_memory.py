@@ -53,7 +53,7 @@ async def test_refused_or_malformed_memory_request_raises_in_the_agent(rig: Rig)
 
     @app.agent(activate_on=START, updates="seen")
     async def clerk(ctx: Context) -> Any:
-        told = []
+        refusals = []
         for wrong in (lambda: ctx.remember(" "), lambda: ctx.recall("x", 0), lambda: ctx.recall(5),  # type: ignore[arg-type]
                       lambda: ctx.recall("x" * 9000), lambda: ctx.recall("\0"), lambda: ctx.recall("\ud800"),
                       lambda: ctx.remember("\0"), lambda: ctx.remember("x", k="\ud800"),
@@ -61,10 +61,10 @@ async def test_refused_or_malformed_memory_request_raises_in_the_agent(rig: Rig)
             try:
                 await wrong()
             except InvalidInput as error:
-                told.append(error.code)
+                refusals.append(error.code)
             except ToolFailed as error:
-                told.append(error.message)
-        return told
+                refusals.append(error.message)
+        return refusals
 
     seen = (await rig.run(app)).state["seen"]
     assert seen[:4] == ["required_field", "out_of_range", "wrong_type", "too_large"]
@@ -74,12 +74,12 @@ async def test_refused_or_malformed_memory_request_raises_in_the_agent(rig: Rig)
 
 class Vectors:
     def __init__(self) -> None:
-        self.kept: list[tuple[Any, ...]] = []
+        self.stored: list[tuple[Any, ...]] = []
 
     async def store(self, *given: Any) -> None:
         if given[3] == "never":
             raise Rejected("the store is full", code="full")
-        self.kept.append(given)
+        self.stored.append(given)
 
     async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         return [MemoryHit("m1", f"{project} {agent} {query} {limit}", metadata={"near": 0.5})]
@@ -101,7 +101,7 @@ async def test_application_may_use_its_own_memory_store(rig: Rig) -> None:
     project = rig.runtime.settings.project
     assert result.state["seen"][0].endswith("the store is full")
     assert result.state["seen"][1] == f"{project} clerk sun 5"
-    [(stored_in, memory_id, *rest)] = vectors.kept
+    [(stored_in, memory_id, *rest)] = vectors.stored
     assert (stored_in, rest) == (project, ["clerk", "this", {"n": 1}])
     assert memory_id.endswith("-c1")
 

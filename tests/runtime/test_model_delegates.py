@@ -31,8 +31,8 @@ def crew(lead: Model, *, contexts: Any = None, hangs: bool = False, **options: A
 @pytest.mark.proves("CTL-24")
 async def test_model_chooses_priority_and_context_within_its_permissions(rig: Rig) -> None:
     await rig.client.boxes.put([{"kind": "note", "content": "be kind"}], box_id="handbook-3")
-    said = {"task": "greet", "priority": "high", "deadline": 30, "context": "handbook"}
-    lead = Model([call(TOOL, said, "x1"), call(TOOL, {"task": "part", "priority": None}, "x2")], "done")
+    arguments = {"task": "greet", "priority": "high", "deadline": 30, "context": "handbook"}
+    lead = Model([call(TOOL, arguments, "x1"), call(TOOL, {"task": "part", "priority": None}, "x2")], "done")
     app = crew(lead, contexts={"handbook": "handbook-3", "prices": "prices-1"}, priority="high", ttl_seconds=600)
     result = await rig.run(app)
     assert result.state["out"] == "done"
@@ -58,7 +58,7 @@ async def test_permitted_delegation_options_are_in_the_schema_of_the_tool(rig: R
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("arguments", "error_text"),
     [
         ({"priority": "critical"}, f"the priority of {TOOL} is one of low, normal, not critical"),
         ({"priority": ["low"]}, f"the priority of {TOOL} is one of low, normal, not ['low']"),
@@ -70,10 +70,12 @@ async def test_permitted_delegation_options_are_in_the_schema_of_the_tool(rig: R
         ({"timeout": 5, "instance": "x"}, f"{TOOL} takes task, priority, deadline, context; not timeout, instance"),
     ],
 )
-async def test_forbidden_delegation_returns_an_error_and_starts_no_child(rig: Rig, said: Any, told: str) -> None:
-    lead = Model([call(TOOL, {"task": "greet", **said})], "done")
+async def test_forbidden_delegation_returns_an_error_and_starts_no_child(
+    rig: Rig, arguments: Any, error_text: str
+) -> None:
+    lead = Model([call(TOOL, {"task": "greet", **arguments})], "done")
     result = await rig.run(crew(lead, contexts={"handbook": "handbook-3"}, ttl_seconds=60))
-    assert (result.outcome, results(lead.last)) == ("success", [("error", told)])
+    assert (result.outcome, results(lead.last)) == ("success", [("error", error_text)])
     assert payloads(result.signals, "delegation") == []
 
 
@@ -84,16 +86,16 @@ async def test_child_past_the_deadline_of_its_model_is_abandoned_and_the_turn_co
     run_id = await rig.start(app)
     async with rig.serving(app):
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "without it, then"
-    [(kind, told)] = results(lead.last)
-    assert (kind, told.startswith("DELEGATION_TIMEOUT: ")) == ("error", True)
+    [(kind, message)] = results(lead.last)
+    assert (kind, message.startswith("DELEGATION_TIMEOUT: ")) == ("error", True)
     assert (await rig.turn_of("clerk")).outcome == "canceled"
 
 
 async def test_contexts_function_may_offer_the_box_of_its_turn(rig: Rig) -> None:
     box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
     app = Heliograph("crew")
-    told = {"task": "read", "context": "own"}
-    lead = Model([call(TOOL, told)], "done")
+    arguments = {"task": "read", "context": "own"}
+    lead = Model([call(TOOL, arguments)], "done")
 
     @app.agent(activate_on=START)
     async def opener(ctx: Context) -> None:
@@ -108,8 +110,8 @@ async def test_contexts_function_may_offer_the_box_of_its_turn(rig: Rig) -> None
         return [card.content for card in await ctx.context()]
 
     await rig.run(app)
-    heard = [results(request) for request in lead.asked if results(request)]
-    assert heard == [[["mine"]], [("error", f"{TOOL} takes task, priority, deadline; not context")]]
+    results_seen = [results(request) for request in lead.requests if results(request)]
+    assert results_seen == [[["mine"]], [("error", f"{TOOL} takes task, priority, deadline; not context")]]
 
 
 async def test_recorded_delegation_is_replayed_by_a_version_that_forbids_it(rig: Rig) -> None:
@@ -129,13 +131,13 @@ async def test_recorded_delegation_is_replayed_by_a_version_that_forbids_it(rig:
     async def is_suspended() -> bool:
         return (await rig.turn_of("lead")).status == "suspended"
 
-    said = {"task": "greet", "priority": "critical", "deadline": 500}
-    before = version(Model([call(TOOL, said)], "never"), priority="critical")
+    arguments = {"task": "greet", "priority": "critical", "deadline": 500}
+    before = version(Model([call(TOOL, arguments)], "never"), priority="critical")
     run_id = await rig.start(before)
     async with rig.serving(before, grace_seconds=0.01):
         await until(is_suspended)
     may_end.set()
-    lead = Model([call(TOOL, said)], "done")
+    lead = Model([call(TOOL, arguments)], "done")
     after = version(lead, ttl_seconds=60)
     async with rig.serving(after):
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
@@ -151,7 +153,7 @@ async def test_invalid_context_boxes_fail_the_turn_with_the_reason(rig: Rig) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"agents": ["b"], "contexts": ["handbook"]}, "contexts is an object of names and box ids"),
         ({"agents": ["b"], "contexts": {"a name": "box"}}, "contexts has 'a name', and a name is 1 to 64"),
@@ -160,7 +162,7 @@ async def test_invalid_context_boxes_fail_the_turn_with_the_reason(rig: Rig) -> 
         ({"contexts": {"name": "box"}}, "contexts are context boxes for delegations; list the other agents in agents"),
     ],
 )
-def test_invalid_contexts_are_refused_at_the_definition(options: Any, told: str) -> None:
+def test_invalid_contexts_are_refused_at_the_definition(options: Any, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         define_agent("a", prompt="Lead.", on_request=True, **options)
-    assert told in caught.value.message
+    assert message in caught.value.message

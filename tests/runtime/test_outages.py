@@ -82,12 +82,12 @@ async def test_application_keeps_running_through_a_restart_of_its_embedded_serve
 
 
 async def test_cancelled_open_releases_the_embedded_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opening, is_left, holds = asyncio.Event(), threading.Event(), list[EmbeddedServer]()
+    opening, is_remaining, holds = asyncio.Event(), threading.Event(), list[EmbeddedServer]()
     ring = partial(asyncio.get_running_loop().call_soon_threadsafe, opening.set)
 
     def open_late(home: Path, **options: Any) -> EmbeddedServer:
         ring()
-        is_left.wait()
+        is_remaining.wait()
         holds.append(open_embedded(home, **options))
         return holds[0]
 
@@ -101,7 +101,7 @@ async def test_cancelled_open_releases_the_embedded_server(tmp_path: Path, monke
     entering.cancel()
     with pytest.raises(asyncio.CancelledError):
         await entering
-    is_left.set()
+    is_remaining.set()
     await until(lambda: bool(holds) and holds[0].wait_stopped(0))
 
 
@@ -280,13 +280,13 @@ async def test_heartbeat_beside_the_end_of_a_turn_silences_no_bell(rig: Rig, mon
             await is_renewed.wait()
         return result
 
-    async def renew_and_tell(self: Ledger, *args: Any) -> Any:
+    async def renew_and_signal(self: Ledger, *args: Any) -> Any:
         written = await renew(self, *args)
         is_renewed.set()
         return written
 
     monkeypatch.setattr(Ledger, "finish", finish_and_beat)
-    monkeypatch.setattr(Ledger, "renew", renew_and_tell)
+    monkeypatch.setattr(Ledger, "renew", renew_and_signal)
     async with rig.serving(app, sweep_seconds=3600.0) as worker:
         run_id = await rig.start(app)
         assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"

@@ -23,7 +23,7 @@ from heliograph.ledger.reader import Reader
 from tests.reach.hook_server import hooked
 from tests.runtime import poison
 from tests.runtime.kit import START, Rig, until
-from tests.runtime.test_callbacks import SECRETS, told
+from tests.runtime.test_callbacks import SECRETS, verified_body
 from tests.runtime.warm_pool import WarmPool
 
 _projects = itertools.count(1)
@@ -204,16 +204,16 @@ async def test_callback_with_undecodable_content_is_sent_without_it(rig: Rig, va
         rig.runtime.settings = replace(rig.runtime.settings, webhook_secrets=SECRETS, egress_allow=hook.origin)
         runs = [await rig.runtime.start(app.workflow, {"n": n}, callback_url=f"{hook.url}?{n}") for n in range(2)]
         spoiled, whole = [run_id for run_id, _ in runs]
-        held = rig.runtime.settings
-        rig.runtime.settings = replace(held, webhook_secrets=())  # a worker that sends none
+        settings_before = rig.runtime.settings
+        rig.runtime.settings = replace(settings_before, webhook_secrets=())  # a worker that sends none
         async with rig.serving(app):
             await rig.ended(spoiled)
             await rig.ended(whole)
         await _poison(rig, ("runs", "state"), spoiled, value, "instead")
-        rig.runtime.settings = held
+        rig.runtime.settings = settings_before
         async with rig.serving(app):
             await hook.until(lambda: len(hook.requests) == 2)
-        sent = {body["run_id"]: body for body in (told(hook, place) for place in range(2))}
+        sent = {body["run_id"]: body for body in (verified_body(hook, place) for place in range(2))}
     assert sent[whole]["state"]["seen"] == "done"
     assert sent[spoiled]["left_out"] == ["state"]
     assert "state" not in sent[spoiled]

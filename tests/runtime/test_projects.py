@@ -51,17 +51,17 @@ class Crowd:
     def __init__(self, turns: int) -> None:
         self.inside: dict[str, int] = {}
         self.done: list[str] = []
-        self.may_leave = asyncio.Event()
+        self.may_end = asyncio.Event()
         self.app = Heliograph("crowd", reducers={"n": lambda old, new: (old or 0) + new})
         for n in range(turns):
             self.app.agent(name=f"a{n}", activate_on=START, updates="n")(self._work)
 
     async def _work(self, ctx: Context) -> int:
-        who = str(ctx.document["project"])
-        self.inside[who] = self.inside.get(who, 0) + 1
-        await self.may_leave.wait()
-        self.inside[who] -= 1
-        self.done.append(who)
+        project_name = str(ctx.document["project"])
+        self.inside[project_name] = self.inside.get(project_name, 0) + 1
+        await self.may_end.wait()
+        self.inside[project_name] -= 1
+        self.done.append(project_name)
         return 1
 
 
@@ -72,13 +72,13 @@ async def test_slots_are_shared_evenly_among_projects_with_work(rigs: list[Rig])
     await a.start(crowd.app, {"project": "a"})
     async with a.serving(crowd.app, concurrency=12, projects=[project(rig) for rig in rigs]):
         await until(lambda: crowd.inside == {"a": 12})  # nobody else wants anything: one project may have it all
-        crowd.may_leave.set()
+        crowd.may_end.set()
         await until(lambda: crowd.done.count("a") == 20)
-        crowd.may_leave.clear()
+        crowd.may_end.clear()
         for rig, name in ((a, "a"), (b, "b"), (c, "c")):
             await rig.start(crowd.app, {"project": name})
         await until(lambda: sum(crowd.inside.values()) == 12)
-        crowd.may_leave.set()  # as they leave, those that come in are taken from all of them in turn
+        crowd.may_end.set()  # as they leave, those that come in are taken from all of them in turn
         runs = [(await rig.runtime.reader.runs(1))[0].run_id for rig in rigs]
         for rig, run_id in zip(rigs, runs, strict=True):
             assert one(await rig.ended(run_id), "workflow:end")["state"]["n"] == 20
@@ -104,7 +104,7 @@ async def test_project_with_many_turns_does_not_delay_another(rigs: list[Rig]) -
     async with many.serving(app, concurrency=2, projects=[project(many), project(little)]):
         await many.ended(first)
         await little.ended(second)
-    places = [place for place, who in enumerate(order) if who == "little"]
+    places = [place for place, project_name in enumerate(order) if project_name == "little"]
     assert max(places) <= 8  # at their turn, and not behind the sixty
 
 
@@ -133,11 +133,14 @@ async def test_equal_ids_in_two_projects_are_two_runs(rigs: list[Rig]) -> None:
     app = Heliograph("twins")
     app.agent(name="a", activate_on=START, updates="seen")(lambda ctx: ctx.document["who"])
     first, second, _ = rigs
-    for rig, who in ((first, "one"), (second, "two")):
-        await rig.start(app, {"who": who}, "run_same")
+    for rig, project_name in ((first, "one"), (second, "two")):
+        await rig.start(app, {"who": project_name}, "run_same")
     async with first.serving(app, projects=[project(first), project(second)]):
-        for rig, who in ((first, "one"), (second, "two")):
-            assert one(await rig.ended("run_same"), "workflow:end")["state"] == {"who": who, "seen": who}
+        for rig, project_name in ((first, "one"), (second, "two")):
+            assert one(await rig.ended("run_same"), "workflow:end")["state"] == {
+                "who": project_name,
+                "seen": project_name,
+            }
 
 
 async def test_worker_logs_each_turn_that_it_claims(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -153,8 +156,8 @@ async def test_worker_logs_each_turn_that_it_claims(rig: Rig, caplog: pytest.Log
         (command,) = await rig.taken("x")
         await command.report(result=1)
         await rig.ended(run_id)
-    told = [record.message for record in caplog.records if record.message.startswith("claimed")]
-    assert told == [
+    logged = [record.message for record in caplog.records if record.message.startswith("claimed")]
+    assert logged == [
         f"claimed {command.turn_id}: agent a of run {run_id}, epoch 2",
         f"claimed {command.turn_id}: agent a of run {run_id}, epoch 3 (1 calls, 1 answered)",
     ]
@@ -175,20 +178,20 @@ async def test_turn_that_a_sweep_cannot_move_is_logged_once(
     watchdog = rig.runtime.worker(app.workflow).watchdog
     for _ in range(3):
         await watchdog.sweep()
-    told = [record.message for record in caplog.records if "turn_x" in record.message]
-    assert told == ["sweep of waits failed on turn_x: a row is wrong"]
+    logged = [record.message for record in caplog.records if "turn_x" in record.message]
+    assert logged == ["sweep of waits failed on turn_x: a row is wrong"]
 
 
 @pytest.mark.more
 @pytest.mark.proves("G-75", "L0-111")
 async def test_lock_in_one_project_does_not_cost_another_its_leases(rigs: list[Rig]) -> None:
-    app, may_leave = Heliograph("holds"), asyncio.Event()
+    app, may_end = Heliograph("holds"), asyncio.Event()
     locked, free = rigs[:2]
     lease = "select lease_until from heliograph.agent_state_head where project_id = $1"
 
     @app.agent(activate_on=START, updates="attempt")
     async def a(ctx: Context) -> int:
-        await may_leave.wait()
+        await may_end.wait()
         return ctx.attempt
 
     locked.is_left_open = True
@@ -207,13 +210,13 @@ async def test_lock_in_one_project_does_not_cost_another_its_leases(rigs: list[R
         async with holder.transaction():
             await holder.execute(f"{lease} for update", project(locked))
 
-            async def is_kept() -> bool:
+            async def is_renewed() -> bool:
                 query = f"{lease} and lease_until > $2::timestamptz + interval '4 s'"
                 return bool(await free.fetch(query, project(free), until_at))
 
-            await until(is_kept)
+            await until(is_renewed)
         await holder.close()
-        may_leave.set()
+        may_end.set()
         assert one(await free.ended(run_id), "workflow:end")["state"] == {"attempt": 1}
 
 

@@ -23,7 +23,7 @@ from heliograph import (
 from tests.runtime.kit import START, Rig, names, one
 
 
-def asking(model: Any, prompt: Any = "Write.", **options: Any) -> Heliograph:
+def writing(model: Any, prompt: Any = "Write.", **options: Any) -> Heliograph:
     app = Heliograph("asking")
     app.prompt_agent("writer", prompt, model=model, activate_on=START, updates="text", **options)
     return app
@@ -46,7 +46,7 @@ class Thinker:
 
 @pytest.mark.proves("SIG-28", "SIG-29", "SIG-30", "SIG-31", "G-48")
 async def test_complete_text_is_the_joined_deltas_and_their_offsets_match(rig: Rig) -> None:
-    result = await rig.run(asking(Thinker()))
+    result = await rig.run(writing(Thinker()))
     for kind, text in (("text", "here it is"), ("thinking", "let me see")):
         deltas: list[Any] = [signal.payload for signal in result.signals if signal.name == f"{kind}:delta"]
         assert len(deltas) > 1
@@ -61,7 +61,7 @@ async def test_complete_text_is_the_joined_deltas_and_their_offsets_match(rig: R
 @pytest.mark.proves("G-48")
 async def test_deltas_faster_than_their_batches_share_a_signal_and_lose_no_character(rig: Rig) -> None:
     text = " ".join(f"word{n}" for n in range(500))
-    result = await rig.run(asking(ScriptedModel([text])))
+    result = await rig.run(writing(ScriptedModel([text])))
     deltas: list[Any] = [signal.payload for signal in result.signals if signal.name == "text:delta"]
     assert len(deltas) < 100
     assert "".join(delta["content"] for delta in deltas) == text
@@ -73,7 +73,7 @@ async def test_deltas_faster_than_their_batches_share_a_signal_and_lose_no_chara
 @pytest.mark.proves("SIG-25", "SIG-26", "G-43")
 async def test_model_call_is_recorded_with_prompt_usage_and_duration(rig: Rig) -> None:
     result = await rig.run(
-        asking(Thinker(), "Write about {state.topic}, woken by {signal.name}."), {"topic": "{braces}"}
+        writing(Thinker(), "Write about {state.topic}, woken by {signal.name}."), {"topic": "{braces}"}
     )
     start, end = one(result.signals, "harness:start"), one(result.signals, "harness:end")
     assert start == {"model": "thinker", "input": "Write about {braces}, woken by workflow:start."}
@@ -83,7 +83,7 @@ async def test_model_call_is_recorded_with_prompt_usage_and_duration(rig: Rig) -
 
 
 async def test_deltas_of_a_model_reference_its_call(rig: Rig) -> None:
-    result = await rig.run(asking(Thinker()))
+    result = await rig.run(writing(Thinker()))
     start = next(signal for signal in result.signals if signal.name == "harness:start")
     for signal in result.signals:
         if signal.name.startswith(("text:", "thinking:")) or signal.name == "harness:end":
@@ -107,13 +107,13 @@ async def test_deltas_are_visible_while_the_model_streams(rig: Rig) -> None:
         if signal.name == "text:delta":
             may_end.set()
 
-    result = await rig.run(asking(Waits()), on_signal=watch)
+    result = await rig.run(writing(Waits()), on_signal=watch)
     assert result.state == {"text": "hello world"}
 
 
 @pytest.mark.parametrize("model", [TestModel(custom_output_text="from the test model"), "test"])
 async def test_pydantic_ai_model_is_given_by_object_or_by_name(rig: Rig, model: Any) -> None:
-    result = await rig.run(asking(model))
+    result = await rig.run(writing(model))
     assert result.outcome == "success"
     assert result.state["text"] == one(result.signals, "text:complete")["content"] != ""
     assert one(result.signals, "harness:start")["model"] == "test"
@@ -143,7 +143,7 @@ async def _answers_nonsense(_messages: list[ModelMessage], info: AgentInfo) -> A
 
 async def test_invalid_output_fails_the_turn_with_the_reason(rig: Rig) -> None:
     model = FunctionModel(stream_function=_answers_nonsense)
-    result = await rig.run(asking(model, output=Verdict, retries=0))
+    result = await rig.run(writing(model, output=Verdict, retries=0))
     assert result.outcome == "failed"
     assert "does not fit Verdict" in one(result.signals, "harness:error")["message"]
     assert "text" not in result.state
@@ -155,7 +155,7 @@ async def _speaks(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncItera
 
 
 async def test_text_of_a_function_model_is_streamed(rig: Rig) -> None:
-    result = await rig.run(asking(FunctionModel(stream_function=_speaks)))
+    result = await rig.run(writing(FunctionModel(stream_function=_speaks)))
     assert result.state == {"text": "hello world"}
 
 
@@ -172,32 +172,32 @@ def _unplugged(_request: ModelRequest) -> str:
     [ScriptedModel([HarnessError("overloaded", code="NETWORK_ERROR")]), ScriptedModel(_unplugged), ScriptedModel([])],
 )
 async def test_failing_model_records_an_error_and_a_failed_turn(rig: Rig, model: ScriptedModel) -> None:
-    result = await rig.run(asking(model, retries=0))
+    result = await rig.run(writing(model, retries=0))
     assert result.outcome == "failed"
-    told = one(result.signals, "harness:error")
+    error = one(result.signals, "harness:error")
     assert (
-        told["error"] == told["message"] == one(result.signals, "agent:failed")["error"]["message"]
-        or "OSError" in told["error"]
+        error["error"] == error["message"] == one(result.signals, "agent:failed")["error"]["message"]
+        or "OSError" in error["error"]
     )
     assert "harness:end" not in names(result.signals)
 
 
 @pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair"], ids=["nul", "surrogate"])
 async def test_unstorable_prompt_fails_the_turn_at_once_with_the_reason(rig: Rig, text: str) -> None:
-    result = await rig.run(asking(ScriptedModel(["never asked"]), lambda _context: text))
+    result = await rig.run(writing(ScriptedModel(["never asked"]), lambda _context: text))
     assert result.outcome == "failed"
     assert one(result.signals, "agent:failed")["error"]["message"]
     assert one(result.signals, "agent:activated") == {"agent": "writer"}
 
 
 async def test_template_with_an_unknown_key_fails_and_lists_the_known_keys(rig: Rig) -> None:
-    result = await rig.run(asking(ScriptedModel(["never asked"]), "About {state.topci}"), {"topic": "t"})
+    result = await rig.run(writing(ScriptedModel(["never asked"]), "About {state.topci}"), {"topic": "t"})
     assert "state.topic" in one(result.signals, "agent:failed")["error"]["message"]
     assert "harness:start" not in names(result.signals)
 
 
 async def test_missing_model_fails_the_turn_with_the_setting(rig: Rig) -> None:
-    result = await rig.run(asking(None))
+    result = await rig.run(writing(None))
     assert "HELIOGRAPH_MODEL" in one(result.signals, "agent:failed")["error"]["message"]
 
 
@@ -209,7 +209,7 @@ async def test_model_that_never_answers_times_out(rig: Rig) -> None:
             yield TextDelta("so")
             await asyncio.Event().wait()
 
-    result = await rig.run(asking(Silent(), timeout_seconds=0.1))
+    result = await rig.run(writing(Silent(), timeout_seconds=0.1))
     assert one(result.signals, "agent:failed")["outcome"] == "timeout"
 
 
@@ -217,5 +217,5 @@ async def test_prompt_may_be_a_function_of_the_context(rig: Rig) -> None:
     def prompt(ctx: Context) -> str:
         return f"Write about {ctx.state['topic']}"
 
-    result = await rig.run(asking(ScriptedModel({"about tea": "Tea."}), prompt), {"topic": "tea"})
+    result = await rig.run(writing(ScriptedModel({"about tea": "Tea."}), prompt), {"topic": "tea"})
     assert result.state["text"] == "Tea."

@@ -8,7 +8,7 @@ import pytest
 from heliograph import Context, Heliograph
 from heliograph.execution.run_serializer import RunSerializers
 from heliograph.ledger.client import Ledger
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, names, one, until
 
 
@@ -237,7 +237,7 @@ async def _has_spoken(rig: Rig, times: int) -> bool:
 
 async def test_goal_that_is_met_ends_a_run_whose_other_turn_waits_for_a_person(rig: Rig) -> None:
     app = Heliograph("answered", end_when=lambda state: state.get("done", False))
-    is_asked = asyncio.Event()
+    is_requested = asyncio.Event()
 
     @app.agent(activate_on=START)
     async def asker(ctx: Context) -> None:
@@ -246,12 +246,12 @@ async def test_goal_that_is_met_ends_a_run_whose_other_turn_waits_for_a_person(r
     @app.agent(activate_on=START, updates="done")
     async def judge(_ctx: Context) -> bool:
         async with asyncio.timeout(60):
-            await is_asked.wait()
+            await is_requested.wait()
         return True
 
     async with rig.serving(app):
         run_id = await rig.start(app)
-        await asked(rig)
-        is_asked.set()
+        await open_tasks(rig)
+        is_requested.set()
         assert one(await rig.ended(run_id), "workflow:end")["outcome"] == "success"
     assert (await rig.turn_of("asker")).outcome == "canceled"

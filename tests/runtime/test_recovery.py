@@ -17,12 +17,12 @@ class Gate:
 
     def __init__(self) -> None:
         self.entered: list[int] = []
-        self.may_leave = asyncio.Event()
+        self.may_end = asyncio.Event()
 
     async def __call__(self, ctx: Context) -> int:
         self.entered.append(ctx.attempt)
         async with asyncio.timeout(60):
-            await self.may_leave.wait()
+            await self.may_end.wait()
         return ctx.attempt
 
 
@@ -105,7 +105,7 @@ async def test_worker_stalled_past_its_lease_writes_nothing_more(rig: Rig, monke
         await until(lambda: gate.entered == [1])
     async with rig.serving(app):
         await until(lambda: gate.entered == [1, 2])
-        gate.may_leave.set()  # both finish now; only one of them is the owner
+        gate.may_end.set()  # both finish now; only one of them is the owner
         signals = await rig.ended(run_id)
     await stalled.__aexit__(None, None, None)
     assert one(signals, "workflow:end")["state"] == {"attempt": 2}
@@ -152,7 +152,7 @@ async def test_stopping_worker_finishes_its_running_turns(rig: Rig) -> None:
     async with rig.serving(app) as worker:
         await until(lambda: gate.entered == [1])
         worker.stop()
-        gate.may_leave.set()
+        gate.may_end.set()
     assert one(await rig.ended(run_id), "workflow:end")["state"] == {"attempt": 1}
 
 
@@ -162,7 +162,7 @@ async def test_turn_unfinished_within_the_grace_is_released_and_continues_elsewh
     run_id = await rig.start(app)
     async with rig.serving(app, grace_seconds=0.05, lease_seconds=3600):
         await until(lambda: gate.entered == [1])
-    gate.may_leave.set()
+    gate.may_end.set()
     async with rig.serving(app):  # it does not wait for an hour
         signals = await rig.ended(run_id)
     assert gate.entered == [1, 1]  # nothing was lost, so no attempt is counted
@@ -176,7 +176,7 @@ async def test_once_turn_released_in_the_middle_is_not_run_again(rig: Rig) -> No
     run_id = await rig.start(app)
     async with rig.serving(app, grace_seconds=0.05, lease_seconds=3600):
         await until(lambda: gate.entered == [1])
-    gate.may_leave.set()
+    gate.may_end.set()
     async with rig.serving(app):
         signals = await rig.ended(run_id)
     assert gate.entered == [1]

@@ -11,7 +11,7 @@ from tests.runtime.kit import START, Rig, names, one, until
 from tests.runtime.loop_kit import Model, call, results
 
 LOOK = external_tool("look", "Look.", {"type": "object"})
-TOLD = ("error", "it was rejected and did not run; it is valid now, so call it again")
+REPEATABLE = ("error", "it was rejected and did not run; it is valid now, so call it again")
 
 
 def version(model: Model, happened: list[Any], *, pays: type | None = None, **options: Any) -> Heliograph:
@@ -65,15 +65,15 @@ async def test_refused_call_is_not_made_by_a_version_that_allows_it(rig: Rig, ca
         await command.report(result="seen")
         ended = await rig.ended(run_id)
     assert one(ended, "workflow:end")["state"]["out"] == ({"total": 2} if case == "its result" else "done")
-    assert results(second.last) == [TOLD, "seen"]
+    assert results(second.last) == [REPEATABLE, "seen"]
     assert happened == []
     assert "delegation" not in names(ended)
 
 
 async def test_box_named_later_is_passed_on_only_to_a_repeated_request(rig: Rig) -> None:
     box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
-    asks, happened = call("delegate_to_clerk", {"task": "read", "context": "draft"}), list[Any]()
-    model = Model([asks], [call("look")], [asks], "done")
+    delegation, happened = call("delegate_to_clerk", {"task": "read", "context": "draft"}), list[Any]()
+    model = Model([delegation], [call("look")], [delegation], "done")
     boxes: dict[str, str] = {}
     app = version(model, happened, contexts=lambda _ctx: boxes)
     async with rig.serving(app):
@@ -83,14 +83,18 @@ async def test_box_named_later_is_passed_on_only_to_a_repeated_request(rig: Rig)
         boxes["draft"] = box
         await command.report(result="seen")
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "done"
-    assert results(model.last) == [TOLD, "seen", None]
+    assert results(model.last) == [REPEATABLE, "seen", None]
     assert happened == ["read"]
 
 
 async def test_box_named_while_its_owner_runs_is_not_passed_on(rig: Rig) -> None:
     box = await rig.client.boxes.put([{"kind": "note", "content": "mine"}])
-    asks, happened, runs = call("delegate_to_clerk", {"task": "read", "context": "draft"}), list[Any](), list[Any]()
-    model = Model([asks], [call("look"), call("look")], "done")
+    delegation, happened, runs = (
+        call("delegate_to_clerk", {"task": "read", "context": "draft"}),
+        list[Any](),
+        list[Any](),
+    )
+    model = Model([delegation], [call("look"), call("look")], "done")
 
     def contexts(_: Context) -> dict[str, str]:
         runs.append(None)

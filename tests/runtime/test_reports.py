@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from heliograph import Call, Context, Heliograph, InvalidInput, NotFound, Rejected
-from tests.runtime.kit import START, Rig, asking, is_resolved, seen, until
+from tests.runtime.kit import START, Rig, calling_app, is_resolved, seen, until
 
 
 @pytest.mark.proves("L0-112", "K4", "G-73", "G-64")
 async def test_first_report_counts_and_every_other_one_is_only_acknowledged(rig: Rig) -> None:
-    app = asking(Call("a", timeout=0.05), Call("b"), Call("c"))
+    app = calling_app(Call("a", timeout=0.05), Call("b"), Call("c"))
     run_id = await rig.start(app)
     async with rig.serving(app):
         a, b, c = await rig.taken("a", "b", "c", count=3)
@@ -28,18 +28,18 @@ async def test_first_report_counts_and_every_other_one_is_only_acknowledged(rig:
 
 @pytest.mark.proves("K16", "L0-60")
 async def test_result_before_its_call_is_kept_and_the_turn_continues_without_suspending(rig: Rig) -> None:
-    asked, reported = asyncio.Event(), asyncio.Event()
+    has_called, reported = asyncio.Event(), asyncio.Event()
     app = Heliograph("early")
 
     @app.agent(activate_on=START, updates="seen")
     async def asker(ctx: Context) -> Any:
-        asked.set()
+        has_called.set()
         await reported.wait()
         return await ctx.call("human", call_id="approval", needs_token=False)
 
     run_id = await rig.start(app)
     async with rig.serving(app):
-        await asked.wait()
+        await has_called.wait()
         turn = await rig.turn_of("asker", "running")
         assert await rig.client.report(turn.turn_id, "approval", result="yes") == "early"
         assert await rig.client.report(turn.turn_id, "approval", result="no") == "duplicate"
@@ -50,18 +50,18 @@ async def test_result_before_its_call_is_kept_and_the_turn_continues_without_sus
 
 @pytest.mark.proves("S14", "K16")
 async def test_forged_report_before_its_call_is_not_applied(rig: Rig) -> None:
-    asked, reported = asyncio.Event(), asyncio.Event()
+    has_called, reported = asyncio.Event(), asyncio.Event()
     app = Heliograph("guessed")
 
     @app.agent(activate_on=START, updates="seen")
     async def asker(ctx: Context) -> Any:
-        asked.set()
+        has_called.set()
         await reported.wait()
         return await ctx.call("human", call_id="approval")
 
     run_id = await rig.start(app)
     async with rig.serving(app):
-        await asked.wait()
+        await has_called.wait()
         turn = await rig.turn_of("asker", "running")
         assert await rig.client.report(turn.turn_id, "approval", result="yes", token="guessed") == "early"
         reported.set()
@@ -72,7 +72,7 @@ async def test_forged_report_before_its_call_is_not_applied(rig: Rig) -> None:
 
 @pytest.mark.proves("S14", "L0-61")
 async def test_unauthorized_report_changes_nothing(rig: Rig) -> None:
-    app = asking(Call("a"))
+    app = calling_app(Call("a"))
     run_id = await rig.start(app)
     async with rig.serving(app):
         (command,) = await rig.taken("a")
@@ -91,7 +91,7 @@ async def test_unauthorized_report_changes_nothing(rig: Rig) -> None:
 
 @pytest.mark.proves("S14")
 async def test_each_call_has_its_own_token_of_160_random_bits_that_is_valid_for_no_other(rig: Rig) -> None:
-    app = asking(Call("a"), Call("b"))
+    app = calling_app(Call("a"), Call("b"))
     run_id = await rig.start(app)
     async with rig.serving(app):
         a, b = await rig.taken("a", "b", count=2)
@@ -134,7 +134,7 @@ async def test_unstorable_result_is_refused_with_the_next_step(rig: Rig) -> None
 
 
 async def test_unreported_command_is_redelivered(rig: Rig) -> None:
-    app = asking(Call("a"))
+    app = calling_app(Call("a"))
     run_id = await rig.start(app)
     async with rig.serving(app):
         (hidden,) = await rig.taken("a")
@@ -151,7 +151,7 @@ async def test_unreported_command_is_redelivered(rig: Rig) -> None:
 
 
 async def test_tool_receives_a_call_as_soon_as_it_is_made(rig: Rig) -> None:
-    app = asking(Call("a"), Call("a"))
+    app = calling_app(Call("a"), Call("a"))
     results: list[str] = []
 
     async def tool() -> None:

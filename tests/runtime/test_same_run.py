@@ -66,7 +66,7 @@ async def test_unchanged_key_with_a_set_emits_no_change(rig: Rig) -> None:
     assert tags == sorted(tags)
 
 
-async def _hear(_signal: Any) -> None:
+async def _on_signal(_signal: Any) -> None:
     """Nobody would await it."""
 
 
@@ -86,7 +86,7 @@ async def _hear(_signal: Any) -> None:
         ({"lease_seconds": "30"}, "wrong_type", "/lease_seconds", "a number, not '30'"),
         ({"lease_seconds": None}, "wrong_type", "/lease_seconds", "a number, not None"),
         ({"on_signal": 5}, "wrong_type", "/on_signal", "a function of the signal, not 5"),
-        ({"on_signal": _hear}, "wrong_type", "/on_signal", "write def, not async def"),
+        ({"on_signal": _on_signal}, "wrong_type", "/on_signal", "write def, not async def"),
         ({"run_id": 5}, "invalid_id", "/run_id", "not 5"),
     ],
 )

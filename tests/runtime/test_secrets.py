@@ -77,13 +77,13 @@ async def everything(rig: Rig) -> str:
 
 @pytest.mark.proves("S13")
 async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: Rig, canaries: list[str]) -> None:
-    rig, heard, seen, told = lone_rig, list[str](), list[Any](), list[str]()
+    rig, notifications, seen, error_messages = lone_rig, list[str](), list[Any](), list[str]()
     logs = io.StringIO()
     handler = logging.StreamHandler(logs)
     logging.getLogger("heliograph").addHandler(handler)
     listener = await asyncpg.connect(rig.url)
     for channel in ("heliograph_events", "heliograph_doorbell"):
-        await listener.add_listener(channel, lambda *told: heard.append(str(told[-1])))
+        await listener.add_listener(channel, lambda *notification: notifications.append(str(notification[-1])))
 
     @tool(secrets=[f"c{n}" for n in range(20)], effect="pure")
     def use(key: str, nested: list[dict[str, str]]) -> Any:
@@ -113,7 +113,7 @@ async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: R
         try:
             await ctx.step("raises", lambda: int(canaries[5]))
         except ToolFailed as error:
-            told.append(error.message)
+            error_messages.append(error.message)
         logging.getLogger("heliograph.worker").warning("logged %s", canaries[6])
         try:
             raise RuntimeError(canaries[7])
@@ -123,18 +123,18 @@ async def test_twenty_canaries_are_in_no_table_no_log_and_no_message(lone_rig: R
 
     try:
         await rig.run(app, {"at": "the start"})
-        await until(lambda: bool(heard))
+        await until(lambda: bool(notifications))
     finally:
         logging.getLogger("heliograph").removeHandler(handler)
         await listener.close()
     assert seen == [(value, [{"a": value}]) for value in canaries]  # the tools had the values
-    assert "The keys are ***, ***" in model.asked[0].prompt
-    assert not any(value in str(request) for request in model.asked for value in canaries)
-    where = {"tables": await everything(rig), "log": logs.getvalue(), "messages": "\n".join(heard)}
+    assert "The keys are ***, ***" in model.requests[0].prompt
+    assert not any(value in str(request) for request in model.requests for value in canaries)
+    where = {"tables": await everything(rig), "log": logs.getvalue(), "messages": "\n".join(notifications)}
     assert "***" in where["tables"]
     assert "secret://c7" in where["tables"]
     assert "with a cause" in where["log"]
-    assert ["***" in message for message in told] == [True]
+    assert ["***" in message for message in error_messages] == [True]
     hits = [(place, form) for place, text in where.items() for v in canaries for form in spellings(v) if form in text]
     assert hits == []
 

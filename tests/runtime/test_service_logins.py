@@ -82,10 +82,10 @@ async def test_one_login_starts_and_another_executes(shared_url: str) -> None:
     named = project()
     app = everything()
     async with (
-        as_login(shared_url, named, named, services=("api",)) as asks,
+        as_login(shared_url, named, named, services=("api",)) as api_runtime,
         as_login(shared_url, named, named, services=("worker",)) as works,
     ):
-        rig = Rig(asks, shared_url)
+        rig = Rig(api_runtime, shared_url)
         run_id = await rig.start(app)
         async with rig.serving(app, runtime=works):
             for tool in ("search", "judge"):
@@ -94,7 +94,7 @@ async def test_one_login_starts_and_another_executes(shared_url: str) -> None:
             assert one(await rig.ended(run_id), "workflow:end")["state"]["verdict"] == "judge"
             await until(rig.is_published)
         with pytest.raises(SetupError, match="not allowed to this login") as refused:
-            await asks.ledger.claim(["everything"], "thief", 1, 30.0)
+            await api_runtime.ledger.claim(["everything"], "thief", 1, 30.0)
         assert refused.value.code == "no_right"
         with pytest.raises(SetupError, match="helio db grant"):
             await works.start(app.workflow)
@@ -106,12 +106,12 @@ async def test_foreign_and_missing_projects_are_not_found(shared_url: str) -> No
     mine, theirs = project(), project()
     async with as_login(shared_url, theirs) as runtime:
         await runtime.start(everything().workflow, run_id="run_of_theirs")
-    told = []
+    refusals = []
     for named in (theirs, f"{theirs}-none"):
         async with as_login(shared_url, named, mine) as runtime:
-            for ask in (runtime.start(everything().workflow), runtime.reader.run("run_of_theirs")):
+            for request in (runtime.start(everything().workflow), runtime.reader.run("run_of_theirs")):
                 with pytest.raises(NotFound) as refused:
-                    await ask
-                told.append((refused.value.code, refused.value.message.replace(named, "NAMED")))
-    assert told[:2] == told[2:]
-    assert [code for code, _ in told[:2]] == ["not_found", "unknown_run"]
+                    await request
+                refusals.append((refused.value.code, refused.value.message.replace(named, "NAMED")))
+    assert refusals[:2] == refusals[2:]
+    assert [code for code, _ in refusals[:2]] == ["not_found", "unknown_run"]

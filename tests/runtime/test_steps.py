@@ -39,9 +39,12 @@ async def test_step_runs_once_and_a_replay_returns_its_recorded_result(rig: Rig)
         signals = await rig.ended(run_id)
     assert happened == ["charge", "send"]
     assert one(signals, "workflow:end")["state"]["seen"] == [{"charged": 5}, "SHIPPED SHIP"]
-    told: list[Any] = [s.payload for s in signals if s.name in ("tool:call", "tool:result")]
-    assert [(payload["id"], payload["name"]) for payload in told][:2] == [("c1", "charge"), ("c1", "charge")]
-    assert told[1]["output"] == {"charged": 5}
+    payloads_of_steps: list[Any] = [s.payload for s in signals if s.name in ("tool:call", "tool:result")]
+    assert [(payload["id"], payload["name"]) for payload in payloads_of_steps][:2] == [
+        ("c1", "charge"),
+        ("c1", "charge"),
+    ]
+    assert payloads_of_steps[1]["output"] == {"charged": 5}
 
 
 async def _lose(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
@@ -150,13 +153,13 @@ async def test_exception_of_a_step_is_recorded_and_raised_again_in_a_replay(rig:
 
     @app.agent(activate_on=START, updates="seen")
     async def shop(ctx: Context) -> Any:
-        told: list[str] = []
+        error_fields: list[str] = []
         try:
             await ctx.step("print", broken)
         except ToolFailed as error:
-            told = [error.code, error.message, error.call_id]
+            error_fields = [error.code, error.message, error.call_id]
         await ctx.call("a")
-        return told
+        return error_fields
 
     run_id = await rig.start(app)
     async with rig.serving(app):
@@ -182,15 +185,15 @@ async def test_step_past_its_timeout_is_in_doubt_unless_it_is_repeatable(rig: Ri
     assert "it took longer than 0.02 s" in message
 
 
-@pytest.mark.parametrize("what", ["call", "step", "pause", "delegate"])
-async def test_waiting_inside_a_step_is_refused(rig: Rig, what: str) -> None:
+@pytest.mark.parametrize("waiting", ["call", "step", "pause", "delegate"])
+async def test_waiting_inside_a_step_is_refused(rig: Rig, waiting: str) -> None:
     app = Heliograph("nested")
 
     @app.agent(activate_on=START, updates="seen")
     async def shop(ctx: Context) -> Any:
         async def inner() -> None:
             arguments: dict[str, Any] = {"call": ["a"], "step": ["b", int], "pause": [1], "delegate": ["shop"]}
-            await getattr(ctx, what)(*arguments[what])
+            await getattr(ctx, waiting)(*arguments[waiting])
 
         try:
             await ctx.step("outer", inner)
@@ -198,7 +201,7 @@ async def test_waiting_inside_a_step_is_refused(rig: Rig, what: str) -> None:
             return error.message
 
     assert (
-        f"agent shop cannot {'call' if what == 'delegate' else what}: inside a step nothing can wait"
+        f"agent shop cannot {'call' if waiting == 'delegate' else waiting}: inside a step nothing can wait"
         in (await rig.run(app)).state["seen"]
     )
 

@@ -31,10 +31,10 @@ async def test_client_that_closes_at_once_has_rung_for_the_end_of_the_run(rig: R
 async def test_stop_by_an_api_login_takes_effect_in_workers(shared_url: str, *, by_turn: bool) -> None:
     named, app = project(), family()
     async with (
-        as_login(shared_url, named, named, services=("api",)) as asks,
+        as_login(shared_url, named, named, services=("api",)) as api_runtime,
         as_login(shared_url, named, named, services=("worker",)) as works,
     ):
-        rig = Rig(asks, shared_url)
+        rig = Rig(api_runtime, shared_url)
         async with rig.serving(app, runtime=works, sweep_seconds=3600.0) as worker:
             run_id = await rig.start(app)
             await rig.turn_of("child", "suspended")

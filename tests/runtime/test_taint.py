@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph import Call, Context, Delegation, Heliograph, external_tool, tool, untrusted
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import Model, agent, call
 from tests.runtime.taint_kit import MAIL, Payer, reader, trust_of
@@ -56,9 +56,9 @@ async def test_content_remains_untrusted_through_the_calls_of_a_function_agent(r
             (command,) = await rig.taken("fetch")
             await command.report(result=MAIL)
         await payer.is_stopped(rig, run_id, "state.order")
-    told = await trust_of(rig, run_id)
-    assert "untrusted" in told["delegation_response" if kind.startswith("delegate") else "tool:result"]
-    assert told["state:order:changed"] == ["untrusted"]
+    trust_by_name = await trust_of(rig, run_id)
+    assert "untrusted" in trust_by_name["delegation_response" if kind.startswith("delegate") else "tool:result"]
+    assert trust_by_name["state:order:changed"] == ["untrusted"]
 
 
 @pytest.mark.proves("S9", "S24")
@@ -85,9 +85,12 @@ async def test_content_remains_untrusted_in_signals(rig: Rig) -> None:
     run_id = await rig.start(app)
     async with rig.serving(app):
         await payer.is_stopped(rig, run_id, "signal mail:read")
-    told = await trust_of(rig, run_id)
-    assert [told[name][0] for name in ("mail:read", "agent:completed", "text:complete")] == ["untrusted"] * 3
-    assert (told["workflow:start"], told["harness:start"][:2]) == (["trusted"], ["trusted", "untrusted"])
+    trust_by_name = await trust_of(rig, run_id)
+    assert [trust_by_name[name][0] for name in ("mail:read", "agent:completed", "text:complete")] == ["untrusted"] * 3
+    assert (trust_by_name["workflow:start"], trust_by_name["harness:start"][:2]) == (
+        ["trusted"],
+        ["trusted", "untrusted"],
+    )
 
 
 @pytest.mark.proves("S9", "S24")
@@ -116,8 +119,11 @@ async def test_content_remains_untrusted_in_the_memory(rig: Rig) -> None:
         await payer.is_stopped(rig, run_id, "state.order")
     state = (await rig.runtime.reader.run(run_id)).state
     assert (state["order"], state["weather"]) == ([[MAIL, "untrusted"]], [["the weather is fine", "trusted"]])
-    told = await trust_of(rig, run_id)
-    assert (told["state:order:changed"], told["state:weather:changed"]) == (["untrusted"], ["trusted"])
+    trust_by_name = await trust_of(rig, run_id)
+    assert (trust_by_name["state:order:changed"], trust_by_name["state:weather:changed"]) == (
+        ["untrusted"],
+        ["trusted"],
+    )
 
 
 @pytest.mark.proves("S9", "S24")
@@ -158,7 +164,7 @@ async def test_error_of_an_untrusted_tool_is_framed_and_later_calls_require_appr
     app = agent(model, [page, pay])
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert task.question == "May worker call pay? The agent has read untrusted content: page."
         await rig.client.deny(task.turn_id, task.call_id)
         await rig.ended(run_id)

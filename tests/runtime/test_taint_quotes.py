@@ -27,8 +27,8 @@ async def test_step_that_reads_the_state_itself_taints_the_turn_that_runs_again(
 
     result = await rig.run(app)
     assert result.state["report"] == MAIL[:20]
-    told = await trust_of(rig, result.run_id)
-    assert told["state:report:changed"] == ["untrusted"]
+    trust = await trust_of(rig, result.run_id)
+    assert trust["state:report:changed"] == ["untrusted"]
 
 
 class Case(pydantic.BaseModel):
@@ -54,8 +54,8 @@ async def test_value_that_a_validator_derives_from_an_untrusted_key_is_untrusted
 
     result = await rig.run(app, Case())
     assert result.state.title == MAIL[:20]
-    told = await trust_of(rig, result.run_id)
-    assert (told["state:opened:changed"], told["state:title:changed"]) == (["trusted"], ["untrusted"])
+    trust = await trust_of(rig, result.run_id)
+    assert (trust["state:opened:changed"], trust["state:title:changed"]) == (["trusted"], ["untrusted"])
 
 
 @pytest.mark.proves("S24")
@@ -77,11 +77,11 @@ async def test_error_that_quotes_untrusted_content_is_untrusted(rig: Rig, where:
         return "new"
 
     result = await rig.run(app)
-    told = await trust_of(rig, result.run_id)
+    trust = await trust_of(rig, result.run_id)
     name = "agent:skipped" if where == "when" else "agent:failed"
     query = (
         "select payload::text as payload from heliograph.signal_log where project_id = $1 and run_id = $2 and name = $3"
     )
     (row,) = await rig.fetch(query, rig.runtime.settings.project, result.run_id, name)
     assert MAIL in row["payload"]
-    assert told[name] == ["untrusted"]
+    assert trust[name] == ["untrusted"]

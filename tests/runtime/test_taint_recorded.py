@@ -10,7 +10,7 @@ import pytest
 from heliograph import Context, Heliograph, MCPServer, Memory, MemoryHit, tool, untrusted
 from heliograph.turn.untrusted import framed_schema, framed_within
 from tests.reach.mcp_http_server import OWN
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, until
 from tests.runtime.loop_kit import Model, agent, call
 from tests.runtime.taint_kit import MAIL, Payer, reader, trust_of
@@ -33,7 +33,7 @@ async def test_resumed_turn_remains_tainted_although_its_state_was_replaced(rig:
 
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.enqueue(run_id, "cleaner")
 
         async def is_clean() -> bool:
@@ -43,8 +43,8 @@ async def test_resumed_turn_remains_tainted_although_its_state_was_replaced(rig:
         await rig.client.answer(task.turn_id, task.call_id, "yes")  # a person's answer marks nothing by itself
         await rig.ended(run_id)
     assert read == [MAIL, "clean"]
-    told = await trust_of(rig, run_id)
-    assert (told["state:order:changed"], told["state:report:changed"]) == (["untrusted", "trusted"], ["untrusted"])
+    trust = await trust_of(rig, run_id)
+    assert (trust["state:order:changed"], trust["state:report:changed"]) == (["untrusted", "trusted"], ["untrusted"])
 
 
 @pytest.mark.proves("S24")
@@ -77,19 +77,19 @@ async def test_descriptions_of_an_untrusted_server_are_framed_and_taint_the_turn
     model = Model([call("pay", {"amount": 5})], "done")
     run_id = await rig.start(app := agent(model, [pay, server]))
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert task.question.endswith("The agent has read untrusted content: the tools of own.")
         await rig.client.deny(task.turn_id, task.call_id)
         await rig.ended(run_id)
     assert paid == []
-    specs = {spec.name: spec for spec in model.asked[0].tools}
+    specs = {spec.name: spec for spec in model.requests[0].tools}
     assert specs["add"].description.startswith("<untrusted-")
     assert not specs["pay"].description.startswith("<untrusted-")
-    assert model.asked[0].has_untrusted
+    assert model.requests[0].has_untrusted
     free = Model([call("pay", {"amount": 5})], "done")
     await rig.run(agent(free, [pay, MCPServer([sys.executable, OWN], name="own", tools=["add"], trusted=True)]))
     assert paid == [5]
-    assert not {s.name: s for s in free.asked[0].tools}["add"].description.startswith("<untrusted-")
+    assert not {s.name: s for s in free.requests[0].tools}["add"].description.startswith("<untrusted-")
 
 
 @pytest.mark.proves("S9")
@@ -118,7 +118,7 @@ async def test_client_input_is_trusted_by_default(rig: Rig) -> None:
         await until(lambda: payer.paid == [5])
         payer.paid.clear()
         await rig.client.enqueue(run_id, "payer", {"text": MAIL, "trust": "untrusted"})
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         await rig.client.deny(task.turn_id, task.call_id)
         await command.report(result=1)
         await rig.ended(run_id)
@@ -129,16 +129,16 @@ class Notes(Memory):
     """A memory of the application's own, which keeps the metadata and says nothing of trust, or passes it on."""
 
     def __init__(self, *, passes_on: bool) -> None:
-        self.kept: list[Any] = []
+        self.stored: list[Any] = []
         self._passes_on = passes_on
 
     async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: Any) -> None:
-        self.kept.append((text, metadata))
+        self.stored.append((text, metadata))
 
     async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
         return [
             MemoryHit(f"m{n}", text, **({"trust": metadata.get("trust", "trusted")} if self._passes_on else {}))
-            for n, (text, metadata) in enumerate(self.kept)
+            for n, (text, metadata) in enumerate(self.stored)
         ]
 
 
@@ -164,7 +164,7 @@ async def test_memory_store_of_the_application_decides_which_memories_are_truste
         (command,) = await rig.taken("fetch")
         await command.report(result=MAIL)
         await rig.ended(run_id)
-    assert notes.kept == [("mine", {}), ("theirs", {"n": 1, "trust": "untrusted"})]
+    assert notes.stored == [("mine", {}), ("theirs", {"n": 1, "trust": "untrusted"})]
     assert (await trust_of(rig, run_id))["state:seen:changed"] == ["untrusted" if is_tainted else "trusted"]
 
 

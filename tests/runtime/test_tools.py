@@ -26,7 +26,7 @@ async def test_functions_get_annotated_arguments_and_report_errors(rig: Rig) -> 
     script = Script([called("double", n=2), called("double", n="x"), called("fail", why="no"), called("nobody")])
     result = await rig.run(app_of(script, double, fail, deps={"by": 3}))
     assert result.state == {"out": "done"}
-    fine, bad, failed, unknown = script.heard
+    fine, bad, failed, unknown = script.results
     assert fine == ([6, "worker", True], False)
     assert bad[1]
     assert "n: Input should be a valid integer" in bad[0]
@@ -49,7 +49,7 @@ async def test_tool_of_another_agent_does_not_run(rig: Rig) -> None:
     app = app_of(script, look)
     app.prompt_agent("other", "x", model=ScriptedModel(["done"]), on_request=True, tools=[erase])
     await rig.run(app)
-    assert [is_error for _, is_error in script.heard] == [True, False]
+    assert [is_error for _, is_error in script.results] == [True, False]
     assert happened == []
     assert script.offered == ["look"]
 
@@ -74,7 +74,7 @@ async def test_failed_or_late_attempt_is_retried_if_its_effect_allows_it(rig: Ri
 
     script = Script([called("flaky"), called("stuck")])
     await rig.run(app_of(script, flaky, stuck))
-    assert script.heard == [("there", False), ("TOOL_TIMEOUT: it took longer than 0.1 s", True)]
+    assert script.results == [("there", False), ("TOOL_TIMEOUT: it took longer than 0.1 s", True)]
     assert len(tries) == 3
 
 
@@ -92,7 +92,7 @@ async def test_call_that_raised_an_unrecoverable_exception_is_not_tried_again(ri
 
     script = Script([called("forbidden")])
     await rig.run(app_of(script, forbidden))
-    assert script.heard == [("TOOL_ERROR: Final: no such account", True)]
+    assert script.results == [("TOOL_ERROR: Final: no such account", True)]
     assert tries == [1]
 
 
@@ -111,7 +111,7 @@ async def test_concurrency_of_a_tool_is_limited_and_queueing_does_not_count_as_t
     script = Script([called("careful", n=n) for n in range(8)])
     await rig.run(app_of(script, careful))
     assert most == 2
-    assert script.heard == [(n, False) for n in range(8)]
+    assert script.results == [(n, False) for n in range(8)]
 
 
 async def test_failed_start_of_a_thread_frees_its_slot(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ async def test_failed_start_of_a_thread_frees_its_slot(rig: Rig, monkeypatch: py
     monkeypatch.setattr(threading.Thread, "start", start_later)
     script = Script([called("careful", n=1)], [called("careful", n=2)])
     await rig.run(app_of(script, careful))
-    assert script.heard == [("TOOL_ERROR: RuntimeError: can't start new thread", True), (2, False)]
+    assert script.results == [("TOOL_ERROR: RuntimeError: can't start new thread", True), (2, False)]
 
 
 async def test_too_large_result_returns_an_error_and_the_turn_continues(rig: Rig) -> None:
@@ -142,9 +142,9 @@ async def test_too_large_result_returns_an_error_and_the_turn_continues(rig: Rig
     script = Script([called("large")])
     result = await rig.run(app_of(script, large))
     assert result.outcome == "success"
-    [(said, is_error)] = script.heard
+    [(message, is_error)] = script.results
     assert is_error
-    assert said.startswith("RESULT_TOO_LARGE: it was done")
+    assert message.startswith("RESULT_TOO_LARGE: it was done")
 
 
 @pytest.mark.more
@@ -169,7 +169,7 @@ async def test_huge_result_is_refused_without_blocking_the_process(rig: Rig) -> 
     result = await rig.run(app_of(script, huge))
     ticking.cancel()
     assert result.outcome == "success"
-    [(said, is_error)] = script.heard
+    [(message, is_error)] = script.results
     assert is_error
-    assert "bytes, which is the limit" in said
+    assert "bytes, which is the limit" in message
     assert max(gaps) < 1.5  # written as JSON it takes several seconds

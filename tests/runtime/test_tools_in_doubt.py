@@ -19,15 +19,17 @@ async def test_once_tool_in_doubt_is_not_repeated_and_the_model_receives_the_dou
     async with rig.serving(app):
         await rig.ended(run_id)
     assert pay.made == 1
-    [(said, is_error)] = script.heard
+    [(text, is_error)] = script.results
     assert is_error
-    assert said.startswith("IN_DOUBT: ")
+    assert text.startswith("IN_DOUBT: ")
 
 
 @pytest.mark.proves("K14")
-@pytest.mark.parametrize(("effect", "told"), [("once", "IN_DOUBT: "), ("idempotent", "TOOL_ERROR: not made again: ")])
+@pytest.mark.parametrize(
+    ("effect", "message"), [("once", "IN_DOUBT: "), ("idempotent", "TOOL_ERROR: not made again: ")]
+)
 async def test_begun_call_is_in_doubt_although_the_next_version_lacks_its_tool(
-    rig: Rig, effect: Any, told: str
+    rig: Rig, effect: Any, message: str
 ) -> None:
     pay, script = Pay(), Script([called("pay", amount=5)])
     run_id = await lost(rig, app_of(script, pay.tool(effect=effect)), pay.begun)
@@ -39,9 +41,9 @@ async def test_begun_call_is_in_doubt_although_the_next_version_lacks_its_tool(
     async with rig.serving(app):
         await rig.ended(run_id)
     assert pay.made == 1
-    [(said, is_error)] = script.heard
+    [(text, is_error)] = script.results
     assert is_error
-    assert said.startswith(told)
+    assert text.startswith(message)
 
 
 @pytest.mark.proves("K14")
@@ -55,7 +57,7 @@ async def test_begun_call_is_in_doubt_although_the_next_version_takes_other_argu
     app = app_of(script, tool(name="pay")(pay_in))
     async with rig.serving(app):
         await rig.ended(run_id)
-    assert script.heard[0][0].startswith("IN_DOUBT: ")
+    assert script.results[0][0].startswith("IN_DOUBT: ")
 
 
 @pytest.mark.proves("K14")

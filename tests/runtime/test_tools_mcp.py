@@ -18,7 +18,7 @@ async def test_turns_share_one_mcp_server_process_with_only_its_allowed_environm
     for _ in range(2):
         script = Script([called("own_pid"), called("own_add", a=1, b="x"), called("own_die")])
         await rig.run(app_of(script, server))
-        (pid, bad, unknown) = script.heard
+        (pid, bad, unknown) = script.results
         assert sorted(script.offered) == ["own_add", "own_pid"]
         assert bad[1]
         assert "b: " in bad[0]
@@ -32,8 +32,8 @@ async def test_server_that_dies_during_a_call_is_an_error_for_the_model_and_is_r
     script = Script([called("die")], [called("add", a=1, b=2)])
     result = await rig.run(app_of(script, server))
     assert result.outcome == "success"
-    assert script.heard[0][0].startswith("IN_DOUBT: MCP server own was lost in the middle of die")
-    assert script.heard[1] == ({"result": 3}, False)
+    assert script.results[0][0].startswith("IN_DOUBT: MCP server own was lost in the middle of die")
+    assert script.results[1] == ({"result": 3}, False)
 
 
 async def test_turn_with_an_unreachable_server_is_deferred_and_continues_when_it_returns(
@@ -56,7 +56,7 @@ async def test_turn_with_an_unreachable_server_is_deferred_and_continues_when_it
         await until(is_deferred)
         program.write_text("import mcp_server")
         await rig.ended(run_id)
-    assert script.heard == [({"result": 3}, False)]
+    assert script.results == [({"result": 3}, False)]
 
 
 async def test_two_tools_of_one_name_are_refused_before_the_first_model_call(rig: Rig) -> None:

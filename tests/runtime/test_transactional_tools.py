@@ -56,7 +56,7 @@ async def closes(connection: Any) -> None:
 
 @pytest.mark.proves("K13")
 @pytest.mark.parametrize(
-    ("body", "rows", "runs", "told"),
+    ("body", "rows", "runs", "message"),
     [
         (commits, 1, 1, STAYS),
         (commits_and_begins, 1, 1, STAYS),
@@ -70,25 +70,25 @@ async def closes(connection: Any) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 async def test_transaction_ended_by_its_function_is_reported_with_its_real_outcome(
-    rig: Rig, body: Body, rows: int, runs: int, told: str
+    rig: Rig, body: Body, rows: int, runs: int, message: str
 ) -> None:
     table = f"told_{rig.runtime.settings.project.replace('-', '_')}"
     await rig.fetch(f"create table {table} (n integer)")
     made: list[int] = []
 
     @tool(effect="transactional", timeout_seconds=2)
-    async def keep(ctx: ToolContext) -> str:
+    async def write(ctx: ToolContext) -> str:
         made.append(1)
         await ctx.connection.execute(f"insert into {table} values (1)")
         await body(ctx.connection)
         return "kept"
 
     model = Model([call("keep")], "done")
-    result = await rig.run(agent(model, [keep]))
+    result = await rig.run(agent(model, [write]))
     assert result.outcome == "success"
     [(how, text)] = results(model.last)
     assert how == "error"
-    assert told in text
+    assert message in text
     assert len(await rig.fetch(f"select * from {table}")) == rows
     assert len(made) == runs
 

@@ -10,7 +10,7 @@ import pytest
 
 from heliograph import Heliograph, InvalidInput, Tool, external_tool, tool, untrusted
 from tests.reach.model_server import Answer, Provider
-from tests.runtime.human_task_kit import asked
+from tests.runtime.human_task_kit import open_tasks
 from tests.runtime.kit import START, Rig, names, one
 from tests.runtime.loop_kit import Model, agent, call, results
 
@@ -38,7 +38,7 @@ def shape(body: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(m["role"], [c["function"]["name"] for c in m.get("tool_calls") or []]) for m in body["messages"]]
 
 
-LEFT = (
+OPEN_CALLS = (
     "select state, outcome, message_type, attempts from heliograph.agent_turns",
     "select kind, status, state, tool, after_execution from heliograph.turn_waiting_tools",
     "select kind, content ->> 'trust' from heliograph.cards",
@@ -48,10 +48,10 @@ LEFT = (
 )
 
 
-async def left(rig: Rig) -> list[Any]:
+async def open_calls(rig: Rig) -> list[Any]:
     """What a run has left in the ledger, but for ids, times and what was said."""
     project = rig.runtime.settings.project
-    return [sorted(map(str, await rig.fetch(f"{query} where project_id = $1", project))) for query in LEFT]
+    return [sorted(map(str, await rig.fetch(f"{query} where project_id = $1", project))) for query in OPEN_CALLS]
 
 
 @pytest.mark.proves("S9", "L0-57")
@@ -91,7 +91,7 @@ async def test_hostile_result_is_data_in_a_frame_and_changes_nothing(
             hostile if isinstance(hostile, str) else json.dumps(hostile, ensure_ascii=False, sort_keys=True)
         )
         assert framed[1] not in framed[3]
-    after_hostile = await left(rig)
+    after_hostile = await open_calls(rig)
     hostile = "harmless"
     provider.answers = [Answer(calls=[("x1", "fetch", "{}"), ("x2", "read", "{}")]), Answer(("all ", "done"))]
     run_id = await rig.start(app)
@@ -100,7 +100,7 @@ async def test_hostile_result_is_data_in_a_frame_and_changes_nothing(
         await command.report(result=hostile)
         await rig.ended(run_id)
     # the same again, twice: nothing follows from what a result says
-    assert [sorted([*rows, *rows]) for rows in after_hostile] == await left(rig)
+    assert [sorted([*rows, *rows]) for rows in after_hostile] == await open_calls(rig)
 
 
 def test_equal_texts_have_equal_frames_and_different_texts_different_ones() -> None:
@@ -136,7 +136,7 @@ async def test_call_with_an_effect_waits_for_a_person_after_untrusted_content(ri
     model, paid, app = banker(None, [call("mail")], [call("look", {}, "x2"), call("pay", {"amount": 5}, "x3")], "done")
     run_id = await rig.start(app)
     async with rig.serving(app):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert (task.tool, task.arguments, paid) == ("pay", {"amount": 5}, [])
         assert task.question == "May worker call pay? The agent has read untrusted content: mail."
         decide = rig.client.grant if is_granted else rig.client.deny
@@ -179,13 +179,13 @@ async def test_taint_propagates_with_a_delegation_and_returns_with_its_result(ri
     crew.prompt_agent("clerk", "Do it.", model=clerk, on_request=True, tools=[pay])
     run_id = await rig.start(crew)
     async with rig.serving(crew):
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert (task.agent, task.question) == (
             "clerk",
             "May clerk call pay? The agent has read untrusted content: its task.",
         )
         await rig.client.grant(task.turn_id, task.call_id)
-        (task,) = await asked(rig)
+        (task,) = await open_tasks(rig)
         assert (task.agent, task.question.partition(": ")[2]) == ("lead", "mail, clerk.")
         await rig.client.deny(task.turn_id, task.call_id)
         await rig.ended(run_id)
@@ -201,9 +201,9 @@ async def test_text_of_humans_and_of_the_runtime_is_not_framed(rig: Rig, provide
         return 7
 
     await rig.run(agent("openai-chat:any", [look]))
-    told = [m["content"] for m in provider.requests[-1]["messages"] if m["role"] == "tool"]
+    contents = [m["content"] for m in provider.requests[-1]["messages"] if m["role"] == "tool"]
     assert not any("untrusted" in str(m["content"]) for m in provider.requests[-1]["messages"])
-    assert "there is no tool no_such" in told[0]
+    assert "there is no tool no_such" in contents[0]
 
 
 def test_unknown_policy_is_refused() -> None:

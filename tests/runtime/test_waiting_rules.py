@@ -8,7 +8,7 @@ import pytest
 from heliograph import Call, CallResult, Context, Heliograph, InvalidInput, KernelRejected
 from heliograph.ledger.client import Ledger
 from heliograph.records import WriteResult
-from tests.runtime.kit import START, Rig, asking, names, one, seen
+from tests.runtime.kit import START, Rig, calling_app, names, one, seen
 
 
 async def test_plain_function_that_waits_fails_with_the_reason(rig: Rig) -> None:
@@ -123,7 +123,7 @@ async def test_invalid_call_is_refused_in_the_agent_before_any_effect(rig: Rig, 
 
 
 async def test_turn_with_more_calls_than_its_project_allows_fails_with_the_limit(rig: Rig) -> None:
-    app = asking(*[Call("a") for _ in range(1001)])
+    app = calling_app(*[Call("a") for _ in range(1001)])
     result = await rig.run(app)
     failed = one(result.signals, "agent:failed")["error"]
     assert failed["code"] == "RESOURCE_EXHAUSTED"
@@ -138,7 +138,7 @@ async def test_refused_suspension_fails_the_turn_and_emits_its_signals(
         raise KernelRejected("heliograph.suspend refused: column x (22023)")
 
     monkeypatch.setattr(Ledger, "suspend", refuses)
-    result = await rig.run(asking(Call("a")))
+    result = await rig.run(calling_app(Call("a")))
     assert [names(result.signals).count(name) for name in ("ready", "plan_ready", "tool:call")] == [1, 1, 0]
     error = one(result.signals, "agent:failed")["error"]
     assert error["message"] == "the store refused what this turn was to write; the worker's log says why"
@@ -162,8 +162,8 @@ async def test_replaying_function_knows_that_it_replays_and_emits_its_progress_o
         await command.report(result=1)
         signals = await rig.ended(run_id)
     assert replaying == [False, True]
-    told: list[Any] = [signal.payload for signal in signals if signal.name == "agent:progress"]
-    assert [payload["message"] for payload in told] == ["asking", "asked"]
+    reported: list[Any] = [signal.payload for signal in signals if signal.name == "agent:progress"]
+    assert [payload["message"] for payload in reported] == ["asking", "asked"]
     assert names(signals).count("x:y") == 1
 
 

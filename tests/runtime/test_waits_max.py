@@ -12,7 +12,7 @@ from tests.runtime.kit import START, Rig, one
 from tests.runtime.loop_kit import Model, agent, call, payloads, results
 
 SEARCH = external_tool("search", "Find.", {"type": "object"})
-ASKED = [call("search", {"n": n}, f"x{n}") for n in range(10)]
+TEN_CALLS = [call("search", {"n": n}, f"x{n}") for n in range(10)]
 
 
 async def allow(rig: Rig, most: int) -> None:
@@ -34,7 +34,7 @@ def exhausted(signals: Any) -> str:
 @pytest.mark.parametrize("budget", [None, {"tool_calls": 2}], ids=["no budget", "a budget for two"])
 async def test_step_with_too_many_remote_calls_makes_none_and_uses_no_budget(rig: Rig, budget: Any) -> None:
     await allow(rig, 10)  # and the answer of the model is the eleventh
-    model = Model(ASKED, "never heard")
+    model = Model(TEN_CALLS, "never heard")
     result = await rig.run(agent(model, [SEARCH], budget=budget))
     assert (
         exhausted(result.signals)
@@ -48,30 +48,30 @@ async def test_step_with_too_many_remote_calls_makes_none_and_uses_no_budget(rig
 @pytest.mark.proves("S12")
 async def test_calls_refused_by_a_budget_count_toward_the_limit_and_the_others_run(rig: Rig) -> None:
     await allow(rig, 12)  # ten calls, and two answers of the model
-    model = Model(ASKED, "enough")
+    model = Model(TEN_CALLS, "enough")
     app = agent(model, [SEARCH], budget={"tool_calls": 2})
     async with rig.serving(app):
         run_id = await rig.start(app)
         for command in await rig.taken("search", count=2):
             await command.report(result=command.arguments["n"])
         assert one(await rig.ended(run_id), "workflow:end")["state"]["out"] == "enough"
-    told = results(model.last)
-    assert told[:2] == [0, 1]
-    assert all(kind == "error" and "BUDGET_EXCEEDED" in message for kind, message in told[2:])
-    assert (len(told), await used(rig)) == (10, [(2, 0)])
+    messages = results(model.last)
+    assert messages[:2] == [0, 1]
+    assert all(kind == "error" and "BUDGET_EXCEEDED" in message for kind, message in messages[2:])
+    assert (len(messages), await used(rig)) == (10, [(2, 0)])
 
 
 async def test_turn_without_room_for_another_model_call_ends_with_the_reason(rig: Rig) -> None:
     await allow(rig, 11)
-    model = Model(ASKED, "never asked")
+    model = Model(TEN_CALLS, "never asked")
     app = agent(model, [SEARCH], budget={"tool_calls": 2})
     async with rig.serving(app):
         run_id = await rig.start(app)
         for command in await rig.taken("search", count=2):
             await command.report(result=1)
-        said = exhausted(await rig.ended(run_id))
-    assert said == "step model was not begun: the turn would have 12 calls; at most 11 are allowed (waits_max)"
-    assert (len(model.asked), await used(rig)) == (1, [(2, 0)])
+        reason = exhausted(await rig.ended(run_id))
+    assert reason == "step model was not begun: the turn would have 12 calls; at most 11 are allowed (waits_max)"
+    assert (len(model.requests), await used(rig)) == (1, [(2, 0)])
 
 
 async def test_limit_applies_to_the_calls_of_a_function(rig: Rig) -> None:

@@ -298,8 +298,8 @@ async def test_progress_of_a_plain_function_is_visible_while_it_runs(rig: Rig) -
             may_end.set()
 
     result = await rig.run(app, on_signal=watch)
-    told = [signal.payload for signal in result.signals if signal.name == "agent:progress"]
-    assert told == [{"agent": "slow", "fraction": 0.5, "message": "half"},
+    progress = [signal.payload for signal in result.signals if signal.name == "agent:progress"]
+    assert progress == [{"agent": "slow", "fraction": 0.5, "message": "half"},
                     {"agent": "slow", "fraction": 1.0, "message": ""}]  # fmt: skip
 
 
@@ -338,7 +338,7 @@ async def test_state_far_larger_than_a_signal_is_started_changed_and_emitted(rig
     result = await rig.run(app, {"text": "x" * 200_000})
     assert result.outcome == "success"
     assert result.state == {"text": "x" * 200_000, "copy": "X" * 200_000, "size": 200_000}
-    told: dict[str, Any] = {signal.name: signal.payload for signal in result.signals}
-    assert told["workflow:start"]["state"] == {"text": "x" * 200_000}
-    assert told["state:copy:changed"]["value"] == "X" * 200_000
-    assert told["workflow:end"]["state"] == result.state
+    payload_by_name: dict[str, Any] = {signal.name: signal.payload for signal in result.signals}
+    assert payload_by_name["workflow:start"]["state"] == {"text": "x" * 200_000}
+    assert payload_by_name["state:copy:changed"]["value"] == "X" * 200_000
+    assert payload_by_name["workflow:end"]["state"] == result.state

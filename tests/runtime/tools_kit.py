@@ -16,7 +16,7 @@ class Script:
     """A model that makes these calls, one list in each answer, and keeps what it is told of them."""
 
     def __init__(self, *steps: Sequence[ToolCall]):
-        self.told: list[list[ToolMessage]] = []
+        self._results: list[list[ToolMessage]] = []
         self.offered: list[str] = []
         self._steps = steps
 
@@ -27,12 +27,12 @@ class Script:
         while done < len(self._steps) and count >= len(self._steps[done]):
             count -= len(self._steps[done])
             done += 1
-        self.told = [answers]
+        self._results = [answers]
         return list(self._steps[done]) if done < len(self._steps) else "done"
 
     @property
-    def heard(self) -> list[Any]:
-        return [(message.content, message.is_error) for message in self.told[-1]]
+    def results(self) -> list[Any]:
+        return [(message.content, message.is_error) for message in self._results[-1]]
 
 
 def app_of(script: Script, *tools: Any, **options: Any) -> Heliograph:

@@ -32,5 +32,5 @@ class Caller(WaitCalls):
                 args = spoil(args, self.dice)
             yield function, ("p", *args)
 
-    def heard(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
-        self.subscribe(function, args, answer)
+    def learn(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
+        self.learn_from(function, args, answer)

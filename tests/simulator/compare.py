@@ -19,7 +19,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-def ask(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -> tuple[str, Any]:
+def answer_of(backend: Backend, function: str, args: tuple[Any, ...], now: datetime) -> tuple[str, Any]:
     """How the kernel answered, or with which SQLSTATE it refused."""
     try:
         answer = backend.call(function, args, now)

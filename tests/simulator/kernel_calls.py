@@ -28,7 +28,7 @@ class Talk:
         step = self.dice.choice([0, 0, 0, 0, 1e-6, 0.1, 0.3, 1.0, 1.0, 7.0])
         self.now += timedelta(seconds=step if self.dice.random() < 0.95 else -0.5)
 
-    def subscribe(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
+    def learn_from(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
         self._forget(function, answer)
         if function == "start_runs":
             self.started += [row["run_id"] for row in answer if row["outcome"] == "started"]

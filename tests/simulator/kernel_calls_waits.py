@@ -16,16 +16,16 @@ class WaitCalls(TurnCalls):
 
     def __init__(self, seed: int):
         super().__init__(seed)
-        self.asked: list[tuple[str, str, str | None]] = []  # turn, call, token
+        self.suspended_calls: list[tuple[str, str, str | None]] = []  # turn, call, token
 
-    def subscribe(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
-        super().subscribe(function, args, answer)
+    def learn_from(self, function: str, args: tuple[Any, ...], answer: Any) -> None:
+        super().learn_from(function, args, answer)
         if function == "suspend":
             for item in args[1]:
                 calls = item.get("calls") if isinstance(item, dict) else None
                 for call in calls if isinstance(calls, list) else ():
                     if isinstance(call, dict) and isinstance(call.get("call_id"), str):
-                        self.asked.append((str(item.get("turn_id")), call["call_id"], call.get("token")))
+                        self.suspended_calls.append((str(item.get("turn_id")), call["call_id"], call.get("token")))
 
     # ---- the owner's ----
 
@@ -93,8 +93,10 @@ class WaitCalls(TurnCalls):
         items = []
         for _ in range(self.dice.choice([1, 1, 2, 3])):
             turn_id, call_id, token = self.token().get("turn_id"), self._call_id(), self.dice.choice([None, "t"])
-            if self.asked and self.dice.random() < 0.8:
-                turn_id, call_id, token = self.asked[-1 - min(len(self.asked) - 1, int(self.dice.expovariate(0.4)))]
+            if self.suspended_calls and self.dice.random() < 0.8:
+                turn_id, call_id, token = self.suspended_calls[
+                    -1 - min(len(self.suspended_calls) - 1, int(self.dice.expovariate(0.4)))
+                ]
             item = {"turn_id": turn_id, "call_id": call_id, "token": self.mostly(token, "wrong"),
                     "status": self.mostly("success", self.dice.choice(["failed", "timeout"]), 0.8),
                     "result": self._result(), "error": self.mostly({"code": "E"}, None)}  # fmt: skip

@@ -13,7 +13,7 @@ from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from tests.kernel.kit import TARGET, ending, run_item, saying, stopping
 from tests.kernel.waits import activated, child, tool
-from tests.simulator.compare import ask, stored
+from tests.simulator.compare import answer_of, stored
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = ("tokens", "micros", "model_calls", "tool_calls")
@@ -103,7 +103,7 @@ def test_both_kernels_count_budgets_alike_and_the_doctor_agrees(
         in_memory.reset()
         real.reset()
         for function, args in walk.calls(80):
-            answers = [ask(backend, function, ("p", *args), walk.now) for backend in (in_memory, real)]
+            answers = [answer_of(backend, function, ("p", *args), walk.now) for backend in (in_memory, real)]
             assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
             assert answers[0][0] == "answered", f"seed {seed}: {function} {args}"
             walk.subscribe(function, answers[0][1])

@@ -12,7 +12,7 @@ from heliograph.testing.kernel.backend import PostgresBackend
 from heliograph.testing.kernel.in_memory import POSTGRES_ONLY, InMemoryKernel
 from heliograph.testing.kernel.jsonb import decode, encode, octets, written
 from tests.simulator.caller import CALLED, Caller
-from tests.simulator.compare import ask, stored
+from tests.simulator.compare import answer_of, stored
 from tests.simulator.junk import any_json
 
 
@@ -25,10 +25,10 @@ def test_any_sequence_of_calls_has_the_same_answers_and_rows_in_both_kernels(
         in_memory.reset()
         real.reset()
         for function, args in caller.calls(100):
-            answers = [ask(backend, function, args, caller.now) for backend in (in_memory, real)]
+            answers = [answer_of(backend, function, args, caller.now) for backend in (in_memory, real)]
             assert answers[0] == answers[1], f"seed {seed}: {function} {args}"
             if answers[0][0] == "answered":
-                caller.heard(function, args, answers[0][1])
+                caller.learn(function, args, answers[0][1])
         assert stored(in_memory, "p") == stored(real, "p"), f"seed {seed}"
 
 

@@ -23,15 +23,15 @@ def test_simulated_hour_passes_at_once(loop: SimLoop) -> None:
 
 
 def test_killed_process_runs_no_further_line(loop: SimLoop) -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
     async def work() -> None:
         try:
-            said.append("began")
+            lines.append("began")
             await asyncio.sleep(5)
-            said.append("went on")
+            lines.append("went on")
         finally:
-            said.append("tidied up")
+            lines.append("tidied up")
 
     async def play() -> list[str]:
         process = loop.open_process("p")
@@ -40,17 +40,17 @@ def test_killed_process_runs_no_further_line(loop: SimLoop) -> None:
         loop.kill(process)
         await process.ended
         await asyncio.sleep(10)
-        return list(said)
+        return list(lines)
 
     assert loop.run_until_complete(play()) == ["began"]
 
 
 def test_frozen_process_continues_late_and_in_order(loop: SimLoop) -> None:
-    said: list[tuple[str, float]] = []
+    wakeups: list[tuple[str, float]] = []
 
     async def work(name: str, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        said.append((name, loop.time()))
+        wakeups.append((name, loop.time()))
 
     async def play() -> None:
         process = loop.open_process("p")
@@ -61,7 +61,7 @@ def test_frozen_process_continues_late_and_in_order(loop: SimLoop) -> None:
         await asyncio.sleep(30)
 
     loop.run_until_complete(play())
-    assert said == [("a", 10.5), ("b", 10.5), ("late", 20.0)]
+    assert wakeups == [("a", 10.5), ("b", 10.5), ("late", 20.0)]
 
 
 def test_endless_wait_raises_a_deadlock(loop: SimLoop) -> None:

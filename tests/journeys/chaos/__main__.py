@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.journeys.chaos.faults import TITLES
-from tests.journeys.chaos.hunt import hunt, told_mutant
+from tests.journeys.chaos.hunt import hunt, print_mutant
 from tests.journeys.chaos.mutants import MUTANTS
 from tests.journeys.chaos.options import GATES, Gate, Options
 from tests.journeys.chaos.report import lines
@@ -53,7 +53,7 @@ def main() -> int:
     print("\n".join(lines(report)))
     if mutant is not None:
         shutil.rmtree(folder)
-        return told_mutant(mutant, report)
+        return print_mutant(mutant, report)
     if not report.violations:
         shutil.rmtree(folder)
         return 0
@@ -67,7 +67,7 @@ def _is_enough(report: Report, gate: Gate) -> Verdict:
     problems = [
         f"{name}: {seen.get(name, 0)}, and the gate asks for {least}"
         for name, least in gate.least.items()
-        if seen.get(name, 0) < least and TITLES.get(name) not in report.left_out
+        if seen.get(name, 0) < least and TITLES.get(name) not in report.unavailable
     ]
     return Verdict("the gate's least counts were reached", problems)
 

@@ -1,7 +1,7 @@
-"""A fourth application, in a project of its own, which is pruned all the time: what ended half a second ago is forgotten.
+"""A fourth application, in its own project, which is pruned all the time: rows that ended half a second ago are removed.
 
-keeper:    waits for so long that whatever it needs of its run is old: what woke it is asked for each time it goes on
-tick tock: wake each other, so that the run has a past
+keeper:    waits until the records that it needs are old; each resumption reads the signal that woke it
+tick tock: wake each other, so that the run has old turns
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What asyncpg raises when the server, or the way to it, is away: for whoever asks again."""
+"""Exceptions of asyncpg while the server, or the network path to it, is unavailable; callers retry after them."""
 
 from __future__ import annotations
 
 import asyncpg
 
-# an InternalClientError is what a connection says that was cut in the middle; a TimeoutError is an OSError
+# a connection that was cut during a request raises InternalClientError; a TimeoutError is an OSError
 AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)

@@ -1,7 +1,7 @@
-"""What must be true after chaos: by the database, by the wires, and by what really happened outside.
+"""The claims after chaos, checked against the database, the wires and the external effects.
 
-E1 to E4 look from outside: at what clients were told, what listeners heard, and what was done to the world. The others
-ask the database, by the product's doctor and by queries of our own, so that one mistake does not hide in both.
+E1 to E4 check from outside: the answers to clients, the events at listeners, and the effects in files. The others
+query the database, by the product's doctor and by our own queries, so that one mistake cannot hide in both.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tests.journeys.chaos.ageing import PROJECT
 from tests.journeys.chaos.checks_trials import judge_trials, violations
 from tests.journeys.chaos.marks import read_lines
 from tests.journeys.chaos.trials import ORACLE
-from tests.journeys.chaos.verdict import Verdict, told, told_each
+from tests.journeys.chaos.verdict import Verdict, capped, listed
 from tests.journeys.chaos.waiting import COURIER
 from tests.journeys.chaos.wire import Listener
 from tests.journeys.chaos.workload import expected_state, number_of
 
-# What a tool may be answered. late: after the timeout; turn_done: after the turn has ended
+# The allowed answers to a report. late: after the timeout; turn_done: after the turn has ended
 _KNOWN = ("duplicate", "late", "turn_done")
 ANSWERS = {"true": ("applied", *_KNOWN), "again": _KNOWN, "forged": ("bad_token", "bad_signature", *_KNOWN)}
-# What may not be seen of a turn at any time. Each looks at a table once: a table has no index for a question of ours
+# Violations at any time. Each query scans a table once, because no index serves these queries
 TURN_CHECKS = {
     "a turn has no deliverable, or two": """
         select agent_turn_id from heliograph.agent_turns t left join (
@@ -56,8 +56,8 @@ NOT_DONE = "select agent_turn_id from heliograph.agent_turns where state <> 'don
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What lies outside the database. Four files: a line per start answered, per message answered, per effect done, per
-    report answered."""
+    """Evidence outside the database. Four files have a line per acknowledged start, acknowledged message, effect and
+    answered report."""
 
     acknowledged: Path
     greeted: Path
@@ -67,7 +67,7 @@ class Evidence:
 
 
 async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
-    """Every claim about the data."""
+    """Check every claim about the data."""
     turns = await runtime.database.fetch(
         "select t.*, h.agent_name, extract(epoch from t.finished_at)::float8 as ended, "
         "extract(epoch from o.published_at)::float8 as published from heliograph.agent_turns t "
@@ -85,10 +85,10 @@ async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
     tokens = runtime.world.tokens
     return [
         _acknowledged(evidence.acknowledged, found, gone),
-        *(_heard(listener, turns, pruned, tokens) for listener in evidence.listeners),
+        *(_events(listener, turns, pruned, tokens) for listener in evidence.listeners),
         *_effects(evidence.effects, turns, waits),
         _reports(evidence.reported),
-        Verdict("the doctor finds nothing", told_each(f"{p['check']}: {p['subject']}" for p in doctor)),
+        Verdict("the doctor finds nothing", capped(f"{p['check']}: {p['subject']}" for p in doctor)),
         await _turns(runtime),
         await _runs(runtime, peaceful, turns, waits),
         await _logs(runtime, [run for run in found if run["project_id"] != PROJECT]),
@@ -100,30 +100,32 @@ async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
 
 def _acknowledged(path: Path, runs: list[Any], gone: Mapping[str, str]) -> Verdict:
     started, found = set(read_lines(path)), {row["run_id"] for row in runs}
-    problems = told(
+    problems = listed(
         "an acknowledged run is gone", {run_id for run_id in started - found if f"run:{run_id}" not in gone}
     )
     return Verdict("E1 every acknowledged start is in the database", problems, f"{len(started)} starts")
 
 
-def _heard(listener: Listener, turns: list[Any], pruned: list[Any], tokens: Tokens) -> Verdict:
+def _events(listener: Listener, turns: list[Any], pruned: list[Any], tokens: Tokens) -> Verdict:
     keys = {listener.spelled(turn["project_id"], f"evt:{turn['agent_turn_id']}", tokens): turn for turn in turns}
-    missing = [keys[key] for key in keys.keys() - listener.heard.keys()]
-    # told at some moment between its end and the mark; only then may it have been told to nobody
-    excused = [t for t in missing if t["published"] is not None and listener.was_deaf(t["ended"], t["published"])]
+    missing = [keys[key] for key in keys.keys() - listener.received.keys()]
+    # it was published between its end and its mark; a disconnection in that time excuses a missing event
+    excused = [
+        t for t in missing if t["published"] is not None and listener.was_disconnected(t["ended"], t["published"])
+    ]
     lost = {turn["agent_turn_id"] for turn in missing} - {turn["agent_turn_id"] for turn in excused}
-    twice = sum(times > 1 for times in listener.heard.values())
-    problems = told("a task event was never heard", lost)
+    twice = sum(times > 1 for times in listener.received.values())
+    problems = listed("a task event never arrived", lost)
     known = keys.keys() | {
         listener.spelled(row["project_id"], f"evt:{row['id'].removeprefix('turn:')}", tokens) for row in pruned
     }
-    problems += told("a task event of no turn was heard", listener.heard.keys() - known)
-    return Verdict(f"E2 every ended turn was told on {listener.name}", problems,
-                   f"{len(listener.heard)} heard, {twice} more than once, {len(excused)} told while the ear was away")  # fmt: skip
+    problems += listed("a task event without a turn arrived", listener.received.keys() - known)
+    return Verdict(f"E2 every ended turn had its event on {listener.name}", problems,
+                   f"{len(listener.received)} received, {twice} more than once, {len(excused)} published during a disconnection")  # fmt: skip
 
 
 def _effects(path: Path, turns: list[Any], waits: list[Any]) -> list[Verdict]:
-    """Effects of agents are keyed by turn, those of steps by turn, those of tools by turn and call."""
+    """Compare effects with records: agents and steps are keyed by turn, tools by turn and call."""
     times = Counter(" ".join(line.split()[:2]) for line in read_lines(path))
     once = {key for key in times if not key.startswith("filer ")}
     done = {f"{t['agent_name']} {t['agent_turn_id']}" for t in turns
@@ -133,23 +135,23 @@ def _effects(path: Path, turns: list[Any], waits: list[Any]) -> list[Verdict]:
     in_doubt = sum(turn["agent_name"] == "payer" and turn["outcome"] != "success" for turn in turns)
     in_doubt += sum(wait["status"] == "unknown" for wait in waits)
     return [
-        Verdict("E3 nothing that may happen once happened twice", told("an effect happened twice", {k for k in once if times[k] > 1}),
+        Verdict("E3 no effect that may happen once happened twice", listed("an effect happened twice", {k for k in once if times[k] > 1}),
                 f"{len(once)} once, {in_doubt} in doubt, {times.total()} effects in all"),
         Verdict("E4 an effect has its intent, and a success its effect",
-                told("an effect without a durable intent", set(times) - meant)
-                + told("a success whose effect never happened", done - set(times))),
+                listed("an effect without a durable intent", set(times) - meant)
+                + listed("a success whose effect never happened", done - set(times))),
     ]  # fmt: skip
 
 
 def _key(wait: Any) -> str:
-    """As the mark of the effect begins."""
+    """Return the beginning of the effect's mark."""
     if wait["kind"] == "inline":
         return f"{wait['tool']} {wait['agent_turn_id']}"
     return f"tool:{wait['tool']} {wait['agent_turn_id']}/{wait['tool_call_id']}"
 
 
 def _reports(path: Path) -> Verdict:
-    """What tools were answered: a true report counts once, a second one is only acknowledged, a forged one is refused."""
+    """Check the answers to tools: a true report counts once, a second one is acknowledged, a forged one is refused."""
     lines = [line.split() for line in read_lines(path)]
     answers, ways = [(line[2], line[3]) for line in lines], Counter(line[0] for line in lines if line[2] == "true")
     wrong = Counter(
@@ -157,7 +159,11 @@ def _reports(path: Path) -> Verdict:
     )
     seen = ", ".join(f"{n} {outcome}" for outcome, n in Counter(outcome for _, outcome in answers).most_common())
     seen += "; commands: " + ", ".join(f"{n} {way}" for way, n in ways.items())
-    return Verdict("every report was answered as its call stood", [f"{n} x {what}" for what, n in wrong.items()], seen)
+    return Verdict(
+        "every report was answered by the state of its call",
+        [f"{n} x {kind_of_problem}" for kind_of_problem, n in wrong.items()],
+        seen,
+    )
 
 
 async def _turns(runtime: Runtime) -> Verdict:
@@ -166,13 +172,13 @@ async def _turns(runtime: Runtime) -> Verdict:
 
 
 async def _runs(runtime: Runtime, runs: list[Any], turns: list[Any], waits: list[Any]) -> Verdict:
-    """Each run ended with the state that it would have ended with in peace."""
+    """Check that each run ended with the same state as without faults."""
     of = {run["run_id"] for run in runs}
     failed = {turn["run_id"] for turn in turns if turn["outcome"] not in (None, "success")} & of
     unpaid = {turn["run_id"] for turn in turns if turn["agent_name"] == "medic"}
     uncharged = {wait["run_id"] for wait in waits if wait["status"] == "unknown"}
     late = {wait["run_id"] for wait in waits if wait["status"] == "timeout" and wait["tool"] == COURIER}
-    problems = told("a turn failed that may run again", failed - unpaid)
+    problems = listed("a turn failed although it may run again", failed - unpaid)
     for row in runs:
         run_id = row["run_id"]
         if row["status"] != "ended" or row["outcome"] != ("failed" if run_id in failed else "success"):
@@ -186,28 +192,28 @@ async def _runs(runtime: Runtime, runs: list[Any], turns: list[Any], waits: list
             is_courier_late=run_id in late,
         ):
             problems.append(f"{run_id} ended with the state {state}")
-    return Verdict("every run ended as it would have in peace", problems)
+    return Verdict("every run ended as without faults", problems)
 
 
 async def _logs(runtime: Runtime, runs: list[Any]) -> Verdict:
-    """The log of each run tells of what happened in an order that may be, whatever its end."""
+    """Check that the log of each run is a valid trace, for any outcome."""
     problems = []
     for row in runs:
         run_id = row["run_id"]
         problems += [f"{run_id}: {problem}" for problem in check_trace(await runtime.reader.all_signals(run_id))]
-    return Verdict("every run's log is a trace that may be", problems)
+    return Verdict("every run's log is a valid trace", problems)
 
 
 def _forgotten(runs: list[Any], gone: Mapping[str, str]) -> Verdict:
-    """Of what is pruned while it goes on, all goes well, and all goes in the end."""
+    """Check that the project pruned during the chaos has no failure and no remaining run."""
     ended = {each: outcome for each, outcome in gone.items() if each.startswith("run:")}
-    problems = told(
-        "a run is left that should be forgotten", {run["run_id"] for run in runs if run["project_id"] == PROJECT}
+    problems = listed(
+        "a run remains that should be pruned", {run["run_id"] for run in runs if run["project_id"] == PROJECT}
     )
-    problems += told(
-        "a run that was pruned went wrong", {each for each, outcome in ended.items() if outcome != "success"}
+    problems += listed(
+        "a pruned run did not succeed", {each for each, outcome in ended.items() if outcome != "success"}
     )
-    return Verdict("pruning takes what is over, and nothing that is needed", problems, f"{len(ended)} runs")
+    return Verdict("pruning removes ended runs and nothing that is needed", problems, f"{len(ended)} runs")
 
 
 async def _deadlocks(runtime: Runtime) -> Verdict:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.runtime import Runtime
+from tests.journeys.chaos.client_actions import GRACE_SECONDS
 from tests.journeys.chaos.doomed import BY_TURN
-from tests.journeys.chaos.errands import GRACE_SECONDS
 from tests.journeys.chaos.marks import read_lines
 from tests.journeys.chaos.trials import ENDINGS, LIMITS, PURSE
-from tests.journeys.chaos.verdict import Verdict, told
+from tests.journeys.chaos.verdict import Verdict, listed
 
 STOP_SECONDS = 0.75 * GRACE_SECONDS  # whoever is told of a stop ends by then, however often its worker dies
 
@@ -93,7 +93,7 @@ async def judge_trials(runtime: Runtime, greeted: Path) -> list[Verdict]:
     return [
         Verdict("every bound of the project and of a turn was kept", await violations(runtime.database, AT_ANY_TIME)),
         Verdict("every trial ended as it must, and every stop was the end", await violations(runtime.database, AFTERWARDS)
-                + told("a trial ended in another way", await _strange_ends(runtime))),
+                + listed("a trial ended in another way", await _unexpected_ends(runtime))),
         await _greeted(runtime, greeted),
     ]  # fmt: skip
 
@@ -103,11 +103,11 @@ async def violations(database: Any, queries: Mapping[str, str]) -> list[str]:
     return [
         problem
         for what, query in queries.items()
-        for problem in told(what, {r[0] for r in await database.fetch(query)})
+        for problem in listed(what, {r[0] for r in await database.fetch(query)})
     ]
 
 
-async def _strange_ends(runtime: Runtime) -> list[str]:
+async def _unexpected_ends(runtime: Runtime) -> list[str]:
     ends = await runtime.database.fetch(
         """select t.agent_turn_id, h.agent_name, t.outcome from heliograph.agent_turns t
              join heliograph.runs r using (project_id, run_id) join heliograph.agent_state_head h using (project_id, agent_id)
@@ -122,6 +122,6 @@ async def _greeted(runtime: Runtime, path: Path) -> Verdict:
     turns = [row[0] for row in await runtime.database.fetch(
         """select t.agent_turn_id from heliograph.agent_turns t join heliograph.runs r using (project_id, run_id)
             where t.agent_id = r.run_id || '/guest' and r.state ->> 'greeted' = 'hello'""")]  # fmt: skip
-    problems = told("an acknowledged message was not answered", sent - set(turns))
-    problems += told("a message became two turns", {turn for turn in turns if not turn.startswith("turn_guest_")})
+    problems = listed("an acknowledged message was not answered", sent - set(turns))
+    problems += listed("a message became two turns", {turn for turn in turns if not turn.startswith("turn_guest_")})
     return Verdict("every acknowledged message was answered, once", problems, f"{len(sent)} messages")

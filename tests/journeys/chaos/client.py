@@ -1,10 +1,11 @@
-"""A client that starts runs until each of its own is acknowledged, and can be killed at any moment.
+"""Start runs until each start is acknowledged. The process can be killed at any moment.
 
-`python -m tests.journeys.chaos.client FIRST STEP RUNS PAUSE OPEN FOLDER`: runs FIRST, FIRST + STEP, .. below RUNS, PAUSE
-seconds apart, while fewer than OPEN are under way, and until there is a file `enough` in FOLDER. A line goes to the file
-`acknowledged` when `start` has answered, and only then: what is in there must be in the database for ever. Begun again,
-it goes on behind what is in the file; a run whose start was done but not acknowledged is started twice, which must be
-the same run. What else is to be done with a run is in errands.py; a line in the file `served` says that it was done.
+`python -m tests.journeys.chaos.client FIRST STEP RUNS PAUSE OPEN FOLDER` starts the runs FIRST, FIRST + STEP, and so on
+below RUNS, PAUSE seconds apart, while fewer than OPEN are running, until FOLDER contains the file `enough`. The client
+appends a line to the file `acknowledged` after `start` has returned, and only then: each run in that file must stay in
+the database. A restarted client continues after the last line. It may start a run twice whose first start was not
+acknowledged; both starts must create the same run. `client_actions.py` contains the further actions on a run. A line in
+the file `served` records that they are done.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from heliograph.errors import StoreUnavailable
 from heliograph.runtime import Runtime, open_runtime
-from tests.journeys.chaos.errands import RETRY_SECONDS, Errand, errand_of
+from tests.journeys.chaos.client_actions import RETRY_SECONDS, ClientAction, action_of
 from tests.journeys.chaos.marks import append_line, read_lines
 from tests.journeys.chaos.skewed import skew_clock
 
@@ -27,38 +28,38 @@ async def main(numbers: range, pause_seconds: float, open_max: int, folder: Path
     done = set(read_lines(folder / ACKNOWLEDGED))
     served = set(read_lines(folder / SERVED))
     async with open_runtime() as runtime, asyncio.TaskGroup() as beside:
-        for errand in map(errand_of, numbers):
-            if errand.run_id not in done:
-                while (folder / ENOUGH).exists() or not await start(runtime, errand, open_max):
+        for action in map(action_of, numbers):
+            if action.run_id not in done:
+                while (folder / ENOUGH).exists() or not await start(runtime, action, open_max):
                     if (folder / ENOUGH).exists():
-                        return  # those beside are waited for
+                        return  # the task group waits for the running actions
                     await asyncio.sleep(RETRY_SECONDS)
-                append_line(folder / ACKNOWLEDGED, errand.run_id)
-            if errand.run_id not in served:
-                beside.create_task(serve(runtime, errand, folder))
-            if errand.run_id not in done:
+                append_line(folder / ACKNOWLEDGED, action.run_id)
+            if action.run_id not in served:
+                beside.create_task(serve(runtime, action, folder))
+            if action.run_id not in done:
                 await asyncio.sleep(pause_seconds)
 
 
-async def start(runtime: Runtime, errand: Errand, open_max: int) -> bool:
-    """Whether it is acknowledged; not so where enough runs are under way, or the database is away."""
+async def start(runtime: Runtime, action: ClientAction, open_max: int) -> bool:
+    """Return whether the start is acknowledged: not while enough runs are running, or without the database."""
     try:
         [[under_way]] = await runtime.database.fetch(
-            "select count(*) from heliograph.runs where status <> 'ended' and run_id <> $1", errand.run_id
+            "select count(*) from heliograph.runs where status <> 'ended' and run_id <> $1", action.run_id
         )
         if under_way >= open_max:
             return False
-        if errand.project is not None:
-            runtime = Runtime(replace(runtime.settings, project=errand.project), runtime.database, runtime.world)
-        await runtime.start(errand.workflow, errand.state, errand.run_id)
+        if action.project is not None:
+            runtime = Runtime(replace(runtime.settings, project=action.project), runtime.database, runtime.world)
+        await runtime.start(action.workflow, action.state, action.run_id)
     except StoreUnavailable:
         return False
     return True
 
 
-async def serve(runtime: Runtime, errand: Errand, folder: Path) -> None:
-    await errand.serve(runtime, errand.run_id, folder)
-    append_line(folder / SERVED, errand.run_id)
+async def serve(runtime: Runtime, action: ClientAction, folder: Path) -> None:
+    await action.serve(runtime, action.run_id, folder)
+    append_line(folder / SERVED, action.run_id)
 
 
 if __name__ == "__main__":
@@ -66,5 +67,5 @@ if __name__ == "__main__":
     first, step, runs, pause, most, path = sys.argv[1:]
     try:
         asyncio.run(main(range(int(first), int(runs), int(step)), float(pause), int(most), Path(path)))
-    except StoreUnavailable as away:  # it was not there when this process came up; whoever replaces it tries again
+    except StoreUnavailable as away:  # the database was away at the start; the replacement of this process tries again
         sys.exit(f"error: {away.message}")

@@ -1,13 +1,13 @@
-"""A third application: agents that would go on for ever, until somebody outside stops them (errands.py).
+"""A third application: endless agents, which a client stops (client_actions.py).
 
-BY_RUN and BY_SQL runs are stopped whole, BY_TURN runs turn by turn, so that who waits for whom has to be found out.
+BY_RUN and BY_SQL stop the whole run. BY_TURN stops single turns, so the kernel has to find the descendants.
 
-stubborn:  works in its worker, which has to be told
-pacers:    work and wait in turn, so that a stop meets one of them at every place
-chatters:  delegate again and again: a run that is being stopped refuses that
+stubborn:  runs until its worker receives the stop
+pacers:    alternate between work and waits, so that a stop meets one of them in every state
+chatters:  delegate again and again, which a stopping run refuses
 ping pong: wake each other
-boss:      waits for hand, which works in a worker
-deaf:      does not listen when it is told to stop, and is ended when its time is up
+boss:      waits for hand, which runs in a worker
+deaf:      ignores its cancellation; the kernel ends it after its grace
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BY_TURN, BY_SQL, BY_RUN, BY_RUN_NOW = range(4)  # the ways of a run, as in state
 FOR_EVER = 900.0
 PACERS = ("pacer", "strider", "rambler")
 CHATTERS = ("chatter", "gossip", "rumour")
-ROUNDS = 2_000  # more than the time that a stop may take
+ROUNDS = 2_000  # more than fit into the time of a stop
 
 app = Heliograph("doomed", max_activations=100_000)
 

@@ -1,7 +1,7 @@
-"""The faults: each kind at its own pace, drawn from the seed and its own name, so that one left out moves no other.
+"""The faults: each kind at its own pace, drawn from the seed and its name, so that omitting one shifts no other.
 
-A fault that lasts ends in a `finally`: whoever cancels them all has a sound site again. The faults of the database
-(stops, a full disk, slow flushes) come one at a time; all others come whenever they come.
+A fault that lasts ends in a `finally`, so the site is whole after all faults are cancelled. The faults of the database
+(stops, a full disk, slow flushes) occur one at a time; all others may overlap.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.journeys.chaos.site import Site
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """inject: does it once, whole, with the dice given. alone: held meanwhile; one that finds it held does not come.
-    why_not: why it cannot be done here."""
+    """A kind of fault. inject: causes it once. alone: a lock; the fault is skipped while another has it.
+    why_not: the reason why this machine cannot inject it."""
 
     name: str
     inject: Callable[[random.Random], Coroutine[Any, Any, None]]
@@ -36,13 +36,13 @@ class Fault:
 
 
 class Faults:
-    """All kinds of faults on one site. left_out: by title, why a kind that was asked for cannot be injected here."""
+    """All kinds of faults on one site. unavailable: by title, why an enabled kind cannot be injected here."""
 
     def __init__(self, site: Site):
         self._site = site
-        asked = [fault for fault in self._kinds() if fault.every_seconds > 0]
-        self.left_out: Mapping[str, str] = {TITLES[f.name]: f.why_not for f in asked if f.why_not is not None}
-        self._used = [fault for fault in asked if fault.why_not is None]
+        enabled = [fault for fault in self._kinds() if fault.every_seconds > 0]
+        self.unavailable: Mapping[str, str] = {TITLES[f.name]: f.why_not for f in enabled if f.why_not is not None}
+        self._used = [fault for fault in enabled if fault.why_not is None]
 
     def _kinds(self) -> list[Fault]:
         options, site = self._site.options, self._site
@@ -63,7 +63,7 @@ class Faults:
         ]
 
     async def run(self) -> None:
-        """Until cancelled; then whatever was broken for a while is whole again."""
+        """Inject faults until cancelled; every lasting fault ends then."""
         async with asyncio.TaskGroup() as group:
             for fault in self._used:
                 group.create_task(self._keep_injecting(fault, group), name=fault.name)
@@ -106,7 +106,7 @@ class Faults:
             with self._site.timeline.lasting("hole"):
                 await asyncio.sleep(self._site.options.lease_seconds * (0.4 + dice.random()))
         finally:
-            if dice.random() < 0.5:  # what was held comes late, or never
+            if dice.random() < 0.5:  # delayed bytes arrive late, or never
                 self._site.proxy.cut(dice, 1.0)
             self._site.proxy.release()
 
@@ -134,8 +134,8 @@ class Faults:
                 await self._site.server.start()
 
     async def _fill_disk(self, dice: random.Random) -> None:
-        """Half of the times the log is made to need a new file, too: then the server panics, and cannot come back
-        before there is room."""
+        """Fill the disk; in half of the cases also switch the log to a new file. Then the server panics and cannot
+        restart before space is free."""
         with self._site.timeline.lasting("disk_full"):
             try:
                 self._site.timeline.write("filled", megabytes=await asyncio.to_thread(self._site.disk.fill))
@@ -150,7 +150,7 @@ class Faults:
     async def _switch_log(self) -> None:
         with contextlib.suppress(*AWAY):
             connection = await asyncpg.connect(self._site.server.url, timeout=2)
-            for _ in range(8):  # the files kept for reuse go first
+            for _ in range(8):  # recycled files are used first
                 await connection.execute(
                     "select pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()", timeout=2
                 )
@@ -186,8 +186,8 @@ TITLES: Mapping[str, str] = {
     "kill_client": "kill -9 of a client that starts runs",
     "freeze": "SIGSTOP, SIGCONT of a worker",
     "cut": "connections reset",
-    "hole": "nothing passes, then all or a reset",
-    "vanish": "connections vanish untold",
+    "hole": "all traffic delayed, then delivered or reset",
+    "vanish": "connections vanish without a reset",
     "delay": "every packet late",
     "pg_stop": "PostgreSQL stopped and started",
     "disk_full": "disk full",

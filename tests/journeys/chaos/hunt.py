@@ -52,7 +52,7 @@ def _hunt(mutant: Mutant, options: Options, seeds: int) -> tuple[str | None, flo
     return None, total
 
 
-def told_mutant(mutant: Mutant, report: Report) -> int:
+def print_mutant(mutant: Mutant, report: Report) -> int:
     if report.violations:
         print(f"mutant {mutant.name} ({mutant.rule}) was caught")
         return 0

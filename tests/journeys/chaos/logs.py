@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.journeys.chaos.verdict import Verdict
 
-SHOWN_MAX = 8
+LISTED_MAX = 8
 STALE = ("no longer this worker's", "was taken from this worker")
 # warnings and errors of a worker that outages explain
 EXPECTED = re.compile(
@@ -22,7 +22,7 @@ EXPECTED = re.compile(
     r"|sweep of \w+ failed on \S+: .*No space left on device)"
 )
 # asyncpg tells of connections that it could not make in its own way, with tracebacks, chained ones too
-DRIVER_TOLD = ("Failed to restore the pool connection floor; retrying", "Future exception was never retrieved")
+DRIVER_MESSAGES = ("Failed to restore the pool connection floor; retrying", "Future exception was never retrieved")
 _TRACEBACK = re.compile(
     r"\s|Traceback |During handling |The above exception |DETAIL: |(asyncpg\.exceptions\.|Connection|Timeout|OS)\w*(:|$)"
     r"|future: <Future finished exception=Connection"
@@ -43,27 +43,27 @@ def count_panics(log: Path) -> int:
 
 
 def judge_workers(folder: Path) -> Verdict:
-    expected, strange = 0, Counter[str]()
+    expected, unexpected = 0, Counter[str]()
     for level, message in _lines(folder):
         if level in ("warning", "error"):
             if EXPECTED.match(message):
                 expected += 1
             else:
-                strange[f"{level}: {message}"] += 1
+                unexpected[f"{level}: {message}"] += 1
     for file in sorted(folder.glob("*.err")):
         is_of_driver = False
         for text in filter(None, file.read_text(errors="replace").splitlines()):
-            is_of_driver = text in DRIVER_TOLD or (is_of_driver and _TRACEBACK.match(text) is not None)
+            is_of_driver = text in DRIVER_MESSAGES or (is_of_driver and _TRACEBACK.match(text) is not None)
             if is_of_driver or EXPECTED.match(text.removeprefix("error: ")):
-                expected += text in DRIVER_TOLD or not is_of_driver
+                expected += text in DRIVER_MESSAGES or not is_of_driver
             else:
-                strange[f"{file.name}: {text}"] += 1
-    return Verdict("no process said anything that the faults do not explain", _most(strange),
+                unexpected[f"{file.name}: {text}"] += 1
+    return Verdict("no process said anything that the faults do not explain", _most(unexpected),
                    f"{expected} lines about outages")  # fmt: skip
 
 
 def judge_server(log: Path) -> Verdict:
-    expected, strange = 0, Counter[str]()
+    expected, unexpected = 0, Counter[str]()
     for line in log.read_text(errors="replace").splitlines():
         if (found := _SERVER_LINE.match(line)) is None:
             continue
@@ -71,8 +71,8 @@ def judge_server(log: Path) -> Verdict:
         if state in FAULT_STATES:
             expected += 1
         else:
-            strange[f"{severity} {state} {text}"] += 1
-    return Verdict("PostgreSQL logged no deadlock, no broken constraint, nothing unexpected", _most(strange),
+            unexpected[f"{severity} {state} {text}"] += 1
+    return Verdict("PostgreSQL logged no deadlock, no broken constraint, nothing unexpected", _most(unexpected),
                    f"{expected} lines about faults")  # fmt: skip
 
 
@@ -87,5 +87,5 @@ def _lines(folder: Path) -> Iterator[tuple[str, str]]:
             yield entry.get("level", "info"), f"{entry.get('message')} {entry.get('error', '')}".strip()
 
 
-def _most(strange: Counter[str]) -> list[str]:
-    return [f"{times} x {line[:300]}" for line, times in strange.most_common(SHOWN_MAX)]
+def _most(unexpected: Counter[str]) -> list[str]:
+    return [f"{times} x {line[:300]}" for line, times in unexpected.most_common(LISTED_MAX)]

@@ -1,6 +1,6 @@
-"""Marks in files: what really happened, whatever any table says of it, and dice that fall the same way each time.
+"""Marks in files, which record effects independently of any table, and reproducible dice.
 
-How many are slow (CHAOS_SLOW percent), and around what (CHAOS_LEASE seconds), the environment says.
+The environment sets the share of slow agents (CHAOS_SLOW percent) and the lease (CHAOS_LEASE seconds).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SLOW_PERCENT = int(os.environ.get("CHAOS_SLOW", "6"))
 
 
 def append_line(path: Path | str, line: str) -> None:
-    """In one write, so that it is there whole even if this process dies in the next moment."""
+    """Append in one write, so that the line is complete even if this process dies right after."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, f"{line}\n".encode())
@@ -25,7 +25,7 @@ def append_line(path: Path | str, line: str) -> None:
 
 
 def append_mark(what: str, key: str, note: str) -> None:
-    """An effect in the outer world: a line in the file CHAOS_EFFECTS. key: what it must not happen twice for."""
+    """Record an effect as a line in the file CHAOS_EFFECTS. key: must not occur twice for a `once` effect."""
     append_line(os.environ["CHAOS_EFFECTS"], f"{what} {key} {note} {os.getpid()}")
 
 
@@ -34,7 +34,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def chance(ctx: Context, what: str) -> float:
-    """Between 0 and 1; the same for every attempt of a run's agent."""
+    """Return a number between 0 and 1 that is the same for every attempt of a run's agent."""
     return chance_of(f"{ctx.run_id} {ctx.agent} {what}")
 
 
@@ -43,5 +43,5 @@ def chance_of(text: str) -> float:
 
 
 def is_slow(ctx: Context, what: str = "slow", times: float = 1.0) -> bool:
-    """times: more often than others."""
+    """Return whether this agent is slow in this run. times: factor on the share of slow ones."""
     return chance(ctx, what) * 100 < times * SLOW_PERCENT

@@ -81,10 +81,10 @@ async def _apply(connection: Any, edit: Edit) -> None:
         edit.function,
     )
     pattern = re.compile(r"\s+".join(re.escape(word) for word in edit.old.split()))  # however it is broken into lines
-    fits = [len(pattern.findall(row["text"])) for row in definitions]
-    if fits != [1]:
+    matches = [len(pattern.findall(row["text"])) for row in definitions]
+    if matches != [1]:
         raise ValueError(
-            f"in heliograph.{edit.function} this stands {fits or 'nowhere, for there is no such function'}, and not [1] "
+            f"in heliograph.{edit.function} this stands {matches or 'nowhere, for there is no such function'}, and not [1] "
             f"time: {edit.old!r}; the kernel was rewritten, so write the mutant anew"
         )
     await connection.execute(pattern.sub(lambda _match: edit.new, definitions[0]["text"]))

@@ -1,8 +1,7 @@
-"""The processes: workers that serve, clients that start runs, tools that take commands and report. Each that dies is
-replaced, under another clock.
+"""The processes: workers, clients that start runs, and tools that take commands and report.
 
-All of them are what a user runs (`helio worker`) or would write (a client of the library, a program that speaks SQL and
-NATS), in processes of their own with a wall clock of their own; none knows that it is in a test.
+They are programs that a user runs (`helio worker`) or writes (a client of the library, a program that uses SQL and
+NATS). Each has its own wall clock and contains no test code. A process that dies is replaced by one with another clock.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TOOL_WAYS = ("client", "wire")  # see tools.py
 
 @dataclass
 class Slot:
-    """One place in the fleet. command: of the process whose name is given."""
+    """One place in the fleet. command: returns the command line for a process name."""
 
     role: str
     number: int
@@ -45,7 +44,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A worker that was killed, by the name that its leases bear, and when, by the machine's clock."""
+    """A killed worker: the name in its leases, and the time by the machine's clock."""
 
     name: str
     at: float
@@ -53,8 +52,8 @@ class Death:
 
 @dataclass
 class Fleet:
-    """folder: takes the logs, one per role and number. deaths and skews: of all processes so far. started_all: every
-    client is done."""
+    """All processes. folder: receives a log per role and number. deaths, skews: of all processes so far. started_all:
+    every client is done."""
 
     folder: Path
     options: Options
@@ -62,7 +61,7 @@ class Fleet:
     deaths: list[Death] = field(default_factory=list)
     skews: list[float] = field(default_factory=list)
     replaced: int = 0
-    strange_exits: list[str] = field(default_factory=list)
+    unexpected_exits: list[str] = field(default_factory=list)
     started_all: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -88,15 +87,15 @@ class Fleet:
                 if all(each.is_done for each in self._slots if each.role == CLIENT):
                     self.started_all.set()
                 continue
-            if code not in (-signal.SIGKILL, 1):  # 1: it could not begin, and its log says why
-                self.strange_exits.append(f"{slot.name} ended by itself with {code}")
+            if code not in (-signal.SIGKILL, 1):  # 1: it could not start; its log contains the reason
+                self.unexpected_exits.append(f"{slot.name} ended by itself with {code}")
             self.replaced += 1
             self._spawn(slot)
 
     def kill(self, role: str, dice: random.Random) -> str | None:
-        """Send SIGKILL to one of them; answers its name, None when there is none to kill.
+        """Send SIGKILL to one process; return its name, or None without a candidate.
 
-        Mostly a worker that is at work by now, or none: on a busy machine few would live to see their first turn.
+        Mostly choose a worker with a running turn: on a busy machine few workers would otherwise reach their first turn.
         """
         slot = self._choose(role, dice)
         if slot is None or slot.process is None:
@@ -111,7 +110,7 @@ class Fleet:
         return slot.process if slot is not None else None
 
     def stop_workers(self) -> list[str]:
-        """As services are stopped; answers what was wrong with how they ended."""
+        """Stop all workers as a service manager would; return one text for each wrong exit."""
         self.replace_dead()  # a kill may just have been
         workers = [slot for slot in self._slots if slot.role == WORKER and slot.process is not None]
         for slot in workers:
@@ -124,10 +123,10 @@ class Fleet:
             try:
                 code = slot.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                wrong.append(f"{slot.name} was told to stop and did not within {STOP_SECONDS:g} s")
+                wrong.append(f"{slot.name} got SIGTERM and did not end within {STOP_SECONDS:g} s")
                 continue
-            if code not in (0, -signal.SIGTERM):  # -SIGTERM: it was told so early that it had not begun
-                wrong.append(f"{slot.name} was told to stop and ended with {code}")
+            if code not in (0, -signal.SIGTERM):  # -SIGTERM: the signal arrived before its handler was installed
+                wrong.append(f"{slot.name} got SIGTERM and ended with {code}")
         return wrong
 
     def end(self) -> None:
@@ -158,7 +157,7 @@ class Fleet:
         environment["PYTHONPATH"] = os.pathsep.join(reversed(path))
         log = self._log_of(slot)
         with log.open("ab") as out, log.with_suffix(".err").open("ab") as err:
-            # on a line of its own, whatever the one before was writing when it died
+            # on its own line, because the former process may have died in the middle of one
             begins = json.dumps({"level": "info", "message": f"{slot.name} begins, {skew:+.1f} s off"})
             out.write(f"\n{begins}\n".encode())
             out.flush()

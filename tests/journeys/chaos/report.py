@@ -1,4 +1,4 @@
-"""The report as one table of text: what was injected, what was seen, how long it took, and what held."""
+"""The report as text: injected faults, observed figures, latencies and claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH = 44
 SEEN = {
     "runs": "runs started and ended",
     "turns": "turns ended",
-    "re_owned": "turns that changed hands",
+    "re_owned": "turns with more than one owner",
     "recoveries": "lost leases, in all",
     "most_attempts": "attempts of one turn, at most",
     "stale_refused": "stale writes and leases refused",
@@ -47,7 +47,7 @@ def _injected(report: Report) -> Iterator[str]:
         spread, detail = report.lasted.get(kind), _detail(report, kind)
         lasted = f" {spread.p50:>7.2f} {spread.most:>7.2f}" if spread else " " * 16
         yield _row(title, f"{report.injected[kind]:>7}{lasted}  {detail}".rstrip())
-    yield from (_row(title, f"      - not here: {why}") for title, why in report.left_out.items())
+    yield from (_row(title, f"      - not here: {why}") for title, why in report.unavailable.items())
 
 
 def _detail(report: Report, kind: str) -> str:

@@ -1,4 +1,4 @@
-"""One chaos run from an empty folder to a report: build the site, let the faults loose, wait for peace, judge."""
+"""One chaos run from an empty folder to a report: build the site, inject faults, wait for the ends, check the claims."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.journeys.chaos import logs, mutants
 from tests.journeys.chaos.calm import stop_in_calm
 from tests.journeys.chaos.checks import Evidence, judge
 from tests.journeys.chaos.client import ACKNOWLEDGED, ENOUGH
+from tests.journeys.chaos.client_actions import GREETED
 from tests.journeys.chaos.cluster import PostgresServer
 from tests.journeys.chaos.disk import SmallDisk
-from tests.journeys.chaos.errands import GREETED
 from tests.journeys.chaos.faults import Faults
 from tests.journeys.chaos.figures import Spread, count, measure, skew_seen, spread_of
 from tests.journeys.chaos.options import Options
@@ -32,7 +32,7 @@ from tests.journeys.chaos.site import Site, Timeline
 from tests.journeys.chaos.slow_fsync import SlowFsync
 from tests.journeys.chaos.trials import LIMITS
 from tests.journeys.chaos.verdict import Verdict
-from tests.journeys.chaos.watch import Watch, ask
+from tests.journeys.chaos.watch import Watch, read_number
 from tests.journeys.chaos.wire import Listener, NatsListener, PostgresListener
 from tests.reach.nats_kit import NatsServer
 
@@ -43,14 +43,14 @@ UNDER_WAY = "select count(*) from heliograph.runs where status <> 'ended'"
 
 @dataclass
 class Report:
-    """What was injected and what was seen. `violations` is empty when every claim holds."""
+    """Injected faults and observations. `violations` is empty if every claim holds."""
 
     options: Options
     disk: str = ""
     seconds: float = 0.0
     injected: dict[str, int] = field(default_factory=dict)
     lasted: dict[str, Spread] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
     figures: dict[str, int | float] = field(default_factory=dict)
     latencies: dict[str, Spread] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -61,29 +61,29 @@ class Report:
 
 
 async def run_chaos(folder: Path, options: Options, mutant: mutants.Mutant | None = None) -> Report:
-    """folder: empty; takes logs, timeline and what clients and agents wrote, and the server's data when a claim fails."""
+    """Run chaos in an empty folder, which receives logs, timeline, marks and, if a claim fails, the server's data."""
     report = Report(options)
     async with _site(folder, options, mutant) as site:
         faults, began = Faults(site), time.monotonic()
-        report.disk, report.left_out = site.disk.kind, dict(faults.left_out)
+        report.disk, report.unavailable = site.disk.kind, dict(faults.unavailable)
         site.fleet.start()
         report.verdicts += await _until_ended(site, faults, ends_early=mutant is not None)
         report.seconds = round(time.monotonic() - began, 1)
         if mutant is not None and report.violations:
-            return report  # it is seen: what else it did is nobody's question
+            return report  # the mutant is detected: no further check is needed
         report.verdicts.append(await stop_in_calm(site))
         await _settle(site)
         try:
             await _examine(site, report)
         except BaseException:
-            await _keep(site)  # what nobody has judged may be judged by hand
+            await _keep_data(site)  # unchecked data can be examined by hand
             raise
         if report.violations:
-            await _keep(site)
+            await _keep_data(site)
     return report
 
 
-async def _keep(site: Site) -> None:
+async def _keep_data(site: Site) -> None:
     site.server.end()
     await asyncio.to_thread(site.disk.close, site.folder / "server-data")
 
@@ -91,7 +91,7 @@ async def _keep(site: Site) -> None:
 @asynccontextmanager
 async def _site(folder: Path, options: Options, mutant: mutants.Mutant | None) -> AsyncIterator[Site]:
     disk = SmallDisk(folder, options.disk_megabytes if options.disk_full_every > 0 else 0)
-    fsync = SlowFsync(folder, is_asked_for=options.slow_fsync_every > 0)
+    fsync = SlowFsync(folder, is_enabled=options.slow_fsync_every > 0)
     server, nats = PostgresServer(disk.home, fsync.environment), NatsServer()
     proxy, fleet = Proxy(server.socket), None
     listeners, listening = list[Listener](), list[asyncio.Task[None]]()
@@ -138,9 +138,9 @@ async def _install(url: str, options: Options, mutant: mutants.Mutant | None) ->
 
 
 async def _until_ended(site: Site, faults: Faults, *, ends_early: bool) -> list[Verdict]:
-    """Let the faults loose and wait for the end of every run; on return there are none, and the site is whole.
+    """Inject faults until every run has ended; no fault is active on return.
 
-    ends_early: as soon as something is seen that may not be seen at any time.
+    ends_early: return as soon as a check fails that must hold at any time.
     """
     problems, ended, watch = list[str](), asyncio.Event(), Watch(site)
     harassing = asyncio.create_task(_harass(site, faults, ended), name="faults")
@@ -148,25 +148,25 @@ async def _until_ended(site: Site, faults: Faults, *, ends_early: bool) -> list[
         async with asyncio.timeout(site.options.limit_seconds):
             while not (harassing.done() and harassing.exception()) and not (ends_early and watch.has_seen):
                 site.fleet.replace_dead()
-                if await ask(site, "select count(*) from heliograph.runs where status = 'ended'", 0):
+                if await read_number(site, "select count(*) from heliograph.runs where status = 'ended'", 0):
                     ended.set()
-                if site.fleet.started_all.is_set() and await ask(site, UNDER_WAY, 1) == 0:
+                if site.fleet.started_all.is_set() and await read_number(site, UNDER_WAY, 1) == 0:
                     break
                 await watch.look(is_thorough=ends_early)
                 await asyncio.sleep(TICK_SECONDS)
     except TimeoutError:
-        left = await ask(site, UNDER_WAY, -1)
+        unfinished = await read_number(site, UNDER_WAY, -1)
         clients = "" if site.fleet.started_all.is_set() else ", and clients are not done"
-        problems.append(f"given up after {site.options.limit_seconds:g} s: {left} runs have not ended{clients}")
+        problems.append(f"stopped after {site.options.limit_seconds:g} s: {unfinished} runs have not ended{clients}")
     harassing.cancel()
     [failure] = await asyncio.gather(harassing, return_exceptions=True)
     if isinstance(failure, Exception):
-        problems.append(f"a fault could not be injected, or not taken back: {failure!r}")
+        problems.append(f"a fault could not be injected or undone: {failure!r}")
     return [*watch.verdicts(), Verdict("every run came to its end", problems)]
 
 
 async def _harass(site: Site, faults: Faults, first_ended: asyncio.Event) -> None:
-    """Faults from the end of the first run to the start of the last one, or until it is time for peace."""
+    """Inject faults from the end of the first run to the start of the last one, at most for the configured time."""
     await first_ended.wait()
     with suppress(TimeoutError):
         async with asyncio.timeout(site.options.chaos_seconds), asyncio.TaskGroup() as group:
@@ -177,10 +177,10 @@ async def _harass(site: Site, faults: Faults, first_ended: asyncio.Event) -> Non
 
 
 async def _settle(site: Site) -> None:
-    """Until the last event is published, and a late zombie has had its time to do harm."""
+    """Wait until the last event is published, plus the time in which a former owner could still write."""
     until = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < until:
-        if not await ask(site, "select count(*) from heliograph.outbox where published_at is null", 1):
+        if not await read_number(site, "select count(*) from heliograph.outbox where published_at is null", 1):
             break
         site.fleet.replace_dead()
         await asyncio.sleep(TICK_SECONDS)
@@ -188,15 +188,15 @@ async def _settle(site: Site) -> None:
 
 
 async def _examine(site: Site, report: Report) -> None:
-    """Stop the workers as services are stopped, then judge what they left behind."""
+    """Stop the workers as a service manager would, then check the claims."""
     fleet, timeline = site.fleet, site.timeline
-    wrong = fleet.strange_exits + await asyncio.to_thread(fleet.stop_workers)
+    wrong = fleet.unexpected_exits + await asyncio.to_thread(fleet.stop_workers)
     for listener in site.listeners:
         await listener.catch_up()
     report.injected = {**timeline.counts, "panic": logs.count_panics(site.server.files.log)}
     report.lasted = {kind: s for kind, took in timeline.seconds.items() if (s := spread_of(took)) is not None}
     async with open_runtime(Settings(database_url=site.server.url)) as runtime:
-        await runtime.database.fetch("analyze")  # autovacuum may not have come to it in between two crashes
+        await runtime.database.fetch("analyze")  # autovacuum may not have run between two crashes
         outside = (site.folder / ACKNOWLEDGED, site.folder / GREETED, site.folder / "effects", fleet.reported)
         evidence = Evidence(*outside, site.listeners)
         report.verdicts += await judge(runtime, evidence)
@@ -207,7 +207,7 @@ async def _examine(site: Site, report: Report) -> None:
             "clock_off_s_seen": round(await skew_seen(runtime)),
         }  # fmt: skip
     report.verdicts += [
-        Verdict("every process ended as it was told to", wrong),
+        Verdict("every process ended with its documented code", wrong),
         logs.judge_workers(site.folder),
         logs.judge_server(site.server.files.log),
     ]

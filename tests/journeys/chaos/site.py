@@ -1,4 +1,4 @@
-"""Everything that chaos can touch, in one place, and the record of what was done to it."""
+"""All machinery that chaos acts on, and the timeline of injected faults."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.reach.nats_kit import NatsServer
 
 @dataclass
 class Timeline:
-    """What was injected: counted by kind, timed where it lasts, and written down as it happens.
+    """The injected faults: counted by kind, timed if they last, and written to a file.
 
-    ends: when each lasting fault was over, by the machine's clock.
+    ends: the end of each lasting fault, by the machine's clock.
     """
 
     file: Path
@@ -42,7 +42,7 @@ class Timeline:
 
     @contextmanager
     def lasting(self, kind: str, **details: object) -> Iterator[None]:
-        """Note it with its length, which is counted to the end of the block."""
+        """Record a fault that lasts until the end of the block."""
         self.note(kind, **details)
         began = time.monotonic()
         try:
@@ -56,7 +56,7 @@ class Timeline:
 
 @dataclass
 class Site:
-    """One chaos run's machinery; run.py builds it and takes it down."""
+    """One chaos run's machinery; run.py creates and removes it."""
 
     folder: Path
     options: Options

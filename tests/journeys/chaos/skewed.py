@@ -1,7 +1,7 @@
-"""`helio`, in a process whose wall clock is wrong: `python -m tests.journeys.chaos.skewed worker ...`.
+"""`helio` in a process with a wrong wall clock: `python -m tests.journeys.chaos.skewed worker ...`.
 
-CHAOS_SKEW_SECONDS says by how much. The clock is set wrong at the product's own seam, `World.now`, which is where the
-runtime reads the time; a program that read it anywhere else would not be off, and the floors' tests refuse it.
+CHAOS_SKEW_SECONDS sets the error. It applies to `World.now`, the seam through which the runtime reads the time; the
+tests of the floors refuse every other clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heliograph.world.real import RealWorld
 
 
 def skew_clock() -> None:
-    """From now on every world of this process tells the wrong time."""
+    """Shift the clock of every world of this process."""
     skew = timedelta(seconds=float(os.environ["CHAOS_SKEW_SECONDS"]))
 
     RealWorld.now = lambda _world: datetime.now(UTC) + skew  # type: ignore[assignment]  # mypy counts self twice

@@ -1,6 +1,6 @@
-"""A disk whose flushes are slow for a while: a small library, compiled here, that the server loads before libc.
+"""Slow flushes of the disk, by a small library that the server loads before libc.
 
-Needs Linux and a C compiler; where either is missing the fault is left out and the report says so.
+The fault requires Linux and a C compiler. The report lists it as unavailable where either is missing.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class SlowFsync:
-    """why_not: None, or why flushes cannot be slowed. environment: for the server."""
+    """why_not: the reason why flushes cannot be slowed, or None. environment: variables of the server."""
 
-    def __init__(self, folder: Path, *, is_asked_for: bool):
+    def __init__(self, folder: Path, *, is_enabled: bool):
         self._switch = folder / "fsync_us"
         self.environment: Mapping[str, str] = {}
-        self.why_not = self._compile(folder / "slow_fsync.so") if is_asked_for else "nobody asked for it"
+        self.why_not = self._compile(folder / "slow_fsync.so") if is_enabled else "it is not enabled"
         if self.why_not is None:
             self.set(0)
             self.environment = {"LD_PRELOAD": str(folder / "slow_fsync.so"), "CHAOS_FSYNC": str(self._switch)}
 
     def set(self, microseconds: int) -> None:
-        """How much longer every flush takes from now on."""
+        """Delay every further flush by this time."""
         self._switch.write_text(f"{microseconds}\n")
         self._switch.chmod(0o644)  # the server may run as another account
 

@@ -1,9 +1,9 @@
-"""The tools outside: processes that take commands, do what they say, and report. They can be killed at any moment.
+"""External tools: processes that take commands, execute them, and report. They can be killed at any moment.
 
-`python -m tests.journeys.chaos.tools client|wire RESULTS`: both hear commands on NATS. `client` asks for them too, with
-the library's client, and reports by it; `wire` reports by SQL alone, as a program in any language would. Commands come at
-least once, so a tool remembers what it did by a line in a file, and reports that again. Some reports are sent twice,
-some have a wrong token, and those of the courier come after its time. What was answered goes to the file RESULTS.
+`python -m tests.journeys.chaos.tools client|wire RESULTS`: both receive commands on NATS. `client` also polls for them
+with the library's client and reports with it; `wire` reports with SQL alone, like a program in any language. Commands
+arrive at least once, so a tool records each execution as a line in a file and reports a repeated command again. Some
+reports are sent twice, some have a wrong token, and those of the courier are late. The file RESULTS records the answers.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tests.journeys.chaos.waiting import COURIER, COURIER_SECONDS, PRICE, STOCK,
 
 RETRY_SECONDS = 0.2
 VISIBLE_SECONDS = 2.0
-TWICE, FORGED = 0.2, 0.1  # how many reports are sent again, and how many come with a wrong token first
+TWICE, FORGED = 0.2, 0.1  # the shares of reports that are sent twice, and that follow one with a wrong token
 DOES: Mapping[str, Callable[[int], int]] = {PRICE: price_of, STOCK: stock_of, COURIER: int}
 
-Send = Callable[[str, int], Awaitable[str]]  # the token and the result; answers the outcome
+Send = Callable[[str, int], Awaitable[str]]  # takes the token and the result; returns the outcome
 Report = Callable[[str, str], Send]  # of this turn and call
 
 
 class Tools:
-    """What has been done, and doing it. One process at a time has a tool, so its memory is the file alone."""
+    """Execution of commands. One process at a time serves a tool, so the file is its only memory."""
 
     def __init__(self, results: Path):
         self._results = results
@@ -47,7 +47,7 @@ class Tools:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, way: str, tool: str, key: str, arguments: Any, token: str, send: Send) -> None:
-        """Do it, unless it is being done; a second copy of a command is answered as the first was. way: how it came."""
+        """Execute a command unless it is running; report a second copy like the first. way: the wire that it arrived on."""
         if key not in self._busy:
             self._busy.add(key)
             task = asyncio.create_task(self._do(way, tool, key, arguments["n"], token, send))
@@ -62,13 +62,13 @@ class Tools:
             self._done.add(key)
         result = DOES[tool](n)
         if dice < FORGED:
-            await self._say(way, key, "forged", send, "forged", result)
-        await self._say(way, key, "true", send, token, result)
+            await self._report(way, key, "forged", send, "forged", result)
+        await self._report(way, key, "true", send, token, result)
         if dice > 1 - TWICE:
-            await self._say(way, key, "again", send, token, result)
+            await self._report(way, key, "again", send, token, result)
         self._busy.discard(key)
 
-    async def _say(self, way: str, key: str, kind: str, send: Send, token: str, result: int) -> None:
+    async def _report(self, way: str, key: str, kind: str, send: Send, token: str, result: int) -> None:
         """Until there is an answer."""
         while True:
             try:
@@ -83,15 +83,15 @@ class Tools:
 async def serve_client(tools: Tools) -> None:
     async with Client() as client, asyncio.TaskGroup() as both:
         by_client = partial(_by_client, client)
-        both.create_task(_hear(tools, [PRICE, COURIER], by_client))
-        both.create_task(_ask(tools, [PRICE, COURIER], client, by_client))
+        both.create_task(_subscribe(tools, [PRICE, COURIER], by_client))
+        both.create_task(_poll(tools, [PRICE, COURIER], client, by_client))
 
 
 async def serve_wire(tools: Tools) -> None:
-    await _hear(tools, [STOCK], _Statements(os.environ["HELIOGRAPH_DATABASE_URL"]).report)
+    await _subscribe(tools, [STOCK], _Statements(os.environ["HELIOGRAPH_DATABASE_URL"]).report)
 
 
-async def _ask(tools: Tools, names: list[str], client: Client, report: Report) -> None:
+async def _poll(tools: Tools, names: list[str], client: Client, report: Report) -> None:
     while True:
         try:
             async for command in client.commands(names, visible_seconds=VISIBLE_SECONDS):
@@ -101,8 +101,8 @@ async def _ask(tools: Tools, names: list[str], client: Client, report: Report) -
             await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _hear(tools: Tools, names: list[str], report: Report) -> None:
-    async def hear(message: Any) -> None:
+async def _subscribe(tools: Tools, names: list[str], report: Report) -> None:
+    async def receive(message: Any) -> None:
         body = json.loads(message.data)
         turn_id, call_id = body["agent_turn_id"], body["tool_call_id"]
         key, send = f"{turn_id}/{call_id}", report(turn_id, call_id)
@@ -111,7 +111,7 @@ async def _hear(tools: Tools, names: list[str], report: Report) -> None:
     while True:
         lost = asyncio.Event()
         try:
-            client = await _listen(lost, names, hear)
+            client = await _listen(lost, names, receive)
         except (OSError, NatsError):
             await asyncio.sleep(RETRY_SECONDS)
             continue
@@ -119,7 +119,7 @@ async def _hear(tools: Tools, names: list[str], report: Report) -> None:
         await client.close()
 
 
-async def _listen(lost: asyncio.Event, names: list[str], hear: Callable[[Any], Awaitable[None]]) -> NatsClient:
+async def _listen(lost: asyncio.Event, names: list[str], receive: Callable[[Any], Awaitable[None]]) -> NatsClient:
     async def on_lost() -> None:
         lost.set()
 
@@ -131,7 +131,7 @@ async def _listen(lost: asyncio.Event, names: list[str], hear: Callable[[Any], A
         connect_timeout=2, disconnected_cb=on_lost, error_cb=ignore,
     )  # fmt: skip
     for name in names:
-        await client.subscribe(f"cmd.tool.{name}", cb=hear)
+        await client.subscribe(f"cmd.tool.{name}", cb=receive)
     return client
 
 
@@ -146,7 +146,7 @@ def _by_client(client: Client, turn_id: str, call_id: str) -> Send:
 
 
 class _Statements:
-    """Reports as one SQL statement each, on a connection that is made anew when it was lost."""
+    """Reports as one SQL statement each, on a connection that is replaced after a loss."""
 
     def __init__(self, url: str):
         self._url = url
@@ -169,5 +169,5 @@ if __name__ == "__main__":
     served = Tools(Path(sys.argv[2]))
     try:
         asyncio.run(serve_client(served) if sys.argv[1] == "client" else serve_wire(served))
-    except HeliographError as away:  # it was not there when this process came up; whoever replaces it tries again
+    except HeliographError as away:  # the database was away at the start; the replacement of this process tries again
         sys.exit(f"error: {away.message}")

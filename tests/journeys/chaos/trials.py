@@ -1,22 +1,22 @@
-"""A second application: agents that go too far, each in its own way, and the bound that ends them.
+"""A second application: each agent exceeds one limit, and that limit ends it.
 
-poison:  blocks its worker past the lease each time; it may lose its worker once, and has lost its turns then
-sleeper: waits for a tool that nobody serves, past its time to live
-fidget:  puts itself off more often than the project allows
+poison:  blocks its worker past the lease each time, and has two attempts
+sleeper: waits past its time to live for a tool without a worker
+fidget:  defers itself more often than the project allows
 well:    its children delegate one level deeper than the project allows
 mirror:  its child delegates to itself, and would wait for its own end
-crowd:   asks one agent for more turns at once than may wait for one
-flood:   wakes one agent more often than so many may wait for it
-hoarder: opens more calls, and so writes more cards, than a turn may have
-purse:   wants more calls of tools than its budget has: two are commands, one is cut short in its child waster, and the
-         spenders are after what is left, all at once
-hasty:   asks three at once, and is done with all of them when one fails: failer does, and lingerer would take long
-teller:  says several things, each of which wakes clerk: so clerk has a queue, and an order
-babbler: says something all the time, and so is cut short in the middle of it
+crowd:   delegates more turns to one agent at once than its queue allows
+flood:   wakes one agent more often than its queue allows
+hoarder: opens more calls, and therefore writes more cards, than a turn may have
+purse:   makes more tool calls than its budget allows: two are commands, one is cut short in its child waster, and the
+         spenders compete for the remainder
+hasty:   delegates to three children with fail_fast: failer fails, and both lingerers are canceled
+teller:  emits several signals, each of which wakes clerk, so clerk has a queue with an order
+babbler: emits signals all the time, so faults interrupt it between two of them
 early:   has the result of a call reported before it makes the call
-guest:   gets a message from outside, which the client sends twice (errands.py)
+guest:   receives a message that the client sends twice (client_actions.py)
 
-What must come of them is ENDINGS; checks_trials.py asks. The bounds are LIMITS, which the whole database has.
+ENDINGS are the allowed outcomes, which checks_trials.py checks. LIMITS are the limits of the project.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tests.journeys.chaos.away import AWAY
 from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, is_slow
 
 LIMITS: Mapping[str, int] = {"depth_max": 3, "defers_max": 3, "queue_max": 20, "cards_max": 12}
-ORACLE, NOBODY = "oracle", "nobody"  # a tool that answers before it is asked, and one that never does
-BLOCKED_SECONDS = 1.8 * LEASE_SECONDS  # by then somebody else has the turn
-SOON_SECONDS = 2.0  # how long those wait that must not come to wait at all
-LONG_SECONDS = 300.0  # longer than it takes somebody else to fail, whatever happens meanwhile
+ORACLE, NOBODY = "oracle", "nobody"  # a tool that reports before its call, and one that never reports
+BLOCKED_SECONDS = 1.8 * LEASE_SECONDS  # by then another worker owns the turn
+SOON_SECONDS = 2.0  # the timeout of calls that must be refused before they wait
+LONG_SECONDS = 300.0  # longer than the other child takes to fail, despite all faults
 OFTEN = 200
-PURSE = 4  # calls of tools, of purse and all that it delegates to
-# by agent: how its turns may end
+PURSE = 4  # tool calls of purse and its descendants
+# by agent: the allowed outcomes of its turns
 ENDINGS: Mapping[str, frozenset[str]] = {
     "poison": frozenset({"success", "failed"}),  # not slow, or ended by the kernel
     "mourner": frozenset({"success"}),
@@ -47,7 +47,7 @@ ENDINGS: Mapping[str, frozenset[str]] = {
     "waiter": frozenset({"success"}),
     "fidget": frozenset({"failed"}),
     "well": frozenset({"success"}),
-    "digger": frozenset({"success", "failed"}),  # the deepest fails, and the others take it
+    "digger": frozenset({"success", "failed"}),  # the deepest fails, and the others handle that
     "mirror": frozenset({"success"}),
     "narcissus": frozenset({"failed"}),
     "crowd": frozenset({"failed"}),
@@ -55,7 +55,7 @@ ENDINGS: Mapping[str, frozenset[str]] = {
     "hoarder": frozenset({"failed"}),
     "purse": frozenset({"success"}),
     "waster": frozenset({"failed", "timeout"}),
-    "spender": frozenset({"success", "failed"}),  # whoever was quicker
+    "spender": frozenset({"success", "failed"}),  # the first ones succeed
     "hasty": frozenset({"success"}),
     "failer": frozenset({"failed"}),
     "lingerer": frozenset({"canceled"}),
@@ -69,13 +69,13 @@ ENDINGS: Mapping[str, frozenset[str]] = {
 app = Heliograph("trials", reducers={"heard": lambda old, new: (old or 0) + new})
 
 
-# ── Those who are ended ──
+# ── Agents that a limit ends ──
 
 
 @app.agent(activate_on=["workflow:start"], max_attempts=2)
 async def poison(ctx: Context) -> None:
     if is_slow(ctx) and ctx.attempt <= 4:
-        time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251  the heart stops: that is the point
+        time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251  blocks the heartbeat on purpose
 
 
 @app.agent(
@@ -83,7 +83,7 @@ async def poison(ctx: Context) -> None:
     updates="mourned", max_attempts=100,
 )  # fmt: skip
 def mourner(_ctx: Context) -> bool:
-    """Woken by an end that the kernel wrote: somebody has to react to it (K25)."""
+    """Woken by an ending of the kernel, which needs a pending reaction (K25)."""
     return True
 
 
@@ -104,7 +104,7 @@ async def fidget(ctx: Context) -> None:
         ctx.defer("not yet", 0.02)
 
 
-# ── Those who ask for too much ──
+# ── Agents that exceed a limit with a request ──
 
 
 @app.agent(activate_on=["workflow:start"], max_attempts=100)
@@ -136,7 +136,7 @@ async def crowd(ctx: Context) -> None:
 
 @app.agent(on_request=True, max_attempts=100)
 def helper(_ctx: Context) -> None:
-    """Nobody's: crowd is refused."""
+    """Never woken: crowd is refused."""
 
 
 @app.agent(activate_on=["workflow:start"], emits=["flood:drop"], max_attempts=100)
@@ -147,7 +147,7 @@ def flood(ctx: Context) -> None:
 
 @app.agent(activate_on=["flood:drop"], max_attempts=100)
 def bucket(_ctx: Context) -> None:
-    """Nobody's: flood is refused."""
+    """Never woken: flood is refused."""
 
 
 @app.agent(activate_on=["workflow:start"], max_attempts=100)
@@ -177,19 +177,19 @@ async def spend(ctx: Context, seconds: float) -> None:
     await ctx.sleep(seconds)
 
 
-# ── Those who must come in order, once, or in time ──
+# ── Agents whose calls or signals have an order, a count or a deadline ──
 
 
 @app.agent(activate_on=["workflow:start"], max_attempts=100)
 async def hasty(ctx: Context) -> None:
-    asked = [Delegation("failer"), *[Delegation("lingerer")] * 2]
-    results = await ctx.delegates(asked, fail_fast=True)
+    delegations = [Delegation("failer"), *[Delegation("lingerer")] * 2]
+    results = await ctx.delegates(delegations, fail_fast=True)
     assert [result.status for result in results] == ["failed", "canceled", "canceled"]
 
 
 @app.agent(on_request=True, max_attempts=100)
 def failer(_ctx: Context) -> None:
-    raise HeliographError("as it must", code="GIVEN_UP")
+    raise HeliographError("on purpose", code="GIVEN_UP")
 
 
 @app.agent(on_request=True, max_attempts=100)
@@ -203,7 +203,7 @@ async def teller(ctx: Context) -> None:
         ctx.progress(n / 3, f"{ctx.attempt} {n}")
         await ctx.sleep(0.06)
     if is_slow(ctx) and ctx.attempt <= 3:
-        time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251  it speaks again when somebody else has its turn
+        time.sleep(BLOCKED_SECONDS)  # noqa: ASYNC251  it emits again while another worker owns its turn
     ctx.progress(1.0, f"{ctx.attempt} 3")
 
 
@@ -226,7 +226,7 @@ async def babbler(ctx: Context) -> None:
 @app.agent(activate_on=["workflow:start"], updates="told", max_attempts=100)
 async def early(ctx: Context) -> int:
     if not ctx.is_replaying:
-        await tell_early(ctx.turn_id)
+        await report_early(ctx.turn_id)
     return await ctx.call(ORACLE, call_id="foretold", needs_token=False, timeout=SOON_SECONDS)  # type: ignore[return-value]
 
 
@@ -235,8 +235,8 @@ def guest(ctx: Context) -> str:
     return str(ctx.task["text"])
 
 
-async def tell_early(turn_id: str) -> None:
-    """As a tool would that was quicker than the turn that asks it; until there is an answer."""
+async def report_early(turn_id: str) -> None:
+    """Report like a tool that is faster than the call of its turn; retry until the kernel answers."""
     for _ in range(OFTEN):
         try:
             connection = await asyncpg.connect(os.environ["HELIOGRAPH_DATABASE_URL"], timeout=5, command_timeout=5)

@@ -1,28 +1,28 @@
-"""A claim about what chaos left behind, and what speaks against it."""
+"""A claim about the records after chaos, with the problems that contradict it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-SHOWN_MAX = 5
+LISTED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """problems: none when the claim holds. note: what else is to be known of it."""
+    """A checked claim. problems: empty if the claim holds. note: further figures for the report."""
 
     claim: str
     problems: Sequence[str]
     note: str = ""
 
 
-def told(what: str, subjects: Iterable[str]) -> list[str]:
-    """One problem that many have, or none that nobody has."""
+def listed(what: str, subjects: Iterable[str]) -> list[str]:
+    """Return one line for all subjects of a problem, or none without subjects."""
     subjects = sorted(subjects)
-    return [f"{what}: {len(subjects)} times, such as {', '.join(subjects[:SHOWN_MAX])}"] if subjects else []
+    return [f"{what}: {len(subjects)} times, for example {', '.join(subjects[:LISTED_MAX])}"] if subjects else []
 
 
-def told_each(problems: Iterable[str]) -> list[str]:
+def capped(problems: Iterable[str]) -> list[str]:
     problems = list(problems)
-    return problems[:SHOWN_MAX] + ([f"and {len(problems) - SHOWN_MAX} more"] if len(problems) > SHOWN_MAX else [])
+    return problems[:LISTED_MAX] + ([f"and {len(problems) - LISTED_MAX} more"] if len(problems) > LISTED_MAX else [])

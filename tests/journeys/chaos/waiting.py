@@ -1,8 +1,8 @@
-"""The agents of the workload that wait: for tools outside, for steps of their own, for children, for time.
+"""The agents of the workload that wait: for external tools, for steps, for children, for time.
 
-buyer: two tools at once, a step that may happen once, a tool that always answers too late
+buyer: two tools at once, a step with effect `once`, a tool that always reports too late
 scout: a stream of results, each of which resumes it
-lead:  a child turn, a pause, and being put off once
+lead:  a child turn, a pause, and one deferral
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from heliograph import Call, Context, Heliograph, StepInDoubt, ToolTimedOut
 from tests.journeys.chaos.marks import LEASE_SECONDS, append_mark, chance, is_slow
 
 PRICE, STOCK, COURIER = "price", "stock", "courier"
-TOOL_SECONDS = 120.0  # longer than any fault: what a tool reports must get here
+TOOL_SECONDS = 120.0  # longer than any fault: the report of a tool must arrive
 COURIER_SECONDS = 0.4
 WAITING = {
     "buyer:done": "bought",
@@ -63,7 +63,7 @@ def add_waiting_agents(app: Heliograph) -> None:
 async def charge(ctx: Context) -> str:
     append_mark("charge", ctx.turn_id, f"{ctx.attempt}")
     if is_slow(ctx, "charges", times=2) and ctx.attempt == 1:
-        time.sleep(1.8 * LEASE_SECONDS)  # noqa: ASYNC251  who has the turn next must not do it again
+        time.sleep(1.8 * LEASE_SECONDS)  # noqa: ASYNC251  the next owner of the turn must not repeat it
     await ctx.sleep(0.02 * chance(ctx, "charge"))
     return "charged"
 

@@ -1,4 +1,4 @@
-"""What can be seen while it lasts: that no more turns are at work than may be, and, for mutants, whether one is seen yet."""
+"""Checks during the chaos: the limit of running turns and, for mutants, whether a violation is visible already."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """What was seen so far; a thorough look asks all that can be asked at any time."""
+    """The violations so far; a thorough look runs every check that must hold at any time."""
 
     def __init__(self, site: Site):
         self._site = site
@@ -31,30 +31,30 @@ class Watch:
         self._problems: list[str] = []
 
     async def look(self, *, is_thorough: bool) -> None:
-        self._most = max(self._most, await ask(self._site, AT_WORK, 0))
+        self._most = max(self._most, await read_number(self._site, AT_WORK, 0))
         if is_thorough and time.monotonic() >= self._next:
             self._problems = await _past_proxy(self._site, lambda c: violations(c, {**TURN_CHECKS, **AT_ANY_TIME}), [])
             self._next = time.monotonic() + THOROUGH_SECONDS
 
     @property
     def has_seen(self) -> bool:
-        """Whether something is wrong already."""
+        """Whether a check has failed already."""
         return self._most > self._limit or bool(self._problems)
 
     def verdicts(self) -> list[Verdict]:
-        crowded = [f"too many turns at work: {self._most} at a time"] if self._most > self._limit else []
+        crowded = [f"too many turns ran: {self._most} at a time"] if self._most > self._limit else []
         return [
-            Verdict(f"at most {self._limit} turns were at work at a time", crowded, f"{self._most} seen"),
-            *([Verdict("nothing was seen that may not be at any time", self._problems)] if self._problems else []),
+            Verdict(f"at most {self._limit} turns ran at a time", crowded, f"{self._most} seen"),
+            *([Verdict("every check that must hold at any time held", self._problems)] if self._problems else []),
         ]
 
 
-async def ask(site: Site, query: str, otherwise: int) -> int:
-    """One number, past the proxy; `otherwise` when the server is away."""
-    return await _past_proxy(site, lambda connection: connection.fetchval(query, timeout=5), otherwise)
+async def read_number(site: Site, query: str, default: int) -> int:
+    """Read one number past the proxy; return `default` while the server is away."""
+    return await _past_proxy(site, lambda connection: connection.fetchval(query, timeout=5), default)
 
 
-async def _past_proxy(site: Site, read: Callable[[Any], Awaitable[T]], otherwise: T) -> T:
+async def _past_proxy(site: Site, read: Callable[[Any], Awaitable[T]], default: T) -> T:
     try:
         connection: Any = await asyncpg.connect(site.server.url, timeout=2)
         try:
@@ -62,4 +62,4 @@ async def _past_proxy(site: Site, read: Callable[[Any], Awaitable[T]], otherwise
         finally:
             connection.terminate()
     except AWAY:
-        return otherwise
+        return default

@@ -1,7 +1,7 @@
-"""Task events as somebody outside hears them, on PostgreSQL's channel and on NATS, with the times of deafness.
+"""Task events as external listeners receive them on PostgreSQL's channel and on NATS.
 
-Both wires forget: an event that is told while nobody listens is gone, and the kernel promises only that it was told.
-So a listener that lost its connection says since when it may have missed something.
+Neither wire stores events: an event published without a listener is lost, and the kernel guarantees only its
+publication. A listener therefore records the times of its disconnections, in which it may have missed events.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ SUBJECTS = "evt.agent.*.task"
 RETRY_SECONDS = 0.02
 CATCH_UP_SECONDS = 30.0
 LOST = (*AWAY, nats.errors.Error)
-SLACK_SECONDS = 1.0  # what was told this shortly before the connection was lost may have been lost with it
+SLACK_SECONDS = 1.0  # an event published this shortly before a disconnection may be lost with it
 
 
 class Listener(ABC):
-    """heard: how often each event's key was. deaf: when nothing could be, as moments of the machine's clock."""
+    """received: how often each event's key arrived. disconnections: their times by the machine's clock."""
 
     name: str
 
     def __init__(self) -> None:
-        self.heard: Counter[str] = Counter()
-        self.deaf: list[tuple[float, float]] = []
+        self.received: Counter[str] = Counter()
+        self.disconnections: list[tuple[float, float]] = []
         self._lost = asyncio.Event()
 
     async def listen(self) -> None:
-        """Until cancelled; connects again whenever the connection is lost."""
+        """Reconnect after each disconnection, until cancelled."""
         while True:
             await self._lost.wait()
             since = time.time() - SLACK_SECONDS
             await self.disconnect()
             await self.connect()
-            self.deaf.append((since, time.time()))
+            self.disconnections.append((since, time.time()))
 
     async def connect(self) -> None:
-        """Returns when it listens; before `listen`."""
+        """Connect, with retries, and return when the subscription is active; call it before `listen`."""
         while True:
-            self._lost = asyncio.Event()  # a new one: a former connection may tell late of its end
+            self._lost = asyncio.Event()  # a new one: an earlier connection may report its end late
             try:
                 await self._connect(self._lost)
             except LOST:
@@ -62,13 +62,13 @@ class Listener(ABC):
 
     @abstractmethod
     async def _connect(self, lost: asyncio.Event) -> None:
-        """`lost` is set when this connection is."""
+        """Connect once; the end of this connection sets `lost`."""
 
     @abstractmethod
     async def disconnect(self) -> None: ...
 
     async def catch_up(self) -> None:
-        """Returns when all that was told before this call has been heard. Raises TimeoutError."""
+        """Wait until all events published before this call have arrived. Raises TimeoutError."""
         async with asyncio.timeout(CATCH_UP_SECONDS):
             while True:
                 try:
@@ -80,18 +80,18 @@ class Listener(ABC):
 
     @abstractmethod
     async def _answer(self) -> None:
-        """Returns when the server has said something after all that it had to say before."""
+        """Wait for a reply that the server sends after all earlier events."""
 
     def spelled(self, _project: str, key: str, _tokens: Tokens) -> str:
-        """How this wire spells the key of an event."""
+        """Return the key of an event as it appears on this wire."""
         return key
 
-    def was_deaf(self, since: float, until: float) -> bool:
-        return any(begin <= until and since <= end for begin, end in self.deaf)
+    def was_disconnected(self, since: float, until: float) -> bool:
+        return any(begin <= until and since <= end for begin, end in self.disconnections)
 
 
 class PostgresListener(Listener):
-    """On the channel of events, past the proxy."""
+    """A listener on the channel of events, past the proxy."""
 
     name = "PostgreSQL"
 
@@ -103,10 +103,10 @@ class PostgresListener(Listener):
     async def _connect(self, lost: asyncio.Event) -> None:
         self._connection = await asyncpg.connect(self._url, timeout=5)
         self._connection.add_termination_listener(lambda _connection: lost.set())
-        await self._connection.add_listener(EVENTS_CHANNEL, self._hear)
+        await self._connection.add_listener(EVENTS_CHANNEL, self._receive)
 
-    def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        self.heard.update([json.loads(str(payload))["key"]])
+    def _receive(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        self.received.update([json.loads(str(payload))["key"]])
 
     def spelled(self, project: str, key: str, tokens: Tokens) -> str:
         return tokens.opaque(project, Event(0, key, "", {})).key
@@ -119,7 +119,7 @@ class PostgresListener(Listener):
 
 
 class NatsListener(Listener):
-    """On the subjects of events; keys come in the header that removes second copies."""
+    """A listener on the subjects of events; keys arrive in the deduplication header."""
 
     name = "NATS"
 
@@ -137,11 +137,11 @@ class NatsListener(Listener):
             self._url, allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0, connect_timeout=2,
             disconnected_cb=on_lost, error_cb=_ignore,
         )  # fmt: skip
-        await self._client.subscribe(SUBJECTS, cb=self._hear)
+        await self._client.subscribe(SUBJECTS, cb=self._receive)
         await flushed(self._client)
 
-    async def _hear(self, message: Any) -> None:
-        self.heard.update([message.headers["Nats-Msg-Id"].rpartition("/")[2]])
+    async def _receive(self, message: Any) -> None:
+        self.received.update([message.headers["Nats-Msg-Id"].rpartition("/")[2]])
 
     async def disconnect(self) -> None:
         await self._client.close()
@@ -151,4 +151,4 @@ class NatsListener(Listener):
 
 
 async def _ignore(_error: Exception) -> None:
-    """The connection tells of its loss in another way."""
+    """The callback for a lost connection reports the loss already."""

@@ -1,9 +1,9 @@
-"""The application that chaos serves: parallel critics, agents with effects outside, agents that wait (waiting.py), and
-an editor joined on all.
+"""The main application: parallel critics, agents with external effects, waiting agents (waiting.py), and an editor that
+joins all of them.
 
-Every execution of `payer` (effect="once") and `filer` (idempotent) leaves a mark in a file, keyed by the turn: that
-file, and no table, says how often something really happened. How slow an agent is depends on the run alone, around one
-lease (CHAOS_LEASE seconds) in CHAOS_SLOW percent of the cases, so that workers lose turns while they live, too.
+Every execution of `payer` (effect="once") and `filer` (idempotent) appends a mark to a file, keyed by the turn. This
+file counts the effects independently of any table. The duration of an agent depends on its run alone. In CHAOS_SLOW
+percent of the cases it is about one lease (CHAOS_LEASE seconds), so that living workers lose turns, too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ app = Heliograph("chaos", reducers={"found": merged})
 
 
 async def think(ctx: Context) -> None:
-    """A few milliseconds; in some runs around one lease, with the heart beating or (a blocked loop) without."""
+    """Take a few milliseconds, or in some runs about one lease, with heartbeats or (a blocked loop) without."""
     if not is_slow(ctx):
         await ctx.sleep(0.002 + 0.03 * chance(ctx, "pause"))
-    elif chance(ctx, "blocks") < 0.5 and ctx.attempt <= 3:  # for ever would be for ever: it loses the turn each time
-        time.sleep(LEASE_SECONDS * (0.4 + 1.2 * chance(ctx, "pause")))  # noqa: ASYNC251  the heart stops: that is the point
+    elif chance(ctx, "blocks") < 0.5 and ctx.attempt <= 3:  # bounded, because it loses the turn each time
+        time.sleep(LEASE_SECONDS * (0.4 + 1.2 * chance(ctx, "pause")))  # noqa: ASYNC251  blocks the heartbeat on purpose
     else:
         await ctx.sleep(LEASE_SECONDS * (0.4 + 1.2 * chance(ctx, "pause")))
 
@@ -58,7 +58,7 @@ async def payer(ctx: Context) -> bool:
     emits=["payer:settled"], updates="paid", max_attempts=100,
 )  # fmt: skip
 def medic(_ctx: Context) -> bool:
-    """Nobody knows whether the payment happened: the run goes on, and says so."""
+    """Record that the payment is in doubt, and let the run continue."""
     return False
 
 
@@ -72,7 +72,7 @@ def filer(ctx: Context) -> int:
 
 @app.agent(activate_on=["agent:progress"], updates="seen", max_attempts=100)
 def echo(_ctx: Context) -> bool:
-    """Woken in the middle of filer's turn, by a signal that somebody has to react to (K25)."""
+    """Woken during filer's turn by a signal with a pending reaction (K25)."""
     return True
 
 
@@ -110,7 +110,7 @@ def initial_state(n: int) -> dict[str, Any]:
 
 
 def expected_state(n: int, *, is_paid: bool, **waited: bool) -> dict[str, Any]:
-    """What run n ends with, however often its workers died. waited: see expected_of_waiting."""
+    """Return the final state of run n for any number of worker deaths. waited: see expected_of_waiting."""
     found = sorted(f"{name} {i}" for name in CRITICS for i in range(3))
     summary = f"summary of {n}"
     return {"n": n, "found": found, "paid": is_paid, "filed": n * 2, "seen": True, "summary": summary,

@@ -1,8 +1,8 @@
-"""What clients do with a run beside starting it: send it messages, stop it, forget it.
+"""Actions of clients on a run after its start: send it messages, stop it, prune it.
 
-Of eight runs, two are of trials.py and get a message twice; two are of doomed.py and are stopped, in one of four ways;
-one is of ageing.py and is pruned, from its first turn to its last; the others are left alone. Each errand may be broken
-off at any point and done again.
+Of eight runs, two belong to trials.py and receive a message twice. Two belong to doomed.py and are stopped in one of
+four ways. One belongs to ageing.py and is pruned from its first turn to its last. The others run undisturbed. Each
+action may be interrupted at any point and repeated.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.journeys.chaos import ageing, doomed, trials, workload
 from tests.journeys.chaos.marks import append_line, chance_of
 
 RETRY_SECONDS = 0.2
-GRACE_SECONDS = 60.0  # of a stop that is not at once: longer than any fault, so that who is told ends before
-BEGIN_TRIES = 50  # until a run that is to be stopped is looked at no more
+GRACE_SECONDS = 60.0  # of a graceful stop: longer than any fault, so a turn that receives its stop ends earlier
+BEGIN_TRIES = 50  # how often a client looks for running turns before it stops the run anyway
 AT_WORK = """select count(*) from heliograph.agent_state_head
               where run_id = $1 and agent_name in ('stubborn', 'deaf') and status = 'running'"""
 GREETED = "greeted"  # the file with the turns of messages that were acknowledged
@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
-    """serve: what is done with the run once it is started. project: None for the one that all others are in."""
+class ClientAction:
+    """A run to start and the action that follows. project: None for the default project."""
 
     run_id: str
     workflow: Workflow
@@ -43,21 +43,21 @@ class Errand:
     project: str | None = None
 
 
-def errand_of(n: int) -> Errand:
+def action_of(n: int) -> ClientAction:
     if n % 4 == 1:
-        return Errand(f"run_trial_{n}", trials.app.workflow, {}, _greet)
+        return ClientAction(f"run_trial_{n}", trials.app.workflow, {}, _greet)
     if n % 4 == 3:
-        return Errand(f"run_doomed_{n}", doomed.app.workflow, {"way": n // 4 % 4}, _stop)
+        return ClientAction(f"run_doomed_{n}", doomed.app.workflow, {"way": n // 4 % 4}, _stop)
     if n % 8 == 2:
-        return Errand(f"run_aged_{n}", ageing.app.workflow, {}, _forget, ageing.PROJECT)
-    return Errand(workload.run_id_of(n), workload.app.workflow, workload.initial_state(n), _leave_alone)
+        return ClientAction(f"run_aged_{n}", ageing.app.workflow, {}, _forget, ageing.PROJECT)
+    return ClientAction(workload.run_id_of(n), workload.app.workflow, workload.initial_state(n), _do_nothing)
 
 
-async def _leave_alone(_runtime: Runtime, _run_id: str, _folder: Path) -> None: ...
+async def _do_nothing(_runtime: Runtime, _run_id: str, _folder: Path) -> None: ...
 
 
 async def _greet(runtime: Runtime, run_id: str, folder: Path) -> None:
-    """The same message twice; a run that has ended takes none."""
+    """Send the same message twice; an ended run accepts none."""
     client, turn_id = Client.on(runtime), f"turn_guest_{run_id}"
     for _ in range(2):
         try:
@@ -70,7 +70,7 @@ async def _greet(runtime: Runtime, run_id: str, folder: Path) -> None:
 
 
 async def _stop(runtime: Runtime, run_id: str, _folder: Path) -> None:
-    """In the middle of its work; where nobody takes it up for a while, before it has begun."""
+    """Stop the run during its work, or before it has begun if no worker claims it for a while."""
     client, way = Client.on(runtime), workload.number_of(run_id) // 4 % 4
     for _ in range(BEGIN_TRIES):
         if (await _until_answered(lambda: runtime.database.fetch(AT_WORK, run_id)))[0][0]:
@@ -90,7 +90,7 @@ async def _stop(runtime: Runtime, run_id: str, _folder: Path) -> None:
 
 
 async def _stop_turns(runtime: Runtime, client: Client, run_id: str) -> None:
-    """The boss at once, and again, which changes nothing; the deaf one soon, and later, which does not put it off."""
+    """Force the stop of boss, twice; stop deaf with a short grace, and again with a longer one that has no effect."""
     statement = """select h.agent_name, t.agent_turn_id from heliograph.agent_turns t
                      join heliograph.agent_state_head h using (project_id, agent_id)
                     where t.run_id = $1 and h.agent_name in ('boss', 'deaf')"""
@@ -102,16 +102,16 @@ async def _stop_turns(runtime: Runtime, client: Client, run_id: str) -> None:
 
 
 async def _forget(runtime: Runtime, run_id: str, _folder: Path) -> None:
-    """Until there is nothing left of it."""
-    is_left = "select count(*) from heliograph.runs where project_id = $1 and run_id = $2"
-    while (await _until_answered(lambda: runtime.database.fetch(is_left, ageing.PROJECT, run_id)))[0][0]:
+    """Prune until no row of the run remains."""
+    remaining = "select count(*) from heliograph.runs where project_id = $1 and run_id = $2"
+    while (await _until_answered(lambda: runtime.database.fetch(remaining, ageing.PROJECT, run_id)))[0][0]:
         await _until_answered(lambda: runtime.database.fetch(ageing.PRUNE))
         await asyncio.sleep(0.3)
 
 
-async def _until_answered(ask: Callable[[], Awaitable[T]]) -> T:
+async def _until_answered(call: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
-            return await ask()
+            return await call()
         except StoreUnavailable:
             await asyncio.sleep(RETRY_SECONDS)
