@@ -99,7 +99,6 @@ class Runtime:
                 self.world,
                 ledger,
                 served,
-                self.harnesses,
                 run_id,
                 sends_commands=self.settings.nats_url is not None,
                 prune_after_seconds=self.settings.prune_after_seconds,
@@ -109,7 +108,8 @@ class Runtime:
             for ledger in ledgers
         ]
         name = f"{label or socket.gethostname()}:{os.getpid()}:{self.world.new_id('w')[-8:]}"
-        return Worker(served_projects, name, run_agent_loop, concurrency=concurrency, lease_seconds=lease_seconds)
+        agent_loop = partial(run_agent_loop, harness_of=self.harnesses)
+        return Worker(served_projects, name, agent_loop, concurrency=concurrency, lease_seconds=lease_seconds)
 
     async def serve(self, worker: Worker, stopping: asyncio.Event, grace_seconds: float = 30.0) -> None:
         """Run `worker` until `stopping` is set; its turns then have `grace_seconds` to end before they are released.

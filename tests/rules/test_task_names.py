@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from heliograph.execution import step_outcome
-from heliograph.execution.task_names import Branches
+from heliograph.execution.task_names import TaskNames
 from heliograph.testing.simulator.event_loop import SimLoop
 
 
@@ -18,15 +18,15 @@ def names_of(tree: dict[str, Any], seed: int) -> dict[str, str]:
     """By the place of each task: its name, in a run in which what is ready goes on in an order of chance."""
     luck, found = random.Random(seed), dict[str, str]()
 
-    async def child(place: str, below: dict[str, Any], branches: Branches) -> None:
+    async def child(place: str, below: dict[str, Any], names: TaskNames) -> None:
         for label, deeper in below.items():
             for _ in range(luck.randrange(3)):
                 await asyncio.sleep(0)
-            await asyncio.gather(*(child(f"{place}/{label}{n}", deeper, branches) for n in range(2)))
-        found[place] = branches.name()
+            await asyncio.gather(*(child(f"{place}/{label}{n}", deeper, names) for n in range(2)))
+        found[place] = names.current()
 
     async def function() -> None:
-        await child("", tree, Branches())
+        await child("", tree, TaskNames())
 
     loop = SimLoop(luck.randrange)
     try:
@@ -64,29 +64,29 @@ async def test_tasks_started_by_a_step_are_not_counted_and_use_the_task_factory_
         return asyncio.Task(coro, loop=loop, **options)
 
     async def part() -> str:
-        return branches.name()
+        return names.current()
 
     loop = asyncio.get_running_loop()
     loop.set_task_factory(factory)
-    branches = Branches()
-    Branches()  # the factory is put around once
+    names = TaskNames()
+    TaskNames()  # the factory is put around once
     token = step_outcome._inside.set(True)
     try:
         assert [*await asyncio.gather(part(), part())] == ["", ""]
     finally:
         step_outcome._inside.reset(token)
-    branches = Branches()
+    names = TaskNames()
     assert [*await asyncio.gather(part(), part())] == ["part_1-", "part_2-"]
-    assert await asyncio.to_thread(branches.name) == ""
+    assert await asyncio.to_thread(names.current) == ""
     assert made == ["part"] * 4
 
 
 @pytest.mark.parametrize("name", ["with.dots", "größe"])
 async def test_task_name_has_only_characters_of_an_id(name: str) -> None:
     async def part() -> str:
-        return branches.name()
+        return names.current()
 
-    branches = Branches()
+    names = TaskNames()
     coroutine: Any = part()
     coroutine.__name__ = name
     assert (await asyncio.gather(coroutine))[0].isascii()
@@ -94,9 +94,9 @@ async def test_task_name_has_only_characters_of_an_id(name: str) -> None:
 
 async def test_task_factory_wrapped_around_ours_changes_no_name() -> None:
     async def part() -> str:
-        return branches.name()
+        return names.current()
 
-    branches = Branches()
+    names = TaskNames()
     assert [*await asyncio.gather(part())] == ["part_1-"]
     loop = asyncio.get_running_loop()
     ours = loop.get_task_factory()
@@ -109,18 +109,18 @@ async def test_task_factory_wrapped_around_ours_changes_no_name() -> None:
         return ours(loop, wrapped(), **options)
 
     loop.set_task_factory(around)
-    branches = Branches()
+    names = TaskNames()
     assert [*await asyncio.gather(part(), part())] == ["part_1-", "part_2-"]
 
 
 async def test_task_with_its_own_context_names_its_children() -> None:
     async def part() -> str:
-        return branches.name()
+        return names.current()
 
     async def top() -> list[str]:
-        return [branches.name(), *await asyncio.gather(part(), part())]
+        return [names.current(), *await asyncio.gather(part(), part())]
 
-    branches = Branches()
+    names = TaskNames()
     task = asyncio.create_task(top(), context=contextvars.Context())
     assert await task == ["top_1-", "top_1-part_1-", "top_1-part_2-"]
 
@@ -132,18 +132,18 @@ async def test_task_that_runs_before_its_factory_returns_has_its_name_already() 
         task = asyncio.Task(coro, loop=loop, **options)
         asyncio.tasks._leave_task(loop, current)
         asyncio.tasks._enter_task(loop, task)
-        seen.append(branches.name())
+        seen.append(names.current())
         asyncio.tasks._leave_task(loop, task)
         asyncio.tasks._enter_task(loop, current)
         return task
 
     async def part() -> str:
-        return branches.name()
+        return names.current()
 
     seen: list[str] = []
     current: Any = asyncio.current_task()
     loop = asyncio.get_running_loop()
     loop.set_task_factory(eager)
-    branches = Branches()
+    names = TaskNames()
     assert [*await asyncio.gather(part(), part())] == seen == ["part_1-", "part_2-"]
     loop.set_task_factory(None)

@@ -14,7 +14,7 @@ from tests.runtime.kit import Rig
 from tests.runtime.loop_kit import Model, agent, call, results
 
 Body = Callable[[Any], Awaitable[Any]]
-STAYS = "it has ended its transaction by itself, and what it had committed stays"
+STAYS = "it ended its transaction by itself, and its writes until then stay"
 
 
 async def commits(connection: Any) -> None:

@@ -70,7 +70,7 @@ async def test_turn_without_room_for_another_model_call_ends_with_the_reason(rig
         for command in await rig.taken("search", count=2):
             await command.report(result=1)
         reason = exhausted(await rig.ended(run_id))
-    assert reason == "step model was not begun: the turn would have 12 calls; at most 11 are allowed (waits_max)"
+    assert reason == "step model did not start: the turn would have 12 calls; at most 11 are allowed (waits_max)"
     assert (len(model.requests), await used(rig)) == (1, [(2, 0)])
 
 

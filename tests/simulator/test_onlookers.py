@@ -67,9 +67,7 @@ def world(real: PostgresBackend) -> Clocked:
 
 def watchdog(world: Clocked) -> Watchdog:
     """The watchdog of a worker without a secret that starts now."""
-    return Watchdog(
-        [ProjectServices(cast(World, world), Ledger(cast(World, world), "p"), {}, lambda model: cast(Any, None))]
-    )
+    return Watchdog([ProjectServices(cast(World, world), Ledger(cast(World, world), "p"), {})])
 
 
 def state(backend: PostgresBackend) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.errors import Denied
-from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallRequest, CallResult, Journal
 from heliograph.turn.human_tasks import Question, grant_from, timeout_message
+from heliograph.turn.taint import Taint
 
 
 class Approvals:
     """The approvals of one turn's tool calls."""
 
-    def __init__(self, owned: OwnedTurn, journal: Journal):
-        self._agent = owned.claimed.agent
-        self._taint = owned.taint
+    def __init__(self, agent: str, taint: Taint, journal: Journal):
+        self._agent = agent
+        self._taint = taint
         self._journal = journal
 
     def are_needed(self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any]) -> bool:
@@ -43,7 +43,7 @@ class Approvals:
     def request(
         self, step: int, n: int, tool: BoundTool, arguments: dict[str, Any], time: int = 1, problem: str = ""
     ) -> CallRequest:  # fmt: skip
-        """The question to a person. time: the number of this attempt; problem: the reason why the last arguments were invalid."""
+        """The question to a person. time: the number of this question; problem: the reason why the last arguments were invalid."""
         made = tool.tool
         question_text = f"May {self._agent} call {made.name}?"
         question_text += f" It was approved with other arguments, and was not called: {problem}" if problem else ""

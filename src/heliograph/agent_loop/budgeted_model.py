@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from heliograph.agent_loop.model_call import stream_reply
+from heliograph.agent_loop.model_call import Models
 from heliograph.codes import RESOURCE_EXHAUSTED
 from heliograph.definitions.budgets import MICROS_PER_USD
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError, safe_repr
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Harness, ModelReply, ModelRequest
-from heliograph.records import BudgetShortfall
+from heliograph.records import BudgetShortfall, Claimed
 from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallRequest, CallResult, Journal
 from heliograph.turn.conversation import record_of, reply_of
@@ -37,15 +37,16 @@ _MESSAGE_MAX = 2000
 _KINDS = ("tokens", "micros", "model_calls")
 
 
-def has_budget_for_models(owned: OwnedTurn) -> bool:
-    return any(kind in (owned.claimed.budget or {}) for kind in _KINDS)
+def has_budget_for_models(claimed: Claimed) -> bool:
+    return any(kind in (claimed.budget or {}) for kind in _KINDS)
 
 
 class BudgetedModel:
     """The models of one turn, called within its budgets."""
 
-    def __init__(self, owned: OwnedTurn, replay: CallReplay):
+    def __init__(self, owned: OwnedTurn, replay: CallReplay, models: Models):
         self._owned = owned
+        self._models = models
         self._journal = replay.journal
         self._replay = replay
         self._kinds = [kind for kind in _KINDS if kind in (owned.claimed.budget or {})]
@@ -53,7 +54,7 @@ class BudgetedModel:
     async def call(self, step: int, request: ModelRequest) -> ModelReply:
         """The reply of model call `step`: the recorded one, or a new one, which is always recorded.
 
-        Raises BudgetExceeded if a budget has too little left, and the errors of `call_model`.
+        Raises BudgetExceeded if a budget has too little left, and the errors of `Models.call`.
         """
         step_id = self._journal.new_step()
         tries, failed = 1, list[HarnessError]()
@@ -73,7 +74,7 @@ class BudgetedModel:
     async def _try(self, call_request: CallRequest, model: Any, request: ModelRequest) -> ModelReply | HarnessError:
         """The reply of one model, or its error; both settle the reservation."""
         try:
-            harness = self._owned.services.harness_of(model)
+            harness = self._models.harness_of(model)
         except Exception:  # there is no harness, so there is nothing to reserve; the call reports the reason
             return await self._call(model, request)
         price = self._price(harness)
@@ -98,7 +99,7 @@ class BudgetedModel:
 
     async def _call(self, model: Any, request: ModelRequest) -> ModelReply | HarnessError:
         try:
-            return await stream_reply(self._owned, model, request)
+            return await self._models.stream(model, request)
         except HarnessError as error:
             return error
 
@@ -119,7 +120,7 @@ class BudgetedModel:
         If other turns have reserved the missing amount, this waits, because most use less than they reserve. If too little is
         left for the longest reply, a shorter limit is reserved.
         """
-        world = self._owned.services.world
+        world = self._owned.world
         most = self._owned.spec.max_output_tokens or OUTPUT_TOKENS
         least = min(most, _OUTPUT_TOKENS_LEAST)
         input_tokens = input_tokens_max(request)

@@ -94,14 +94,14 @@ class LocalToolExecutor:
 
     async def _run_step(self, request: CallRequest, tool: BoundTool, arguments: dict[str, Any], key: str) -> CallResult:
         claimed = self._owned.claimed
-        outside = idempotency_key(self._owned.services.project, claimed.target, claimed.turn_id, key)
+        outside = idempotency_key(self._owned.project, claimed.target, claimed.turn_id, key)
         context = ToolContext(claimed.run_id, claimed.turn_id, claimed.agent, request.call_id, outside,
                               self._owned.workflow.deps, resolver=self._owned.workflow.secrets)  # fmt: skip
 
         if (known := self._replay.recorded_result(request)) is not None:
             return known
         # wait for a slot before the step starts: a waiting call has no effect yet, and its time-out has not started
-        async with slot_of(tool.slots, self._owned.services.world) as slot:
+        async with slot_of(tool.slots, self._owned.world) as slot:
 
             async def invoke(connection: Any = None) -> Any:
                 return await self._run_with_retries(tool, replace(context, connection=connection), arguments, slot)
@@ -117,7 +117,7 @@ class LocalToolExecutor:
     async def _run_with_retries(
         self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot
     ) -> Any:
-        world = self._owned.services.world
+        world = self._owned.world
         for attempt in range(1, tool.tool.retries + 1):
             try:
                 return await self._run_attempt(tool, context, arguments, slot)
@@ -131,7 +131,7 @@ class LocalToolExecutor:
         return await self._run_attempt(tool, context, arguments, slot)
 
     async def _run_attempt(self, tool: BoundTool, context: ToolContext, arguments: dict[str, Any], slot: Slot) -> Any:
-        world = self._owned.services.world
+        world = self._owned.world
         given = resolved(arguments, tool.tool.secrets, self._owned.workflow.secrets)
         await slot.ended()  # wait for the thread of an abandoned attempt
         result = await world.within(tool.tool.timeout_seconds, tool.call(context, given, slot.run_sync))

@@ -9,19 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.agent_loop.budgeted_model import MODEL, BudgetedModel, has_budget_for_models, too_large
-from heliograph.agent_loop.model_call import call_model, model_request
+from heliograph.agent_loop.model_call import HarnessOf, Models, model_request
 from heliograph.agent_loop.required_result import required_result, submits
 from heliograph.agent_loop.tool_call_router import Submitted, ToolCallRouter
+from heliograph.agent_loop.turn_tools import TurnTools
 from heliograph.codes import RESOURCE_EXHAUSTED, RESULT_MISSING
 from heliograph.definitions.agent_checks import check_contexts
 from heliograph.definitions.templates import placeholders, substitute
 from heliograph.errors import AgentFailed, BudgetExceeded, HarnessError
 from heliograph.execution.call_replay import CallReplay
 from heliograph.execution.context import Context
-from heliograph.execution.hydrate import boxes_of
 from heliograph.execution.model_agent import AgentOutput
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import ModelReply, ModelRequest
+from heliograph.records import Claimed
 from heliograph.redaction import redacted_text
 from heliograph.turn.call_id import CallId
 from heliograph.turn.calls import CallRequest, CallResult, Journal
@@ -31,43 +32,49 @@ from heliograph.turn.untrusted import framed_within
 from heliograph.types import Json, JsonObject
 
 
-async def run_agent_loop(owned: OwnedTurn, context: Context, replay: CallReplay) -> AgentOutput:
+async def run_agent_loop(
+    owned: OwnedTurn, context: Context, replay: CallReplay, *, harness_of: HarnessOf
+) -> AgentOutput:
     """Run the agent loop of one turn. Raises AgentFailed, Suspended, and the errors of the model's harness."""
     spec = owned.spec
-    prompt = _prompt(owned, context) if callable(spec.prompt) else fill_template(spec.prompt or "", owned)
+    prompt = _prompt(owned, context) if callable(spec.prompt) else _fill_template(spec.prompt or "", owned)
     conversation = Conversation([*_box_messages(owned), redacted_text(prompt)], replay.journal)
-    _resume(owned, replay.journal)
+    _resume(owned.claimed, replay.journal)
     try:
-        return await _loop(owned, context, replay, conversation)
+        return await _loop(owned, context, replay, conversation, Models(owned, harness_of))
     except BudgetExceeded as error:
         return _cut_short(owned, conversation, error.error)
 
 
-def _resume(owned: OwnedTurn, journal: Journal) -> None:
+def _resume(claimed: Claimed, journal: Journal) -> None:
     """Restore the counters from the recorded replies at once, because the turn may fail before it replays them."""
-    answers: list[Any] = replies_in(owned.claimed.waits)
-    journal.deferrals_before = max(map(deferrals_of, answers), default=0)
-    journal.tokens = sum(each["input_tokens"] for each in answers), sum(each["output_tokens"] for each in answers)
+    replies: list[Any] = replies_in(claimed.waits)
+    journal.deferrals_before = max(map(deferrals_of, replies), default=0)
+    journal.tokens = sum(each["input_tokens"] for each in replies), sum(each["output_tokens"] for each in replies)
 
 
-async def _loop(owned: OwnedTurn, context: Context, replay: CallReplay, conversation: Conversation) -> AgentOutput:
+async def _loop(
+    owned: OwnedTurn, context: Context, replay: CallReplay, conversation: Conversation, models: Models
+) -> AgentOutput:
     """Raises BudgetExceeded if too little is left for another model call."""
     spec = owned.spec
-    budgeted_model = BudgetedModel(owned, replay) if has_budget_for_models(owned) else None
+    budgeted_model = BudgetedModel(owned, replay, models) if has_budget_for_models(owned.claimed) else None
     if not (spec.tools or spec.agents or spec.asks_human or spec.must_end_with or submits(owned)):
         request = model_request(owned, conversation.messages)
-        reply = await (call_model(owned, request) if budgeted_model is None else budgeted_model.call(1, request))
+        reply = await (models.call(request) if budgeted_model is None else budgeted_model.call(1, request))
         if is_empty(reply):
             raise HarnessError("the model gave an empty reply", recoverable=True)
         conversation.add_reply(reply)
         return _final_output(owned, reply, conversation)
-    given = spec.contexts(context) if callable(spec.contexts) else spec.contexts
-    router = ToolCallRouter(owned, replay, check_contexts(spec.name, given))
-    router.open()
+    contexts = spec.contexts(context) if callable(spec.contexts) else spec.contexts
+    tools = TurnTools(owned, check_contexts(spec.name, contexts))
+    router = ToolCallRouter(owned, replay, tools)
     for step in range(1, spec.max_steps + 1):
-        request = model_request(owned, conversation.messages, router.specs_at(step))
+        request = model_request(owned, conversation.messages, tools.specs_at(step))
         if budgeted_model is None:
-            reply = await _recorded_model_call(owned, replay, router, step, request)
+            reply = await _recorded_model_call(
+                owned.claimed, replay, models, step, request, must_end=tools.must_end_with is not None
+            )
         else:
             reply = await budgeted_model.call(step, request)
         conversation.add_reply(reply)
@@ -78,7 +85,7 @@ async def _loop(owned: OwnedTurn, context: Context, replay: CallReplay, conversa
                 return AgentOutput(submitted.fields)
             if (must := spec.must_end_with) is not None and router.has_result(must):
                 return AgentOutput(router.output_of(must))
-        elif (must := router.must_end_with) is not None:
+        elif (must := tools.must_end_with) is not None:
             conversation.add_reminder(f"You are not done: end by calling {must}.")
         elif is_empty(reply):
             conversation.add_reminder("Your reply was empty: give your answer, or call a tool.")
@@ -90,34 +97,37 @@ async def _loop(owned: OwnedTurn, context: Context, replay: CallReplay, conversa
 
 def _cut_short(owned: OwnedTurn, conversation: Conversation, limit: JsonObject) -> AgentOutput:
     """The last text of a turn that meets a limit. Raises AgentFailed (RESULT_MISSING) where the turn requires another result."""
-    if (wanted := required_result(owned)) is not None:
-        raise AgentFailed(f"agent {owned.spec.name} must end with {wanted}, and did not: {limit['message']}",
+    if (required := required_result(owned)) is not None:
+        raise AgentFailed(f"agent {owned.spec.name} must end with {required}, and did not: {limit['message']}",
                           code=RESULT_MISSING)  # fmt: skip
     return AgentOutput(conversation.last_text, is_partial=True, limit=limit)
 
 
 async def _recorded_model_call(
-    owned: OwnedTurn, replay: CallReplay, router: ToolCallRouter, step: int, request: ModelRequest
+    claimed: Claimed, replay: CallReplay, models: Models, step: int, request: ModelRequest, *, must_end: bool
 ) -> ModelReply:
-    """The model's next reply: the recorded one, or a new one, which is recorded unless it ends the turn."""
+    """The model's next reply: the recorded one, or a new one, which is recorded unless it ends the turn.
+
+    must_end: only the call of a tool can end the turn.
+    """
     call_request = CallRequest(str(CallId(step)), replay.journal.new_step(), MODEL, "inline", effect="idempotent")
     known = replay.recorded_result(call_request) or await replay.steps.begin(call_request)
     if known is not None and known.status == "success":
         return reply_of(known.output)
-    reply = await call_model(owned, request)
-    if reply.tool_calls or is_empty(reply) or router.must_end_with is not None:
-        record = record_of(reply, owned.claimed.defers)
+    reply = await models.call(request)
+    if reply.tool_calls or is_empty(reply) or must_end:
+        record = record_of(reply, claimed.defers)
         try:
             await replay.steps.record(call_request, CallResult(call_request.call_id, "success", record), [])
         except AgentFailed as error:
             raise too_large(error, reply, replay.journal) from error
-        replay.journal.deferrals_before = owned.claimed.defers
+        replay.journal.deferrals_before = claimed.defers
     return reply
 
 
 def _final_output(owned: OwnedTurn, reply: ModelReply, conversation: Conversation) -> AgentOutput:
     """The output of a turn that ends with this reply; a reply that was cut at our limit makes the turn partial."""
-    if not reply.is_cut or not (has_budget_for_models(owned) or owned.spec.max_output_tokens):
+    if not reply.is_cut or not (has_budget_for_models(owned.claimed) or owned.spec.max_output_tokens):
         return AgentOutput(_output(reply))
     message = f"the reply was cut at {reply.output_tokens} tokens, by max_output_tokens or by the rest of the budget"
     return _cut_short(owned, conversation, {"code": RESOURCE_EXHAUSTED, "message": message, "recoverable": False})
@@ -129,10 +139,9 @@ def _output(reply: ModelReply) -> Json:
 
 def _box_messages(owned: OwnedTurn) -> list[str]:
     """The context boxes of the turn, as texts for its model."""
-    boxes = boxes_of(owned)
-    for _, cards in boxes:
+    for _, cards in owned.boxes:
         owned.taint.read_cards(cards)
-    return [context_text(box_id, cards) for box_id, cards in boxes]
+    return [context_text(box_id, cards) for box_id, cards in owned.boxes]
 
 
 def _prompt(owned: OwnedTurn, context: Context) -> str:
@@ -142,7 +151,7 @@ def _prompt(owned: OwnedTurn, context: Context) -> str:
     return framed_within(prompt, owned.taint.values) if isinstance(prompt, str) else prompt
 
 
-def fill_template(template: str, owned: OwnedTurn) -> str:
+def _fill_template(template: str, owned: OwnedTurn) -> str:
     """`template` with {state.key}, {signal.name} and {signal.payload} filled in; values are never read as templates (S8).
 
     Untrusted values get frames. Raises InvalidInput (`template_undefined`) with the names that exist.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeAlias
 
 from heliograph.agent_loop.reply_validation import validate_reply
 from heliograph.codes import MODEL_TIMEOUT
@@ -20,22 +20,72 @@ from heliograph.types import Json, JsonObject
 log = logging.getLogger("heliograph.agent_loop")
 
 _MESSAGE_MAX = 2000
-_Drafted = Callable[[str, Json, int | str], Draft]
+
+HarnessOf: TypeAlias = Callable[[Any], Harness]
+_MakeDraft: TypeAlias = Callable[[str, Json, int | str], Draft]  # from a name, a payload and a parent
 
 
-async def call_model(owned: OwnedTurn, request: ModelRequest) -> ModelReply:
-    """The reply of the agent's model, or of the first fallback that does not fail.
+class Models:
+    """The models of one turn: the model of its agent, then the fallbacks. harness_of: returns the harness of a model."""
 
-    Raises HarnessError if all models fail, a recoverable one if there is any. Each failure emits harness:error.
-    """
-    failed: list[HarnessError] = []
-    for model in owned.spec.models:
-        owned.cancel_flag.check()
+    def __init__(self, owned: OwnedTurn, harness_of: HarnessOf):
+        self._owned = owned
+        self.harness_of = harness_of
+
+    async def call(self, request: ModelRequest) -> ModelReply:
+        """The reply of the first model that does not fail.
+
+        Raises HarnessError if all models fail, a recoverable one if there is any. Each failure emits harness:error.
+        """
+        failed: list[HarnessError] = []
+        for model in self._owned.spec.models:
+            self._owned.cancel_flag.check()
+            try:
+                return await self.stream(model, request)
+            except HarnessError as error:
+                failed.append(error)
+        raise next((error for error in failed if error.recoverable), failed[-1])
+
+    async def stream(self, model: Any, request: ModelRequest) -> ModelReply:
+        """The reply of one model.
+
+        Raises HarnessError, after harness:error, for every failure of the model, of its harness, or of creating the harness.
+        """
+        owned, signals, world = self._owned, self._owned.signals, self._owned.world
+        seconds = owned.spec.answer_seconds
+        started = world.monotonic()
+
+        def draft(name: str, payload: Json, parent: int | str) -> Draft:
+            # checked here, so that the turn fails with a reason; the store would reject it later without one
+            return Draft(name, check_json(payload), owned.spec.name, parent, world.now())
+
         try:
-            return await stream_reply(owned, model, request)
-        except HarnessError as error:
-            failed.append(error)
-    raise next((error for error in failed if error.recoverable), failed[-1])
+            found = self.harness_of(model)
+            harness: Harness | HarnessError = found
+            name = cleaned(str(found.model))
+        except Exception as error:  # reported below, like the failure of a model
+            harness, name = _failure(error), safe_repr(model)
+        start_payload: Json = {"model": name, "input": truncated(request.prompt)}
+        start = signals.add(draft("harness:start", start_payload, owned.claimed.activation_id))
+        try:
+            if isinstance(harness, HarnessError):
+                raise harness
+            try:
+                reply = await world.within(seconds, _streamed(harness, request, signals, start, draft))
+            except TurnTimedOut as error:
+                raise HarnessError(f"{name} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
+                                   recoverable=True) from error  # fmt: skip
+        except Exception as error:
+            failure = _failure(error)
+            message = safe_repr(with_hint(failure), _MESSAGE_MAX)
+            payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
+            payload["recoverable"] = failure.recoverable
+            signals.add(draft("harness:error", payload, start))
+            if failure is error:
+                raise
+            raise failure from error
+        _finish_reply(reply, signals, start, draft, round((world.monotonic() - started) * 1000))
+        return reply
 
 
 def model_request(owned: OwnedTurn, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> ModelRequest:
@@ -44,49 +94,8 @@ def model_request(owned: OwnedTurn, messages: Sequence[Message], tools: Sequence
                         has_untrusted=owned.taint.may_have_read)  # fmt: skip
 
 
-async def stream_reply(owned: OwnedTurn, model: Any, request: ModelRequest) -> ModelReply:
-    """The reply of one model.
-
-    Raises HarnessError, after harness:error, for every failure of the model, of its harness, or of creating the harness.
-    """
-    signals, world, seconds = owned.signals, owned.services.world, owned.spec.answer_seconds
-    started = world.monotonic()
-
-    def draft(name: str, payload: Json, parent: int | str) -> Draft:
-        # checked here, so that the turn fails with a reason; the store would reject it later without one
-        return Draft(name, check_json(payload), owned.spec.name, parent, world.now())
-
-    try:
-        found = owned.services.harness_of(model)
-        harness: Harness | HarnessError = found
-        name = cleaned(str(found.model))
-    except Exception as error:  # reported below, like the failure of a model
-        harness, name = _failure(error), safe_repr(model)
-    start_payload: Json = {"model": name, "input": truncated(request.prompt)}
-    start = signals.add(draft("harness:start", start_payload, owned.claimed.activation_id))
-    try:
-        if isinstance(harness, HarnessError):
-            raise harness
-        try:
-            reply = await world.within(seconds, _streamed(harness, request, signals, start, draft))
-        except TurnTimedOut as error:
-            raise HarnessError(f"{name} did not answer within {seconds:g} s", code=MODEL_TIMEOUT,
-                               recoverable=True) from error  # fmt: skip
-    except Exception as error:
-        failure = _failure(error)
-        message = safe_repr(with_hint(failure), _MESSAGE_MAX)
-        payload: JsonObject = {"error": message, "code": cleaned(failure.code), "message": message}
-        payload["recoverable"] = failure.recoverable
-        signals.add(draft("harness:error", payload, start))
-        if failure is error:
-            raise
-        raise failure from error
-    _finish_reply(reply, signals, start, draft, round((world.monotonic() - started) * 1000))
-    return reply
-
-
 async def _streamed(
-    harness: Harness, request: ModelRequest, signals: SignalBuffer, start: int, draft: _Drafted
+    harness: Harness, request: ModelRequest, signals: SignalBuffer, start: int, draft: _MakeDraft
 ) -> ModelReply:
     received = {"text": "", "thinking": ""}
 
@@ -130,7 +139,7 @@ def _failure(error: Exception) -> HarnessError:
     return HarnessError(format_exception(error, _MESSAGE_MAX), recoverable=isinstance(error, OSError))
 
 
-def _finish_reply(reply: ModelReply, signals: SignalBuffer, start: int, draft: _Drafted, duration_ms: int) -> None:
+def _finish_reply(reply: ModelReply, signals: SignalBuffer, start: int, draft: _MakeDraft, duration_ms: int) -> None:
     if reply.thinking:
         signals.add(draft("thinking:complete", {"content": reply.thinking}, start))
     if reply.text or not reply.tool_calls:

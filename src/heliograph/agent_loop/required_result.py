@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from heliograph.definitions.tool import SUBMIT_RESULT
-from heliograph.execution.hydrate import wanted_fields
 from heliograph.execution.owned_turn import OwnedTurn
 
 
 def submits(owned: OwnedTurn) -> bool:
     """Whether the model must end with submit_result, because a text cannot contain the result fields."""
     return owned.spec.must_end_with == SUBMIT_RESULT or (
-        owned.spec.must_end_with is None and owned.spec.output is None and bool(wanted_fields(owned))
+        owned.spec.must_end_with is None and owned.spec.output is None and bool(owned.required_fields)
     )
 
 

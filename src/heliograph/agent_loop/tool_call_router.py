@@ -10,24 +10,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heliograph.agent_loop.approvals import Approvals
-from heliograph.agent_loop.builtin_tools import builtin_specs, question_of
-from heliograph.agent_loop.delegation_tool import DelegationTools
+from heliograph.agent_loop.builtin_tools import question_of
 from heliograph.agent_loop.local_tools import LocalToolExecutor
-from heliograph.agent_loop.required_result import submits
+from heliograph.agent_loop.turn_tools import TurnTools
 from heliograph.codes import TOOL_ERROR
 from heliograph.definitions.fields import problems_of
-from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT, Tool
-from heliograph.errors import Denied, InvalidInput, ToolFailed
+from heliograph.definitions.tool import ASK_HUMAN, SUBMIT_RESULT
+from heliograph.errors import Denied, ToolFailed
 from heliograph.execution.call_replay import CallReplay
-from heliograph.execution.hydrate import wanted_fields
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.ports import ToolCall, ToolMessage, ToolSpec
+from heliograph.ports import ToolCall, ToolMessage
 from heliograph.tools.bound_tool import BadArguments, BoundTool
 from heliograph.turn.call_id import CallId, instance_of
 from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.conversation import failed_message, last_model_call, tool_message
 from heliograph.turn.human_tasks import Question, answer_of
-from heliograph.turn.untrusted import framed_schema, untrusted
 from heliograph.types import Json, JsonObject
 
 _CALLS_MAX = 128  # in one reply; a turn may have a thousand
@@ -42,63 +39,17 @@ class Submitted(Exception):
 
 
 class ToolCallRouter:
-    """The tools of one turn, and the routing of their calls."""
+    """Runs the tool calls of one turn, each where its tool runs."""
 
-    def __init__(self, owned: OwnedTurn, replay: CallReplay, contexts: Mapping[str, str]):
-        """contexts: the context boxes that the model may pass on, by the names that it knows."""
+    def __init__(self, owned: OwnedTurn, replay: CallReplay, tools: TurnTools):
         self._owned = owned
-        self._delegations = DelegationTools(owned, contexts)
-        self._journal = replay.journal
+        self._tools = tools
         self._replay = replay
+        self._journal = replay.journal
         self._local = LocalToolExecutor(owned, replay)
-        self._tools: dict[str, BoundTool] = {}
-        self._specs: dict[str, ToolSpec] = {}
-        self._builtin: dict[str, ToolSpec] = {}
+        self._approvals = Approvals(owned.claimed.agent, owned.taint, replay.journal)
         self._results: dict[str, Json] = {}
         self._last_model_call = max(last_model_call(owned.claimed.waits), *owned.executed_steps, 0)
-        self._taint = owned.taint
-        self._approvals = Approvals(owned, replay.journal)
-
-    def open(self) -> None:
-        """Collect the tools. Raises InvalidInput, and the error of a tool server that could not be opened."""
-        spec = self._owned.spec
-        wanted = wanted_fields(self._owned) if submits(self._owned) else ()
-        self._builtin = builtin_specs(spec, wanted, self._delegations.specs)
-        toolbox, resources = self._owned.services.toolbox, self._owned.resources
-        if resources.tools_error is not None:
-            raise resources.tools_error
-        for place, given in enumerate(spec.tools):
-            is_own = isinstance(given, Tool)
-            for tool in resources.tools[place]:
-                if tool.name in self._tools or tool.name in self._builtin:
-                    raise InvalidInput(f"agent {spec.name} has two tools named {tool.name}; give one of them another name, "
-                                       "or its server a prefix", code="duplicate_entry")  # fmt: skip
-                bound = self._tools[tool.name] = toolbox.bound(tool)
-                self._specs[tool.name] = bound.spec if is_own or tool.trusted else self._framed(bound.spec, given)
-                self._taint.offer(tool)
-
-    @property
-    def specs(self) -> list[ToolSpec]:
-        return [*self._specs.values(), *self._builtin.values()]
-
-    def _framed(self, spec: ToolSpec, given: Any) -> ToolSpec:
-        """A tool whose description, from an untrusted server, gets a frame. Offering it taints the turn."""
-        source = f"the tools of {getattr(given, 'label', 'a server')}"
-        self._taint.read(source)
-        parameters = framed_schema(spec.parameters, source)
-        assert isinstance(parameters, dict)
-        return ToolSpec(spec.name, untrusted(spec.description, source) if spec.description else "", parameters)
-
-    def specs_at(self, step: int) -> list[ToolSpec]:
-        """The tools that the model may call in this step; in the last step only those that can still end the turn."""
-        if step < self._owned.spec.max_steps:
-            return self.specs
-        return [spec for spec in self.specs if spec.name == self.must_end_with]
-
-    @property
-    def must_end_with(self) -> str | None:
-        """The tool whose call must end the turn, if there is one."""
-        return self._owned.spec.must_end_with or (SUBMIT_RESULT if SUBMIT_RESULT in self._builtin else None)
 
     def has_result(self, tool: str) -> bool:
         return tool in self._results
@@ -113,7 +64,7 @@ class ToolCallRouter:
             return {n: failed_message(call, why) for n, call in enumerate(calls)}
         self._owned.executed_steps.add(step)
         answers = await self._route(step, calls)
-        self._taint.read_answers(calls, answers)
+        self._owned.taint.read_answers(calls, answers)
         for n, call in enumerate(calls):
             if not answers[n].is_error:
                 self._results[call.tool] = answers[n].content
@@ -123,7 +74,7 @@ class ToolCallRouter:
         """The reason to run none of a reply's calls, if there is one."""
         if len(calls) > _CALLS_MAX:
             return f"one reply may have {_CALLS_MAX} calls, and this one has {len(calls)}: none of them was made; call fewer"
-        is_submitted = SUBMIT_RESULT in self._builtin and any(call.tool == SUBMIT_RESULT for call in calls)
+        is_submitted = SUBMIT_RESULT in self._tools.builtin and any(call.tool == SUBMIT_RESULT for call in calls)
         # an earlier version may have started the calls of such a reply; these continue
         if is_submitted and len(calls) > 1 and not any(self._is_recorded(step, n) for n in range(len(calls))):
             return f"{SUBMIT_RESULT} must be the only call: none of these calls was made"
@@ -132,7 +83,7 @@ class ToolCallRouter:
     def _check_may_end(self, step: int, n: int, call: ToolCall) -> None:
         """Raises BadArguments for a call of the last step that cannot end the turn: the model would never read its result."""
         is_last = step >= self._owned.spec.max_steps
-        if is_last and call.tool != self.must_end_with and not self._is_recorded(step, n):
+        if is_last and call.tool != self._tools.must_end_with and not self._is_recorded(step, n):
             raise BadArguments(f"it was not made: this was the last step, in which {call.tool} was not offered")
 
     async def _route(self, step: int, calls: Sequence[ToolCall]) -> dict[int, ToolMessage]:
@@ -143,12 +94,12 @@ class ToolCallRouter:
         for n, call in enumerate(calls):
             try:
                 self._check_may_end(step, n, call)
-                if call.tool == SUBMIT_RESULT and SUBMIT_RESULT in self._builtin:
+                if call.tool == SUBMIT_RESULT and SUBMIT_RESULT in self._tools.builtin:
                     self._submit(step, n, call, is_alone=len(calls) == 1)
-                elif call.tool in self._builtin:
+                elif call.tool in self._tools.builtin:
                     waits[n] = self._builtin_call(step, n, call)
-                elif call.tool in self._tools:
-                    tool = self._tools[call.tool]
+                elif call.tool in self._tools.bound:
+                    tool = self._tools.bound[call.tool]
                     arguments = self._arguments(step, n, tool, call)
                     if self._approvals.are_needed(step, n, tool, arguments):
                         approvals[n] = tool, arguments
@@ -230,8 +181,7 @@ class ToolCallRouter:
 
     async def _unknown_tool(self, step: int, n: int, call: ToolCall) -> ToolMessage:
         """The error for a call of a tool that does not exist, or no longer exists."""
-        known = ", ".join(sorted([*self._tools, *self._builtin]))
-        missing = f"there is no tool {call.tool}; there are {known}"
+        missing = f"there is no tool {call.tool}; there are {', '.join(self._tools.names)}"
         request = CallRequest(str(CallId(step, n + 1)), self._journal.new_step(), call.tool, "inline")
         result = self._replay.recorded_result(request)
         if result is None and self._journal.knows(request.call_id):  # it started, and its worker died
@@ -240,13 +190,7 @@ class ToolCallRouter:
         return failed_message(call, missing) if result is None else self._tool_message(call, result)
 
     def _tool_message(self, call: ToolCall, result: CallResult) -> ToolMessage:
-        return tool_message(call, result, is_untrusted=not self._is_trusted(call))
-
-    def _is_trusted(self, call: ToolCall) -> bool:
-        """Whether the results of a call are trusted. A tool that no longer exists counts as untrusted."""
-        if call.tool in self._tools:
-            return self._tools[call.tool].tool.trusted
-        return call.tool in self._builtin and self._delegations.is_trusted(call.tool)
+        return tool_message(call, result, is_untrusted=not self._tools.is_trusted(call.tool))
 
     def _validated_message(self, call: ToolCall, request: CallRequest, result: CallResult) -> ToolMessage:
         """The message for a result from elsewhere. A person's answer that does not match its form becomes an error."""
@@ -272,7 +216,7 @@ class ToolCallRouter:
             return CallRequest(call_id, step_id, ASK_HUMAN, "human", question.record(),
                          _seconds(self._owned.spec.asks_human), needs_token=False)  # fmt: skip
         instance = instance_of(self._owned.claimed.turn_id, call_id)
-        delegation = self._delegations.request_of(call, is_recorded=self._journal.knows(call_id))
+        delegation = self._tools.delegations.request_of(call, is_recorded=self._journal.knows(call_id))
         self._check_not_rejected(step, n)
         return CallRequest(call_id, step_id, delegation.agent, "child", delegation.task, delegation.seconds, "idempotent", instance=instance,
                      context_box_id=delegation.context_box_id, priority=delegation.priority)  # fmt: skip
@@ -285,7 +229,7 @@ class ToolCallRouter:
             )
         if not isinstance(call.arguments, dict):
             raise BadArguments(f"the arguments of {SUBMIT_RESULT} must be a JSON object")
-        if problems := problems_of(wanted_fields(self._owned), call.arguments):
+        if problems := problems_of(self._owned.required_fields, call.arguments):
             raise BadArguments(f"the result does not match the result fields: {'; '.join(problems)}")
         self._check_not_rejected(step, n)
         raise Submitted(call.arguments)

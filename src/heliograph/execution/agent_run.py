@@ -38,7 +38,7 @@ RunEvent = Acted | Raised | SuspendTurn | DeferTurn
 
 async def act(owned: OwnedTurn, context: Context, replay: CallReplay, agent_loop: AgentLoop) -> RunEvent:
     """Run the agent and return the event that follows. Cancellation and TurnLost propagate."""
-    spec, world, journal = owned.spec, owned.services.world, replay.journal
+    spec, world, journal = owned.spec, owned.world, replay.journal
     is_partial = False
     limit: JsonObject | None = None
     try:
@@ -117,7 +117,7 @@ async def _run_plain(owned: OwnedTurn, context: Context, journal: Journal) -> An
     """The result of a plain function, which may return an awaitable because it wraps an async function."""
     assert owned.spec.run is not None
     journal.wait_forbidden = _PLAIN
-    result = await owned.services.world.run_sync(owned.spec.run, context)
+    result = await owned.world.run_sync(owned.spec.run, context)
     if not inspect.isawaitable(result):
         return result
     journal.wait_forbidden = None

@@ -30,8 +30,8 @@ class CallReplay:
         self.journal = journal
         self.steps = StepRecorder(owned)
         self._claimed = owned.claimed
-        self._world = owned.services.world
-        self._state_events = owned.services.state_events
+        self._world = owned.world
+        self._state_events = owned.state_events
         self._in_flight: set[asyncio.Future[None]] = set()
         self._running: list[str] = []  # the tools that have started and have no result yet, in the order of their start
 

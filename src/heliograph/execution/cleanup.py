@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from heliograph.errors import InvalidInput, TurnTimedOut, safe_repr
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.execution.ownership import owner_fields, require_owned
 from heliograph.execution.step_outcome import invoke
 from heliograph.execution.step_recorder import store_call
 from heliograph.world.seam import World
@@ -37,21 +36,17 @@ class Cleanups:
     async def run(self, owned: OwnedTurn, phase: str) -> None:
         """Run each function once, the last registered first, while this worker owns the turn.
 
-        A gated commit comes first, because a forced halt may not have reached this worker yet. Raises TurnLost.
+        A kernel call checks that first, because a forced halt may not have reached this worker yet. Raises TurnLost.
         """
         functions, self._functions = self._functions[::-1], []
         if not functions:
             return
-        claimed, world = owned.claimed, owned.services.world
-        require_owned(
-            await store_call(
-                owned.services.ledger.append({**owner_fields(claimed), "phase": phase, "said": 0, "signals": []})
-            )
-        )
+        world, turn_id = owned.world, owned.claimed.turn_id
+        await store_call(owned.ledger.append({"phase": phase, "said": 0, "signals": []}))
         try:
-            await world.within(CLEANUP_SECONDS, _run_all(world, claimed.turn_id, functions))
+            await world.within(CLEANUP_SECONDS, _run_all(world, turn_id, functions))
         except TurnTimedOut:
-            log.error("%s: its cleanup took longer than %g s and was cancelled", claimed.turn_id, CLEANUP_SECONDS)
+            log.error("%s: its cleanup took longer than %g s and was cancelled", turn_id, CLEANUP_SECONDS)
 
 
 async def _run_all(world: World, turn_id: str, functions: Sequence[_Function]) -> None:

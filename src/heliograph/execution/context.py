@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NoReturn
 
 from heliograph.errors import InvalidInput, repr_of, safe_repr
@@ -13,7 +12,7 @@ from heliograph.execution.call_requests import CallRequests
 from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.delegation_retries import check_retries, check_retry_ids, delegate_with_retries
 from heliograph.execution.human_tasks import APPROVE, ASK, answered, approval_question, approved, open_question
-from heliograph.execution.memory import LedgerMemory, check_memory, check_search
+from heliograph.execution.memory import TurnMemory
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ids import idempotency_key
 from heliograph.ports import Memory, MemoryHit
@@ -35,10 +34,7 @@ from heliograph.turn.calls import (
 )
 from heliograph.turn.human_tasks import Grant
 from heliograph.turn.interruptions import Defer
-from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
-
-_MEMORY_ID_MAX = 200  # a caller may choose a long turn id; its end distinguishes it from other turn ids
 
 
 class Context:
@@ -59,14 +55,14 @@ class Context:
     context_box_id: the box that this turn may read, or None. See `context`.
     """
 
-    def __init__(self, owned: OwnedTurn, replay: CallReplay, cleanups: Cleanups):
+    def __init__(self, owned: OwnedTurn, replay: CallReplay, cleanups: Cleanups, memory: Memory):
         claimed, document = owned.claimed, owned.claimed.run.state
         self._replay = replay
         self._requests = CallRequests(replay.journal, owned.workflow, claimed)
         self._cleanups = cleanups
         self._spec = owned.spec
         self._signals = owned.signals
-        self._world = owned.services.world
+        self._world = owned.world
         self.activation_id = claimed.activation_id
         self._taint = owned.taint
         self._document: JsonObject = copied(document)
@@ -75,17 +71,16 @@ class Context:
         self.agent: str = claimed.agent
         self.run_id: str = claimed.run_id
         self.turn_id: str = claimed.turn_id
-        self.idempotency_key = idempotency_key(owned.services.project, claimed.target, claimed.turn_id)
+        self.idempotency_key = idempotency_key(owned.project, claimed.target, claimed.turn_id)
         self.attempt: int = claimed.attempts + 1
         self.deferrals: int = claimed.defers
         self.context_box_id: str | None = claimed.context_box_id
         self._ttl_seconds = claimed.ttl_seconds
-        self._ledger = owned.services.ledger
-        self._memory: Memory = owned.workflow.memory or LedgerMemory(self._ledger)
+        self._memory = TurnMemory(memory, owned, replay, self._requests)
         self._cards = list(owned.resources.cards)
         self.emitted: list[tuple[str, Json]] = []
 
-    # ── What the agent reads; an untrusted value taints the turn, so these reads are recorded ──
+    # ── Inputs: reading an untrusted value taints the turn ──
 
     @property
     def state(self) -> Any:
@@ -131,7 +126,7 @@ class Context:
         self._taint.read_cards(self._cards)
         return copy.deepcopy(self._cards)
 
-    # ── Calls ──
+    # ── Tools, steps and other agents ──
 
     def call(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = 60.0,
@@ -215,7 +210,7 @@ class Context:
         return delegate_with_retries(self._replay, self._requests, list(delegations), requests, retries,
                                      fail_fast=fail_fast, overall_seconds=timeout)  # fmt: skip
 
-    # ── People ──
+    # ── Approvals and questions ──
 
     def approve(
         self, question: str, *, arguments: Mapping[str, Any] | None = None, may_edit: bool = False,
@@ -227,8 +222,8 @@ class Context:
         Grant. timeout: seconds; None waits without a deadline. Raises Denied, ToolTimedOut, InvalidInput.
         """
         self._requests.check_may_wait("approve")
-        asked = approval_question(question, arguments, may_edit=may_edit)
-        return approved(self._replay, asked, self._requests.human(APPROVE, asked, timeout, call_id))
+        approval = approval_question(question, arguments, may_edit=may_edit)
+        return approved(self._replay, approval, self._requests.human(APPROVE, approval, timeout, call_id))
 
     def ask(
         self, question: str, *, form: Any = None, options: Sequence[str] = (), timeout: float | None = None,
@@ -241,15 +236,15 @@ class Context:
         Raises Denied when the person declines, ToolFailed for an invalid answer, ToolTimedOut, InvalidInput.
         """
         self._requests.check_may_wait("ask")
-        asked, convert = open_question(question, form, options)
-        return answered(self._replay, asked, self._requests.human(ASK, asked, timeout, call_id), convert)
+        with_form, convert = open_question(question, form, options)
+        return answered(self._replay, with_form, self._requests.human(ASK, with_form, timeout, call_id), convert)
 
     # ── Time ──
 
     def pause(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Suspend the turn for some seconds. For waits of milliseconds, use `sleep`.
 
-        Raises InvalidInput (`out_of_range`), also for a pause that is longer than the turn has left to live.
+        Raises InvalidInput (`out_of_range`), also for a pause longer than the rest of the turn's `ttl_seconds`.
         """
         self._requests.check_may_wait("pause")
         return self._pause(self._requests.pause(seconds))
@@ -257,7 +252,7 @@ class Context:
     async def _pause(self, request: CallRequest) -> None:
         wait = self._replay.find(request)
         if wait is None and request.timeout_seconds is not None and request.timeout_seconds > self._ttl_seconds:
-            raise InvalidInput(f"a pause of {request.timeout_seconds:g} s is longer than this turn has left to live, "
+            raise InvalidInput(f"a pause of {request.timeout_seconds:g} s is longer than the rest of this turn's lifetime, "
                                f"{self._ttl_seconds:g} s; give agent {self.agent} a larger ttl_seconds",
                                code="out_of_range")  # fmt: skip
         if wait is None or wait.state != "resolved":
@@ -279,16 +274,7 @@ class Context:
         metadata: JSON values stored with the text. `trust="untrusted"` marks the text as untrusted; the runtime sets it once
         the turn has read untrusted content. Raises InvalidInput, and ToolFailed for a text that the memory rejects.
         """
-        self._requests.check_may_wait("remember")
-        check_memory(text)
-        given = to_json(metadata, "/metadata")
-        assert isinstance(given, dict)
-        if self._taint.marks:
-            given["trust"] = UNTRUSTED
-        request = self._requests.step("remember", "idempotent")
-        memory_id = f"{self.turn_id}-{request.call_id}"[-_MEMORY_ID_MAX:]
-        project = self._ledger.project
-        return self._replay.step(request, self._memory.store, (project, memory_id, self.agent, text, given))
+        return self._memory.remember(text, metadata)
 
     def recall(self, query: str, limit: int = 5, *, everywhere: bool = False) -> Coroutine[Any, Any, list[MemoryHit]]:
         """Find the best memories of this agent and of the project; with `everywhere`, of all agents of the project.
@@ -296,19 +282,7 @@ class Context:
         The result is recorded, so later runs of the turn return the same memories. An untrusted memory among them makes
         everything that the turn writes untrusted. Raises InvalidInput, ToolFailed.
         """
-        self._requests.check_may_wait("recall")
-        check_search(query, limit)
-        return self._recall(self._requests.step("recall", "pure"), None if everywhere else self.agent, query, limit)
-
-    async def _recall(self, request: CallRequest, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
-        async def search() -> list[JsonObject]:
-            found = await self._memory.search(self._ledger.project, agent, query, limit)
-            return [asdict(each) for each in found]
-
-        hits = [MemoryHit(**each) for each in await self._replay.step(request, search, ())]
-        if any(hit.trust == UNTRUSTED for hit in hits):
-            self._taint.read("memory")
-        return hits
+        return self._memory.recall(query, limit, everywhere=everywhere)
 
     # ── Signals, progress and cleanup ──
 

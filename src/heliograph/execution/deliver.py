@@ -2,48 +2,69 @@
 
 from __future__ import annotations
 
-from heliograph.codes import RESOURCE_EXHAUSTED
+from heliograph.codes import RESOURCE_EXHAUSTED, RESULT_MISSING
+from heliograph.definitions.fields import problems_of
 from heliograph.errors import AgentFailed
-from heliograph.execution.ownership import owner_fields, require_owned
+from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.reactive.ending import Ending
 from heliograph.reactive.reaction import react_to_ending
-from heliograph.records import Claimed, RunView
+from heliograph.records import RunView
 from heliograph.turn.drafts import draft_item
+from heliograph.turn.events import Deliver
+from heliograph.turn.untrusted import UNTRUSTED
+from heliograph.types import Json, JsonObject
 
 
-def card_id(claimed: Claimed) -> str:
-    """The id of the only deliverable of a turn (K21)."""
-    return f"card:{claimed.turn_id}:end"
+async def deliver(
+    owned: OwnedTurn,
+    services: ProjectServices,
+    effect: Deliver,
+    emitted: tuple[tuple[str, Json], ...],
+    usage: tuple[int, int],
+) -> None:
+    """End the turn in one commit (K1). emitted, usage: see `Ending`.
 
-
-async def deliver(claimed: Claimed, ending: Ending, content: object, services: ProjectServices) -> None:
-    """End the turn in one gated commit (K1).
-
-    Raises TurnLost when another epoch owns the turn. Raises AgentFailed when the current state does not accept the output, or
-    the kernel refuses the signals.
+    Raises TurnLost when another epoch owns the turn. Raises AgentFailed when the output lacks required fields, when the
+    current state does not accept it, or when the kernel refuses the signals.
     """
+    if effect.outcome == "success":
+        _check_fields(owned, effect.output)
+    claimed = owned.claimed
+    ending = Ending(
+        agent=claimed.agent, turn_id=claimed.turn_id, activation_id=claimed.activation_id, outcome=effect.outcome,
+        card_id=f"card:{claimed.turn_id}:end", output=effect.output, error=effect.error, drafts=await owned.signals.take(),
+        emitted=emitted, usage=usage, is_untrusted=owned.taint.marks,
+    )  # fmt: skip
+    content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
     async with services.run_serializers.enter(claimed.run_id) as serializer:
-        serializer.view = await _commit(claimed, ending, content, services, serializer.newest(claimed.run))
+        serializer.view = await _commit(owned, ending, content, serializer.newest(claimed.run))
     services.ring(f"log:{claimed.run_id}")
     if claimed.parent_turn_id is not None:
         services.ring(f"report:{claimed.target}")  # its parent waits for this turn
 
 
-async def _commit(
-    claimed: Claimed, ending: Ending, content: object, services: ProjectServices, view: RunView
-) -> RunView:
+async def _commit(owned: OwnedTurn, ending: Ending, content: JsonObject, view: RunView) -> RunView:
     """Commit, and compute the reaction again after each conflict. Returns the run as this worker knows it afterwards."""
-    world, workflow = services.world, services.workflows[claimed.target]
+    world = owned.world
     while True:
-        reaction = react_to_ending(workflow, view, ending, world.now(), world.new_id)
+        reaction = react_to_ending(owned.workflow, view, ending, world.now(), world.new_id)
         await world.failpoint("before_finish")
-        result = require_owned(await services.ledger.finish({
-            **owner_fields(claimed), "outcome": ending.outcome, "content": content,
-            "signals": [draft_item(d) for d in reaction.drafts], "reaction": reaction.to_item(),
-        }))  # fmt: skip
+        result = await owned.ledger.finish({
+            "outcome": ending.outcome, "content": content, "signals": [draft_item(d) for d in reaction.drafts],
+            "reaction": reaction.to_item(),
+        })  # fmt: skip
         if result.outcome == "refused":
             raise AgentFailed(f"the end of this turn was refused: {result.message}", code=RESOURCE_EXHAUSTED)
         if result.run is None:
             return reaction.applied_to(view, closed=1)
         view = result.run  # conflict: nothing was written; compute again for the current run
+
+
+def _check_fields(owned: OwnedTurn, output: Json) -> None:
+    """Raises AgentFailed for an output without the required fields (L0-84, L0-89)."""
+    required = owned.required_fields
+    if problems := problems_of(required, output):
+        names = ", ".join(str(field["name"]) for field in required)
+        raise AgentFailed(f"agent {owned.claimed.agent} must answer with the fields {names}: {'; '.join(problems)}",
+                          code=RESULT_MISSING)  # fmt: skip

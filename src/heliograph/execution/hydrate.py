@@ -13,8 +13,9 @@ from heliograph.errors import AgentFailed, InvalidInput, KernelRejected
 from heliograph.execution.owned_turn import OwnedTurn, Resources
 from heliograph.execution.step_recorder import store_call
 from heliograph.records import Card
+from heliograph.tools.bound_tool import BoundTool
+from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.context_box import context_text, result_fields_in
-from heliograph.types import JsonObject
 
 
 def reads_nothing(owned: OwnedTurn) -> bool:
@@ -22,9 +23,9 @@ def reads_nothing(owned: OwnedTurn) -> bool:
     return owned.spec.prompt is None and owned.claimed.context_box_id is None
 
 
-async def hydrate(owned: OwnedTurn, *, lists_tools: bool) -> Resources:
+async def hydrate(owned: OwnedTurn, toolbox: Toolbox, *, lists_tools: bool) -> Resources:
     """Read the resources of a claimed turn. Raises TurnLost, and AgentFailed naming a box that is too large or unreadable."""
-    tools, error = await _tools_of(owned) if lists_tools and owned.spec.prompt is not None else ({}, None)
+    tools, error = await _tools_of(owned, toolbox) if lists_tools and owned.spec.prompt is not None else ({}, None)
     cards = await _cards_of(owned, owned.claimed.context_box_id)
     try:
         fields = result_fields_in(cards)
@@ -33,28 +34,14 @@ async def hydrate(owned: OwnedTurn, *, lists_tools: bool) -> Resources:
     return Resources(tools, error, cards, await _inherited(owned), fields)
 
 
-def wanted_fields(owned: OwnedTurn) -> Sequence[JsonObject]:
-    """The required fields of the deliverable: from the message or the agent, and from the context box."""
-    own = owned.claimed.result_fields or owned.spec.result_fields
-    names = {field["name"] for field in own}
-    return [*own, *(field for field in owned.resources.result_fields if field["name"] not in names)]
-
-
-def boxes_of(owned: OwnedTurn) -> list[tuple[str, Sequence[Card]]]:
-    """The boxes whose cards a model reads, by their ids."""
-    claimed, given = owned.claimed, owned.resources
-    found = [(claimed.context_box_id or "", given.cards), (claimed.output_box_id, given.inherited)]
-    return [(box_id, cards) for box_id, cards in found if cards]
-
-
-async def _tools_of(owned: OwnedTurn) -> tuple[Mapping[int, Sequence[Tool]], Exception | None]:
+async def _tools_of(owned: OwnedTurn, toolbox: Toolbox) -> tuple[Mapping[int, Sequence[BoundTool]], Exception | None]:
     """The tools of each toolset, or the error of listing them. The error is raised when the turn acts."""
-    toolbox, found = owned.services.toolbox, dict[int, Sequence[Tool]]()
+    found: dict[int, Sequence[BoundTool]] = {}
     try:
         for place, given in enumerate(owned.spec.tools):
             is_one = isinstance(given, Tool)
-            found[place] = [given] if is_one else await owned.services.world.within(
-                owned.spec.timeout_seconds, toolbox.tools_of(given))  # fmt: skip
+            tools = [given] if is_one else await owned.world.within(owned.spec.timeout_seconds, toolbox.tools_of(given))
+            found[place] = [toolbox.bound(tool) for tool in tools]
     except Exception as error:
         return {}, error
     return found, None
@@ -76,7 +63,7 @@ async def _cards_of(owned: OwnedTurn, box_id: str | None, *, skips_own: bool = F
 async def _read(owned: OwnedTurn, box_id: str, *, skips_own: bool) -> Sequence[Card]:
     cards = list[Card]()
     try:
-        async for page in owned.services.ledger.pages_of_box(box_id):
+        async for page in owned.ledger.pages_of_box(box_id):
             cards += [card for card in page if not (skips_own and card.turn_id == owned.claimed.turn_id)]
             if owned.spec.prompt is not None:
                 _check_size(owned, box_id, cards)

@@ -1,51 +1,73 @@
-"""The default long-term memory, on PostgreSQL's full-text search, for applications without a memory of their own."""
+"""The long-term memory as one turn uses it: each store and each search is a step, so it happens once."""
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from dataclasses import asdict
 from typing import Any
 
-from heliograph.errors import Conflict, InvalidInput, Rejected, repr_of, safe_repr
-from heliograph.execution.step_recorder import store_call
-from heliograph.ledger.client import Ledger
-from heliograph.ports import MemoryHit
+from heliograph.errors import InvalidInput, repr_of, safe_repr
+from heliograph.execution.call_replay import CallReplay
+from heliograph.execution.call_requests import CallRequests
+from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.ports import Memory, MemoryHit
 from heliograph.signals.payload import check_json
+from heliograph.signals.values import to_json
+from heliograph.turn.calls import CallRequest
+from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
 
 QUERY_BYTES_MAX = 8192
 RECALL_MAX = 100
+_MEMORY_ID_MAX = 200  # a caller may choose a long turn id; its end distinguishes it from other turn ids
 
 
-class LedgerMemory:
-    """`heliograph.ports.Memory` in the ledger: see 86_memories.sql."""
+class TurnMemory:
+    """Stores and finds the memories of an agent, from one turn of it. See `Context.remember` and `Context.recall`."""
 
-    def __init__(self, ledger: Ledger):
-        self._ledger = ledger
+    def __init__(self, memory: Memory, owned: OwnedTurn, replay: CallReplay, requests: CallRequests):
+        self._memory = memory
+        self._project = owned.project
+        self._agent = owned.claimed.agent
+        self._turn_id = owned.claimed.turn_id
+        self._taint = owned.taint
+        self._replay = replay
+        self._requests = requests
 
-    async def store(self, project: str, memory_id: str, agent: str | None, text: str, metadata: JsonObject) -> None:
-        """Raises Rejected (`memory_too_large`, `too_many_memories`, `conflict`)."""
-        kept = {key: value for key, value in metadata.items() if key != "trust"}
-        item = {"memory_id": memory_id, "agent": agent, "text": text, "metadata": kept, "trust": metadata.get("trust")}
-        [answer] = await store_call(self._ledger.remember([item]))
-        if answer["outcome"] == "refused":
-            raise Rejected(answer["message"], code=answer["code"])
-        if answer["outcome"] == "conflict":
-            raise Conflict(f"the id {safe_repr(memory_id)} is another memory's", code="conflict")
+    def remember(self, text: str, metadata: dict[str, Any]) -> Coroutine[Any, Any, None]:
+        self._requests.check_may_wait("remember")
+        _check_memory(text)
+        given = to_json(metadata, "/metadata")
+        assert isinstance(given, dict)
+        if self._taint.marks:
+            given["trust"] = UNTRUSTED
+        request = self._requests.step("remember", "idempotent")
+        memory_id = f"{self._turn_id}-{request.call_id}"[-_MEMORY_ID_MAX:]
+        return self._replay.step(request, self._memory.store, (self._project, memory_id, self._agent, text, given))
 
-    async def search(self, project: str, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
-        rows = await store_call(self._ledger.recall(query, agent, limit))
-        keys = ("memory_id", "text", "agent", "metadata", "rank", "trust")
-        return [MemoryHit(*(row[key] for key in keys)) for row in rows]
+    def recall(self, query: str, limit: int, *, everywhere: bool) -> Coroutine[Any, Any, list[MemoryHit]]:
+        self._requests.check_may_wait("recall")
+        _check_search(query, limit)
+        return self._recall(self._requests.step("recall", "pure"), None if everywhere else self._agent, query, limit)
+
+    async def _recall(self, request: CallRequest, agent: str | None, query: str, limit: int) -> list[MemoryHit]:
+        async def search() -> list[JsonObject]:
+            return [asdict(hit) for hit in await self._memory.search(self._project, agent, query, limit)]
+
+        hits = [MemoryHit(**hit) for hit in await self._replay.step(request, search, ())]
+        if any(hit.trust == UNTRUSTED for hit in hits):
+            self._taint.read("memory")
+        return hits
 
 
-def check_memory(text: Any) -> str:
+def _check_memory(text: Any) -> None:
     """Raises InvalidInput: `required_field`, or the codes of `check_json`."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"a memory is a text, not {safe_repr(repr_of(text))}", code="required_field", path="/text")
     check_json(text, "/text")
-    return text
 
 
-def check_search(query: Any, limit: Any) -> None:
+def _check_search(query: Any, limit: Any) -> None:
     """Raises InvalidInput: `wrong_type`, `too_large`, `out_of_range`, or the codes of `check_json`."""
     if not isinstance(query, str):
         raise InvalidInput(f"a query is a text, not {safe_repr(repr_of(query))}", code="wrong_type", path="/query")

@@ -1,4 +1,4 @@
-"""The one object of an owned turn: its claim, its definitions, its signals, its cancel flag and its taint."""
+"""The one object of an owned turn, which the parts of its execution and the agent loop share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.definitions.agent import AgentSpec
-from heliograph.definitions.tool import Tool
 from heliograph.execution.cancel_flag import CancelFlag
-from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.signal_buffer import SignalBuffer
+from heliograph.execution.state_events import StateEvents
+from heliograph.execution.turn_ledger import TurnLedger
 from heliograph.reactive.workflow import Workflow
 from heliograph.records import Card, Claimed, Wait
+from heliograph.tools.bound_tool import BoundTool
 from heliograph.turn.taint import Taint
 from heliograph.types import JsonObject
+from heliograph.world.seam import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Resources:
     other turns in a replaced output box. result_fields: the fields that a card of the context box adds.
     """
 
-    tools: Mapping[int, Sequence[Tool]] = field(default_factory=dict)
+    tools: Mapping[int, Sequence[BoundTool]] = field(default_factory=dict)
     tools_error: Exception | None = None
     cards: Sequence[Card] = ()
     inherited: Sequence[Card] = ()
@@ -36,22 +38,41 @@ class Resources:
 class OwnedTurn:
     """A turn that this worker owns.
 
-    spec, workflow: its agent and its application. signals: the signals that it has not committed yet. taint: the untrusted
-    content that it has read. not_made: the refused calls recorded since the claim; without them here, another run of the agent
-    would record them again. executed_steps: the model calls whose tool calls this owner has executed.
+    claimed: the turn as the kernel returned it. spec, workflow: its agent and its application. ledger: its kernel calls.
+    signals: the signals that it has not committed yet. taint: the untrusted content that the current run of the agent has
+    read. refused: the calls that were refused since the claim, for the next run of the agent, which must not record them
+    again. executed_steps: the model calls whose tool calls this worker has executed.
     """
 
     claimed: Claimed
     spec: AgentSpec
     workflow: Workflow
+    project: str
+    world: World
+    ledger: TurnLedger
     signals: SignalBuffer
-    services: ProjectServices
-    cancel_flag: CancelFlag
     taint: Taint
-    not_made: list[Wait] = field(default_factory=list)
+    state_events: StateEvents
+    cancel_flag: CancelFlag = field(default_factory=CancelFlag)
+    refused: list[Wait] = field(default_factory=list)
     executed_steps: set[int] = field(default_factory=set)
     resources: Resources = field(default_factory=Resources)
 
     @property
     def waits(self) -> Sequence[Wait]:
-        return (*self.claimed.waits, *self.not_made)
+        """The recorded calls of the turn."""
+        return (*self.claimed.waits, *self.refused)
+
+    @property
+    def required_fields(self) -> Sequence[JsonObject]:
+        """The required fields of the deliverable: from the message or the agent, and from the context box."""
+        own = self.claimed.result_fields or self.spec.result_fields
+        names = {each["name"] for each in own}
+        return [*own, *(each for each in self.resources.result_fields if each["name"] not in names)]
+
+    @property
+    def boxes(self) -> list[tuple[str, Sequence[Card]]]:
+        """The boxes whose cards a model reads, by their ids."""
+        claimed, resources = self.claimed, self.resources
+        found = [(claimed.context_box_id or "", resources.cards), (claimed.output_box_id, resources.inherited)]
+        return [(box_id, cards) for box_id, cards in found if cards]

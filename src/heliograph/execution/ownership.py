@@ -1,35 +1,58 @@
-"""Proof that a worker owns a turn, in each kernel call, and the exceptions for a lost turn."""
+"""Proof that a worker owns a turn, in each of the turn's kernel calls (K6)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar
 
-from heliograph.records import Claimed, WriteResult
-from heliograph.turn.interruptions import Interruption
+from heliograph.ledger.client import Ledger
+from heliograph.records import BeginResult, Card, Claimed, WriteResult
+from heliograph.turn.interruptions import TurnLost
+from heliograph.world.seam import Transaction
 
-
-class TurnLost(Interruption):
-    """Another epoch owns the turn, or the store is out of reach. The drive ends and writes nothing more (L0-110).
-
-    It is an interruption, so agents that handle the errors of their steps do not catch it.
-    """
-
-
-class TurnAbandoned(TurnLost):
-    """The store was out of reach for so long that this worker abandons a turn that it may still own."""
-
-
-def require_owned(result: WriteResult) -> WriteResult:
-    """Return `result`. Raises TurnLost where the kernel answered `stale`."""
-    if result.outcome == "stale":
-        raise turn_lost(result.turn_id)
-    return result
-
-
-def turn_lost(turn_id: str) -> TurnLost:
-    return TurnLost(f"{turn_id} is no longer this worker's; another worker owns it or it has ended")
+T = TypeVar("T", BeginResult, WriteResult)
 
 
 def owner_fields(claimed: Claimed) -> dict[str, Any]:
     """The fields by which a kernel function checks the owner."""
     return {"agent_id": claimed.agent_id, "turn_id": claimed.turn_id, "epoch": claimed.epoch}
+
+
+class OwnedLedger:
+    """The kernel calls of one owned turn: see `heliograph.execution.turn_ledger.TurnLedger`."""
+
+    def __init__(self, ledger: Ledger, claimed: Claimed):
+        self._ledger = ledger
+        self._owner = owner_fields(claimed)
+
+    async def append(self, item: Mapping[str, Any]) -> WriteResult:
+        return self._checked(await self._ledger.append({**self._owner, **item}))
+
+    async def begin_call(self, item: Mapping[str, Any]) -> BeginResult:
+        return self._checked(await self._ledger.begin_call({**self._owner, **item}))
+
+    async def record_call(self, item: Mapping[str, Any]) -> WriteResult:
+        return self._checked(await self._ledger.record_call({**self._owner, **item}))
+
+    async def record_call_in(self, transaction: Transaction, item: Mapping[str, Any]) -> WriteResult:
+        return self._checked(await self._ledger.record_call_in(transaction, {**self._owner, **item}))
+
+    async def suspend(self, item: Mapping[str, Any]) -> WriteResult:
+        return self._checked(await self._ledger.suspend({**self._owner, **item}))
+
+    async def defer(self, item: Mapping[str, Any]) -> WriteResult:
+        return self._checked(await self._ledger.defer({**self._owner, **item}))
+
+    async def finish(self, item: Mapping[str, Any]) -> WriteResult:
+        return self._checked(await self._ledger.finish({**self._owner, **item}))
+
+    def pages_of_box(self, box_id: str) -> AsyncIterator[list[Card]]:
+        return self._ledger.pages_of_box(box_id)
+
+    def _checked(self, result: T) -> T:
+        """`result`. Raises TurnLost for the answer `stale`."""
+        if result.outcome == "stale":
+            raise TurnLost(
+                f"{self._owner['turn_id']} is no longer this worker's; another worker owns it or it has ended"
+            )
+        return result

@@ -1,8 +1,8 @@
-"""The services of one project in a worker: its ledger, its applications and its connections to the outside."""
+"""The one object of a project in a worker: its ledger, its applications and its connections to the outside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,6 @@ from heliograph.egress.messenger import Messenger
 from heliograph.execution.run_serializer import RunSerializers
 from heliograph.execution.state_events import StateEvents
 from heliograph.ledger.client import Ledger
-from heliograph.ports import Harness
 from heliograph.reactive.workflow import Workflow
 from heliograph.tools.toolbox import Toolbox
 from heliograph.world.seam import BellKey, World, bell_keys
@@ -20,9 +19,9 @@ NATS = "nats"  # the name of the wire in the settings of a project
 
 @dataclass(frozen=True, slots=True)
 class ProjectServices:
-    """Everything that a worker needs for one project.
+    """The services of one project in one worker.
 
-    workflows: the served applications, by name. harness_of: returns the harness of a model.
+    workflows: the served applications, by name.
     run_id: the only run whose turns the worker claims; None for all runs of the applications.
     sends_commands: the worker has the wire NATS and sends commands to tools over it (L0-51). Other workers of a project
         with NATS leave the outbox to it. Without NATS, tools fetch their commands.
@@ -33,7 +32,6 @@ class ProjectServices:
     world: World
     ledger: Ledger
     workflows: Mapping[str, Workflow]
-    harness_of: Callable[[Any], Harness]
     run_id: str | None = None
     sends_commands: bool = False
     prune_after_seconds: float | None = None

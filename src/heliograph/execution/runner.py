@@ -10,24 +10,23 @@ from typing import TypeVar
 
 import msgspec
 
-from heliograph.codes import ACTION_FAILED, RESULT_MISSING, UNDECODABLE
-from heliograph.definitions.fields import problems_of
+from heliograph.codes import ACTION_FAILED, UNDECODABLE
 from heliograph.errors import AgentFailed, InvalidInput, KernelRejected, safe_repr
 from heliograph.execution.agent_run import act
 from heliograph.execution.call_replay import CallReplay
-from heliograph.execution.cancel_flag import CancelFlag
 from heliograph.execution.cleanup import Cleanups
 from heliograph.execution.context import Context
-from heliograph.execution.deliver import card_id, deliver
-from heliograph.execution.hydrate import hydrate, reads_nothing, wanted_fields
+from heliograph.execution.deliver import deliver
+from heliograph.execution.hydrate import hydrate, reads_nothing
+from heliograph.execution.ledger_memory import LedgerMemory
 from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import OwnedTurn
+from heliograph.execution.ownership import OwnedLedger
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.signal_buffer import SignalBuffer
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.suspend import defer, reject_calls, suspend
-from heliograph.execution.task_names import Branches
-from heliograph.reactive.ending import Ending
+from heliograph.execution.task_names import TaskNames
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.turn.calls import DELEGATION, RESPONSE, Journal
@@ -46,7 +45,6 @@ from heliograph.turn.events import (
 )
 from heliograph.turn.machine import Turn, advance
 from heliograph.turn.taint import Taint
-from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import Json, JsonObject
 from heliograph.world.seam import Task
 
@@ -56,17 +54,23 @@ T = TypeVar("T")
 
 
 class Drive:
-    """Runs one owned turn. task: set by the worker. lost_at: when this worker learned that it lost the turn."""
+    """The run of one owned turn.
+
+    task: the task that awaits `run`, set by the worker. lost_at: when this worker learned that it lost the turn.
+    """
 
     def __init__(self, claimed: Claimed, services: ProjectServices, agent_loop: AgentLoop):
         self.services = services
         self._agent_loop = agent_loop
-        self.workflow = services.workflows[claimed.target]
-        self.spec = self.workflow.agents[claimed.agent]
+        workflow, world, project = services.workflows[claimed.target], services.world, services.project
+        self.spec = workflow.agents[claimed.agent]
         taint = Taint(claimed, self.spec)
         taint.absorb(claimed.waits)  # until the agent runs and reads them one by one
-        self.signals = SignalBuffer(claimed, self.workflow, services, taint)
-        self.owned = OwnedTurn(claimed, self.spec, self.workflow, self.signals, services, CancelFlag(), taint)
+        ledger = OwnedLedger(services.ledger, claimed)
+        self.signals = SignalBuffer(claimed, ledger, world, project, workflow.wakes, taint)
+        self.owned = OwnedTurn(
+            claimed, self.spec, workflow, project, world, ledger, self.signals, taint, services.state_events
+        )
         self.turn = Turn(claimed.agent, self.spec.version, claimed.activation_id, capabilities=self.spec.capabilities)
         self.emitted: tuple[tuple[str, Json], ...] = ()
         self.usage = (0, 0)
@@ -107,7 +111,7 @@ class Drive:
             self.task.cancel()
 
     async def run(self) -> None:
-        """Run the turn. Raises TurnLost when the kernel refused a write; nothing more may be written then."""
+        """Run the turn. Raises TurnLost when another worker owns it; nothing more may be written then."""
         event: Event | None = await self._hydrated(self._first_event())
         while event is not None:
             if isinstance(event, Hydrated | SuspendTurn | DeferTurn | Resolved):
@@ -117,8 +121,8 @@ class Drive:
                 event = await self._advance(event)
             except (AgentFailed, KernelRejected) as error:
                 if isinstance(event, Raised | Stopped):
-                    raise  # the failure itself is refused: the lease runs out, and the kernel delivers in the end (K23)
-                # the newer state does not accept the output, or the store refuses the signals; a retry would fail again
+                    raise  # the failure itself is refused: the lease runs out, and the kernel ends the turn (K23)
+                # the current state does not accept the output, or the store refuses the signals; a retry would fail again
                 self.turn = before
                 self.signals.rewind(mark)
                 self.owned.taint.read_state()  # the message may quote it
@@ -141,7 +145,7 @@ class Drive:
             return event
         acts = event.answer is None and not event.awaits_closing
         try:
-            resources = await self._stoppable(hydrate(self.owned, lists_tools=acts))
+            resources = await self._stoppable(hydrate(self.owned, self.services.toolbox, lists_tools=acts))
         except AgentFailed as error:
             if error.code == UNDECODABLE:
                 return Raised("failed", UNDECODABLE, safe_repr(error.message, 2000))
@@ -179,21 +183,23 @@ class Drive:
                 case Act():
                     return await self._act()
                 case SuspendTurn():
-                    return await self._after_suspend(await suspend(self.owned, effect), effect)
+                    return await self._after_suspend(await suspend(self.owned, self.services, effect), effect)
                 case DeferTurn():
-                    await defer(self.owned, effect)
+                    await defer(self.owned, self.services, effect)
                 case Deliver():
                     await self._clean_up()
-                    await self._deliver(effect)
+                    await deliver(self.owned, self.services, effect, self.emitted, self.usage)
+                    emit_step_event(self.services.world, self.claimed, None, self.phase)
         return None
 
     async def _act(self) -> Event:
-        journal = Journal(self.claimed.agent, self.owned.waits, Branches().name)
+        journal = Journal(self.claimed.agent, self.owned.waits, TaskNames().current)
         self.owned = replace(self.owned, taint=Taint(self.claimed, self.spec))
         self.signals.taint = self.owned.taint
         try:
             replay, cleanups = CallReplay(self.owned, journal), Cleanups()
-            context = Context(self.owned, replay, cleanups)
+            memory = self.owned.workflow.memory or LedgerMemory(self.services.ledger)
+            context = Context(self.owned, replay, cleanups, memory)
             self._cleanups = cleanups
         except InvalidInput as error:  # another version of the application wrote the state
             self.owned.taint.read_state()  # the message may quote it
@@ -246,29 +252,9 @@ class Drive:
         event = after_suspension(result, self.claimed, self.spec)
         if isinstance(event, Resolved):
             claimed = msgspec.structs.replace(self.claimed, waits=result.waits)
-            self.owned = replace(self.owned, claimed=claimed, not_made=[])
+            self.owned = replace(self.owned, claimed=claimed, refused=[])
             self.owned.taint.absorb(result.waits)  # one of them may end the turn at once
         return event
-
-    async def _deliver(self, effect: Deliver) -> None:
-        if effect.outcome == "success":
-            self._check_fields(effect.output)
-        ending = Ending(
-            agent=self.claimed.agent, turn_id=self.claimed.turn_id, activation_id=self.claimed.activation_id,
-            outcome=effect.outcome, card_id=card_id(self.claimed), output=effect.output, error=effect.error,
-            drafts=await self.signals.take(), emitted=self.emitted, usage=self.usage, is_untrusted=self.owned.taint.marks,
-        )  # fmt: skip
-        content: JsonObject = {**effect.content, "trust": UNTRUSTED} if ending.is_untrusted else effect.content
-        await deliver(self.claimed, ending, content, self.services)
-        emit_step_event(self.services.world, self.claimed, None, self.phase)
-
-    def _check_fields(self, output: Json) -> None:
-        """Raises AgentFailed for an output without the required fields (L0-84, L0-89)."""
-        wanted = wanted_fields(self.owned)
-        if problems := problems_of(wanted, output):
-            names = ", ".join(str(field["name"]) for field in wanted)
-            raise AgentFailed(f"agent {self.claimed.agent} is to answer with the fields {names}: {'; '.join(problems)}",
-                              code=RESULT_MISSING)  # fmt: skip
 
 
 def _code(error: AgentFailed | KernelRejected) -> str:
@@ -276,8 +262,8 @@ def _code(error: AgentFailed | KernelRejected) -> str:
 
 
 def _error_message(turn_id: str, error: AgentFailed | KernelRejected) -> str:
-    """The error message of the turn. Refusals of the store name constraints and tables, so only the log has them (S20)."""
+    """The error message of the turn. Refusals of the store contain names of constraints and tables, so only the log has them (S20)."""
     if isinstance(error, AgentFailed) or error.code == UNDECODABLE:
         return error.message
     log.error("%s: %s", turn_id, error.message)
-    return "the store refused what this turn was to write; the worker's log says why"
+    return "the store refused a write of this turn; the worker's log has the reason"

@@ -1,12 +1,10 @@
-"""What a running turn says: kept until the next commit, or sent ahead when somebody may be watching.
+"""The signals of a running turn: buffered until the next commit of the turn, or sent earlier for observers.
 
-A draft rides in the commit that ends the turn, at no cost. Deltas and progress
-do not wait for that: they are sent in batches, a few tens of milliseconds
-apart, each batch one gated append. Neighbouring deltas of one stream
-become one signal that carries its offset.
+Most signals are part of the commit that ends the turn, at no extra cost. Deltas and progress are urgent: they are sent in
+batches, a few tens of milliseconds apart, and each batch is one `append`. Consecutive deltas of one stream are joined.
 
-Every gated call that logs drafts goes through here, one at a time: the kernel
-knows a repeated call by how many drafts its owner had sent before (`said`).
+Every kernel call that logs signals of the turn goes through the buffer, one at a time. The kernel recognizes a repeated
+call by `said`: the number of signals that this owner had logged before.
 """
 
 from __future__ import annotations
@@ -18,15 +16,16 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from heliograph.errors import KernelRejected, StoreUnavailable
-from heliograph.execution.ownership import TurnLost, owner_fields, require_owned
-from heliograph.execution.project_services import ProjectServices
+from heliograph.execution.turn_ledger import TurnLedger
 from heliograph.ids import signal_id
-from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
+from heliograph.signals.pattern import PatternTable
 from heliograph.turn.drafts import draft_item
+from heliograph.turn.interruptions import TurnLost
 from heliograph.turn.taint import Taint
 from heliograph.types import JsonObject
+from heliograph.world.seam import World, bell_keys
 
 log = logging.getLogger("heliograph.execution")
 
@@ -35,48 +34,57 @@ _DELTAS = ("text:delta", "thinking:delta")
 _DELTA_CHARACTERS_MAX = 16_000  # of joined deltas: well below the limit of a payload
 _LOGGED = ("ok", "duplicate", "suspended", "resolved")
 
-# Makes one gated call of what is said: how much was said before, the drafts, and the place of the caller's own in them.
+# Makes one kernel call that logs drafts. It receives the number of signals logged before, the drafts, and the index of the
+# caller's own drafts among them.
 Send = Callable[[int, list[dict[str, object]], int], Awaitable[WriteResult]]
 
 
 class SignalBuffer:
     """The uncommitted signals of one owned turn. Indexes count all drafts of the turn from 0."""
 
-    def __init__(self, claimed: Claimed, workflow: Workflow, services: ProjectServices, taint: Taint):
+    def __init__(
+        self, claimed: Claimed, ledger: TurnLedger, world: World, project: str, wakes: PatternTable[tuple[str, int]], taint: Taint
+    ):  # fmt: skip
+        """wakes: the subscriptions of the application. taint: of the current run of the agent; each run sets its own."""
+        self.taint = taint
         self._claimed = claimed
-        self.taint = taint  # of the current run of the agent
-        self._wakes = workflow.wakes
-        self._services = services
+        self._ledger = ledger
+        self._world = world
+        self._project = project
+        self._wakes = wakes
         self._pending: list[Draft] = []
         self._first = 0  # the index of the first draft in _pending
         self._signals_emitted = 0  # the drafts of this owner that the kernel has logged
         # (index of the first draft of a commit, how many, log position of the first)
         self._batches: list[tuple[int, int, int]] = []
         self._sending = asyncio.Lock()
-        self._in_flight = 0  # drafts at the head of _pending that a call has taken; they no longer change
-        self._call: tuple[Send, int] | None = None  # that call, and the place of its own drafts; None: an append
+        self._in_flight = (
+            0  # how many drafts at the head of _pending are part of an unanswered call; they no longer change
+        )
+        self._call: tuple[Send, int] | None = None  # that call, and the index of its own drafts; None: an append
         self._is_due = False
         self._is_closed = False
         self._lost: TurnLost | None = None
         self.phase = "init"
 
     def add(self, draft: Draft) -> int:
-        """Keep a draft for the next commit, and return its index. An integer parent is an earlier index."""
+        """Buffer a draft for the next commit, and return its index. An integer parent is the index of an earlier draft."""
         self._pending.append(self._marked(draft))
         return self._first + len(self._pending) - 1
 
     def add_urgent(self, draft: Draft) -> None:
-        """Keep a draft, and send it soon with all pending drafts."""
+        """Buffer a draft, and send it soon with all pending drafts."""
         last = self._pending[-1] if len(self._pending) > self._in_flight else None
         if last is not None and _can_join(last, self._marked(draft)):
-            self._pending[-1] = replace_content(last, draft)
+            self._pending[-1] = _joined(last, draft)
         else:
             self.add(draft)
         if not self._is_due:
             self._is_due = True
-            self._services.world.spawn(f"signals {self._claimed.turn_id}", self._send_after_pause())
+            self._world.spawn(f"signals {self._claimed.turn_id}", self._send_after_pause())
 
     def mark(self) -> int:
+        """The position for a later `rewind`: the index of the next draft."""
         return self._first + len(self._pending)
 
     def rewind(self, mark: int) -> None:
@@ -84,13 +92,10 @@ class SignalBuffer:
         del self._pending[max(0, mark - self._first) :]
 
     async def take(self) -> tuple[Draft, ...]:
-        """All unsent drafts, for the commit that ends the turn. Nothing is sent ahead afterwards.
-
-        Raises TurnLost where the kernel refused a batch.
-        """
+        """Close the buffer, and return all unsent drafts for the commit that ends the turn. Raises TurnLost."""
         self._is_closed = True  # before waiting: another send that waits for the lock must not take these drafts
         async with self._sending:
-            if self._in_flight:  # its reply was lost: repeat the same call, so that its signals are logged once
+            if self._in_flight:  # the reply to a call was lost: repeat it, so that its signals are logged once
                 await self._send()
             if self._lost is not None:
                 raise self._lost
@@ -106,7 +111,7 @@ class SignalBuffer:
             await self._send()
 
     async def commit(self, send: Send, own: Sequence[Draft] = ()) -> WriteResult:
-        """Make one gated call that logs all pending drafts, followed by the drafts `own`. Raises TurnLost.
+        """Log all pending drafts, followed by the drafts `own`, in the kernel call that `send` makes. Raises TurnLost.
 
         A refused call logs nothing: the pending drafts stay pending, and `own` is dropped.
         """
@@ -121,12 +126,10 @@ class SignalBuffer:
             return await self._call_kernel(*self._call)
 
     async def _call_kernel(self, send: Send, first: int) -> WriteResult:
-        """Make the call under way, for the first time or again with the same drafts."""
+        """Make the current call, for the first time or again with the same drafts."""
         batch = self._pending[: self._in_flight]
         try:
-            result = require_owned(
-                await send(self._signals_emitted, [self._item(d) for d in self._with_parents(batch)], first)
-            )
+            result = await send(self._signals_emitted, [self._item(d) for d in self._with_parents(batch)], first)
         except KernelRejected:
             self._discard_own(first, len(batch))
             raise
@@ -138,12 +141,12 @@ class SignalBuffer:
         return result
 
     def _discard_own(self, first: int, end: int) -> None:
-        """Drop the own drafts of a refused call; the others wait for the next call."""
+        """Drop the caller's own drafts of a refused call; the others wait for the next call."""
         self._in_flight, self._call = 0, None
         del self._pending[first:end]
 
     async def _send_after_pause(self) -> None:
-        await self._services.world.sleep(BATCH_SECONDS)
+        await self._world.sleep(BATCH_SECONDS)
         self._is_due = False
         try:
             async with self._sending:
@@ -152,7 +155,7 @@ class SignalBuffer:
         except StoreUnavailable as error:
             log.info("signals of %s wait: %s", self._claimed.turn_id, error.message)
         except TurnLost as lost:
-            self._lost = lost  # the drive finds out at its next commit, or by its heartbeat
+            self._lost = lost  # the next commit of the turn raises it
 
     async def _send(self) -> None:
         if self._call is not None:
@@ -163,13 +166,11 @@ class SignalBuffer:
             return
         drafts = [self._item(d) for d in self._with_parents(batch)]
         self._in_flight = len(batch)
-        await self._services.world.failpoint("before_append")
-        result = require_owned(await self._services.ledger.append({
-            **owner_fields(self._claimed), "phase": self.phase, "said": self._signals_emitted, "signals": drafts,
-        }))  # fmt: skip
+        await self._world.failpoint("before_append")
+        result = await self._ledger.append({"phase": self.phase, "said": self._signals_emitted, "signals": drafts})
         self._in_flight = 0
         if result.outcome == "refused":
-            log.error("%s: what it said was not taken: %s", self._claimed.turn_id, result.message)
+            log.error("%s: its signals were refused: %s", self._claimed.turn_id, result.message)
             self._drop(len(batch))
         else:
             self._logged(batch, result.first_seq)
@@ -181,9 +182,12 @@ class SignalBuffer:
             self._batches.append((self._first, len(batch), first_seq))
         self._signals_emitted += len(batch)
         self._drop(len(batch))
-        self._services.ring(f"log:{self._claimed.run_id}")
+        self._ring(f"log:{self._claimed.run_id}")
         if any(self._wakes.match(draft.name) for draft in batch):
-            self._services.ring(f"owed:{self._claimed.target}")
+            self._ring(f"owed:{self._claimed.target}")
+
+    def _ring(self, name: str) -> None:
+        self._world.ring(bell_keys(self._project, [name]))
 
     def _drop(self, count: int) -> None:
         del self._pending[:count]
@@ -224,8 +228,8 @@ def _content(delta: Draft) -> str:
     return str(delta.payload["content"])
 
 
-def replace_content(last: Draft, draft: Draft) -> Draft:
-    """Join two neighbouring deltas, with the offset of the first."""
+def _joined(last: Draft, draft: Draft) -> Draft:
+    """Two consecutive deltas as one, with the offset of the first."""
     assert isinstance(last.payload, dict)
     payload: JsonObject = {**last.payload, "content": _content(last) + _content(draft)}
     return msgspec.structs.replace(last, payload=payload)

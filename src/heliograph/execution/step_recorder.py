@@ -15,12 +15,12 @@ import msgspec
 from heliograph.codes import BUDGET_EXCEEDED, RESOURCE_EXHAUSTED
 from heliograph.errors import AgentFailed, BudgetExceeded, KernelRejected, StoreUnavailable
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.execution.ownership import TurnAbandoned, owner_fields, turn_lost
 from heliograph.execution.step_outcome import error_of
 from heliograph.records import BeginResult, Wait, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
 from heliograph.turn.calls import CallRequest, CallResult, result_of
+from heliograph.turn.interruptions import TurnAbandoned
 from heliograph.types import JsonObject
 
 _TOOL_CALLS = "tool_calls"
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class StepNotStarted(AgentFailed):
-    """The turn reached its limit of calls. This step has not begun."""
+    """The kernel refused to begin this step, because the turn has reached its limit of calls."""
 
 
 class StepRecorder:
@@ -41,11 +41,12 @@ class StepRecorder:
     def __init__(self, owned: OwnedTurn):
         self._claimed = owned.claimed
         self.turn_id = owned.claimed.turn_id
+        self.ledger = owned.ledger
         self.signals = owned.signals
-        self.services = owned.services
-        self._cancel_flag = owned.cancel_flag
+        self.world = owned.world
         self.taint = owned.taint
-        self._not_made = owned.not_made
+        self._cancel_flag = owned.cancel_flag
+        self._refused = owned.refused
         self._sources_before: dict[str, int] = {}  # by call id: how many sources the turn had read when the call began
         self.tool_reserve = {_TOOL_CALLS: 1} if _TOOL_CALLS in (owned.claimed.budget or {}) else None
 
@@ -58,15 +59,15 @@ class StepRecorder:
     async def refuse(
         self, request: CallRequest, error: JsonObject, status: Literal["failed", "canceled"] = "failed"
     ) -> CallResult:
-        """Record in one commit that a call, which has no intent, is not made. Raises TurnLost, AgentFailed.
+        """Record the refusal of a call that has not begun. Raises TurnLost, AgentFailed.
 
-        A delegation that is not made has no child, and therefore no signals in the log.
+        A refused delegation has no child, and therefore no signals in the log.
         """
         self._cancel_flag.check()
         result = CallResult(request.call_id, status, None, error)
         drafts = [] if request.kind == "child" else [self._called(request), self.resulted(request, result)]
-        await self.record(request, result, drafts, is_made=False)
-        self._not_made.append(Wait(request.call_id, request.tool, "inline", "resolved", self._claimed.epoch, status=status,
+        await self.record(request, result, drafts, is_refused=True)
+        self._refused.append(Wait(request.call_id, request.tool, "inline", "resolved", self._claimed.epoch, status=status,
                                    content={"error": error}))  # fmt: skip
         return result
 
@@ -77,31 +78,32 @@ class StepRecorder:
         """
         self._cancel_flag.check()
         begun = await store_call(self._begin(request, reserve))
-        if begun.outcome == "stale":
-            raise turn_lost(self.turn_id)
         if begun.budget is not None:
             raise BudgetExceeded(begun.message, tool=request.tool, call_id=request.call_id, error=budget_error(begun))
         if begun.outcome == "refused":
-            raise StepNotStarted(f"step {request.tool} was not begun: {begun.message}", code=RESOURCE_EXHAUSTED)
+            raise StepNotStarted(f"step {request.tool} did not start: {begun.message}", code=RESOURCE_EXHAUSTED)
         return _recorded_result(request, begun) if begun.outcome in ("done", "in_doubt") else None
 
     async def record(
         self, request: CallRequest, result: CallResult, drafts: list[Draft], used: Mapping[str, int] | None = None, *,
-        is_made: bool = True,
+        is_refused: bool = False,
     ) -> None:  # fmt: skip
-        """Commit the result with its signals and the amounts that it used of its reserve. Raises TurnLost, AgentFailed."""
-        await self.services.world.failpoint("before_record")
+        """Commit a result with its signals. Raises TurnLost, AgentFailed.
+
+        used: the amounts that the step used of its reserve. is_refused: the step has not begun, so it has no intent.
+        """
+        await self.world.failpoint("before_record")
         more: dict[str, Any] = {} if used is None else {"used": dict(used)}
-        if not is_made:
+        if is_refused:
             more["not_made"] = {"step_id": request.step_id, "tool": request.tool, "taint": list(self.taint.sources)}
         written = await store_call(self.signals.commit(partial(self._record, result, more), drafts))
         if written.outcome == "refused":
             code = RESOURCE_EXHAUSTED if written.code == "too_many_waits" else written.code
-            raise AgentFailed(f"the result of step {request.tool} was not taken: {written.message}", code=code)
+            raise AgentFailed(f"the result of step {request.tool} was refused: {written.message}", code=code)
 
     async def _begin(self, request: CallRequest, reserve: Mapping[str, int] | None) -> BeginResult:
-        await self.services.world.failpoint("before_begin")
-        return await self.services.ledger.begin_call(self.intent(request, reserve))
+        await self.world.failpoint("before_begin")
+        return await self.ledger.begin_call(self.intent_item(request, reserve))
 
     async def _record(
         self,
@@ -111,22 +113,22 @@ class StepRecorder:
         drafts: list[dict[str, object]],
         _first: int,
     ) -> WriteResult:
-        return await self.services.ledger.record_call({**self.record_item(result, signals_emitted, drafts), **more})
+        return await self.ledger.record_call({**self.record_item(result, signals_emitted, drafts), **more})
 
-    def intent(self, request: CallRequest, reserve: Mapping[str, int] | None) -> dict[str, Any]:
-        intent = {
-            **owner_fields(self._claimed), "call_id": request.call_id, "step_id": request.step_id, "tool": request.tool,
-            "effect": request.effect, "timeout_seconds": request.timeout_seconds, "is_trusted": request.is_trusted,
+    def intent_item(self, request: CallRequest, reserve: Mapping[str, int] | None) -> dict[str, Any]:
+        item: dict[str, Any] = {
+            "call_id": request.call_id, "step_id": request.step_id, "tool": request.tool, "effect": request.effect,
+            "timeout_seconds": request.timeout_seconds, "is_trusted": request.is_trusted,
         }  # fmt: skip
         self._sources_before[request.call_id] = len(self.taint.sources)
         if self.taint.has_read:
-            intent["taint"] = list(self.taint.sources)
-        return intent if reserve is None else {**intent, "reserve": dict(reserve)}
+            item["taint"] = list(self.taint.sources)
+        return item if reserve is None else {**item, "reserve": dict(reserve)}
 
     def record_item(self, result: CallResult, signals_emitted: int, drafts: list[dict[str, object]]) -> dict[str, Any]:
-        item = {
-            **owner_fields(self._claimed), "call_id": result.call_id, "status": result.status, "result": result.output,
-            "error": result.error, "signals": drafts, "said": signals_emitted,
+        item: dict[str, Any] = {
+            "call_id": result.call_id, "status": result.status, "result": result.output, "error": result.error,
+            "signals": drafts, "said": signals_emitted,
         }  # fmt: skip
         sources = self.taint.sources
         has_read_more = len(sources) > self._sources_before.get(result.call_id, len(sources))
@@ -147,16 +149,19 @@ class StepRecorder:
         return self._draft("tool:result", payload, is_untrusted=not request.is_trusted)
 
     def _draft(self, name: str, payload: JsonObject, *, is_untrusted: bool = False) -> Draft:
-        agent, now = self._claimed.agent, self.services.world.now()
+        agent, now = self._claimed.agent, self.world.now()
         return Draft(name, payload, agent, self._claimed.activation_id, now, is_untrusted)
 
 
 async def store_call(work: Awaitable[T]) -> T:
-    """The answer of a kernel call that an agent waits for. Raises TurnAbandoned for a store out of reach, AgentFailed."""
+    """The answer of a kernel call that an agent waits for.
+
+    Raises TurnAbandoned where the store is out of reach, AgentFailed where it rejects the call.
+    """
     try:
         return await work
     except StoreUnavailable as error:
-        raise TurnAbandoned(f"given up, the store cannot be asked: {error.message}") from error
+        raise TurnAbandoned(f"abandoned, because the store is out of reach: {error.message}") from error
     except KernelRejected as error:
         raise AgentFailed("the store refused what this step was to write; the worker's log says why") from error
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 from heliograph.definitions.agent import PRIORITIES
 from heliograph.definitions.budgets import least_of
 from heliograph.execution.owned_turn import OwnedTurn
-from heliograph.execution.ownership import owner_fields, require_owned
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.step_events import emit_step_event
 from heliograph.execution.step_recorder import StepRecorder, budget_error
+from heliograph.reactive.workflow import Workflow
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import truncated
@@ -18,28 +18,29 @@ from heliograph.turn.calls import DELEGATION, CallRequest
 from heliograph.turn.events import DeferTurn, SuspendTurn
 from heliograph.turn.untrusted import UNTRUSTED
 from heliograph.types import JsonObject
+from heliograph.world.seam import World
 
 RELAY = "slot:relay"  # rung in this process only: its watchdog sends the commands
 
 
-async def suspend(owned: OwnedTurn, effect: SuspendTurn) -> WriteResult:
+async def suspend(owned: OwnedTurn, services: ProjectServices, effect: SuspendTurn) -> WriteResult:
     """Open the calls and release the turn, in one commit with the pending signals (K3).
 
     The outcome is 'suspended'; 'resolved', with all waits, where this worker still owns the turn because all results are
     there (K16); 'stopped', where the kernel ended the turn; or 'refused'. Raises TurnLost.
     """
-    claimed, services = owned.claimed, owned.services
+    claimed, world = owned.claimed, owned.world
     items = [_call_item(owned, request) for request in effect.calls]
     cards = [_card(owned, request) for request in effect.calls if request.kind in ("tool", "human")]
 
     async def send(signals_emitted: int, drafts: list[dict[str, object]], first: int) -> WriteResult:
         _place(items, drafts, first)
-        return await services.ledger.suspend({
-            **owner_fields(claimed), "phase": owned.signals.phase, "said": signals_emitted, "signals": drafts, "cards": cards,
-            "join": effect.join, "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0),
+        return await owned.ledger.suspend({
+            "phase": owned.signals.phase, "said": signals_emitted, "signals": drafts, "cards": cards, "join": effect.join,
+            "calls": items, "seen": max((w.resolved_position or 0 for w in claimed.waits), default=0),
         })  # fmt: skip
 
-    await services.world.failpoint("before_suspend")
+    await world.failpoint("before_suspend")
     result = await owned.signals.commit(
         send, [draft for request in effect.calls for draft in _call_signals(owned, request)]
     )
@@ -49,15 +50,13 @@ async def suspend(owned: OwnedTurn, effect: SuspendTurn) -> WriteResult:
         services.ring(*([RELAY] if services.sends_commands else sorted(f"calls:{tool}" for tool in tools)))
     if result.outcome == "suspended":
         for step_id in dict.fromkeys(request.step_id for request in effect.calls):
-            emit_step_event(services.world, claimed, step_id, owned.signals.phase)
+            emit_step_event(world, claimed, step_id, owned.signals.phase)
         # by call, the newest last; a turn may suspend again for calls that it opened before
         waiting = {w.call_id: w.tool for w in claimed.waits if w.kind != "inline" and w.state == "open"}
         waiting |= {request.call_id: request.tool for request in effect.calls}
-        services.state_events.emit(
-            services.world, claimed, "awaiting_tool_result", list(waiting.values())[-1], len(waiting)
-        )
+        owned.state_events.emit(world, claimed, "awaiting_tool_result", list(waiting.values())[-1], len(waiting))
     if result.outcome == "stopped":
-        _ring_for_end(owned)
+        _ring_for_end(services, claimed)
     return result
 
 
@@ -77,37 +76,35 @@ async def reject_calls(owned: OwnedTurn, effect: SuspendTurn, result: WriteResul
             has_failed.add(request.step_id)
 
 
-async def defer(owned: OwnedTurn, effect: DeferTurn) -> WriteResult:
+async def defer(owned: OwnedTurn, services: ProjectServices, effect: DeferTurn) -> WriteResult:
     """Commit the pending signals, and defer the turn (L0-64).
 
     The outcome is 'deferred'; or 'exhausted' or 'stopped', where the kernel ended the turn. Raises TurnLost.
     """
-    claimed, services = owned.claimed, owned.services
     await owned.signals.flush()
-    await services.world.failpoint("before_defer")
+    await owned.world.failpoint("before_defer")
     trust: JsonObject = {"trust": UNTRUSTED} if owned.taint.marks else {}  # the reason may quote untrusted content
-    result = require_owned(await services.ledger.defer({
-        **owner_fields(claimed), "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most, **trust,
-    }))  # fmt: skip
+    result = await owned.ledger.defer({
+        "reason": effect.reason, "delay_seconds": effect.seconds, "defers_max": effect.at_most, **trust,
+    })  # fmt: skip
     if result.outcome in ("exhausted", "stopped"):
-        _ring_for_end(owned)
+        _ring_for_end(services, owned.claimed)
     return result
 
 
-def _ring_for_end(owned: OwnedTurn) -> None:
+def _ring_for_end(services: ProjectServices, claimed: Claimed) -> None:
     """Announce that the kernel ended the turn: to observers of the run, to reactions, and to a waiting parent."""
-    claimed = owned.claimed
-    owned.services.ring(f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}")
+    services.ring(f"log:{claimed.run_id}", f"owed:{claimed.target}", f"report:{claimed.target}")
 
 
 def _call_signals(owned: OwnedTurn, request: CallRequest) -> list[Draft]:
     """The signals of a call. The activation of a child follows its delegation."""
-    claimed, now = owned.claimed, owned.services.world.now()
+    claimed, now = owned.claimed, owned.world.now()
     if request.kind != "child":
         payload: JsonObject = {"id": request.call_id, "name": request.tool, "input": truncated(request.input)}
         return [Draft("tool:call", payload, claimed.agent, claimed.activation_id, now)]
     task: JsonObject = {"id": request.call_id, "target_agent": request.tool, "task": request.input, "status": "accepted",
-                        "priority": PRIORITIES[_priority(owned, request)]}  # fmt: skip
+                        "priority": PRIORITIES[_priority(owned.workflow, request)]}  # fmt: skip
     if request.context is not None:
         task["context"] = request.context
     if owned.taint.marks:
@@ -129,7 +126,6 @@ def _place(items: list[dict[str, Any]], drafts: list[dict[str, object]], first: 
 
 def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
     """The kernel's item for one call; `_place` adds the place of a child's delegation."""
-    services = owned.services
     item: dict[str, Any] = {
         "call_id": request.call_id, "step_id": request.step_id, "tool": request.tool, "kind": request.kind,
         "effect": request.effect, "timeout_seconds": request.timeout_seconds, "token": None,
@@ -138,7 +134,7 @@ def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
         "command": None, "child": None,
     }  # fmt: skip
     if request.kind == "tool":
-        item["token"] = _new_token(services) if request.needs_token else None
+        item["token"] = _new_token(owned.world) if request.needs_token else None
         item["command"] = {
             # also without a wire in this worker: another worker may have it
             "subject": f"cmd.tool.{request.tool}", "body": _command(owned.claimed, request),
@@ -148,15 +144,15 @@ def _call_item(owned: OwnedTurn, request: CallRequest) -> dict[str, Any]:
         if (budget := least_of(limits.pop("budget", None), request.budget)) is not None:
             limits["budget"] = budget
         item["child"] = {
-            "agent": request.tool, "instance": request.instance, "turn_id": services.world.new_id("turn"),
-            "context_box_id": request.context_box_id, **limits, "priority": _priority(owned, request),
+            "agent": request.tool, "instance": request.instance, "turn_id": owned.world.new_id("turn"),
+            "context_box_id": request.context_box_id, **limits, "priority": _priority(owned.workflow, request),
             "callback_url": request.callback_url,
         }  # fmt: skip
     return item
 
 
-def _priority(owned: OwnedTurn, request: CallRequest) -> int:
-    return owned.workflow.agents[request.tool].priority if request.priority is None else request.priority
+def _priority(workflow: Workflow, request: CallRequest) -> int:
+    return workflow.agents[request.tool].priority if request.priority is None else request.priority
 
 
 def _command(claimed: Claimed, request: CallRequest) -> JsonObject:
@@ -182,6 +178,6 @@ def _card(owned: OwnedTurn, request: CallRequest) -> JsonObject:
     }  # fmt: skip
 
 
-def _new_token(services: ProjectServices) -> str:
+def _new_token(world: World) -> str:
     """A secret of 160 random bits (S14)."""
-    return services.world.new_id("token") + services.world.new_id("token")[-16:]
+    return world.new_id("token") + world.new_id("token")[-16:]

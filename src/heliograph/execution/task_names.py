@@ -1,10 +1,10 @@
-"""Names for the tasks that an agent's function starts, so that a call is known by its place in its own task.
+"""Names for the asyncio tasks that an agent's function starts; the names are the same in every run of the function.
 
-The order of calls identifies them, but parallel tasks have no common order: in the first run, a task continues when its step
-ends; in a later run it continues at once, because the result is recorded. So each task counts its own calls. Its name
-consists of the name of the task that started it, the name of its coroutine, and a count: the second `chain` is `chain_2-`,
-and the first `part` that it starts is `chain_2-part_1-`. Names are the same in every run. The tasks of a step have no name
-and cannot make calls, because a step does not run again.
+The order of calls identifies a call, but parallel tasks have no common order. In the first run, a task continues when its
+step ends; in a later run it continues at once, because the result is recorded. So each task counts its own calls, and its
+name is the first part of their ids. The name of a task consists of the name of the task that started it, the name of its
+coroutine, and a count: the second `chain` is `chain_2-`, and the first `part` that it starts is `chain_2-part_1-`. The tasks
+of a step have no name and cannot make calls, because a step does not run again.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from heliograph.execution.step_outcome import is_inside_step
 
 _LABEL_MAX = 16
 _NAME_MAX = 40  # characters; a call id has at most 64
-_STRANGE = re.compile(r"\W", re.ASCII)
-_of: ContextVar[Branches | None] = ContextVar("heliograph_branches", default=None)
-_of_tasks: WeakKeyDictionary[Any, Branches] = WeakKeyDictionary()  # for tasks with a context of their own
-# the creator of a task that starts now, and its name: an eager task runs before it is registered, a thread has no task
+_NO_WORD_CHARACTER = re.compile(r"\W", re.ASCII)
+_current_run: ContextVar[TaskNames | None] = ContextVar("heliograph_task_names", default=None)
+_run_of_task: WeakKeyDictionary[Any, TaskNames] = WeakKeyDictionary()  # for tasks with a context of their own
+# the creator and the name of a task that starts now: an eager task runs before it is registered, and a thread has no task
 _starting: ContextVar[tuple[Any, str] | None] = ContextVar("heliograph_starting", default=None)
 _factories: WeakSet[Callable[..., Any]] = WeakSet()  # the task factories that name tasks
 
 
-class Branches:
+class TaskNames:
     """The task names of one run of a function. The task that creates this object runs the function; its name is empty."""
 
     def __init__(self) -> None:
         self._names: WeakKeyDictionary[Any, str] = WeakKeyDictionary({_task(): ""})
         self._started: WeakKeyDictionary[Any, Counter[str]] = WeakKeyDictionary()
-        _of.set(self)
+        _current_run.set(self)
         _starting.set(None)
-        _watch(asyncio.get_running_loop())
+        _install_factory(asyncio.get_running_loop())
 
-    def name(self) -> str:
+    def current(self) -> str:
         """The name of the current task; in a thread, the name of the task that started it."""
         task, starting = _task(), _starting.get()
         if task is not None and task in self._names:
@@ -49,44 +49,46 @@ class Branches:
 
     def next(self, creator: Any, coro: Any) -> str:
         """The name of the next task that `creator` starts for this coroutine."""
-        label = _STRANGE.sub("_", getattr(coro, "__name__", "task"))[:_LABEL_MAX]
+        label = _NO_WORD_CHARACTER.sub("_", getattr(coro, "__name__", "task"))[:_LABEL_MAX]
         started = self._started.setdefault(creator, Counter())
         started[label] += 1
-        name = f"{self.name()}{label}_{started[label]}-"
+        name = f"{self.current()}{label}_{started[label]}-"
         return name if len(name) <= _NAME_MAX else f"{blake2s(name.encode(), digest_size=10).hexdigest()}-"
 
-    def keep(self, task: Any, name: str) -> None:
+    def assign(self, task: Any, name: str) -> None:
         self._names[task] = name
-        _of_tasks[task] = self
+        _run_of_task[task] = self
 
 
-def _watch(loop: asyncio.AbstractEventLoop) -> None:
-    """Name the tasks that this loop starts; the previous task factory still creates them."""
-    made = loop.get_task_factory()
-    if made in _factories:
+def _install_factory(loop: asyncio.AbstractEventLoop) -> None:
+    """Name the tasks that this loop starts from now on; the previous task factory still creates them."""
+    previous = loop.get_task_factory()
+    if previous in _factories:
         return
 
     def make(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
         creator, starting = _task(), _starting.get()
-        branches = _of.get() or (None if creator is None else _of_tasks.get(creator))
+        names = _current_run.get() or (None if creator is None else _run_of_task.get(creator))
         is_named = starting is not None and starting[0] is creator  # a factory around this one named it
-        if branches is None or creator is None or is_named or is_inside_step():
-            return _make(made, loop, coro, options)
-        name = branches.next(creator, coro)
+        if names is None or creator is None or is_named or is_inside_step():
+            return _create(previous, loop, coro, options)
+        name = names.next(creator, coro)
         token = _starting.set((creator, name))
         try:
-            task = _make(made, loop, coro, options)
+            task = _create(previous, loop, coro, options)
         finally:
             _starting.reset(token)
-        branches.keep(task, name)
+        names.assign(task, name)
         return task
 
     _factories.add(make)
     loop.set_task_factory(make)
 
 
-def _make(made: Callable[..., Any] | None, loop: asyncio.AbstractEventLoop, coro: Any, options: dict[str, Any]) -> Any:
-    return asyncio.Task(coro, loop=loop, **options) if made is None else made(loop, coro, **options)
+def _create(
+    factory: Callable[..., Any] | None, loop: asyncio.AbstractEventLoop, coro: Any, options: dict[str, Any]
+) -> Any:
+    return asyncio.Task(coro, loop=loop, **options) if factory is None else factory(loop, coro, **options)
 
 
 def _task() -> Any:

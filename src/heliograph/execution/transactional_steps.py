@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from heliograph.codes import TOOL_ERROR, TOOL_TIMEOUT
 from heliograph.errors import AgentFailed, KernelRejected, SetupError, StoreUnavailable, TurnTimedOut
-from heliograph.execution.ownership import TurnAbandoned
 from heliograph.execution.step_outcome import error_of, outcome_of
 from heliograph.execution.step_recorder import StepRecorder
 from heliograph.records import WriteResult
 from heliograph.turn.calls import CallRequest, CallResult
+from heliograph.turn.interruptions import TurnAbandoned
 from heliograph.world.seam import Transaction
 
 _ATTEMPTS = 3
-_COMMITTED = "it has ended its transaction by itself, and what it had committed stays"
+_COMMITTED = "it ended its transaction by itself, and its writes until then stay"
 _LOST = "connection_lost"
 
 
@@ -34,7 +34,7 @@ async def in_transaction(
         try:
             result, write_result = await _attempt(steps, request, function, args)
         except StoreUnavailable as error:
-            raise TurnAbandoned(f"given up, the store cannot be asked: {error.message}") from error
+            raise TurnAbandoned(f"abandoned, because the store is out of reach: {error.message}") from error
         if write_result is None:
             return await _recorded(steps, request, result)
         if write_result.outcome == "ok":
@@ -50,7 +50,7 @@ async def _attempt(
     steps: StepRecorder, request: CallRequest, function: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[CallResult, WriteResult | None]:
     """The result and the answer to its commit; None where the result is not recorded yet. Raises StoreUnavailable."""
-    world, seconds = steps.services.world, request.timeout_seconds
+    world, seconds = steps.world, request.timeout_seconds
     until = None if seconds is None else world.monotonic() + seconds
     async with AsyncExitStack() as stack:
         try:
@@ -60,9 +60,10 @@ async def _attempt(
             return CallResult(
                 request.call_id, "timeout", None, error_of(TOOL_TIMEOUT, message, is_recoverable=True)
             ), None
-        left = None if until is None else max(until - world.monotonic(), 0.001)
-        given = (transaction.connection, *args)
-        result = await outcome_of(world, replace(request, timeout_seconds=left), function, given)
+        remaining = None if until is None else max(until - world.monotonic(), 0.001)
+        result = await outcome_of(
+            world, replace(request, timeout_seconds=remaining), function, (transaction.connection, *args)
+        )
         if result.status != "success":
             if result.error is not None and await transaction.was_committed():
                 message = f"{result.error['message']}; {_COMMITTED}"
@@ -91,21 +92,20 @@ async def _commit(
     steps: StepRecorder, transaction: Transaction, request: CallRequest, result: CallResult
 ) -> WriteResult:
     """Commit the effect with its record. The outcome is 'refused' where the connection broke before the commit."""
-    ledger = steps.services.ledger
 
     async def send(signals_emitted: int, drafts: list[dict[str, object]], _first: int) -> WriteResult:
         try:
-            return await ledger.record_call_in(transaction, steps.record_item(result, signals_emitted, drafts))
+            return await steps.ledger.record_call_in(transaction, steps.record_item(result, signals_emitted, drafts))
         except StoreUnavailable as error:
-            # the kernel has either both or neither; ask it
-            begin_result = await ledger.begin_call(steps.intent(request, steps.tool_reserve))
-            outcome = {"done": "duplicate", "stale": "stale"}.get(begin_result.outcome, "refused")
-            return WriteResult(steps.turn_id, outcome, code=_LOST, message=error.message)  # type: ignore[arg-type]
+            # the kernel has either both or neither: beginning the step again returns a recorded result
+            begun = await steps.ledger.begin_call(steps.intent_item(request, steps.tool_reserve))
+            outcome: Literal["duplicate", "refused"] = "duplicate" if begun.outcome == "done" else "refused"
+            return WriteResult(steps.turn_id, outcome, code=_LOST, message=error.message)
 
-    await steps.services.world.failpoint("before_record")
+    await steps.world.failpoint("before_record")
     write_result = await steps.signals.commit(send, [steps.resulted(request, result)])
     if write_result.outcome == "refused" and write_result.code != _LOST:
         raise AgentFailed(
-            f"the result of step {request.tool} was not taken: {write_result.message}", code=write_result.code
+            f"the result of step {request.tool} was refused: {write_result.message}", code=write_result.code
         )
     return write_result

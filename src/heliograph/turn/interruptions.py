@@ -14,11 +14,19 @@ DELAY_SECONDS_MAX = 31_622_400.0
 
 
 class Interruption(BaseException):
-    """Ends this run of the function; the turn continues later from its records."""
+    """Ends this run of the function. If the turn continues, it continues later from its records, perhaps elsewhere."""
 
 
 class Suspended(Interruption):
     """The turn waits for a call; later, its function runs again from its start."""
+
+
+class TurnLost(Interruption):
+    """Another epoch owns the turn, or it has ended. The worker stops running it and writes nothing more."""
+
+
+class TurnAbandoned(TurnLost):
+    """The store was out of reach for so long that this worker abandons a turn that it may still own."""
 
 
 class Defer(Interruption):
@@ -31,7 +39,7 @@ class Defer(Interruption):
         """at_most: the maximum of deferrals; None for the project's limit. Raises InvalidInput (`out_of_range`)."""
         super().__init__(reason)
         self.reason = safe_repr(str(reason), 500)
-        self.seconds = check_seconds("a turn is put off for", seconds, least=0.0)
+        self.seconds = check_seconds("a turn is deferred for", seconds, least=0.0)
         self.at_most = at_most
 
 

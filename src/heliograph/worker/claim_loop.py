@@ -15,10 +15,10 @@ import msgspec
 from heliograph.codes import UNDECODABLE
 from heliograph.errors import HeliographError, KernelRejected, StoreUnavailable
 from heliograph.execution.model_agent import AgentLoop
-from heliograph.execution.ownership import TurnAbandoned, TurnLost
 from heliograph.execution.project_services import ProjectServices
 from heliograph.execution.runner import Drive
 from heliograph.records import Claimed
+from heliograph.turn.interruptions import TurnAbandoned, TurnLost
 from heliograph.worker.fair_share import fair_shares
 from heliograph.worker.leases import Leases, RunningTurns
 from heliograph.worker.watchdog import Watchdog
