@@ -13,8 +13,8 @@ from bench.place import Place, Sample
 from heliograph.ids import signal_id
 from heliograph.ledger.pool import Database
 from heliograph.reactive.ending import Ending
-from heliograph.reactive.reaction import react_to_ending, react_to_start
-from heliograph.reactive.reaction_builder import Reaction
+from heliograph.reactive.react import react_to_ending, react_to_start
+from heliograph.reactive.reaction import Reaction
 from heliograph.records import RunView
 from heliograph.turn.deliverable import deliverable_of
 from heliograph.turn.drafts import draft_item

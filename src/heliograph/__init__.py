@@ -53,7 +53,8 @@ if TYPE_CHECKING:
         UserMessage,
     )
     from heliograph.records import Card
-    from heliograph.runtime import RunResult, Runtime, open_runtime
+    from heliograph.run_result import RunResult
+    from heliograph.runtime import Runtime, open_runtime
     from heliograph.secrets import Secret
     from heliograph.signals.model import Signal, Source
     from heliograph.signals.pattern import compile_pattern
@@ -89,7 +90,8 @@ _HOMES = {
     "heliograph.definitions.tool": ("Tool", "external_tool", "tool"),
     "heliograph.records": ("Card",),
     "heliograph.policy.webhook_signature": ("verify_webhook",),
-    "heliograph.runtime": ("RunResult", "Runtime", "open_runtime"),
+    "heliograph.run_result": ("RunResult",),
+    "heliograph.runtime": ("Runtime", "open_runtime"),
     "heliograph.secrets": ("Secret",),
     "heliograph.signals.model": ("Signal", "Source"),
     "heliograph.signals.pattern": ("compile_pattern",),

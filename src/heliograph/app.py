@@ -20,7 +20,7 @@ from heliograph.reactive.workflow import Reducer, Workflow, build_workflow, chec
 if TYPE_CHECKING:
     from heliograph.client.replies import StopResult
     from heliograph.ports import Memory
-    from heliograph.runtime import RunResult
+    from heliograph.run_result import RunResult
     from heliograph.secrets import Resolver
     from heliograph.signals.model import Signal
 

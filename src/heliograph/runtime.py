@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,40 +25,18 @@ from heliograph.ledger.reader import Reader
 from heliograph.ledger.transactions import Transactions
 from heliograph.open_database import open_database, prepare_schema
 from heliograph.policy.egress import server_policy
-from heliograph.reactive.reaction import react_to_start
+from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.redaction import guard_logs, keep_keys_out, keep_out, keep_url_out
 from heliograph.run_follower import RunFollower
 from heliograph.run_options import check_callback, check_run_id, check_service, request_hash
+from heliograph.run_result import RunResult, result_of_run
 from heliograph.signals.model import Signal
-from heliograph.signals.run_end import read_end
-from heliograph.signals.trace import TurnFailure, failure_of
 from heliograph.tools.toolbox import Toolbox
 from heliograph.turn.drafts import draft_item
 from heliograph.worker.claim_loop import Worker
 from heliograph.world.real import RealWorld
 from heliograph.world.subscriptions import Subscriptions
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended. `state` has the application's type; `signals` is the whole log, in order.
-
-    reason and code: why the run ended before its work was done; None for a run that did its work. See docs/reference/errors.md.
-    """
-
-    run_id: str
-    outcome: str
-    state: Any
-    signals: list[Signal]
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    reason: str | None = None
-    code: str | None = None
-
-    @property
-    def failures(self) -> list[TurnFailure]:
-        """The turns that failed or timed out, each with its full reason."""
-        return [failure for signal in self.signals if (failure := failure_of(signal)) is not None]
 
 
 class Runtime:
@@ -186,9 +163,7 @@ class Runtime:
             collecting.cancel()
             if served is not None and serving is not None:
                 await _wind_down(served, serving)
-        end: Any = read_end(name, signals[-1] if signals else None)
-        return RunResult(name, end["outcome"], workflow.shape.load(end["state"]), signals, end["metrics"],
-                         end.get("reason"), end.get("code"))  # fmt: skip
+        return result_of_run(name, workflow, signals)
 
     async def _collect(self, run_id: str, on_signal: Callable[[Signal], None] | None) -> list[Signal]:
         signals = []
@@ -225,12 +200,12 @@ async def open_runtime(settings: Settings | None = None) -> AsyncIterator[Runtim
         await prepare_schema(database, installs=settings.database_url is None)
         transactions = Transactions(database)
         world = RealWorld(database, transactions)
-        bells = _bells(settings, database, world.subscriptions)
+        bells = _bells(settings, database, world.bells.subscriptions)
         try:
-            await world.learn(settings.project)
+            await world.bells.learn(settings.project)
             for bell in bells:
                 await bell.open()
-            world.wires = [*bells]
+            world.bells.wires = [*bells]
             runtime = Runtime(settings, database, world)
             try:
                 yield runtime

@@ -180,7 +180,7 @@ async def test_death_of_nats_during_a_run_costs_latency_only(
         waiting = "select count(*) from heliograph.outbox where published_at is null"
         assert (await runtime.database.fetch(waiting))[0][0] >= 1  # kept for the subscribers of NATS
         server.start()
-        await eventually(lambda: runtime.world.wires[0].is_up)
+        await eventually(lambda: runtime.world.bells.wires[0].is_up)
         events = await ground.listen()
         await runtime.worker(two_steps().workflow).watchdog.relay()
         assert (await events.get())[1].startswith("default/bells/evt:turn_")
@@ -194,7 +194,7 @@ async def test_bell_of_postgresql_rings_without_nats_at_the_start(
     with caplog.at_level(logging.WARNING, "heliograph.doorbell"):
         async with opened(database_url, server.url) as runtime:
             assert "cannot reach NATS at 127.0.0.1" in caplog.text
-            assert [bell.is_up for bell in runtime.world.wires] == [False, True]
+            assert [bell.is_up for bell in runtime.world.bells.wires] == [False, True]
             await finishes(runtime, two_steps())
 
 
@@ -237,14 +237,14 @@ async def everything(runtime: Runtime) -> list[Any]:
 
 
 def without_postgres(runtime: Runtime) -> None:
-    nats_bell, _ = runtime.world.wires
+    nats_bell, _ = runtime.world.bells.wires
     assert nats_bell.is_up
-    runtime.world.wires = [nats_bell]
+    runtime.world.bells.wires = [nats_bell]
 
 
 @asynccontextmanager
 async def opened_deaf(database_url: str) -> AsyncIterator[Runtime]:
     """A runtime whose rings reach nobody else."""
     async with open_runtime(Settings(database_url)) as runtime:
-        runtime.world.wires = []
+        runtime.world.bells.wires = []
         yield runtime

@@ -125,7 +125,7 @@ async def test_login_of_the_project_knows_its_events_by_their_tokens(database_ur
         keys = {json.loads(payload)["key"] for payload in await eavesdropper.received(EVENTS_CHANNEL)}
     async with open_runtime(Settings(database_url, project=PROJECT)) as runtime:
         turns = await runtime.reader.turns(run_id=run_id)
-        tokens = runtime.world.tokens
+        tokens = runtime.world.bells.tokens
         assert keys == {tokens.of(BellKey(PROJECT, f"event:evt:{turn.turn_id}")) for turn in turns}
 
 
@@ -168,7 +168,7 @@ async def test_guessed_application_name_wakes_no_worker(database_url: str) -> No
     ):
         work, last = (runtime.world.subscribe([BellKey(PROJECT, name)]) for name in ("work:secretapp", "log:last"))
         await eavesdropper.ring(["work:secretapp"])
-        await eavesdropper.ring([runtime.world.tokens.of(BellKey(PROJECT, "log:last"))])
+        await eavesdropper.ring([runtime.world.bells.tokens.of(BellKey(PROJECT, "log:last"))])
         assert await last.wait(60)
         assert not await work.wait(0)
         work.close()
@@ -188,7 +188,7 @@ async def test_thousands_of_forged_rings_cost_an_idle_worker_the_burst_and_no_mo
         serving(runtime, app) as worker,
     ):
         calls = count_calls(runtime, monkeypatch)
-        name = runtime.world.tokens.of
+        name = runtime.world.bells.tokens.of
         names = ["work:secretapp", "owed:secretapp", "report:secretapp", f"stop:{worker.name}"]
         forged = [name(BellKey(PROJECT, each)) for each in names] + ["*", "work:secretapp", "x"]
         last = BellKey(PROJECT, "log:last")
@@ -235,7 +235,7 @@ async def test_rings_that_a_full_worker_cannot_follow_delay_none_after_it_has_ro
         await is_at_work.wait()
         work = [BellKey(PROJECT, "work:secretapp")]
         for _ in range(5 * ears_module.BURST):
-            works.world.subscriptions.ring_from_wire([works.world.tokens.of(key) for key in work])
+            works.world.bells.subscriptions.ring_from_wire([works.world.bells.tokens.of(key) for key in work])
             for _ in range(5):  # as many steps as the worker needs to take up a ring
                 await asyncio.sleep(0)
         goes_on.set()

@@ -12,8 +12,8 @@ from typing import Any
 from heliograph.definitions.agent import AgentSpec, define_agent
 from heliograph.ids import signal_id
 from heliograph.reactive.ending import Ending
-from heliograph.reactive.reaction import react_to_ending, react_to_pending, react_to_start
-from heliograph.reactive.reaction_builder import Reaction
+from heliograph.reactive.react import react_to_ending, react_to_pending, react_to_start
+from heliograph.reactive.reaction import Reaction
 from heliograph.reactive.state import StateShape
 from heliograph.reactive.workflow import Workflow, build_workflow
 from heliograph.records import Outcome, PendingRun, PendingSignal, RunView

@@ -11,13 +11,12 @@ from heliograph.records import Wait
 from heliograph.turn.calls import (
     CallRequest,
     CallResult,
-    Journal,
-    awaits_closing,
     check_name,
-    closing_answer,
     result_of,
 )
 from heliograph.turn.interruptions import Defer
+from heliograph.turn.journal import Journal
+from heliograph.turn.terminating_calls import awaits_terminating, terminating_result
 
 TERMINATE: Any = {"__cg_control": {"after_execution": "terminate"}}
 
@@ -161,8 +160,8 @@ def test_first_result_of_a_turn_ending_call_ends_the_turn() -> None:
         wait("c3", position=2, after_execution="terminate"),
         wait("c4", after_execution="terminate"),
     ]
-    assert closing_answer(waits) == CallResult("c3", "success", "c3")
-    assert closing_answer(waits[1:2] + waits[3:]) is None
+    assert terminating_result(waits) == CallResult("c3", "success", "c3")
+    assert terminating_result(waits[1:2] + waits[3:]) is None
 
 
 @pytest.mark.proves("L0-56")
@@ -180,14 +179,14 @@ def test_turn_ending_calls_of_one_step_end_it_with_the_worse_outcome(first: Any,
         return wait(call_id, after_execution="terminate", step_id=step_id, **more)
 
     found = [ending("c1", position=1, status=first), ending("c2", position=2, status=second)]
-    answer = closing_answer(found)
+    answer = terminating_result(found)
     assert answer is not None
     assert answer.call_id == worse
-    assert not awaits_closing(found)
-    assert awaits_closing([found[0], ending("c2")])
+    assert not awaits_terminating(found)
+    assert awaits_terminating([found[0], ending("c2")])
     later = ending("c3", step_id="s2", position=3, status="failed")
-    assert closing_answer([found[0], later]) == closing_answer([found[0]])  # another step's does not count
-    assert not awaits_closing([found[0], ending("c3", step_id="s2")])
+    assert terminating_result([found[0], later]) == terminating_result([found[0]])  # another step's does not count
+    assert not awaits_terminating([found[0], ending("c3", step_id="s2")])
 
 
 @pytest.mark.proves("L0-57", "S9")
@@ -204,7 +203,7 @@ def test_turn_ending_calls_of_one_step_end_it_with_the_worse_outcome(first: Any,
 )
 def test_result_decides_only_where_its_tool_may(may_override: bool, after: Any, output: Any, ends: bool) -> None:
     recorded = wait("c1", position=1, content={"output": output}, may_override=may_override, after_execution=after)
-    assert (closing_answer([recorded]) is not None) is ends
+    assert (terminating_result([recorded]) is not None) is ends
 
 
 @given(st.permutations([1, 2, 3, 4]), st.sets(st.sampled_from([0, 1, 2, 3])))
@@ -213,7 +212,7 @@ def test_turn_ending_result_depends_only_on_the_order_of_arrival(order: list[int
         wait(f"c{n}", position=position, after_execution="terminate" if n in ending else "suspend")
         for n, position in enumerate(order)
     ]
-    answer = closing_answer(waits)
+    answer = terminating_result(waits)
     first = min(ending, key=lambda n: order[n], default=None)
     assert (None if answer is None else answer.call_id) == (None if first is None else f"c{first}")
 

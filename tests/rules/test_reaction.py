@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.reactive.reaction import react_to_ending
+from heliograph.reactive.react import react_to_ending
 from heliograph.signals.trace import chain
 from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
 

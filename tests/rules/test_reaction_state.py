@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from heliograph.errors import AgentFailed
-from heliograph.reactive.reaction import react_to_pending
+from heliograph.reactive.react import react_to_pending
 from heliograph.reactive.state_taint import untrusted_keys
 from heliograph.records import PendingRun, PendingSignal, RunFailure, RunView
 from heliograph.signals.model import Draft

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from heliograph.reactive.reaction import react_to_ending
+from heliograph.reactive.react import react_to_ending
 from heliograph.signals.catalog import check_standard
 from tests.rules.reactive_kit import NOW, START, Run, agent, workflow
 

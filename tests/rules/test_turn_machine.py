@@ -140,7 +140,7 @@ def test_turn_with_all_results_present_acts_again_without_a_suspension() -> None
 @pytest.mark.proves("L0-56")
 @pytest.mark.parametrize("resumes", [True, False])
 def test_result_of_a_turn_ending_call_is_delivered_without_running_the_agent(resumes: bool) -> None:
-    events: tuple[Event, ...] = (Hydrated(0, True, False, is_resumed=True, answer=ANSWER),)
+    events: tuple[Event, ...] = (Hydrated(0, True, False, is_resumed=True, terminating_result=ANSWER),)
     if not resumes:
         events = (BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER))
     effects = played(*events)[1]
@@ -150,9 +150,9 @@ def test_result_of_a_turn_ending_call_is_delivered_without_running_the_agent(res
 
 @pytest.mark.proves("L0-56")
 def test_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> None:
-    waits = Hydrated(0, True, False, is_resumed=True, answer=ANSWER, awaits_closing=True)
+    waits = Hydrated(0, True, False, is_resumed=True, terminating_result=ANSWER, awaits_terminating=True)
     assert played(waits)[1] == [SuspendTurn((), "each")]
-    assert played(BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER, awaits_closing=True))[1][-1] == SuspendTurn(
+    assert played(BEGIN, SuspendTurn((CALL,), "all"), Resolved(ANSWER, awaits_terminating=True))[1][-1] == SuspendTurn(
         (), "each"
     )
 
@@ -168,7 +168,7 @@ def test_turn_that_ends_with_several_results_waits_for_the_last_of_them() -> Non
 )
 def test_failed_turn_ending_call_fails_its_turn(status: Any, error: Any, outcome: str, code: str) -> None:
     answer = CallResult("c1", status, None, error)
-    _, effects = played(Hydrated(0, may_run_again=True, is_run_over=False, is_resumed=True, answer=answer))
+    _, effects = played(Hydrated(0, may_run_again=True, is_run_over=False, is_resumed=True, terminating_result=answer))
     assert delivery(effects).outcome == outcome
     assert (delivery(effects).error or {})["code"] == code
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heliograph.reactive import reaction_builder
+from heliograph.reactive.reaction import Reaction
+from heliograph.reactive.reaction_builder import ReactionBuilder
 from heliograph.testing.kernel.in_memory import InMemoryKernel
 from heliograph.testing.simulator.simulate import Case, simulate
 from heliograph.turn.taint import Taint
@@ -34,21 +35,21 @@ def test_turn_that_ends_with_a_wrong_taint_is_noticed(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("mark", [False, True])
 def test_change_without_the_mark_of_its_turn_is_noticed(monkeypatch: pytest.MonkeyPatch, mark: bool) -> None:
-    update = reaction_builder.ReactionBuilder.update
+    update = ReactionBuilder.update
 
     def update_wrongly(builder: Any, *args: Any, is_untrusted: bool, **more: Any) -> None:
         update(builder, *args, is_untrusted=mark, **more)
 
-    monkeypatch.setattr(reaction_builder.ReactionBuilder, "update", update_wrongly)
+    monkeypatch.setattr(ReactionBuilder, "update", update_wrongly)
     assert "taint_of_change" in found_kinds()
 
 
 def test_state_that_records_another_key_than_the_log_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    to_item = reaction_builder.Reaction.to_item
+    to_item = Reaction.to_item
 
-    def recorded(made: reaction_builder.Reaction) -> dict[str, Any]:
+    def recorded(made: Reaction) -> dict[str, Any]:
         memory = None if made.memory is None else {**made.memory, "untrusted_keys": []}
         return to_item(replace(made, memory=memory))
 
-    monkeypatch.setattr(reaction_builder.Reaction, "to_item", recorded)
+    monkeypatch.setattr(Reaction, "to_item", recorded)
     assert {"taint_of_state", "taint_of_change"} <= found_kinds()

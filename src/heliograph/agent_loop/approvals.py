@@ -7,8 +7,9 @@ from typing import Any
 from heliograph.errors import Denied
 from heliograph.tools.bound_tool import BoundTool
 from heliograph.turn.call_id import CallId
-from heliograph.turn.calls import CallRequest, CallResult, Journal
+from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.human_tasks import Question, grant_from, timeout_message
+from heliograph.turn.journal import Journal
 from heliograph.turn.taint import Taint
 
 

@@ -22,8 +22,9 @@ from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.ports import Harness, ModelReply, ModelRequest
 from heliograph.records import BudgetShortfall, Claimed
 from heliograph.turn.call_id import CallId
-from heliograph.turn.calls import CallRequest, CallResult, Journal
+from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.conversation import record_of, reply_of
+from heliograph.turn.journal import Journal
 from heliograph.turn.token_estimate import input_tokens_max
 from heliograph.types import JsonObject
 

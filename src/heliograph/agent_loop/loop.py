@@ -25,9 +25,10 @@ from heliograph.ports import ModelReply, ModelRequest
 from heliograph.records import Claimed
 from heliograph.redaction import redacted_text
 from heliograph.turn.call_id import CallId
-from heliograph.turn.calls import CallRequest, CallResult, Journal
+from heliograph.turn.calls import CallRequest, CallResult
 from heliograph.turn.context_box import context_text
 from heliograph.turn.conversation import Conversation, deferrals_of, is_empty, record_of, replies_in, reply_of
+from heliograph.turn.journal import Journal
 from heliograph.turn.untrusted import framed_within
 from heliograph.types import Json, JsonObject
 

@@ -25,7 +25,7 @@ _AGENTS_MAX = 100  # named in one ring, as a hint
 
 
 class Bell(ABC):
-    """Rings other processes on one wire; implements `world.real.Doorbell`.
+    """Rings other processes on one wire; implements `world.bells.Doorbell`.
 
     Keys are the texts on the wire: tokens that reveal nothing (`bell_tokens.py`), or `work:<pool>` on a wire with its own
     access rights.

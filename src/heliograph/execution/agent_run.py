@@ -21,10 +21,10 @@ from heliograph.execution.model_agent import AgentLoop
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.reactive.state_update import fold_changes
 from heliograph.signals.values import check_size, to_json
-from heliograph.turn.calls import Journal
 from heliograph.turn.decisions import deferral_after
 from heliograph.turn.events import Acted, DeferTurn, Raised, SuspendTurn
 from heliograph.turn.interruptions import Defer, Interruption, Suspended
+from heliograph.turn.journal import Journal
 from heliograph.types import Json, JsonObject
 
 log = logging.getLogger("heliograph.execution")

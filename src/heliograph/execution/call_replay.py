@@ -15,8 +15,9 @@ from heliograph.execution.step_recorder import StepRecorder
 from heliograph.execution.transactional_steps import in_transaction
 from heliograph.records import Wait
 from heliograph.turn.call_results import validated_result
-from heliograph.turn.calls import CallRequest, CallResult, Journal, failed_first_error, result_of
+from heliograph.turn.calls import CallRequest, CallResult, failed_first_error, result_of
 from heliograph.turn.interruptions import Suspended
+from heliograph.turn.journal import Journal
 from heliograph.types import Json, JsonObject
 
 

@@ -25,13 +25,13 @@ from heliograph.turn.calls import (
     CallEffect,
     CallRequest,
     Delegation,
-    Journal,
     check_name,
     check_one_of,
     check_timeout,
 )
 from heliograph.turn.human_tasks import Question
 from heliograph.turn.interruptions import check_seconds
+from heliograph.turn.journal import Journal
 from heliograph.types import JsonObject
 
 

@@ -8,7 +8,7 @@ from heliograph.errors import AgentFailed
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.execution.project_services import ProjectServices
 from heliograph.reactive.ending import Ending
-from heliograph.reactive.reaction import react_to_ending
+from heliograph.reactive.react import react_to_ending
 from heliograph.records import RunView
 from heliograph.turn.drafts import draft_item
 from heliograph.turn.events import Deliver

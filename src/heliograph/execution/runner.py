@@ -29,7 +29,7 @@ from heliograph.execution.suspend import defer, reject_calls, suspend
 from heliograph.execution.task_names import TaskNames
 from heliograph.records import Claimed, WriteResult
 from heliograph.signals.model import Draft
-from heliograph.turn.calls import DELEGATION, RESPONSE, Journal
+from heliograph.turn.calls import DELEGATION, RESPONSE
 from heliograph.turn.decisions import after_suspension, first_event
 from heliograph.turn.events import (
     Act,
@@ -43,6 +43,7 @@ from heliograph.turn.events import (
     Stopped,
     SuspendTurn,
 )
+from heliograph.turn.journal import Journal
 from heliograph.turn.machine import Turn, advance
 from heliograph.turn.taint import Taint
 from heliograph.types import Json, JsonObject
@@ -143,7 +144,7 @@ class Drive:
             return event
         if reads_nothing(self.owned):
             return event
-        acts = event.answer is None and not event.awaits_closing
+        acts = event.terminating_result is None and not event.awaits_terminating
         try:
             resources = await self._stoppable(hydrate(self.owned, self.services.toolbox, lists_tools=acts))
         except AgentFailed as error:

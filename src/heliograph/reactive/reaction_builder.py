@@ -1,17 +1,18 @@
-"""A reaction under construction: activations, guards, limits, state changes and the end of the run. Pure."""
+"""A reaction under construction: which agents new signals activate, by their patterns, joins, guards and limits. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from heliograph.codes import MAX_ACTIVATIONS, NOTHING_RAN, RESULT_MISSING
+from heliograph.codes import MAX_ACTIVATIONS
 from heliograph.definitions.agent import AgentSpec, decided
 from heliograph.errors import format_exception
 from heliograph.ids import signal_id
-from heliograph.reactive.ending import Ending
+from heliograph.reactive.reaction import Reaction
+from heliograph.reactive.run_end import END_WHEN, end_of_run
+from heliograph.reactive.run_memory import metrics_of, new_memory
 from heliograph.reactive.state_taint import (
     END_WHEN_RAISED,
     GUARD_RAISED,
@@ -22,56 +23,10 @@ from heliograph.reactive.state_taint import (
 )
 from heliograph.reactive.state_update import updated_state
 from heliograph.reactive.workflow import Workflow
-from heliograph.records import Outcome, RunStatus, RunView
+from heliograph.records import RunView
 from heliograph.signals.model import Draft
 from heliograph.signals.payload import copied
 from heliograph.types import Json, JsonObject
-
-END_WHEN = "end_when"  # the reason of a run whose goal is met
-
-
-@dataclass(slots=True)
-class Reaction:
-    """The drafts, in log order, and the changes of the run that commit together.
-
-    stops: the open turns that a terminating run stops: {turns, reason}, where turns is `all`, or `people` for the turns that
-    only wait for people. keeps_taint: the kernel keeps the untrusted keys that the run has recorded, because the reaction may
-    have been computed without the run's memory.
-    """
-
-    version: int
-    drafts: list[Draft] = field(default_factory=list)
-    state: JsonObject | None = None
-    memory: dict[str, Any] | None = None
-    status: RunStatus | None = None
-    outcome: Outcome | None = None
-    activations: list[dict[str, Any]] = field(default_factory=list)
-    stops: JsonObject | None = None
-    keeps_taint: bool = False
-
-    def to_item(self) -> dict[str, Any]:
-        """The `reaction` part of a kernel call's item, without the unchanged parts."""
-        item: dict[str, Any] = {"version": self.version, "activations": self.activations}
-        for key in ("state", "memory", "status", "outcome", "stops"):
-            value = getattr(self, key)
-            if value is not None:
-                item[key] = value
-        if self.keeps_taint:
-            item["keeps_taint"] = True
-        return item
-
-    def applied_to(self, view: RunView, closed: int) -> RunView:
-        """The run view after this reaction has committed and ended `closed` turns."""
-        return RunView(
-            view.run_id,
-            self.status or view.status,
-            view.version + 1,
-            view.state if self.state is None else self.state,
-            view.memory if self.memory is None else self.memory,
-            view.open_turns - closed + len(self.activations),
-            view.owed,
-            view.activations + len(self.activations),
-        )
 
 
 class ReactionBuilder:
@@ -102,21 +57,14 @@ class ReactionBuilder:
         self.matched: list[tuple[int | str, Any, str, Json, str | None]] = []
 
     def add(self, draft: Draft) -> int:
+        """Add a signal to the reaction, and react to it as well; return its index."""
         index = len(self.reaction.drafts)
         self.reaction.drafts.append(draft)
         self.matched.append((index, index, draft.name, draft.payload, draft.agent))
         return index
 
-    def count(self, ending: Ending) -> None:
-        self.memory["turns"] += 1
-        self.memory["failed"] += ending.outcome not in ("success", "partial", "canceled")
-        is_lacking = ending.outcome == "partial" or (ending.error or {}).get("code") == RESULT_MISSING
-        self.memory["partial"] = self.memory.get("partial", 0) + is_lacking
-        usage = self.memory["usage"]
-        usage["inputTokens"] += ending.usage[0]
-        usage["outputTokens"] += ending.usage[1]
-
     def update(self, agent: AgentSpec, output: Json, parent: int, *, is_untrusted: bool) -> None:
+        """Change the state by the output of a turn. Raises AgentFailed for an output that does not match the state."""
         folded, after = updated_state(self.workflow, agent, self.state, output)
         before = untrusted_keys(self.memory)
         untrusted = set(before & after.keys())
@@ -170,13 +118,13 @@ class ReactionBuilder:
 
     def _match(self, parent: int | str, cause: Any, name: str, payload: Json, agent: str | None) -> str | None:
         """Activate or skip the agents subscribed to this signal. Returns the reason to stop the run, if there is one."""
-        wanted = self.workflow.wakes.match(name)
-        if not wanted:
+        subscribed = self.workflow.wakes.match(name)
+        if not subscribed:
             return None
-        for woken in sorted({w[0] for w in wanted}):
+        for woken in sorted({w[0] for w in subscribed}):
             if name in ("agent:activated", "agent:skipped") and agent == woken:
                 continue  # an agent's own activation does not activate it again
-            if not self._is_due(woken, [n for w, n in wanted if w == woken]):
+            if not self._is_due(woken, [n for w, n in subscribed if w == woken]):
                 continue
             reason = self._guard(self.workflow.agents[woken], parent, name, payload, agent)
             if reason is not None:
@@ -241,51 +189,14 @@ class ReactionBuilder:
         return self.matched[-1][0] if self.matched else signal_id(self.view.run_id, 1)
 
     def _end(self) -> None:
-        stopped_by, code = self.memory.get("stopped_by"), self.memory.get("code")
-        outcome: Outcome
-        if self.memory.get("is_canceled"):  # the kernel recorded that a person stopped the run
-            outcome = "canceled"
-        elif stopped_by != END_WHEN and (stopped_by is not None or self.memory["failed"]):
-            outcome = "failed"
-        elif stopped_by is None and not self.memory["turns"]:
-            outcome, code, stopped_by = "failed", NOTHING_RAN, self._why_nothing_ran()
-        else:  # a goal that was not met (G-12) and a turn without its whole result make the run partial
-            is_met = stopped_by == END_WHEN or self.workflow.end_when is None
-            outcome = "success" if is_met and not self.memory.get("partial") else "partial"
-        self.reaction.status = "ended"
-        self.reaction.outcome = outcome
-        payload: JsonObject = {"state": self.state, "outcome": outcome, "metrics": self._metrics()}
-        if stopped_by is not None:
-            payload["reason"] = stopped_by
-        if code is not None:
-            payload["code"] = code
-        is_untrusted = bool(untrusted_keys(self.memory)) or quotes_exception(stopped_by)
+        end = end_of_run(self.workflow, self.memory, self.reaction.drafts)
+        self.reaction.status, self.reaction.outcome = "ended", end.outcome
+        activations = self.view.activations + len(self.reaction.activations)
+        metrics = metrics_of(self.memory, activations, self.now)
+        payload: JsonObject = {"state": self.state, "outcome": end.outcome, "metrics": metrics}
+        if end.reason is not None:
+            payload["reason"] = end.reason
+        if end.code is not None:
+            payload["code"] = end.code
+        is_untrusted = bool(untrusted_keys(self.memory)) or quotes_exception(end.reason)
         self.add(Draft("workflow:end", payload, None, self._last_parent(), self.now, is_untrusted))
-
-    def _why_nothing_ran(self) -> str:
-        skipped: list[Any] = [draft.payload for draft in self.reaction.drafts if draft.name == "agent:skipped"]
-        if skipped:
-            return "no agent ran: " + ", ".join(f"{each['agent']} was skipped ({each['reason']})" for each in skipped)
-        return "no agent ran: none is activated by workflow:start"
-
-    def _metrics(self) -> JsonObject:
-        started_at = datetime.fromisoformat(self.memory["started_at"])
-        return {
-            "turns": self.memory["turns"], "failed": self.memory["failed"], "skipped": self.memory["skipped"],
-            "activations": self.view.activations + len(self.reaction.activations), "usage": dict(self.memory["usage"]),
-            "duration_ms": max(0, round((self.now - started_at).total_seconds() * 1000)),
-        }  # fmt: skip
-
-
-def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
-    """The memory of a new run: its agents, its joins and its counters."""
-    return {
-        "started_at": now.isoformat(),
-        "agents": sorted(workflow.agents),  # a run keeps the agents that it started with, also after a deployment
-        "joins": {},
-        "turns": 0,
-        "failed": 0,
-        "partial": 0,
-        "skipped": 0,
-        "usage": {"inputTokens": 0, "outputTokens": 0},
-    }

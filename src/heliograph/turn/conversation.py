@@ -13,7 +13,8 @@ from typing import Any
 from heliograph.ports import AssistantMessage, Message, ModelReply, ToolCall, ToolMessage, UserMessage
 from heliograph.records import Wait
 from heliograph.turn.call_id import CallId
-from heliograph.turn.calls import CallResult, Journal
+from heliograph.turn.calls import CallResult
+from heliograph.turn.journal import Journal
 from heliograph.types import Json, JsonObject
 
 

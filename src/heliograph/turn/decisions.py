@@ -7,9 +7,9 @@ from heliograph.definitions.agent import AgentSpec
 from heliograph.errors import HarnessError, safe_repr
 from heliograph.policy.retry import backoff_seconds, jitter_of
 from heliograph.records import Claimed, WriteResult
-from heliograph.turn.calls import awaits_closing, closing_answer
 from heliograph.turn.events import DeferTurn, Event, Hydrated, Raised, Resolved
 from heliograph.turn.interruptions import DELAY_SECONDS_MAX
+from heliograph.turn.terminating_calls import awaits_terminating, terminating_result
 
 _REASON_MAX = 500
 
@@ -25,15 +25,15 @@ def first_event(claimed: Claimed, spec: AgentSpec) -> Hydrated | Raised:
         # turns that acted before their run began to end still end their own way, and so do their children
         is_run_over=claimed.run.status != "running" and not is_resumed and claimed.parent_turn_id is None,
         is_resumed=is_resumed,
-        answer=closing_answer(claimed.waits),
-        awaits_closing=awaits_closing(claimed.waits),
+        terminating_result=terminating_result(claimed.waits),
+        awaits_terminating=awaits_terminating(claimed.waits),
     )
 
 
 def after_suspension(result: WriteResult, claimed: Claimed, spec: AgentSpec) -> Event | None:
     """The next event after the kernel answered a suspension; None where the turn is suspended or has ended."""
     if result.outcome == "resolved":
-        return Resolved(closing_answer(result.waits), awaits_closing(result.waits))
+        return Resolved(terminating_result(result.waits), awaits_terminating(result.waits))
     if result.outcome != "refused":
         return None
     if result.code == "run_stopping":

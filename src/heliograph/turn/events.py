@@ -16,16 +16,17 @@ class Hydrated:
     """Event: a worker claimed the turn and read everything that it needs.
 
     recoveries: how often the turn lost its worker before. is_resumed: the turn acted before, then it was suspended or
-    deferred. answer: the result of a call with `after="terminate"`, which ends the turn. awaits_closing: another such call
-    of the same step has no result yet, so the turn waits for it. problem: why its context box cannot be read.
+    deferred. terminating_result: the result of a call with `after="terminate"`, which ends the turn. awaits_terminating:
+    another such call of the same step has no result yet, so the turn waits for it. problem: why its context box cannot be
+    read.
     """
 
     recoveries: int
     may_run_again: bool
     is_run_over: bool
     is_resumed: bool = False
-    answer: CallResult | None = None
-    awaits_closing: bool = False
+    terminating_result: CallResult | None = None
+    awaits_terminating: bool = False
     problem: str | None = None
 
 
@@ -52,8 +53,8 @@ class Raised:
 class Resolved:
     """Event: all results arrived before the turn could suspend, so the agent continues. Fields as in Hydrated."""
 
-    answer: CallResult | None = None
-    awaits_closing: bool = False
+    terminating_result: CallResult | None = None
+    awaits_terminating: bool = False
 
 
 @dataclass(frozen=True, slots=True)

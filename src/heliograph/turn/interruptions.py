@@ -1,7 +1,7 @@
 """The exceptions that end a run of an agent's function before it returns. They are not errors.
 
 Each derives from BaseException, like asyncio.CancelledError, so a function that handles its errors with `except Exception`
-lets them propagate. The journal (`turn.calls.Journal`) detects a function that swallows one.
+lets them propagate. The journal (`turn.journal.Journal`) detects a function that swallows one.
 """
 
 from __future__ import annotations

@@ -98,9 +98,9 @@ def _hydrated(turn: Turn, event: Hydrated, now: datetime) -> tuple[Turn, list[Ef
 
 def _continue(turn: Turn, event: Hydrated | Resolved, now: datetime) -> tuple[Turn, list[Effect]]:
     """Continue a turn with new results: the agent acts, a result ends the turn, or the turn waits for another ending result."""
-    if event.awaits_closing:
+    if event.awaits_terminating:
         return turn, [SuspendTurn((), "each")]
-    return (turn, [Act()]) if event.answer is None else _conclude(turn, event.answer, now)
+    return (turn, [Act()]) if event.terminating_result is None else _conclude(turn, event.terminating_result, now)
 
 
 def _check_acting(turn: Turn, event: Event) -> None:
@@ -130,14 +130,14 @@ def _decide(outcome: Outcome, limit: JsonObject | None) -> tuple[JsonObject, str
     return {"decision": "iteration_needed", "reason": reason}, "halt"
 
 
-def _conclude(turn: Turn, answer: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:
+def _conclude(turn: Turn, result: CallResult, now: datetime) -> tuple[Turn, list[Effect]]:
     """End a turn with the result of a call with after="terminate"."""
-    if answer.is_good:
-        return _succeed(turn, answer.output, now, "success" if answer.status == "success" else "partial")
-    error = answer.error or {}
-    code = str(error.get("code") or (TOOL_TIMEOUT if answer.status == "timeout" else TOOL_ERROR))
-    return _end(turn, "timeout" if answer.status == "timeout" else "failed", code,
-                f"call {answer.call_id} was to end the turn and was not answered: {error.get('message')}", now)  # fmt: skip
+    if result.is_good:
+        return _succeed(turn, result.output, now, "success" if result.status == "success" else "partial")
+    error = result.error or {}
+    code = str(error.get("code") or (TOOL_TIMEOUT if result.status == "timeout" else TOOL_ERROR))
+    return _end(turn, "timeout" if result.status == "timeout" else "failed", code,
+                f"call {result.call_id} was to end the turn and did not succeed: {error.get('message')}", now)  # fmt: skip
 
 
 def _stop(turn: Turn, reason: str, now: datetime) -> tuple[Turn, list[Effect]]:

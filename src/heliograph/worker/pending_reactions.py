@@ -10,7 +10,7 @@ import logging
 from heliograph.codes import INTERNAL_ERROR
 from heliograph.errors import KernelRejected, StoreUnavailable
 from heliograph.execution.project_services import ProjectServices
-from heliograph.reactive.reaction import react_to_pending
+from heliograph.reactive.react import react_to_pending
 from heliograph.records import PendingRun, RunFailure
 from heliograph.turn.drafts import draft_item
 

@@ -81,8 +81,8 @@ async def judge(runtime: Runtime, evidence: Evidence) -> list[Verdict]:
     gone = {row[0]: row[1] for row in await runtime.database.fetch("select id, outcome from heliograph.pruned")}
     pruned = await runtime.database.fetch("select project_id, id from heliograph.pruned where id like 'turn:%'")
     for project in ("default", PROJECT):
-        await runtime.world.learn(project)
-    tokens = runtime.world.tokens
+        await runtime.world.bells.learn(project)
+    tokens = runtime.world.bells.tokens
     return [
         _acknowledged(evidence.acknowledged, found, gone),
         *(_events(listener, turns, pruned, tokens) for listener in evidence.listeners),

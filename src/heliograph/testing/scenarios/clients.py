@@ -7,7 +7,7 @@ from typing import Any
 
 from heliograph.errors import StoreUnavailable
 from heliograph.ledger.client import Ledger
-from heliograph.reactive.reaction import react_to_start
+from heliograph.reactive.react import react_to_start
 from heliograph.reactive.workflow import Workflow
 from heliograph.testing.oracles.books import Books, TurnBook
 from heliograph.testing.scenarios.cast import LONG

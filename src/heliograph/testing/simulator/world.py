@@ -24,8 +24,8 @@ from heliograph.testing.kernel.tables import microseconds
 from heliograph.testing.oracles.books import Books
 from heliograph.testing.simulator.event_loop import Process, SimLoop
 from heliograph.testing.simulator.plan import Plan
-from heliograph.world.real import within
 from heliograph.world.seam import BellKey
+from heliograph.world.user_code import within
 
 T = TypeVar("T")
 

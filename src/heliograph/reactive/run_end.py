@@ -1,0 +1,40 @@
+"""The outcome of a run that ends, with the reason and the code of its workflow:end. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from heliograph.codes import NOTHING_RAN
+from heliograph.reactive.workflow import Workflow
+from heliograph.records import Outcome
+from heliograph.signals.model import Draft
+
+END_WHEN = "end_when"  # the reason of a run whose goal is met
+
+
+class RunEnd(NamedTuple):
+    outcome: Outcome
+    reason: str | None = None
+    code: str | None = None
+
+
+def end_of_run(workflow: Workflow, memory: Mapping[str, Any], drafts: Iterable[Draft]) -> RunEnd:
+    """The end of a run without open turns and without pending reactions. drafts: the signals of its last reaction."""
+    reason, code = memory.get("stopped_by"), memory.get("code")
+    if memory.get("is_canceled"):  # the kernel recorded that a person stopped the run
+        return RunEnd("canceled", reason, code)
+    if reason != END_WHEN and (reason is not None or memory["failed"]):
+        return RunEnd("failed", reason, code)
+    if reason is None and not memory["turns"]:
+        return RunEnd("failed", _why_nothing_ran(drafts), NOTHING_RAN)
+    # a goal that was not met (G-12) and a turn without its whole result make the run partial
+    is_met = reason == END_WHEN or workflow.end_when is None
+    return RunEnd("success" if is_met and not memory.get("partial") else "partial", reason, code)
+
+
+def _why_nothing_ran(drafts: Iterable[Draft]) -> str:
+    skipped: list[Any] = [draft.payload for draft in drafts if draft.name == "agent:skipped"]
+    if skipped:
+        return "no agent ran: " + ", ".join(f"{each['agent']} was skipped ({each['reason']})" for each in skipped)
+    return "no agent ran: none is activated by workflow:start"

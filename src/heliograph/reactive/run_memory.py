@@ -1,0 +1,45 @@
+"""The memory of a run: what its reactions record for later ones. It commits together with each reaction. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from heliograph.codes import RESULT_MISSING
+from heliograph.reactive.ending import Ending
+from heliograph.reactive.workflow import Workflow
+from heliograph.types import JsonObject
+
+
+def new_memory(workflow: Workflow, now: datetime) -> dict[str, Any]:
+    """The memory of a new run: its agents, its joins and its counters."""
+    return {
+        "started_at": now.isoformat(),
+        "agents": sorted(workflow.agents),  # a run keeps the agents that it started with, also after a deployment
+        "joins": {},
+        "turns": 0,
+        "failed": 0,
+        "partial": 0,
+        "skipped": 0,
+        "usage": {"inputTokens": 0, "outputTokens": 0},
+    }
+
+
+def count_ending(memory: dict[str, Any], ending: Ending) -> None:
+    """Count a turn that ended, and what it used."""
+    memory["turns"] += 1
+    memory["failed"] += ending.outcome not in ("success", "partial", "canceled")
+    is_lacking = ending.outcome == "partial" or (ending.error or {}).get("code") == RESULT_MISSING
+    memory["partial"] = memory.get("partial", 0) + is_lacking
+    usage = memory["usage"]
+    usage["inputTokens"] += ending.usage[0]
+    usage["outputTokens"] += ending.usage[1]
+
+
+def metrics_of(memory: dict[str, Any], activations: int, now: datetime) -> JsonObject:
+    """The metrics of a run that ends now. activations: those of the whole run."""
+    started_at = datetime.fromisoformat(memory["started_at"])
+    return {
+        "turns": memory["turns"], "failed": memory["failed"], "skipped": memory["skipped"], "activations": activations,
+        "usage": dict(memory["usage"]), "duration_ms": max(0, round((now - started_at).total_seconds() * 1000)),
+    }  # fmt: skip

@@ -1,0 +1,131 @@
+"""The bells of this process: its subscriptions, and the wires that carry rings to other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol
+
+from heliograph.errors import HeliographError, StoreUnavailable
+from heliograph.records import Event
+from heliograph.world.bell_tokens import Tokens
+from heliograph.world.seam import BellKey
+from heliograph.world.subscriptions import Subscription, Subscriptions
+
+log = logging.getLogger("heliograph.world")
+
+_LEARN_SECONDS = 5.0  # between two attempts to fetch the key of a project's bells
+
+
+class Store(Protocol):
+    """Calls kernel functions; `heliograph.ledger.pool.Database` is one."""
+
+    async def call(self, function: str, *args: object) -> Any: ...
+
+
+class Doorbell(Protocol):
+    """A wire to other processes; rings may be lost, events may arrive twice. Implemented by `heliograph.doorbell.base.Bell`."""
+
+    @property
+    def is_up(self) -> bool: ...
+
+    @property
+    def carries_names(self) -> bool: ...
+
+    @property
+    def carries_commands(self) -> bool: ...
+
+    def ring(self, keys: Iterable[str], agents: Iterable[str] = ()) -> None: ...
+
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None: ...
+
+    async def publish(self, events: Sequence[Event]) -> None: ...
+
+
+class Bells:
+    """See `subscribe`, `ring` and `publish` of `heliograph.world.seam.World`.
+
+    wires: they reach other processes, the preferred one first; any may be down. spawn: starts a task in the background.
+    """
+
+    def __init__(self, store: Store, spawn: Callable[[str, Coroutine[Any, Any, None]], object]):
+        self._store = store
+        self._spawn = spawn
+        self.tokens = Tokens()
+        self.subscriptions = Subscriptions(self.tokens)
+        self.wires: list[Doorbell] = []
+        self._learning: dict[str, asyncio.Lock] = {}
+        self._keeps_learning: set[str] = set()  # projects: one task for each, for all its subscriptions
+
+    def subscribe(self, keys: Iterable[BellKey]) -> Subscription:
+        subscription = self.subscriptions.subscribe(keys)
+        unknown = {key.project for key in subscription.keys if key.project and not self.tokens.has(key.project)}
+        for project in unknown - self._keeps_learning:
+            self._keeps_learning.add(project)
+            self._spawn(f"bell key of {project}", self._keep_learning(project))
+        return subscription
+
+    def ring(self, keys: Sequence[BellKey], agents: Iterable[str] = ()) -> None:
+        self.subscriptions.ring(keys)
+        remote = [key for key in keys if not key.name.startswith("slot:")]
+        unknown = {key.project for key in remote if not self.tokens.has(key.project)}
+        if unknown:
+            self._spawn("ring", self._learn_and_send(unknown, remote, list(agents)))
+        else:
+            self._send(remote, agents)
+
+    async def learn(self, project: str) -> bool:
+        """Fetch the key of a project's bells, which rings to other processes need.
+
+        Returns False for a login without access to the key.
+        """
+        async with self._learning.setdefault(project, asyncio.Lock()):
+            if not self.tokens.has(project):
+                try:
+                    self.tokens.add(project, await self._store.call("bell_key", project))
+                except HeliographError as error:
+                    log.info(
+                        "the bells of project %s cannot be used, work is found by polling: %s", project, error.message
+                    )
+                    return False
+                self.subscriptions.learned(project)
+        return True
+
+    async def _keep_learning(self, project: str) -> None:
+        try:
+            while not await self.learn(project):  # noqa: ASYNC110  nothing announces that a login has got access
+                await asyncio.sleep(_LEARN_SECONDS)
+        finally:
+            self._keeps_learning.discard(project)
+
+    async def _learn_and_send(self, projects: Iterable[str], keys: Sequence[BellKey], agents: Sequence[str]) -> None:
+        if all([await self.learn(project) for project in projects]):
+            self._send(keys, agents)
+
+    def _send(self, keys: Sequence[BellKey], agents: Iterable[str]) -> None:
+        wire = next((wire for wire in self.wires if wire.is_up), None)  # every process listens on all of them
+        if wire is not None and keys:
+            wire.ring([self._on_wire(key, wire) for key in keys], agents)
+
+    def _on_wire(self, key: BellKey, wire: Doorbell) -> str:
+        return key.name if wire.carries_names and key.name.startswith("work:") else self.tokens.of(key)
+
+    def publish_event(self, subject: str, body: dict[str, Any]) -> None:
+        for wire in self.wires:
+            if wire.is_up:
+                wire.publish_event(subject, body)
+
+    async def publish(self, project: str, events: Sequence[Event]) -> None:
+        if not await self.learn(project):
+            raise StoreUnavailable(f"{len(events)} events are not published yet: the bell key of the project is not known; "
+                                   "the relay retries")  # fmt: skip
+        try:
+            for wire in self.wires:  # on all wires, or the event stays in the outbox
+                accepted = [e for e in events if wire.carries_commands or not e.subject.startswith("cmd.")]
+                if accepted and not wire.carries_names:
+                    accepted = [self.tokens.opaque(project, event) for event in accepted]
+                if accepted:
+                    await wire.publish(accepted)
+        except OSError as error:
+            raise StoreUnavailable(f"{len(events)} events are not published yet: {error}") from error
