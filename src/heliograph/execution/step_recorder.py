@@ -163,7 +163,7 @@ async def store_call(work: Awaitable[T]) -> T:
     except StoreUnavailable as error:
         raise TurnAbandoned(f"abandoned, because the store is out of reach: {error.message}") from error
     except KernelRejected as error:
-        raise AgentFailed("the store refused what this step was to write; the worker's log says why") from error
+        raise AgentFailed("the store refused a write of this step; the worker's log has the reason") from error
 
 
 def budget_error(answer: BeginResult | WriteResult) -> JsonObject:

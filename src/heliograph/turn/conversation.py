@@ -7,7 +7,6 @@ from these records, so it is the same on every worker, and every tool call has a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from heliograph.ports import AssistantMessage, Message, ModelReply, ToolCall, ToolMessage, UserMessage
@@ -18,23 +17,6 @@ from heliograph.turn.journal import Journal
 from heliograph.types import Json, JsonObject
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The usage of a turn so far."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
-    model_calls: int = 0
-    tool_calls: int = 0
-
-    def plus(self, reply: ModelReply) -> Usage:
-        return Usage(
-            self.input_tokens + reply.input_tokens, self.output_tokens + reply.output_tokens,
-            self.cost_usd + (reply.cost_usd or 0.0), self.model_calls + 1, self.tool_calls + len(reply.tool_calls),
-        )  # fmt: skip
-
-
 class Conversation:
     """The messages so far, oldest first, and the last text of the model. Updates the token count of the journal."""
 
@@ -42,13 +24,17 @@ class Conversation:
         """given: the first messages: the boxes, then the prompt."""
         self._journal = journal
         self.messages: list[Message] = [UserMessage(text) for text in given]
-        self.usage = Usage()
+        self._tokens = 0, 0  # input and output, of the replies so far
         self.last_text = ""
 
     def add_reply(self, reply: ModelReply) -> None:
-        self.usage = self.usage.plus(reply)
+        input_tokens, output_tokens = self._tokens
+        self._tokens = input_tokens, output_tokens = (
+            input_tokens + reply.input_tokens,
+            output_tokens + reply.output_tokens,
+        )
         before = self._journal.tokens  # a resumed turn also counts recorded replies that it has not reached yet
-        self._journal.tokens = max(before[0], self.usage.input_tokens), max(before[1], self.usage.output_tokens)
+        self._journal.tokens = max(before[0], input_tokens), max(before[1], output_tokens)
         self.last_text = reply.text or self.last_text
         if not is_empty(reply):  # providers refuse a message without content
             self.messages.append(AssistantMessage(reply.text, reply.tool_calls, reply.raw))
