@@ -24,17 +24,14 @@ class Conversation:
         """given: the first messages: the boxes, then the prompt."""
         self._journal = journal
         self.messages: list[Message] = [UserMessage(text) for text in given]
-        self._tokens = 0, 0  # input and output, of the replies so far
+        self._input_tokens, self._output_tokens = 0, 0  # of the replies so far
         self.last_text = ""
 
     def add_reply(self, reply: ModelReply) -> None:
-        input_tokens, output_tokens = self._tokens
-        self._tokens = input_tokens, output_tokens = (
-            input_tokens + reply.input_tokens,
-            output_tokens + reply.output_tokens,
-        )
+        self._input_tokens += reply.input_tokens
+        self._output_tokens += reply.output_tokens
         before = self._journal.tokens  # a resumed turn also counts recorded replies that it has not reached yet
-        self._journal.tokens = max(before[0], input_tokens), max(before[1], output_tokens)
+        self._journal.tokens = max(before[0], self._input_tokens), max(before[1], self._output_tokens)
         self.last_text = reply.text or self.last_text
         if not is_empty(reply):  # providers refuse a message without content
             self.messages.append(AssistantMessage(reply.text, reply.tool_calls, reply.raw))
