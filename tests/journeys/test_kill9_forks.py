@@ -8,24 +8,15 @@ import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.journeys.kill9_forks_app import CHILDREN
+from tests.journeys.kit import fetch
 from tests.reach.embedded_kit import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 KILLS = 6
-
-
-async def fetch(url: str, statement: str) -> list[Any]:
-    connection = await asyncpg.connect(url)
-    try:
-        return list(await connection.fetch(statement))
-    finally:
-        await connection.close()
 
 
 @pytest.mark.proves("L0-38", "L0-63", "L0-111", "K4", "K15")

@@ -5,22 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import asyncpg
 import pytest
 
+from tests.journeys.kit import fetch
 from tests.reach.embedded_kit import eventually
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-async def fetch(url: str, statement: str) -> list[Any]:
-    connection = await asyncpg.connect(url)
-    try:
-        return list(await connection.fetch(statement))
-    finally:
-        await connection.close()
 
 
 def open_gate(path: str) -> None:

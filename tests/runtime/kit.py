@@ -152,6 +152,25 @@ async def seen(rig: Rig, run_id: str) -> Any:
     return one(await rig.ended(run_id), "workflow:end")["state"]["seen"]
 
 
+async def kill(worker: Worker, working: asyncio.Task[None]) -> None:
+    """End a worker like kill -9: it releases no turn and records nothing further."""
+    drives = [drive.task for drive in worker._running.values() if drive.task is not None]
+    for task in (working, *drives):
+        task.cancel()
+    await asyncio.gather(working, *drives, return_exceptions=True)
+
+
+async def lost(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
+    """Start a run and kill its worker when `begun` is set; return the run's id."""
+    run_id = await rig.start(app)
+    worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
+    working = asyncio.create_task(worker.run())
+    async with asyncio.timeout(SOON_SECONDS):
+        await begun.wait()
+    await kill(worker, working)
+    return run_id
+
+
 async def is_resolved(rig: Rig, turn_id: str, call_id: str) -> bool:
     return any(w.call_id == call_id and w.state == "resolved" for w in await rig.runtime.reader.waits(turn_id))
 

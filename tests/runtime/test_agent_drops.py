@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliograph import Heliograph, ModelRequest, external_tool, tool
-from tests.runtime.kit import START, Rig, one
+from tests.runtime.kit import START, Rig, kill, one
 from tests.runtime.loop_kit import Model, call
 
 DROPS_MAX = 60
@@ -81,12 +81,10 @@ async def _drop(rig: Rig, shop: Shop, run_id: str, dropped: Dropped) -> bool:
     reached = asyncio.create_task(dropped.has_come.wait())
     await asyncio.wait({ended, reached}, return_when=asyncio.FIRST_COMPLETED)
     is_dropped = reached.done()
-    for drive in list(worker._running.values()):
-        assert drive.task is not None
-        drive.task.cancel()
-    for task in (working, ended, reached):
+    await kill(worker, working)
+    for task in (ended, reached):
         task.cancel()
-    await asyncio.gather(working, ended, reached, return_exceptions=True)
+    await asyncio.gather(ended, reached, return_exceptions=True)
     return is_dropped
 
 

@@ -186,7 +186,7 @@ async def test_delay_requested_by_a_provider_is_respected_without_occupying_a_wo
     await rig.start(app)
     rig.is_left_open = True
     query = """
-        select extract(epoch from next_retry_at - now())::float8 as seconds from heliograph.agent_inbox
+        select extract(epoch from next_retry_at - clock_timestamp())::float8 as seconds from heliograph.agent_inbox
         where project_id = $1 and status = 'deferred'"""
     async with rig.serving(app) as worker:
         rows: list[Any] = []

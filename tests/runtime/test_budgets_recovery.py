@@ -12,8 +12,7 @@ import pytest
 from heliograph import Call, Context, Heliograph, StoreUnavailable, ToolContext, tool
 from heliograph.config import Settings
 from heliograph.runtime import open_runtime
-from heliograph.worker.claim_loop import Worker
-from tests.runtime.kit import START, Rig, one, until
+from tests.runtime.kit import START, Rig, kill, one, until
 from tests.runtime.loop_kit import Model, agent, call, payloads, results
 from tests.runtime.test_budgets import budgets
 from tests.runtime.test_lost_replies import lose_first_reply
@@ -133,14 +132,6 @@ async def die_at(rig: Rig, app: Heliograph, kill_at: int, run_id: str) -> str | 
             died.set()
             buried.set()
     return place or None
-
-
-async def kill(worker: Worker, working: asyncio.Task[None]) -> None:
-    """As kill -9 does: nothing is handed back."""
-    drives = [drive.task for drive in worker._running.values() if drive.task is not None]
-    for task in [working, *drives]:
-        task.cancel()
-    await asyncio.gather(working, *drives, return_exceptions=True)
 
 
 @pytest.mark.proves("S12")

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from heliograph import Context, Delegation, DelegationFailed, Heliograph
-from heliograph.execution.runner import Drive
 from heliograph.turn.calls import Call
-from heliograph.worker.claim_loop import Worker
-from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.kit import START, Rig, kill, names, one, until
 
 
 def family(**options: Any) -> Heliograph:
@@ -159,7 +157,7 @@ async def test_twenty_children_are_joined_despite_killed_workers(rig: Rig) -> No
         worker.watchdog.interval_seconds = 0.05
         working = asyncio.create_task(worker.run())
         await until(lambda worker=worker: len(worker._running) >= 3)
-        await _kill(worker, working)
+        await kill(worker, working)
     async with rig.serving(app, lease_seconds=1):
         signals = await rig.ended(run_id)
     assert one(signals, "workflow:end")["state"]["seen"] == [n * n for n in range(20)]
@@ -168,16 +166,6 @@ async def test_twenty_children_are_joined_despite_killed_workers(rig: Rig) -> No
     assert len(children) == 20
     assert {turn.outcome for turn in children} == {"success"}
     assert sum(turn.attempts for turn in children) > 0  # some of them were lost in the middle
-
-
-async def _kill(worker: Worker, working: asyncio.Task[None]) -> None:
-    """As kill -9 does: nothing is handed back, and what a turn was about to write is never written."""
-    drives: list[Drive] = list(worker._running.values())
-    working.cancel()
-    for drive in drives:
-        assert drive.task is not None
-        drive.task.cancel()
-    await asyncio.gather(working, return_exceptions=True)
 
 
 @pytest.mark.proves("K26")

@@ -15,10 +15,8 @@ from heliograph import (
     ToolMessage,
     tool,
 )
-from heliograph.execution.runner import Drive
-from heliograph.worker.claim_loop import Worker
 from tests.runtime.human_task_kit import PAY, Till, is_open_question, open_tasks
-from tests.runtime.kit import START, Rig, seen, until
+from tests.runtime.kit import START, Rig, kill, seen, until
 
 
 async def test_one_of_two_simultaneous_decisions_wins_and_the_other_receives_its_author(rig: Rig) -> None:
@@ -166,7 +164,7 @@ async def test_killed_worker_does_not_affect_a_pending_approval(rig: Rig) -> Non
         worker = rig.runtime.worker(till.app.workflow, lease_seconds=0.2)
         working = asyncio.create_task(worker.run())
         tasks = await open_tasks(rig, open_count)
-        await _kill(worker, working)
+        await kill(worker, working)
         if decision == "answer":
             await rig.client.answer(tasks[1].turn_id, tasks[1].call_id, "yes")
         elif decision == "grant":
@@ -174,13 +172,3 @@ async def test_killed_worker_does_not_affect_a_pending_approval(rig: Rig) -> Non
     async with rig.serving(till.app):
         await rig.ended(run_id)
     assert (till.paid, once, till.model_calls) == ([(5, "bob")], ["prepared"], 2)
-
-
-async def _kill(worker: Worker, working: asyncio.Task[None]) -> None:
-    """As kill -9 does: nothing is handed back."""
-    drives: list[Drive] = list(worker._running.values())
-    working.cancel()
-    for drive in drives:
-        assert drive.task is not None
-        drive.task.cancel()
-    await asyncio.gather(working, return_exceptions=True)

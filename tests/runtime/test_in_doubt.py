@@ -11,9 +11,9 @@ import pytest
 from heliograph import Client, Heliograph, HumanTask, InvalidInput, ToolContext, tool
 from heliograph.errors import StepInDoubt
 from tests.runtime.human_task_kit import open_tasks
-from tests.runtime.kit import Rig
+from tests.runtime.kit import Rig, lost
 from tests.runtime.loop_kit import Model, agent, call, results
-from tests.runtime.tools_kit import Pay, Script, app_of, called, lost
+from tests.runtime.tools_kit import Pay, Script, app_of, called
 
 
 class Bank:

@@ -11,7 +11,7 @@ from heliograph import Context, Defer, HarnessError, Heliograph, ScriptedModel, 
 from heliograph.execution.agent_run import act
 from heliograph.execution.owned_turn import OwnedTurn
 from heliograph.turn.events import Hydrated
-from tests.runtime.kit import START, Rig, names, one, until
+from tests.runtime.kit import START, Rig, kill, names, one, until
 from tests.runtime.loop_kit import Model, agent, call
 
 PHASES = ["ready", "plan_ready", "action_complete", "reflection_complete", "terminated"]
@@ -162,11 +162,7 @@ async def test_phases_follow_each_other_in_a_turn_that_defers_waits_and_loses_it
     (command,) = await rig.taken("ask")
     await command.report(result="there")
     await until(begun.is_set)
-    working.cancel()
-    for each in list(lost._running.values()):
-        assert each.task is not None
-        each.task.cancel()
-    await asyncio.gather(working, return_exceptions=True)
+    await kill(lost, working)
     async with rig.serving(app):
         signals = await rig.ended(run_id)
     assert of_phases(signals) == PHASES

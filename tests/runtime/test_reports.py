@@ -26,20 +26,26 @@ async def test_first_report_counts_and_every_other_one_is_only_acknowledged(rig:
         assert await b.report(result=1) == "turn_done"
 
 
-@pytest.mark.proves("K16", "L0-60")
-async def test_result_before_its_call_is_kept_and_the_turn_continues_without_suspending(rig: Rig) -> None:
-    has_called, reported = asyncio.Event(), asyncio.Event()
+def calling_after(has_started: asyncio.Event, reported: asyncio.Event, **options: Any) -> Heliograph:
+    """An application whose agent makes its call only after `reported` is set."""
     app = Heliograph("early")
 
     @app.agent(activate_on=START, updates="seen")
     async def asker(ctx: Context) -> Any:
-        has_called.set()
+        has_started.set()
         await reported.wait()
-        return await ctx.call("human", call_id="approval", needs_token=False)
+        return await ctx.call("human", call_id="approval", **options)
 
+    return app
+
+
+@pytest.mark.proves("K16", "L0-60")
+async def test_result_before_its_call_is_kept_and_the_turn_continues_without_suspending(rig: Rig) -> None:
+    has_started, reported = asyncio.Event(), asyncio.Event()
+    app = calling_after(has_started, reported, needs_token=False)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        await has_called.wait()
+        await has_started.wait()
         turn = await rig.turn_of("asker", "running")
         assert await rig.client.report(turn.turn_id, "approval", result="yes") == "early"
         assert await rig.client.report(turn.turn_id, "approval", result="no") == "duplicate"
@@ -50,18 +56,11 @@ async def test_result_before_its_call_is_kept_and_the_turn_continues_without_sus
 
 @pytest.mark.proves("S14", "K16")
 async def test_forged_report_before_its_call_is_not_applied(rig: Rig) -> None:
-    has_called, reported = asyncio.Event(), asyncio.Event()
-    app = Heliograph("guessed")
-
-    @app.agent(activate_on=START, updates="seen")
-    async def asker(ctx: Context) -> Any:
-        has_called.set()
-        await reported.wait()
-        return await ctx.call("human", call_id="approval")
-
+    has_started, reported = asyncio.Event(), asyncio.Event()
+    app = calling_after(has_started, reported)
     run_id = await rig.start(app)
     async with rig.serving(app):
-        await has_called.wait()
+        await has_started.wait()
         turn = await rig.turn_of("asker", "running")
         assert await rig.client.report(turn.turn_id, "approval", result="yes", token="guessed") == "early"
         reported.set()

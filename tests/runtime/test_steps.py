@@ -7,7 +7,7 @@ import pytest
 
 from heliograph import Context, Heliograph, StepInDoubt, StoreUnavailable, ToolFailed, ToolTimedOut
 from heliograph.ledger.client import Ledger
-from tests.runtime.kit import START, Rig, one, until
+from tests.runtime.kit import START, Rig, lost, one, until
 
 
 @pytest.mark.proves("K13", "SIG-33")
@@ -47,21 +47,6 @@ async def test_step_runs_once_and_a_replay_returns_its_recorded_result(rig: Rig)
     assert payloads_of_steps[1]["output"] == {"charged": 5}
 
 
-async def _lose(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
-    """Start a run and kill its worker in the middle of a step: nothing is handed back, nothing recorded."""
-    run_id = await rig.start(app)
-    worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
-    working = asyncio.create_task(worker.run())
-    async with asyncio.timeout(60):
-        await begun.wait()
-    working.cancel()
-    for drive in list(worker._running.values()):
-        assert drive.task is not None
-        drive.task.cancel()
-    await asyncio.gather(working, return_exceptions=True)
-    return run_id
-
-
 @pytest.mark.proves("K14")
 @pytest.mark.parametrize(
     ("effect", "again"), [("once", False), ("transactional", True), ("idempotent", True), ("pure", True)]
@@ -86,7 +71,7 @@ async def test_step_of_a_dead_worker_is_repeated_only_if_its_effect_allows_it(
         except StepInDoubt as doubt:
             return [doubt.code, doubt.step, doubt.call_id, ctx.attempt]
 
-    run_id = await _lose(rig, app, begun)
+    run_id = await lost(rig, app, begun)
     async with rig.serving(app):
         state = one(await rig.ended(run_id), "workflow:end")["state"]
     assert state == {"seen": "paid" if again else ["IN_DOUBT", "pay", "c1", 2]}
@@ -106,7 +91,7 @@ async def test_unhandled_step_in_doubt_ends_its_turn_in_doubt(rig: Rig) -> None:
     async def shop(ctx: Context) -> None:
         await ctx.step("pay", pay)
 
-    run_id = await _lose(rig, app, begun)
+    run_id = await lost(rig, app, begun)
     async with rig.serving(app):
         assert one(await rig.ended(run_id), "agent:failed")["error"]["code"] == "IN_DOUBT"
 

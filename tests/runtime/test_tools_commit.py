@@ -9,8 +9,8 @@ import pytest
 
 from heliograph import StoreUnavailable, ToolContext, tool
 from heliograph.ledger.transactions import OpenTransaction
-from tests.runtime.kit import Rig
-from tests.runtime.tools_kit import Script, app_of, called, lost
+from tests.runtime.kit import Rig, lost
+from tests.runtime.tools_kit import Script, app_of, called
 
 
 @pytest.mark.proves("K13", "K14")
@@ -46,7 +46,7 @@ async def test_transactional_tool_rolls_back_when_it_fails_is_late_or_cannot_com
     await rig.fetch(f"create table {table} (n integer unique deferrable initially deferred)")
 
     @tool(effect="transactional", timeout_seconds=0.5)
-    async def write(n: int, how: str, ctx: ToolContext) -> str:
+    async def keep(n: int, how: str, ctx: ToolContext) -> str:
         """Keep."""
         await ctx.connection.execute(f"insert into {table} values ($1)", n)
         if how == "raise":
@@ -64,7 +64,7 @@ async def test_transactional_tool_rolls_back_when_it_fails_is_late_or_cannot_com
 
     ways = ["fine", "raise", "late", "swallow", "commit", "large"]
     script = Script(*([called("keep", n=n, how=how)] for n, how in enumerate(ways)), [called("keep", n=0, how="fine")])
-    await rig.run(app_of(script, write))
+    await rig.run(app_of(script, keep))
     assert [row["n"] for row in await rig.fetch(f"select n from {table}")] == [0]
     errors = [content for content, is_error in script.results if is_error]
     assert script.results[0] == ("kept", False)
@@ -80,7 +80,7 @@ async def test_transaction_with_a_broken_connection_is_repeated_unless_it_commit
     tries: list[int] = []
 
     @tool(effect="transactional")
-    async def write(ctx: ToolContext) -> int:
+    async def keep(ctx: ToolContext) -> int:
         """Keep."""
         tries.append(1)
         await ctx.connection.execute(f"insert into {table} values (1)")
@@ -89,7 +89,7 @@ async def test_transaction_with_a_broken_connection_is_repeated_unless_it_commit
         return len(tries)
 
     script = Script([called("keep")])
-    await rig.run(app_of(script, write))
+    await rig.run(app_of(script, keep))
     assert script.results == [(2, False)]
     assert len(await rig.fetch(f"select * from {table}")) == 1
 
@@ -107,13 +107,13 @@ async def test_commit_with_a_lost_reply_is_detected_and_not_repeated(rig: Rig, m
     monkeypatch.setattr(OpenTransaction, "commit", lose)
 
     @tool(effect="transactional")
-    async def write(ctx: ToolContext) -> int:
+    async def keep(ctx: ToolContext) -> int:
         """Keep."""
         tries.append(1)
         await ctx.connection.execute(f"insert into {table} values (1)")
         return len(tries)
 
     script = Script([called("keep")], [called("keep")])
-    await rig.run(app_of(script, write))
+    await rig.run(app_of(script, keep))
     assert script.results == [(1, False), (2, False)]
     assert len(await rig.fetch(f"select * from {table}")) == len(tries) == 2

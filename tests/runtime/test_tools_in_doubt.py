@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from heliograph import tool
-from tests.runtime.kit import Rig, one
-from tests.runtime.tools_kit import Pay, Script, app_of, called, lost
+from tests.runtime.kit import Rig, lost, one
+from tests.runtime.tools_kit import Pay, Script, app_of, called
 
 
 @pytest.mark.proves("K14")

@@ -77,14 +77,14 @@ async def test_transaction_ended_by_its_function_is_reported_with_its_real_outco
     made: list[int] = []
 
     @tool(effect="transactional", timeout_seconds=2)
-    async def write(ctx: ToolContext) -> str:
+    async def keep(ctx: ToolContext) -> str:
         made.append(1)
         await ctx.connection.execute(f"insert into {table} values (1)")
         await body(ctx.connection)
         return "kept"
 
     model = Model([call("keep")], "done")
-    result = await rig.run(agent(model, [write]))
+    result = await rig.run(agent(model, [keep]))
     assert result.outcome == "success"
     [(how, text)] = results(model.last)
     assert how == "error"

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heliograph import Heliograph, ModelRequest, ScriptedModel, Tool, ToolCall, ToolMessage, tool
-from heliograph.worker.claim_loop import Worker
-from tests.runtime.kit import START, Rig
+from tests.runtime.kit import START
 
 
 class Script:
@@ -47,26 +46,6 @@ _ids = itertools.count(1)
 
 def called(name: str, **arguments: Any) -> ToolCall:
     return ToolCall(f"id-{next(_ids)}", name, arguments)
-
-
-async def kill(worker: Worker, working: asyncio.Task[None]) -> None:
-    """What kill -9 leaves: nothing is handed back, nothing recorded."""
-    working.cancel()
-    for drive in list(worker._running.values()):
-        assert drive.task is not None
-        drive.task.cancel()
-    await asyncio.gather(working, return_exceptions=True)
-
-
-async def lost(rig: Rig, app: Heliograph, begun: asyncio.Event) -> str:
-    """A run whose worker is killed in the middle of a tool."""
-    run_id = await rig.start(app)
-    worker = rig.runtime.worker(app.workflow, lease_seconds=0.2)
-    working = asyncio.create_task(worker.run())
-    async with asyncio.timeout(60):
-        await begun.wait()
-    await kill(worker, working)
-    return run_id
 
 
 class Pay:
