@@ -182,6 +182,24 @@ async def test_schema_file_creates_the_same_objects_as_install(
     assert await objects(connection) == await objects(kernel.connection)
 
 
+async def test_planner_takes_no_table_of_the_schema_file_for_one_that_stays_empty(
+    empty_url: str, connection: asyncpg.Connection
+) -> None:
+    """A table with reltuples 0 gets plans that read all of it, and connections keep them (0002_planner.sql)."""
+    assert psql(empty_url, whole_sql()).returncode == 0
+    empty = await connection.fetch(
+        "select relname from pg_class where relnamespace = 'heliograph'::regnamespace and relkind = 'r' and reltuples = 0"
+    )
+    assert {row["relname"] for row in empty} & {
+        "runs",
+        "agent_turns",
+        "agent_state_head",
+        "cards",
+        "outbox",
+        "signals",
+    } == set()
+
+
 async def test_schema_file_applied_twice_fails_as_a_whole_and_changes_nothing(
     empty_url: str, connection: asyncpg.Connection
 ) -> None:

@@ -119,7 +119,10 @@ def whole_sql() -> str:
     """The whole schema as one SQL script, printed by `helio db sql`."""
     parts = [_BASE]
     for m in migrations():
-        parts.append(f"-- migration {m.version:04d} {m.name}\n{m.sql}")
+        # a savepoint, as in install(): without it the planner takes the tables that 0002 truncates for empty ones
+        parts.append(
+            f"-- migration {m.version:04d} {m.name}\nsavepoint migration;\n{m.sql}\nrelease savepoint migration;"
+        )
         parts.append(
             "insert into heliograph.schema_version (version, name, checksum)\n"
             f"values ({m.version}, '{m.name}', '{m.checksum}') on conflict do nothing;\n"

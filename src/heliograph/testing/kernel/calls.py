@@ -1,4 +1,4 @@
-"""The functions of 42_calls and 44_defer.sql for the in-memory kernel, under the same names without the underscore."""
+"""Begin, record and defer calls in memory, like 42_begin_call, 42_record_call and 44_defer.sql, under the same names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def begin_call(tx: Transaction, items: Any) -> list[Row]:
         elif verdict["outcome"] == "again" and is_first and wait is not None:
             tx.set(wait, epoch=j.get_whole(item, "epoch"))
         elif verdict["outcome"] == "in_doubt" and is_first:
-            message = "its worker was lost between its beginning and its end"
+            message = "a worker was lost after it began the call and before it recorded the result"
             doubts.append(
                 {**row, "status": "unknown", "error": {"code": "IN_DOUBT", "recoverable": False, "message": message}}
             )
@@ -82,7 +82,8 @@ def _judge_begin(tx: Transaction, item: Any, counts: dict[str, int], limited: Ro
     if wait["state"] == "resolved":
         return {"outcome": "done"}
     if wait["kind"] != "inline":
-        return rejection("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
+        return rejection("not_inline", f"the turn waits for call {call_id} of kind {wait['kind']}: "
+                         "give each call of a turn its own id")  # fmt: skip
     if wait["epoch"] == j.get_whole(item, "epoch"):
         return {"outcome": "fresh"}
     may_repeat = wait["effect"] != "once" or "blind_retry" in tx.bugs
@@ -232,7 +233,9 @@ def _judge_record(tx: Transaction, item: Any, limited: Row) -> Row:
                 "too_many_waits", f"the turn would have {count} calls; at most {most} are allowed (waits_max)"
             )
     elif wait["kind"] != "inline":
-        return rejection("not_inline", f"call {call_id} is waited for as a {wait['kind']}")
+        return rejection(
+            "not_inline", f"the turn waits for call {call_id} of kind {wait['kind']}: report its result instead"
+        )
     elif wait["state"] != "open":
         return {"outcome": "duplicate"}
     return refuse_result(item, limited) or refuse_cards_and_signals(tx, item, limited) or {"outcome": "ok"}

@@ -1,4 +1,4 @@
-"""The part of 61_report.sql about children and calls that fail fast, for the in-memory kernel, under the same names."""
+"""Children, and calls that fail fast, in memory: that part of 64_resolve.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of calls, as 61_report.sql judges and keeps them; `resolve` applies them."""
+"""Check and keep reports in memory, like 61_report and 63_early_reports.sql; `resolve` applies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resolve waits: write each result as a card, an inbox row and a signal, and resume the turns, as 61_report.sql does."""
+"""Resolve waits in memory, like 64_resolve.sql: write each result as card, inbox row and signal, and resume the turns."""
 
 from __future__ import annotations
 

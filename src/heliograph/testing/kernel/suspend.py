@@ -1,4 +1,4 @@
-"""The functions of 43_suspend.sql for the in-memory kernel, under the same names without the underscore."""
+"""Suspend turns in memory, like 48_open_calls, 48_suspend_heads and 49_suspend.sql, under the same names."""
 
 from __future__ import annotations
 

@@ -105,15 +105,17 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("bool_and(s.at < p_before and s.seq + s.count <= coalesce(v_needed, s.seq + s.count))", "bool_and(s.at < p_before)"),
     ),
     "no_recheck": (
-        ("x.agent_turn_id = i.turn_id and x.state = 'open' and x.kind <> 'inline' offset 0) o",
-         "x.agent_turn_id = i.turn_id and x.kind <> 'inline' offset 0) o"),
+        ("heliograph._open_waits(p_project, i.turn_id, '{}') o",
+         "(select count(*) as waits, min(x.deadline) as deadline, bool_and(x.kind = 'human') as is_human\n"
+         "from heliograph.turn_waiting_tools x\n"
+         "where x.project_id = p_project and x.agent_turn_id = i.turn_id and x.kind <> 'inline' offset 0) o"),
         ("where o.waits > 0 and not (coalesce(i.\"join\" = 'each', false) and case", "where o.waits > 0 and not (false and case"),
     ),
     "no_timeout_sweep": (
         ("where w.project_id = p_project and w.state = 'open' and w.kind <> 'inline' and w.deadline <= p_now and h.refusals = 0",
          "where false"),
     ),
-    "resume_at_once": (("o.waits = 0 or s.resumes_on = 'each' as resumes", "true as resumes"),),
+    "resume_at_once": (("o.waits = 0 or p_resumes_on = 'each' as resumes", "true as resumes"),),
     "commands_die": (
         ("set published_at = case when o.kind = 'cmd' then null else p_now end, deliveries = o.deliveries + 1,\n"
          "due_at = case when o.kind = 'cmd' then heliograph._redelivery_at(o.deliveries, p_now) else o.due_at end",
@@ -132,7 +134,7 @@ REPLACED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "no_stop_sweep": (
         ("v_answer := heliograph._sweep_each(p_project, 'stop', v_due,", "v_answer := heliograph._sweep_each(p_project, 'stop', '{}'::text[],"),
     ),
-    "stop_lost": (("when h.stop_requested_at is not null then '{\"outcome\": \"stopped\"}'", "when false then '{}'"),),
+    "stop_lost": (("when s.is_stopping then '{\"outcome\": \"stopped\"}'", "when false then '{}'"),),
     "stop_forgotten": (
         ("if v_head.stop_requested_at is null then\nreturn null;\nend if;",
          "update heliograph.agent_state_head set stop_requested_at = null, force_at = null, stop_reason = null\n"

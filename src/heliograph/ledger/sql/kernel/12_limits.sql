@@ -96,27 +96,19 @@ create function heliograph._refuse_activations(
      where w.queued + w.more > p_limits.queue_max order by w.agent limit 1))
 $$;
 
--- _store_content: content as a card keeps it: itself, or a pointer to the blob that has it, which is put there now.
---   Content that looks like a pointer is kept in a blob whatever its size: what a card says is never taken for where it
---   is kept.
---   locks:  a blob that is there, against prune; nobody waits for one that is being put
-create function heliograph._store_content(
-    p_project text, p_content jsonb, p_limit integer, p_now timestamptz
-) returns jsonb
+-- _put_blob: store content as a blob unless it is one already; answers the pointer that a card keeps instead.
+--   locks:  the blob against prune
+create function heliograph._put_blob(p_project text, p_content jsonb, p_now timestamptz) returns jsonb
     language plpgsql as $$
 declare
-    v_text constant text := p_content::text;
-    v_blob_id text;
+    v_text text := p_content::text;
+    v_blob_id text := 'sha256:' || encode(sha256(convert_to(v_text, 'UTF8')), 'hex');
 begin
-    if octet_length(v_text) <= p_limit and not p_content ? '$blob' then
-        return p_content;
-    end if;
-    v_blob_id := 'sha256:' || encode(sha256(convert_to(v_text, 'UTF8')), 'hex');
-    -- held, so that prune does not take it before the card is there
+    -- locked, so that prune does not remove it before the card exists
     perform from heliograph.blobs where project_id = p_project and blob_id = v_blob_id order by blob_id for key share;
     if not found then
-        -- Two that put the same blobs in another order would wait for each other. So nobody waits: while somebody else
-        -- is putting this one, there is a copy.
+        -- Two transactions that store the same blobs in different orders would wait for each other. So none waits:
+        -- while another transaction is storing this blob, this one stores a copy.
         if not pg_try_advisory_xact_lock(hashtextextended(p_project || v_blob_id, 0)) then
             v_blob_id := v_blob_id || ':' || pg_current_xact_id();
         end if;
@@ -126,6 +118,16 @@ begin
     end if;
     return jsonb_build_object('$blob', v_blob_id, 'bytes', octet_length(v_text));
 end $$;
+
+-- _store_content: content as a card keeps it: itself, or a pointer to its blob if it has more than p_limit bytes or
+--   looks like a pointer. p_bytes: see _exceeds. PostgreSQL inlines it, so small content costs no call.
+--   locks:  see _put_blob
+create function heliograph._store_content(
+    p_project text, p_content jsonb, p_bytes integer, p_limit integer, p_now timestamptz
+) returns jsonb language sql as $$
+    select case when heliograph._exceeds(p_content, p_bytes, p_limit) or p_content ? '$blob'
+                then heliograph._put_blob(p_project, p_content, p_now) else p_content end
+$$;
 
 -- _content: what a card holds, wherever it is kept.
 create function heliograph._content(p_project text, p_content jsonb) returns jsonb

@@ -148,10 +148,7 @@ begin
     with put as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, c.item ->> 'card_id', v_box_id, p_turn_id, p_epoch, c.item ->> 'kind',
-               case when heliograph._exceeds(c.item -> 'content', p_bytes, p_limits.card_bytes_max)
-                           or c.item -> 'content' ? '$blob'
-                    then heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now)
-                    else c.item -> 'content' end, p_now
+               heliograph._store_content(p_project, c.item -> 'content', p_bytes, p_limits.card_bytes_max, p_now), p_now
           from jsonb_array_elements(p_cards) with ordinality c (item, n)
          order by c.n
         on conflict do nothing

@@ -1,48 +1,31 @@
--- Endings. Every way a turn can end goes through _terminal: deliverable, state, task event, all in one commit
--- (K1, L0-03, L0-07, L0-80). The caller dispatches the next queued turn in the same transaction (K8).
+-- Endings. Each end of a turn goes through _terminal: deliverable, state and task event in one commit (K1, L0-03,
+-- L0-07, L0-80). The caller dispatches the next queued turn in the same transaction (K8).
 
--- _terminal: end turns, active or queued, under the locks of their heads; no two of one agent.
---   p_endings: [{turn_id, epoch, outcome, content}]; epoch is the writer's, null for the kernel itself: the epoch that
---   the end begins, so that no owner takes the deliverable for its own. p_bytes: see _exceeds.
---   The deliverable card goes to the output box (L0-82); open inbox rows are consumed (canceled, if the turn never
---   ran); open waits are closed, their commands acknowledged, their children told to stop; the task event goes to the
---   outbox (L0-81, L0-107), and for a turn that another one waits for, a report; an active turn's head becomes idle
---   under the next epoch, its lease is closed (L0-72, K7); what its calls have reserved is settled (_settle_ended), and
---   who wanted to be told by a POST is going to be (_create_turn_callbacks).
+-- _terminal: end turns, active or queued, at most one of each agent.
+--   p_endings: [{turn_id, epoch, outcome, content}]. epoch: that of the owner; null if the kernel ends the turn, and
+--   then the deliverable has the epoch that the end begins, so that no owner takes it for its own.
+--   p_bytes: see _exceeds.
+--   The deliverable card goes to the output box (L0-82). Open inbox rows are consumed, or canceled if the turn never
+--   ran. Open waits are closed, their commands acknowledged, their delegated turns stopped. The task event goes to the
+--   outbox (L0-81, L0-107), and so does a report if another turn waits for this one. The head of an active turn becomes
+--   idle under the next epoch, and its lease is closed (L0-72, K7). The reservations of its calls are settled
+--   (_settle_ended), and its callback is created (_create_turn_callbacks).
 --   raises: 23505 if a turn had a deliverable already
---   locks:  the commands that are acknowledged, ascending by key, and stops of children that are there already; blobs,
---           see _store_content. The caller holds the heads and the runs
-create function heliograph._terminal(
-    p_project text, p_endings jsonb, p_bytes integer, p_now timestamptz
-) returns void
+--   locks:  the commands that are acknowledged, ascending by key, and stops of children that exist already; blobs, see
+--           _store_content. The caller holds the heads and the runs
+create function heliograph._terminal(p_project text, p_endings jsonb, p_bytes integer, p_now timestamptz) returns void
     language plpgsql as $$
 declare
     v_card_bytes integer := (heliograph._limits(p_project)).card_bytes_max;
     v_budgeted text[];
     v_called_back text[];
 begin
-    -- Rows are found once, each by its whole key, and changed where they were found: no plan can do it another way,
-    -- whatever it believes about the tables. They cannot move meanwhile: the caller holds the heads.
     with ending as materialized (
-        select e.turn_id, e.outcome, e.content, coalesce(e.epoch, h.turn_epoch + 1) as writer_epoch, t.at as turn_at,
-               t.output_box_id, t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at as head_at,
-               h.agent_id, h.turn_epoch, h.moved_at, coalesce(h.active_agent_turn_id = e.turn_id, false) as is_active,
-               coalesce(h.active_agent_turn_id = e.turn_id, false) and h.status = 'suspended' as is_suspended
-          from jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint, outcome text, content jsonb)
-         cross join lateral (
-               select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets,
-                      x.callback_url from heliograph.agent_turns x
-                where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
-         cross join lateral (
-               select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.status
-                 from heliograph.agent_state_head x
-                where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
+        select * from heliograph._ending(p_project, p_endings)
     ), card as (
         insert into heliograph.cards (project_id, card_id, box_id, agent_turn_id, turn_epoch, kind, content, created_at)
         select p_project, heliograph._deliverable_id(turn_id), output_box_id, turn_id, writer_epoch, 'task.deliverable',
-               case when heliograph._exceeds(content, p_bytes, v_card_bytes) or content ? '$blob'
-                    then heliograph._store_content(p_project, content, v_card_bytes, p_now)
-                    else content end, p_now
+               heliograph._store_content(p_project, content, p_bytes, v_card_bytes, p_now), p_now
           from ending
     ), turn as (
         update heliograph.agent_turns t
@@ -50,8 +33,8 @@ begin
                finished_at = p_now,
                -- its parent reads it, see 47_people.sql
                people_since = case when e.is_suspended and t.people_since is null
-                                   then p_now - nullif(heliograph._human_wait_time(p_project, e.turn_id, e.moved_at,
-                                           true, p_now), '0')
+                                   then p_now - nullif(heliograph._human_wait_time(
+                                            p_project, e.turn_id, e.moved_at, true, p_now), '0')
                                    else t.people_since end
           from ending e where t.ctid = e.turn_at
     ), message as (
@@ -71,7 +54,7 @@ begin
          where w.ctid = found.at
         returning w.agent_turn_id, w.tool_call_id, w.child_turn_id
     ), acknowledged as (
-        -- by key, in order: a relay that marks them holds no head, so they may move, and may be waited for
+        -- by key, in order, because a relay that marks them holds no head: they may move or be locked
         update heliograph.outbox o set published_at = p_now, body = heliograph._as_object(o.body) - 'token'
           from (select c.key from heliograph.outbox c
                  where c.project_id = p_project
@@ -105,14 +88,14 @@ begin
            set status = 'idle', turn_epoch = h.turn_epoch + 1, active_agent_turn_id = null, phase = null, owner = null,
                lease_until = null, ready_at = null, due_at = null, waiting_tool_count = 0, resume_deadline = null,
                resumes_on = null, expecting_correlation_id = null, stop_requested_at = null, force_at = null,
-               stop_reason = null, refusals = 0, trace_id = null, parent_step_id = null, moved_at = greatest(p_now,
-                       h.moved_at)
+               stop_reason = null, refusals = 0, trace_id = null, parent_step_id = null,
+               moved_at = greatest(p_now, h.moved_at)
           from ending e
          where h.ctid = e.head_at and e.is_active
     )
     select array_agg(turn_id order by turn_id) filter (where budgets is not null),
-           array_agg(turn_id order by turn_id) filter (where callback_url is not null) into v_budgeted, v_called_back
-               from ending;
+           array_agg(turn_id order by turn_id) filter (where callback_url is not null)
+      into v_budgeted, v_called_back from ending;
     if v_called_back is not null then
         perform heliograph._create_turn_callbacks(p_project, v_called_back, p_now);
     end if;
@@ -120,6 +103,29 @@ begin
         perform heliograph._settle_ended(p_project, v_budgeted);
     end if;
 end $$;
+
+-- _ending: turns to end, each with the rows that change. Each row is found once, by its whole key, and changed where it
+--   was found: no plan can do it another way, whatever the statistics are. The rows cannot move meanwhile, because the
+--   caller holds the heads.
+create function heliograph._ending(p_project text, p_endings jsonb) returns table (
+    turn_id text, outcome text, content jsonb, writer_epoch bigint, turn_at tid, output_box_id text,
+    parent_turn_id text, parent_call_id text, budgets text[], callback_url text, head_at tid, agent_id text,
+    turn_epoch bigint, moved_at timestamptz, is_active boolean, is_suspended boolean
+) language sql stable as $$
+    select e.turn_id, e.outcome, e.content, coalesce(e.epoch, h.turn_epoch + 1), t.at, t.output_box_id,
+           t.parent_turn_id, t.parent_call_id, t.budgets, t.callback_url, h.at, h.agent_id, h.turn_epoch, h.moved_at,
+           coalesce(h.active_agent_turn_id = e.turn_id, false),
+           coalesce(h.active_agent_turn_id = e.turn_id, false) and h.status = 'suspended'
+      from jsonb_to_recordset(p_endings) as e (turn_id text, epoch bigint, outcome text, content jsonb)
+     cross join lateral (
+           select x.ctid as at, x.agent_id, x.output_box_id, x.parent_turn_id, x.parent_call_id, x.budgets,
+                  x.callback_url from heliograph.agent_turns x
+            where x.project_id = p_project and x.agent_turn_id = e.turn_id offset 0) t
+     cross join lateral (
+           select x.ctid as at, x.agent_id, x.turn_epoch, x.moved_at, x.active_agent_turn_id, x.status
+             from heliograph.agent_state_head x
+            where x.project_id = p_project and x.agent_id = t.agent_id offset 0) h
+$$;
 
 -- _end_by_kernel: end a turn that has no owner to end it: attempts exhausted, past its TTL, stopped (K12, K19, L0-87).
 --   Deliverable, agent:failed in the log, and the reaction owed by the run (K25). Returns the agents that it woke.

@@ -99,6 +99,7 @@ create function heliograph._put_box(
 declare
     v_box_id text := p_item ->> 'box_id';
     v_cards jsonb := coalesce(nullif(p_item -> 'cards', 'null'), '[]');
+    v_bytes integer := octet_length(v_cards::text);
     v_hash text := encode(sha256(convert_to(v_cards::text, 'UTF8')), 'hex');
     v_refusal jsonb;
 begin
@@ -124,8 +125,8 @@ begin
         if found then
             insert into heliograph.cards (project_id, card_id, box_id, kind, content, created_at)
             select p_project, coalesce(c.item ->> 'card_id', 'card:' || v_box_id || ':' || c.n), v_box_id,
-                   c.item ->> 'kind',
-                   heliograph._store_content(p_project, c.item -> 'content', p_limits.card_bytes_max, p_now), p_now
+                   c.item ->> 'kind', heliograph._store_content(
+                       p_project, c.item -> 'content', v_bytes, p_limits.card_bytes_max, p_now), p_now
               from jsonb_array_elements(v_cards) with ordinality c (item, n)
              order by c.n;
             return '{"outcome": "put"}';

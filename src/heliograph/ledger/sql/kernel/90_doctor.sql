@@ -1,9 +1,8 @@
--- The doctor: what must hold in every database at every moment, and once all work is done. Letters: I turns and agents,
--- H heads, W waits and counts, R runs, B boxes, O orphans: rows that belong to nothing, in the
--- place of foreign keys. It reads everything, so it is for tests, for suspicion and for quiet hours; liveness is for
--- all others.
+-- The doctor: what must be true in every database at every moment, and what must be true once all work is done. The
+-- letters: I turns and agents, H heads, W waits and counts, R runs, B boxes, O orphans, in the place of foreign keys.
+-- It reads everything, so it is for tests and for quiet hours; liveness is for all others.
 
--- _doctor_turns: I1 to I18, H1 to H3. p_quiescent: all work is done, so nothing may be under way.
+-- _doctor_turns: I1 to I15. p_quiescent: all work is done, so nothing may be open.
 create function heliograph._doctor_turns(p_project text, p_quiescent boolean) returns table (found text, subject text)
     language sql stable as $$
     with t as (select * from heliograph.agent_turns where project_id = p_project),
@@ -11,7 +10,6 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
          c as (select * from heliograph.cards where project_id = p_project),
          d as (select * from c where kind = 'task.deliverable'),
          o as (select * from heliograph.outbox where project_id = p_project),
-         l as (select * from heliograph.leases where project_id = p_project),
          i as (select * from heliograph.agent_inbox
                 where project_id = p_project and status in ('queued', 'pending', 'processing', 'deferred'))
     select 'I1 at most one active turn per agent', agent_id from t where state = 'active'
@@ -70,8 +68,16 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
      group by t.agent_turn_id having count(e.edge_id) <> 1
     union all
     select 'I15 attempts are bounded', agent_turn_id from t where attempts >= max_attempts
-    union all
-    -- a result is written by the kernel, whoever holds the turn
+$$;
+
+-- _doctor_leases: I16 to I18, H1 to H3.
+create function heliograph._doctor_leases(p_project text) returns table (found text, subject text)
+    language sql stable as $$
+    with t as (select * from heliograph.agent_turns where project_id = p_project),
+         h as (select * from heliograph.agent_state_head where project_id = p_project),
+         c as (select * from heliograph.cards where project_id = p_project),
+         l as (select * from heliograph.leases where project_id = p_project)
+    -- the kernel writes a result, whoever owns the turn
     select 'I16 no card outside its writer''s lease', c.card_id from c join t using (agent_turn_id)
       left join l on l.agent_id = t.agent_id and l.turn_epoch = c.turn_epoch
      where c.kind not in ('task.deliverable', 'tool.result') and (l.turn_epoch is null or c.created_at > l.ended_at
@@ -82,8 +88,10 @@ create function heliograph._doctor_turns(p_project text, p_quiescent boolean) re
              from l window w as (partition by agent_id order by turn_epoch)) x
      where earlier is not null and (before is null or started_at < before)
     union all
-    select 'I18 the deliverable is the last owner''s', t.agent_turn_id from t join d using (agent_turn_id)
-      join (select agent_turn_id, max(turn_epoch) as newest from l group by agent_turn_id) x using (agent_turn_id)
+    select 'I18 the deliverable is the last owner''s', t.agent_turn_id from t
+      join c d on d.agent_turn_id = t.agent_turn_id and d.kind = 'task.deliverable'
+      join (select agent_turn_id, max(turn_epoch) as newest from l group by agent_turn_id) x
+        on x.agent_turn_id = t.agent_turn_id
      where t.outcome = 'success' and d.turn_epoch <> x.newest
     union all
     select 'H1 a running head has the open lease of its epoch', h.agent_id from h

@@ -198,6 +198,7 @@ create function heliograph.doctor(p_project text, p_quiescent boolean) returns j
     select coalesce(jsonb_agg(jsonb_build_object('check', f.found, 'subject', f.subject) order by f.found, f.subject),
                     '[]')
       from (select * from heliograph._doctor_turns(p_project, p_quiescent)
+            union all select * from heliograph._doctor_leases(p_project)
             union all select * from heliograph._doctor_runs(p_project, p_quiescent)
             union all select * from heliograph._doctor_waits(p_project)
             union all select * from heliograph._doctor_boxes(p_project)

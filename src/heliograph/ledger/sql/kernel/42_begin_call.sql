@@ -1,0 +1,143 @@
+-- Beginning inline calls: an owner commits the intent of an effect before the effect happens, so that the next owner
+-- knows which calls may be repeated (K13, K14).
+
+-- begin_call: commit the intent of inline calls before their effects.
+--   p_items: [{agent_id, turn_id, epoch, call_id, step_id, tool, effect, timeout_seconds, taint, is_trusted, reserve}].
+--   effect: pure, idempotent, transactional or once; without it once. taint: the untrusted sources that the turn has
+--   read, or null. is_trusted: the author of the tool vouches for its results. reserve: {tokens, micros, model_calls,
+--   tool_calls}, the most that the call may use of its turn's budgets.
+--   Answers [{turn_id, call_id, outcome}] in the order of p_items. 'fresh': perform the effect. The same epoch receives
+--   it again, because an owner starts no effect before it has read this answer. 'again': an earlier owner began the
+--   call, and repeating it is safe. A transactional call that is open has not happened, because its effect is committed
+--   with its result. 'done', with status and content: the result is recorded. 'in_doubt', with status and content: an
+--   earlier owner began a call that must not run twice; its status is now unknown. 'stale'. 'refused' with code and
+--   message: too_many_waits; not_inline, if the id is that of a call for which the turn waits; BUDGET_EXCEEDED, if a
+--   budget, which the answer names, lacks the reservation.
+--   raises: see _enter; 22023 for an id without 1 to 200 bytes, an unknown effect, a timeout out of range
+--   locks:  the heads, then the runs
+create function heliograph.begin_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter_at(p_project, p_now);
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_doubts jsonb;
+    v_reserves constant boolean := jsonb_path_exists(p_items, '$[*].reserve.type() ? (@ != "null")');
+    v_settles boolean;
+    v_answers jsonb;
+begin
+    perform heliograph._check_json(p_items);
+    perform heliograph._check_calls(p_items);
+    if v_reserves then
+        perform heliograph._check_amounts(p_items, 'reserve');
+    end if;
+    perform heliograph._lock_items(p_project, p_items);
+    with judged as materialized (
+        select * from heliograph._judge_begin(p_project, p_items, v_limits.waits_max)
+    ), opened as (
+        insert into heliograph.turn_waiting_tools
+            (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, deadline,
+             taint, is_trusted, opened_at)
+        select p_project, turn_id, call_id, agent_id, run_id, step_id, tool, 'inline', effect, epoch,
+               p_now + make_interval(secs => timeout_seconds), taint, is_trusted, p_now
+          from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
+    ), edge as (
+        insert into heliograph.execution_edges
+            (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
+        select p_project, turn_id, 'tool_call', 'request', run_id, agent_id, call_id, parent_step_id, p_now
+          from judged where verdict ->> 'outcome' = 'fresh' and wait_at is null and is_first order by n
+    ), taken_over as (
+        update heliograph.turn_waiting_tools w set epoch = j.epoch
+          from judged j where w.ctid = j.wait_at and j.verdict ->> 'outcome' = 'again' and j.is_first
+    )
+    select jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id) || j.verdict
+                     || case when j.verdict ->> 'outcome' = 'done'
+                             then jsonb_build_object('status', j.status, 'content', k.content) else '{}' end
+                     || case when v_reserves and j.wait_at is null and j.is_first and j.verdict ->> 'outcome' = 'fresh'
+                             then jsonb '{"is_new": true}' else '{}' end order by j.n),
+           jsonb_agg(jsonb_build_object('turn_id', j.turn_id, 'call_id', j.call_id, 'status', 'unknown', 'error',
+                         jsonb_build_object('code', 'IN_DOUBT', 'recoverable', false, 'message',
+                             'a worker was lost after it began the call and before it recorded the result'))
+                     order by j.n) filter (where j.verdict ->> 'outcome' = 'in_doubt' and j.is_first),
+           bool_or(j.verdict ->> 'outcome' = 'in_doubt' and j.reserved is not null)
+      into v_answers, v_doubts, v_settles
+      from judged j
+      left join lateral (
+           select heliograph._content(p_project, x.content) as content from heliograph.cards x
+            where x.project_id = p_project and x.card_id = j.result_card_id offset 0) k on true;
+    if v_doubts is not null then
+        perform heliograph._resolve(p_project, v_doubts, octet_length(v_doubts::text), v_limits, true, p_now);
+        v_answers := heliograph._with_results(p_project, v_answers);
+    end if;
+    if v_settles then  -- the effect may have happened, so the whole reservation counts as used
+        perform heliograph._settle(p_project, d.item ->> 'turn_id', d.item ->> 'call_id', null)
+           from jsonb_array_elements(v_doubts) with ordinality d (item, n);
+    end if;
+    if v_reserves then
+        v_answers := heliograph._reserve(p_project, p_items, v_answers);
+    end if;
+    return coalesce(v_answers, '[]');
+end $$;
+
+-- _taint: the untrusted sources that an item names; null for none.
+create function heliograph._taint(p_item jsonb) returns text[]
+    language sql immutable as $$
+    select case when jsonb_typeof(p_item -> 'taint') = 'array' and p_item -> 'taint' <> '[]'
+                then array(select t.source from jsonb_array_elements_text(p_item -> 'taint')
+                           with ordinality t (source, n) order by t.n) end
+$$;
+
+-- _judge_begin: each item of begin_call with its verdict, its head and the wait that it may have already. is_first: the
+--   item is the first one of its call. The caller holds the heads.
+create function heliograph._judge_begin(p_project text, p_items jsonb, p_waits_max integer) returns table (
+    n bigint, turn_id text, call_id text, step_id text, tool text, effect text, epoch bigint, timeout_seconds float8,
+    taint text[], is_trusted boolean, agent_id text, run_id text, parent_step_id text, wait_at tid, status text,
+    result_card_id text, reserved jsonb, is_first boolean, verdict jsonb
+) language sql stable as $$
+    select i.n, i.item ->> 'turn_id', i.item ->> 'call_id', i.item ->> 'step_id', i.item ->> 'tool',
+           coalesce(i.item ->> 'effect', 'once'), (i.item ->> 'epoch')::bigint,
+           (i.item ->> 'timeout_seconds')::float8, heliograph._taint(i.item),
+           coalesce((i.item ->> 'is_trusted')::boolean, false), h.agent_id, h.run_id, h.parent_step_id, w.at, w.status,
+           w.result_card_id, w.reserved,
+           -- partitioned by the owner as well: a stale item before it opens nothing
+           row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id', h.agent_id order by i.n) = 1,
+           case when h.agent_id is null then '{"outcome": "stale"}'
+                when w.at is null and row_number() over (partition by h.agent_id order by i.n) + o.known > p_waits_max
+                then heliograph._rejection('too_many_waits', format(
+                         'the turn would have %s calls; at most %s are allowed (waits_max)',
+                         row_number() over (partition by h.agent_id order by i.n) + o.known, p_waits_max))
+                when w.at is null then '{"outcome": "fresh"}'
+                when w.state = 'resolved' then '{"outcome": "done"}'
+                when w.kind <> 'inline' then heliograph._rejection('not_inline',
+                         format('the turn waits for call %s of kind %s: give each call of a turn its own id',
+                                i.item ->> 'call_id', w.kind))
+                when w.epoch = (i.item ->> 'epoch')::bigint then '{"outcome": "fresh"}'
+                when w.effect in ('pure', 'idempotent', 'transactional') then '{"outcome": "again"}'
+                else '{"outcome": "in_doubt"}' end
+      from jsonb_array_elements(p_items) with ordinality i (item, n)
+      left join lateral (
+           select x.agent_id, x.run_id, x.parent_step_id from heliograph.agent_state_head x
+            where x.project_id = p_project and x.agent_id = i.item ->> 'agent_id' and x.status = 'running'
+              and x.active_agent_turn_id = i.item ->> 'turn_id'
+              and x.turn_epoch = (i.item ->> 'epoch')::bigint offset 0) h on true
+      left join lateral (
+           select x.ctid as at, x.* from heliograph.turn_waiting_tools x
+            where h.agent_id is not null and x.project_id = p_project and x.agent_turn_id = i.item ->> 'turn_id'
+              and x.tool_call_id = i.item ->> 'call_id' offset 0) w on true
+      left join lateral (
+           select count(*) as known from heliograph.turn_waiting_tools x
+            where w.at is null and h.agent_id is not null and x.project_id = p_project
+              and x.agent_turn_id = i.item ->> 'turn_id' offset 0) o on true
+$$;
+
+-- _with_results: answers of begin_call; calls in doubt with the status and the content that _resolve has recorded.
+create function heliograph._with_results(p_project text, p_answers jsonb) returns jsonb
+    language sql stable as $$
+    select jsonb_agg(a.item || coalesce(w.result, '{}') order by a.n)
+      from jsonb_array_elements(p_answers) with ordinality a (item, n)
+      left join lateral (
+           select jsonb_build_object('status', x.status, 'content', heliograph._content(p_project, c.content)) as result
+             from heliograph.turn_waiting_tools x
+             join heliograph.cards c on c.project_id = p_project and c.card_id = x.result_card_id
+            where a.item ->> 'outcome' = 'in_doubt' and x.project_id = p_project
+              and x.agent_turn_id = a.item ->> 'turn_id' and x.tool_call_id = a.item ->> 'call_id' offset 0) w on true
+$$;

@@ -1,0 +1,144 @@
+-- Recording inline calls: an owner commits the result of an effect after it has happened (K13).
+
+-- record_call: commit the results of inline calls.
+--   p_items: [{agent_id, turn_id, epoch, call_id, status, result, error, signals: [draft], said, used, taint,
+--   not_made}]. status: success with result; failed, timeout, unknown or canceled with error. signals, said: as in
+--   append; no other signal logs the result. used: how much of its reservation the call used, by kind. A kind that is
+--   not named counts as used up; of a canceled call as unused, because its effect did not happen. taint: the untrusted
+--   sources that the turn has read by now, if this call read some; without it those of begin_call remain. not_made:
+--   {step_id, tool, taint} of a call that was never begun, because it is not to run at all. It is opened and recorded
+--   in this commit.
+--   Answers [{turn_id, call_id, outcome, first_seq}] in the order of p_items. 'ok'. 'duplicate': a result was recorded
+--   before; nothing is written. 'stale'. 'refused' with code and message: payload_too_large, not_begun, not_inline,
+--   too_many_waits, reserved_name, invalid_signal.
+--   raises: see _enter; 22023 for an unknown status, a missing error, an invalid call
+--   locks:  the heads, then the runs
+create function heliograph.record_call(p_project text, p_items jsonb, p_now timestamptz) returns jsonb
+    language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_project constant text := heliograph._enter_at(p_project, p_now);
+    v_limits heliograph.project_limits := heliograph._limits(p_project);
+    v_bytes integer;
+    v_item jsonb;
+    v_results jsonb;
+    v_used jsonb;
+    v_answer jsonb;
+    v_answers jsonb := '[]';
+begin
+    v_bytes := heliograph._check_json(p_items);
+    if jsonb_path_exists(p_items, '$[*].used.type() ? (@ != "null")') then
+        perform heliograph._check_amounts(p_items, 'used');
+    end if;
+    if jsonb_path_exists(p_items, '$[*].not_made.type() ? (@ != "null")') then
+        perform heliograph._check_not_made(p_items);
+    end if;
+    if exists (select from jsonb_array_elements(p_items) i
+                where not coalesce(i ->> 'status' in ('success', 'failed', 'timeout', 'unknown', 'canceled'), false)
+                   or (i ->> 'status' <> 'success' and i ->> 'error' is null)) then
+        raise exception using errcode = '22023', message =
+            'a call is recorded as success, or as failed, timeout, unknown or canceled with an error';
+    end if;
+    perform heliograph._lock_items(p_project, p_items);
+    for v_item in
+        select i.item || jsonb_build_object('is_first',
+                   row_number() over (partition by i.item ->> 'turn_id', i.item ->> 'call_id' order by i.n) = 1)
+          from jsonb_array_elements(p_items) with ordinality i (item, n) order by i.n
+    loop
+        -- judged here, because it counts the calls that earlier items have opened
+        v_answer := heliograph._judge_record(p_project, v_item, v_bytes, v_limits);
+        if v_answer ->> 'outcome' = 'ok' and not (v_item ->> 'is_first')::boolean then
+            v_answer := '{"outcome": "duplicate"}';
+        elsif v_answer ->> 'outcome' = 'ok' then
+            if v_answer ? 'settles' then
+                v_used := coalesce(v_used, '[]') || v_item;
+            end if;
+            if v_answer ? 'opens' then
+                perform heliograph._open_not_made(p_project, v_item, p_now);
+            elsif heliograph._taint(v_item) is not null then
+                update heliograph.turn_waiting_tools set taint = heliograph._taint(v_item)
+                 where project_id = p_project and agent_turn_id = v_item ->> 'turn_id'
+                   and tool_call_id = v_item ->> 'call_id';
+            end if;
+            v_answer := v_answer - '{settles,opens}'::text[] || jsonb_build_object(
+                'first_seq', heliograph._append_drafts(p_project, v_item, v_limits, p_now));
+            v_results := coalesce(v_results, '[]') || jsonb_build_object(
+                'turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id', 'status', v_item -> 'status',
+                'output', v_item -> 'result', 'error', v_item -> 'error');
+        end if;
+        v_answers := v_answers || (jsonb_build_object('turn_id', v_item -> 'turn_id', 'call_id', v_item -> 'call_id')
+                                   || v_answer);
+    end loop;
+    if v_results is not null then
+        perform heliograph._resolve(p_project, v_results, v_bytes, v_limits, false, p_now);
+    end if;
+    if v_used is not null then
+        perform heliograph._settle(p_project, u.item ->> 'turn_id', u.item ->> 'call_id',
+                   case u.item ->> 'status' when 'canceled'
+                        then jsonb '{"tokens": 0, "micros": 0, "model_calls": 0, "tool_calls": 0}' else '{}' end
+                   || coalesce(nullif(u.item -> 'used', 'null'), '{}'))
+           from jsonb_array_elements(v_used) with ordinality u (item, n);
+    end if;
+    return v_answers;
+end $$;
+
+-- _open_not_made: open a call that is recorded as not made; see record_call. Its effect is pure: nothing happened, so
+--   it could be repeated. The caller holds the head.
+create function heliograph._open_not_made(p_project text, p_item jsonb, p_now timestamptz) returns void
+    language plpgsql as $$
+declare
+    v_head heliograph.agent_state_head;
+begin
+    select * into v_head from heliograph.agent_state_head where project_id = p_project
+        and agent_id = p_item ->> 'agent_id';
+    insert into heliograph.turn_waiting_tools
+        (project_id, agent_turn_id, tool_call_id, agent_id, run_id, step_id, tool, kind, effect, epoch, taint,
+         is_trusted, opened_at)
+    values (p_project, p_item ->> 'turn_id', p_item ->> 'call_id', v_head.agent_id, v_head.run_id,
+            p_item #>> '{not_made,step_id}', p_item #>> '{not_made,tool}', 'inline', 'pure', v_head.turn_epoch,
+            heliograph._taint(p_item -> 'not_made'), true, p_now);
+    insert into heliograph.execution_edges
+        (project_id, agent_turn_id, primitive, edge_phase, run_id, agent_id, call_id, cause_id, created_at)
+    values (p_project, p_item ->> 'turn_id', 'tool_call', 'request', v_head.run_id, v_head.agent_id,
+            p_item ->> 'call_id', v_head.parent_step_id, p_now);
+end $$;
+
+-- _judge_record: the outcome of one recorded call, before anything of it is written; see record_call. settles: its
+--   reservation has to be settled; opens: it has to be opened first. The caller holds the head.
+create function heliograph._judge_record(
+    p_project text, p_item jsonb, p_bytes integer, p_limits heliograph.project_limits
+) returns jsonb
+    language plpgsql stable as $$
+declare
+    v_wait heliograph.turn_waiting_tools;
+    v_opens boolean := false;
+    v_known bigint;
+begin
+    if not heliograph._owns(p_project, p_item ->> 'agent_id', p_item ->> 'turn_id', (p_item ->> 'epoch')::bigint) then
+        return '{"outcome": "stale"}';
+    end if;
+    select * into v_wait from heliograph.turn_waiting_tools
+     where project_id = p_project and agent_turn_id = p_item ->> 'turn_id' and tool_call_id = p_item ->> 'call_id';
+    if not found and coalesce(jsonb_typeof(p_item -> 'not_made'), 'null') <> 'null' then
+        select count(*) into v_known from heliograph.turn_waiting_tools
+         where project_id = p_project and agent_turn_id = p_item ->> 'turn_id';
+        if v_known >= p_limits.waits_max then
+            return heliograph._rejection('too_many_waits', format(
+                'the turn would have %s calls; at most %s are allowed (waits_max)', v_known + 1, p_limits.waits_max));
+        end if;
+        v_opens := true;
+    elsif not found then
+        return heliograph._rejection('not_begun', format('call %s was not begun: begin_call comes first',
+                                                         p_item ->> 'call_id'));
+    elsif v_wait.kind <> 'inline' then
+        return heliograph._rejection('not_inline', format(
+            'the turn waits for call %s of kind %s: report its result instead', p_item ->> 'call_id', v_wait.kind));
+    elsif v_wait.state <> 'open' then
+        return '{"outcome": "duplicate"}';
+    end if;
+    return coalesce(heliograph._refuse_result(p_item, p_limits),
+                    heliograph._refuse_cards_and_signals(p_project, p_item, p_bytes, p_limits),
+                    jsonb '{"outcome": "ok"}'
+                    || case when v_wait.reserved is not null or p_item ->> 'used' is not null
+                            then jsonb '{"settles": true}' else '{}' end
+                    || case when v_opens then jsonb '{"opens": true}' else '{}' end);
+end $$;
