@@ -174,12 +174,12 @@ $$;
 -- _result_entry: the log entry of a result: tool:result, or delegation_response for a delegated turn. p_is_large: the
 --   result stands only in its card.
 create function heliograph._result_entry(
-    p_call_id text, p_tool text, p_child_turn_id text, p_agent text, p_parent text, p_owed boolean, p_status text,
+    p_call_id text, p_tool text, p_child_turn_id text, p_agent text, p_parent text, p_is_pending boolean, p_status text,
     p_ended text, p_value jsonb, p_trust text, p_card_id text, p_duration_ms bigint, p_is_large boolean
 ) returns jsonb language sql stable as $$
     select jsonb_build_object(
         'name', case when p_child_turn_id is null then 'tool:result' else 'delegation_response' end,
-        'agent', p_agent, 'parent', p_parent, 'owed', p_owed, 'payload', case
+        'agent', p_agent, 'parent', p_parent, 'owed', p_is_pending, 'payload', case
         when p_child_turn_id is not null
         then jsonb_build_object('id', p_call_id, 'target_agent', p_tool, 'task_id', p_child_turn_id, 'outcome', p_ended,
                  'status', case when p_ended in ('success', 'partial') then 'completed' else 'failed' end,
