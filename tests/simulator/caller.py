@@ -15,7 +15,7 @@ _WEIGHTS = {
     "begin_call": 3, "record_call": 3, "suspend": 7, "defer": 1, "report": 6, "take_commands": 2, "stop": 2, "stop_runs": 0.3,
     "sweep_leases": 2, "sweep_expired": 2, "sweep_queued": 1, "sweep_waits": 2, "sweep_stops": 2, "sweep_reports": 2,
     "sweep_stuck": 1, "fail_unclaimable": 0.5, "sweep_bells": 1, "sweep_pending_reactions": 3, "declare_wire": 0.3, "read_outbox": 1, "mark_published": 1, "set_limits": 1,
-    "put_boxes": 1, "fork_boxes": 2, "replace_boxes": 2, "read_box": 1, "prune": 1,
+    "read_box": 1,
 }  # fmt: skip
 CALLED = frozenset(_WEIGHTS)
 

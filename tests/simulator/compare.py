@@ -13,6 +13,7 @@ from heliograph.testing.kernel.backend import Backend
 _SQLSTATE = re.compile("[0-9A-Z]{5}")
 # Numbers that PostgreSQL gives as rows come. A call that is refused takes some with it, and how many depends on where
 # in a statement of many parts it was refused; only their order means anything.
+_POSTGRES_ONLY = ("boxes", "callbacks", "pruned")
 _NUMBERS = {
     "agent_turns": ("queue_seq",), "agent_inbox": ("inbox_id",), "execution_edges": ("edge_id",), "cards": ("position",),
     "turn_waiting_tools": ("position",), "outbox": ("outbox_id",),
@@ -48,15 +49,13 @@ def _blurred(state: str) -> str:
 
 
 def stored(backend: Backend, project: str) -> dict[str, list[dict[str, Any]]]:
-    """Every table, the numbers of its rows replaced by their order."""
-    tables = backend.dump(project)
+    """The tables that both kernels have, the numbers of their rows replaced by their order."""
+    tables = {table: rows for table, rows in backend.dump(project).items() if table not in _POSTGRES_ONLY}
     for table, columns in _NUMBERS.items():
         for column in columns:
             order = sorted(row[column] for row in tables[table])
             for row in tables[table]:
                 row[column] = bisect_right(order, row[column])
-            for box in tables["boxes"] if table == "cards" else ():
-                box["base_position"] = bisect_right(order, box["base_position"] or 0)
     for name in ("agent_inbox", "execution_edges"):
         tables[name].sort(key=lambda row: (row["agent_turn_id"], row.get("inbox_id"), row.get("edge_id")))
     return tables

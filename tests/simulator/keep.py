@@ -3,12 +3,14 @@ as possible. Cases that once failed the runtime itself stay."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
 
+from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.mutants.catalog import MUTANTS, Mutant, hunt
+from heliograph.testing.simulator.jobs import open_backend
 from heliograph.testing.simulator.shrink import minimize
 from heliograph.testing.simulator.simulate import Case, simulate
 from tests.simulator.kept import PATH
@@ -20,19 +22,24 @@ _TRIES = 24
 def keep() -> None:
     lines = PATH.read_text(encoding="utf-8").splitlines()
     lines = [line for line in lines if line.startswith(("#", "runtime ")) or not line]
-    lines += [f"{mutant.name} {_written(_smallest(mutant))}" for mutant in MUTANTS.values()]
+    lines += _detected()
     PATH.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _smallest(mutant: Mutant) -> Case:
-    in_memory = mutant.in_memory()
-    found = hunt(mutant, in_memory, _SEEDS)
+def _detected() -> Iterator[str]:
+    for mutant in MUTANTS.values():
+        with open_backend("twin" if mutant.has_in_memory else "postgres", mutant) as backend:
+            yield f"{mutant.name} {_written(_smallest(mutant, backend))}"
+
+
+def _smallest(mutant: Mutant, backend: Backend) -> Case:
+    found = hunt(mutant, backend, _SEEDS)
     if found is None:
         raise SystemExit(f"mutant {mutant.name} ({mutant.rules}) is not detected in {len(_SEEDS)} seeds")
     case, kind = found.case, found.kind
 
     def fails(faults: Sequence[str]) -> bool:
-        return simulate(replace(case, faults=frozenset(faults)), in_memory).kind == kind
+        return simulate(replace(case, faults=frozenset(faults)), backend).kind == kind
 
     faults = minimize(list(dict.fromkeys(found.faults)), fails, _TRIES)
     return replace(case, faults=frozenset(faults)) if fails(faults) else case

@@ -23,6 +23,9 @@ class Kept:
     mutant: str | None
     case: Case
 
+    def __str__(self) -> str:
+        return self.mutant or f"runtime-{self.case.seed}"
+
     def repaired(self) -> Case:
         """The case without the mutant's change of the runtime."""
         return replace(self.case, repeats_once=False)
@@ -38,4 +41,5 @@ def _read(line: str) -> Kept:
     case = read_case(what)
     if name == "runtime":
         return Kept(None, case)
-    return Kept(name, replace(case, repeats_once=MUTANTS[name].repeats_once))
+    mutant = MUTANTS[name]
+    return Kept(name, replace(case, maintenance=mutant.maintenance, repeats_once=mutant.repeats_once))

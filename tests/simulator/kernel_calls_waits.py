@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from tests.simulator.kernel_calls import AGENTS, TurnCalls
@@ -61,33 +60,10 @@ class WaitCalls(TurnCalls):
         return ([{**self.token(), "reason": self.dice.choice(["busy", None]), "delay_seconds": self.dice.choice([0, 0.5, 5]),
                   "defers_max": self.dice.choice([None, 1, 9])} for _ in range(self.dice.choice([1, 1, 2]))],)  # fmt: skip
 
-    def replace_boxes(self) -> tuple[Any, ...]:
-        turn_id = str(self.token().get("turn_id"))
-        swap = {"output_box_id": self.dice.choice([f"box_{turn_id}", self._box(), None]), "context_box_id": self._box()}
-        return (
-            [{**self.token(), **swap} if self.dice.random() < 0.8 else {**self.token(), "output_box_id": self._box()}],
-        )
-
     # ---- from outside ----
 
-    def put_boxes(self) -> tuple[Any, ...]:
-        turn_id = self.known_turn()
-        cards = [{"card_id": self.dice.choice([None, f"card_{self.dice.randrange(30)}", f"card:{turn_id}:call:c0"]),
-                  "kind": "note", "content": self._result()} for _ in range(self.dice.choice([0, 1, 2]))]  # fmt: skip
-        return ([{"box_id": self._box(), "cards": cards} for _ in range(self.dice.choice([1, 1, 2]))],)
-
-    def fork_boxes(self) -> tuple[Any, ...]:
-        base = self.dice.choice([self._box(), f"box_{self.known_turn()}", f"box_{self.token().get('turn_id')}"])
-        return ([{"box_id": self._box(), "base_box_id": base,
-                  "writer_turn_id": self.dice.choice([None, self.token().get("turn_id")])}],)  # fmt: skip
-
     def read_box(self) -> tuple[Any, ...]:
-        return self.dice.choice([self._box(), f"box_{self.known_turn()}"]), 0, self.dice.choice([1, 1000, 0])
-
-    def prune(self) -> tuple[Any, ...]:
-        return self.now - timedelta(seconds=self.dice.choice([0, 0.5, 3, 10, 2_600_000])), self.dice.choice(
-            [1, 2, 1000, 0]
-        )
+        return f"box_{self.known_turn()}", 0, self.dice.choice([1, 1000, 0])
 
     def report(self) -> tuple[Any, ...]:
         items = []
@@ -131,9 +107,6 @@ class WaitCalls(TurnCalls):
         if self.dice.random() < 0.6:
             stop |= {"grace_seconds": self.dice.choice([0, 0.5, 20]), "reason": self.dice.choice(["enough", None])}
         return stop if self.dice.random() < 0.7 else {**stop, "actor": "me"}
-
-    def _box(self) -> str:
-        return f"b{self.dice.randrange(5)}"
 
     def _call_id(self) -> str:
         return f"c{self.dice.randrange(4)}"

@@ -30,11 +30,8 @@ TABLES = {  # each with its primary key, which orders the rows of a dump
     "agent_inbox": "agent_turn_id, inbox_id", "execution_edges": "agent_turn_id, edge_id", "cards": "card_id",
     "blobs": "blob_id", "boxes": "box_id", "leases": "agent_id, turn_epoch",
     "turn_waiting_tools": "agent_turn_id, tool_call_id", "outbox": "key", "signals": "run_id, seq",
-    "project_limits": "project_id", "project_wires": "wire", "pruned": "id",
-    "budgets": "turn_id, kind",
-    "callbacks": "callback_id",
+    "project_limits": "project_id", "project_wires": "wire", "pruned": "id", "budgets": "turn_id, kind", "callbacks": "callback_id",
 }  # fmt: skip
-_TABLES_ONLY_HERE = ("memories",)  # not in the in-memory kernel
 
 
 class Backend(Protocol):
@@ -56,7 +53,10 @@ class Backend(Protocol):
         ...
 
     def dump(self, project: str) -> dict[str, list[Row]]:
-        """The rows of each table in TABLES by primary key, without project_id; times in microseconds."""
+        """The rows of each table by primary key, without project_id; times in microseconds.
+
+        PostgreSQL returns those of TABLES, the in-memory kernel those that it has.
+        """
         ...
 
     def doctor(self, project: str, is_quiescent: bool) -> list[Row]:
@@ -64,6 +64,12 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def have_same_rows(in_memory: Backend, postgres: Backend, project: str) -> bool:
+    """Compare the tables that the in-memory kernel has."""
+    rows = postgres.dump(project)
+    return all(kept == rows[table] for table, kept in in_memory.dump(project).items())
 
 
 class PostgresBackend:
@@ -83,7 +89,7 @@ class PostgresBackend:
         self._wait(self._install(is_guarded))
 
     def reset(self) -> None:
-        tables = ", ".join(f"heliograph.{table}" for table in (*TABLES, *_TABLES_ONLY_HERE))
+        tables = ", ".join(f"heliograph.{table}" for table in (*TABLES, "memories"))
         self._wait(self._connection.execute(f"truncate {tables} restart identity"))
 
     def call(self, function: str, args: tuple[Any, ...], now: datetime | None = None) -> Any:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.boxes import refuse_context
 from heliograph.testing.kernel.budgets import wrong_amounts
-from heliograph.testing.kernel.callbacks import wrong_url
-from heliograph.testing.kernel.contexts import refuse_context
 from heliograph.testing.kernel.head import run_of
-from heliograph.testing.kernel.ids import wrong_id
+from heliograph.testing.kernel.ids import wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
 from heliograph.testing.kernel.limits import rejection
 from heliograph.testing.kernel.runs import enqueue_turns

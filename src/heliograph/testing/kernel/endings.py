@@ -7,7 +7,6 @@ from typing import Any
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.budgets import settle_ended
-from heliograph.testing.kernel.callbacks import create_turn_callbacks
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import (
     add_bells,
@@ -50,7 +49,6 @@ def terminal(tx: Transaction, endings: list[Any]) -> None:
                  DELIVERABLE, store_content(tx, content_as_recorded(item, "content"), limited["card_bytes_max"]))  # fmt: skip
     children = [child for item, turn in ending for child in _close(tx, item, turn)]
     settle_ended(tx, [str(turn["agent_turn_id"]) for _, turn in ending if turn["budgets"] is not None])
-    create_turn_callbacks(tx, [turn for _, turn in ending])
     for item, turn in ending:
         bug = "kernel_end_without_event" if get(item, "epoch") is ABSENT else "finish_splits_event"
         tx.next("outbox_id")
@@ -115,10 +113,8 @@ def end_by_kernel(
 
 
 def not_before_cards(tx: Transaction, turn_id: str) -> int:
-    forks = [box_id for box_id, box in tx.tables.boxes.items() if box["writer_turn_id"] == turn_id]
-    newest: list[int] = [max(cards, key=lambda card: int(card["position"]))["created_at"]
-              for box_id in (f"box_{turn_id}", *forks) if (cards := list(tx.tables.cards.of(box_id)))]  # fmt: skip
-    return max([tx.now, *newest])
+    newest = max(tx.tables.cards.of(f"box_{turn_id}"), key=lambda card: int(card["position"]), default=None)
+    return tx.now if newest is None else max(tx.now, int(newest["created_at"]))
 
 
 # ---- finish ----

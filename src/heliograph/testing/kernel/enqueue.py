@@ -6,8 +6,8 @@ from typing import Any
 
 from heliograph.ids import signal_id, split_signal_id
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.boxes import refuse_context
 from heliograph.testing.kernel.budgets import budget_of
-from heliograph.testing.kernel.contexts import refuse_context
 from heliograph.testing.kernel.head import bells, payload_of, signal_at
 from heliograph.testing.kernel.ids import check, is_reserved, wrong_id, wrong_name
 from heliograph.testing.kernel.jsonb import ABSENT, get, get_text
@@ -48,8 +48,6 @@ def _reaction_to(message: Row) -> Row:
 def _refuse_message(tx: Transaction, message: Any, limited: Row) -> Row | None:
     """Bug: enqueue_no_dedup."""
     run_id, turn_id = get_text(message, "run_id"), get_text(message, "turn_id")
-    if f"turn:{turn_id}" in tx.tables.pruned and turn_id is not None:
-        return {"outcome": "duplicate"}
     if turn_id in tx.tables.turns and "enqueue_no_dedup" not in tx.bugs:
         return {"outcome": _same_message(tx, message)}
     run = tx.tables.runs.get(run_id)

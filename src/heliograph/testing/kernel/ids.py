@@ -10,6 +10,7 @@ from heliograph.signals.names import RESERVED_FIRST_SEGMENTS, RESERVED_NAMES
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.tables import PHASES
 
+_URL = re.compile(r"https?://[!-~]+")
 _NO_ID = re.compile("[\x01-\x1f:\x7f-\x9f]")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+){0,15}")
 
@@ -81,3 +82,11 @@ def check_phase(item: Any) -> None:
     """Raises 22023."""
     if get_text(item, "phase") not in (None, *PHASES):
         raise Refusal("22023", "phase is init, plan, act, reflect or terminate")
+
+
+def wrong_url(item: Any) -> str | None:
+    """`_wrong_url`, of the callback_url of an item."""
+    url = get(item, "callback_url")
+    if url is ABSENT or url is None or (isinstance(url, str) and len(url) <= 2000 and _URL.fullmatch(url)):
+        return None
+    return "callback_url begins with https:// and has at most 2000 printable ASCII characters"

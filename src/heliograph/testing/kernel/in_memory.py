@@ -2,9 +2,9 @@
 
 The modules of this package follow the SQL files function by function. Where
 PostgreSQL refuses a call, the in-memory kernel refuses it with the same SQLSTATE
-and changes nothing. It has no doctor, liveness, memories or callbacks:
-`POSTGRES_ONLY` names the functions that it lacks. Each of `bugs` takes one rule
-out, for the mutants.
+and changes nothing. It has no boxes besides those that turns write, and no prune,
+callbacks, memories, liveness or doctor: `POSTGRES_ONLY` names the functions that
+it lacks. Each of `bugs` takes one rule out, for the mutants.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from heliograph.testing.kernel import (
     limits,
     outbox,
     pending_reactions,
-    prune,
     reports,
     runs,
     stops,
@@ -32,14 +31,13 @@ from heliograph.testing.kernel import (
     sweeps,
     turns,
     unclaimed,
-    wires,
 )
 from heliograph.testing.kernel.jsonb import Refusal, check_json, decode, encode
 from heliograph.testing.kernel.tables import Project, Row, Transaction, microseconds
 
 _MODULES = (
     runs, enqueue, turns, calls, commands, suspend, endings, reports, stops, sweeps, pending_reactions, outbox, limits,
-    boxes, prune, unclaimed, wires,
+    boxes, unclaimed,
 )  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(module, name) for name in KERNEL for module in _MODULES if hasattr(module, name)

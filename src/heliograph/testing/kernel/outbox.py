@@ -1,4 +1,4 @@
-"""The functions of 80_outbox.sql for the in-memory kernel, and the writes of other functions to the outbox."""
+"""The functions of 79_wires and 80_outbox.sql for the in-memory kernel, and the writes of other functions to the outbox."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 from heliograph.testing.kernel import jsonb as j
 from heliograph.testing.kernel.jsonb import Refusal
 from heliograph.testing.kernel.tables import Row, Transaction, interval
-from heliograph.testing.kernel.wires import wires
 
 
 def outbox_row(
@@ -76,7 +75,7 @@ def read_outbox(tx: Transaction, limit: int) -> list[Row]:
     """Bug: commands_die (a command that was handed over counts as done)."""
     if limit < 0:
         raise Refusal("2201W", "LIMIT must not be negative")
-    known = wires(tx)
+    known = sorted(str(row["wire"]) for row in tx.tables.wires.values())
     waiting = sorted((o for o in tx.tables.outbox.values() if o["published_at"] is None),
                      key=lambda o: (o["due_at"], o["outbox_id"]))  # fmt: skip
     events = [o for o in waiting if o["kind"] == "task_event"][:limit]
@@ -118,3 +117,10 @@ def mark_published(tx: Transaction, keys: Any) -> int:
 
 def redelivery_at(tx: Transaction, deliveries: int) -> int:
     return tx.now + interval(min(60.0, 2.0 ** min(deliveries, 6)))
+
+
+def declare_wire(tx: Transaction, wire: str | None) -> str:
+    if wire is None or not 1 <= len(wire.encode()) <= 200:
+        raise Refusal("22023", "a wire has a name of 1 to 200 bytes")
+    row = {"wire": wire, "declared_at": tx.now}
+    return "declared" if tx.offer(tx.tables.wires, wire, row) else "duplicate"

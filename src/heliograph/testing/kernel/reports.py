@@ -53,7 +53,7 @@ def _judge_report(tx: Transaction, item: Any, limited: Row) -> Row:
     turn_id, call_id, status = (get_text(item, key) for key in ("turn_id", "call_id", "status"))
     turn = tx.tables.turns.get(turn_id)
     if turn is None:
-        return {"outcome": "turn_done" if f"turn:{turn_id}" in tx.tables.pruned and turn_id else "unknown_turn"}
+        return {"outcome": "unknown_turn"}
     if turn["state"] == "done":
         return {"outcome": "turn_done"}
     wait, head = tx.tables.waits.get((turn_id, call_id)), tx.tables.heads[turn["agent_id"]]

@@ -7,9 +7,8 @@ from typing import Any
 
 from heliograph.ids import signal_id
 from heliograph.testing.kernel import jsonb as j
+from heliograph.testing.kernel.boxes import check_contexts
 from heliograph.testing.kernel.budgets import open_budgets, wrong_amounts
-from heliograph.testing.kernel.callbacks import create_run_callbacks, wrong_url
-from heliograph.testing.kernel.contexts import check_contexts
 from heliograph.testing.kernel.drafts import refuse_drafts
 from heliograph.testing.kernel.head import (
     activate,
@@ -19,7 +18,7 @@ from heliograph.testing.kernel.head import (
     rounds,
     run_of,
 )
-from heliograph.testing.kernel.ids import check, is_short, wrong_fields, wrong_id
+from heliograph.testing.kernel.ids import check, is_short, wrong_fields, wrong_id, wrong_url
 from heliograph.testing.kernel.jsonb import ABSENT, Refusal, get, get_text
 from heliograph.testing.kernel.limits import limits, refuse_activations, refuse_fan_out, refuse_signals, rejection
 from heliograph.testing.kernel.outbox import stop_open_turns
@@ -230,7 +229,6 @@ def commit_reactions(tx: Transaction, items: Iterable[Any], closed: int) -> list
         )  # fmt: skip
         if count:
             activations += [j.joined(a, {"run_id": run["run_id"], "base": base}) for a in j.elements(woken)]
-    create_run_callbacks(tx, [run for run, _ in reacting])
     if len(reacting) < len(listed):
         raise Refusal("23514", "the run has ended, and ends only once")
     activations.sort(key=lambda a: str(get(a, "run_id")))
@@ -298,7 +296,6 @@ def start_runs(tx: Transaction, runs: Any) -> list[Row]:
     for places in rounds(ids):
         begun = [n for n in sorted(places, key=lambda n: str(ids[n])) if _begin(tx, items[n], answers[n], limited)]
         awake += _log_and_activate(tx, [items[n] for n in begun])
-        create_run_callbacks(tx, [tx.tables.runs[ids[n]] for n in begun])
     for item, row in zip(items, answers, strict=True):
         if row.get("outcome") is None:
             known = tx.tables.runs[row["run_id"]]["request_hash"]
@@ -326,12 +323,8 @@ def _begin(tx: Transaction, item: Any, answer: Row, limited: Row) -> bool:
         or refuse_fan_out(woken, limited)
         or refuse_drafts({"run_id": run_id, "signal_seq": 0}, get(item, "signals"))
     )
-    pruned = tx.tables.pruned.get(f"run:{run_id}")
-    if pruned is not None and pruned["hash"] is not None:
-        answer["outcome"] = "duplicate" if pruned["hash"] == request else "conflict"
     if refusal is not None:
         answer |= refusal
-    if "outcome" in answer:
         return False
     state, memory, status = get(reaction, "state"), get(reaction, "memory"), get_text(reaction, "status")
     is_new = tx.offer(tx.tables.runs, run_id, {

@@ -54,7 +54,7 @@ def stop_turn(tx: Transaction, item: Any) -> Row:
     turn_id, is_graceful = get_text(item, "turn_id"), get_text(item, "mode") == "graceful"
     turn = tx.tables.turns.get(turn_id)
     if turn is None:
-        return _was_pruned(tx, "turn", turn_id)
+        return {"outcome": "unknown_turn"}
     if turn["state"] == "done" and "stop_no_check" not in tx.bugs:
         return {"outcome": "already_done", "turn_outcome": turn["outcome"]}
     head, reason = tx.tables.heads[turn["agent_id"]], get_text(item, "reason")
@@ -95,7 +95,7 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
     run_id, reason, actor = (get_text(item, key) for key in ("run_id", "reason", "actor"))
     run = tx.tables.runs.get(run_id)
     if run is None or run_id is None:
-        return _was_pruned(tx, "run", run_id)
+        return {"outcome": "unknown_run"}
     if run["status"] == "ended":
         return {"outcome": "already_done", "run_outcome": run["outcome"]}
     reason = "external_signal" if reason is None else reason
@@ -113,15 +113,6 @@ def _stop_run(tx: Transaction, item: Any) -> Row:
             "actor": get_raw(item, "actor")}  # fmt: skip
     order_stops(tx, run_id, body)
     return {"outcome": "stopping"}
-
-
-def _was_pruned(tx: Transaction, kind: str, identifier: str | None) -> Row:
-    row = None if identifier is None else tx.tables.pruned.get(f"{kind}:{identifier}")
-    return (
-        {"outcome": f"unknown_{kind}"}
-        if row is None
-        else {"outcome": "already_done", f"{kind}_outcome": row["outcome"]}
-    )
 
 
 # ---- sweep_stops ----

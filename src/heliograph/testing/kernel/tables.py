@@ -136,14 +136,6 @@ def _card_holds(row: Row) -> bool:
     return (row["kind"] == DELIVERABLE) == is_end and (row["agent_turn_id"] is None) == (row["turn_epoch"] is None)
 
 
-def _box_holds(row: Row) -> bool:
-    return (
-        row["kind"] in ("context", "output")
-        and (row["base_box_id"] is None) == (row["base_position"] is None)
-        and (row["kind"] == "output" or row["writer_turn_id"] is None)
-    )
-
-
 def _wait_holds(row: Row) -> bool:
     is_resolved = row["state"] == "resolved"
     return (
@@ -178,7 +170,6 @@ class Project:
         "execution_edges", "agent_turn_id agent_id cause_id", group="agent_turn_id"))  # fmt: skip
     cards: Table = field(default_factory=lambda: Table("cards", "card_id box_id kind", _card_holds, "box_id"))
     blobs: Table = field(default_factory=lambda: Table("blobs", "blob_id"))
-    boxes: Table = field(default_factory=lambda: Table("boxes", "box_id kind", _box_holds))
     leases: Table = field(default_factory=lambda: Table("leases", "agent_id agent_turn_id owner", group="agent_id"))
     waits: Table = field(default_factory=lambda: Table(
         "turn_waiting_tools", "agent_turn_id tool_call_id agent_id run_id tool kind effect epoch after_execution",
@@ -188,8 +179,6 @@ class Project:
     limits: Table = field(default_factory=lambda: Table("project_limits", ""))
     wires: Table = field(default_factory=lambda: Table("project_wires", "wire"))
     budgets: Table = field(default_factory=lambda: Table("budgets", "turn_id kind most", _budget_holds, "turn_id"))
-    callbacks: Table = field(default_factory=lambda: Table("callbacks", "callback_id run_id url state created_at"))
-    pruned: Table = field(default_factory=lambda: Table("pruned", "id"))
 
     def __iter__(self) -> Iterator[Table]:
         return (getattr(self, column.name) for column in fields(self))

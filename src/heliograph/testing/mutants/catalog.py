@@ -8,7 +8,7 @@ misses a mutant proves nothing when it finds no failure, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from heliograph.testing.kernel.backend import Backend
 from heliograph.testing.kernel.in_memory import InMemoryKernel
@@ -22,22 +22,28 @@ class Mutant:
 
     rules: the rules that it breaks. bugs: its names in the in-memory kernel; empty where it has the mutant's own name.
     repeats_once: a mutant of the runtime, which runs a step of effect `once` again.
+    maintenance: its rule belongs to functions that only PostgreSQL has.
     """
 
     name: str
     rules: str
     bugs: tuple[str, ...] = ()
     repeats_once: bool = False
+    maintenance: bool = False
 
     @property
     def has_sql(self) -> bool:
         return self.name in REPLACED
 
+    @property
+    def has_in_memory(self) -> bool:
+        return not self.maintenance
+
     def in_memory(self) -> InMemoryKernel:
         return InMemoryKernel(() if self.repeats_once else self.bugs or (self.name,))
 
     def case(self, seed: int) -> Case:
-        return replace(Case(seed), repeats_once=self.repeats_once)
+        return Case(seed, maintenance=self.maintenance, repeats_once=self.repeats_once)
 
 
 MUTANTS: dict[str, Mutant] = {m.name: m for m in (
@@ -106,7 +112,7 @@ MUTANTS: dict[str, Mutant] = {m.name: m for m in (
     Mutant("depth_unbounded", "G-74"),
     Mutant("cards_unbounded", "S11"),
     Mutant("running_unbounded", "S11"),
-    Mutant("prune_needed", "S11"),
+    Mutant("prune_needed", "S11", maintenance=True),
 )}  # fmt: skip
 
 

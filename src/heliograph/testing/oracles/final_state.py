@@ -148,7 +148,7 @@ def _check_woken(oracles: Oracles, run: Row, log: list[Row], workflow: Workflow)
 def _check_outside(oracles: Oracles, tables: Mapping[str, list[Row]]) -> None:
     """What others saw: events on the wire, acknowledged messages, effects."""
     books = oracles.books
-    gone = {row["id"] for row in tables["pruned"]}
+    gone = {row["id"] for row in tables.get("pruned", ())}
     turns = {t["agent_turn_id"] for t in tables["agent_turns"]} | {i[5:] for i in gone if i.startswith("turn:")}
     runs = {r["run_id"] for r in tables["runs"]} | {i[4:] for i in gone if i.startswith("run:")}
     if set(books.published) != (expected := {f"evt:{turn_id}" for turn_id in turns}):

@@ -33,7 +33,7 @@ async def set_limits(world: SimWorld, project: str) -> None:
 async def prune_things(world: SimWorld, project: str) -> None:
     """In some seeds, forget what ended a few seconds ago."""
     plan = world.stage.plan
-    if plan.draw("prune") > 0.15:
+    if plan.draw("prune") > 0.4:
         return
     while True:
         await world.sleep(plan.between("prune", 1.0, 8.0))

@@ -19,8 +19,9 @@ Act: TypeAlias = Callable[[str, Any], Awaitable[list[dict[str, Any]]]]  # one ke
 Way: TypeAlias = Callable[[Act, Owner, TurnBook], Awaitable[None]]
 
 
-async def err(world: SimWorld, project: str) -> None:
+async def err(world: SimWorld, project: str, *, with_boxes: bool) -> None:
     plan, books = world.stage.plan, world.stage.judge.books
+    ways = _WAYS + _BOX_WAYS if with_boxes else _WAYS
 
     async def act(function: str, item: Any) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = await administer(world, function, project, [item])
@@ -30,7 +31,7 @@ async def err(world: SimWorld, project: str) -> None:
         await world.sleep(plan.between("err", 0.2, 1.6))
         owned = [(owner, turn) for owner, turn in _owned(books) if turn.ended_by is None]
         if owned:
-            way = _WAYS[plan.index("err/way", len(_WAYS))]
+            way = ways[plan.index("err/way", len(ways))]
             fit = [pair for pair in owned if way not in _WANTS or _WANTS[way](pair[1], books)]
             for rare, wants in _WANTS.items():  # where a turn is in a state that is rare, that is made use of
                 found = [pair for pair in owned if wants(pair[1], books)]
@@ -179,8 +180,9 @@ def _is_at(limit: str, reached: int, books: Books) -> bool:
 
 _WAYS: tuple[Way, ...] = (
     _record_unbegun, _begin_awaited, _begin_resolved, _begin_more, _record_awaited, _record_again, _release, _defer, _crowd,
-    _overflow, _adopt, _hire_nobody, _hire_late, _hire_crowd, _read_shelf, _read_own, _write_shelf, _come_late, _finish_short,
+    _overflow, _adopt, _hire_nobody, _hire_late, _hire_crowd, _finish_short,
 )  # fmt: skip
+_BOX_WAYS: tuple[Way, ...] = (_read_shelf, _read_own, _write_shelf, _come_late)
 _WANTS: Mapping[Way, Callable[[TurnBook, Books], bool]] = {
     _begin_awaited: lambda turn, _: bool(turn.awaited()),
     _begin_resolved: lambda turn, _: bool(_resolved(turn)),

@@ -55,7 +55,7 @@ def run(seeds: int, backend: str = "twin", start: int = 0, jobs: int | None = No
     faults = sum(count for name, count in counters.items() if name.startswith("fault "))
     _say(f"{seeds} seeds on {backend}: {failed} failed; {turns} turns, {calls} kernel calls, {faults} faults, "
          f"{virtual / 3600:.1f} virtual hours in {time.monotonic() - started:.0f} s")  # fmt: skip
-    missing = unreached(counters) if seeds >= _REACH_SEEDS else []
+    missing = unreached(counters, maintenance=backend == "postgres") if seeds >= _REACH_SEEDS else []
     if missing:
         _say(f"never reached: {', '.join(missing)}")
     return 1 if failed or missing else 0
@@ -77,23 +77,23 @@ def replay(case: Case, backend: str = "twin", *, trace: bool = False, mutant: st
     return 1 if result.violations else 0
 
 
-def shrink(seed: int, mutant: str | None = None) -> int:
-    """Print the smallest case that fails like this seed, as JSON for `replay --case`."""
+def shrink(case: Case, backend: str = "twin", *, mutant: str | None = None) -> int:
+    """Print the smallest case that fails like this one, as JSON for `replay --case`."""
     import msgspec
 
-    from heliograph.testing.kernel.in_memory import InMemoryKernel
     from heliograph.testing.mutants.catalog import MUTANTS
+    from heliograph.testing.simulator.jobs import open_backend
     from heliograph.testing.simulator.shrink import Shrinker
-    from heliograph.testing.simulator.simulate import Case, simulate
+    from heliograph.testing.simulator.simulate import simulate
 
     rule = MUTANTS[mutant] if mutant else None
-    twin = rule.in_memory() if rule else InMemoryKernel()
-    shrinker = Shrinker(lambda case: simulate(case, twin))
-    try:
-        result = shrinker.shrink(rule.case(seed) if rule else Case(seed))
-    except ValueError as error:
-        _say(str(error))
-        return 1
+    with open_backend(backend, rule) as opened:
+        shrinker = Shrinker(lambda case: simulate(case, opened))
+        try:
+            result = shrinker.shrink(replace(case, repeats_once=rule.repeats_once) if rule else case)
+        except ValueError as error:
+            _say(str(error))
+            return 1
     size = result.case.size
     _say_result(result)
     _say(f"{size.runs} runs at most, {size.workers} workers, {size.messages} messages each; faults: "
@@ -105,6 +105,7 @@ def shrink(seed: int, mutant: str | None = None) -> int:
 
 def diff(seeds: int, start: int = 0) -> int:
     """Compare the in-memory kernel with PostgreSQL: every call, argument, answer and time, and every row at the end."""
+    from heliograph.testing.kernel.backend import have_same_rows
     from heliograph.testing.simulator.jobs import open_backend
     from heliograph.testing.simulator.simulate import PROJECT, Case, simulate
 
@@ -113,7 +114,7 @@ def diff(seeds: int, start: int = 0) -> int:
         for seed in range(start, start + seeds):
             results = [simulate(Case(seed), backend, keeps_trace=True) for backend in (twin, postgres)]
             found = first_difference(results[0], results[1])
-            if found is None and twin.dump(PROJECT) != postgres.dump(PROJECT):
+            if found is None and not have_same_rows(twin, postgres, PROJECT):
                 found = "the same calls left other rows"
             if found is not None:
                 differing += 1
@@ -140,7 +141,7 @@ def mutants(backend: str = "twin", seeds: int = 300) -> int:
     unseen = 0
     with open_mutants(backend) as opens:
         for mutant in MUTANTS.values():
-            if backend == "postgres" and not mutant.has_sql:
+            if not (mutant.has_sql if backend == "postgres" else mutant.has_in_memory):
                 continue
             with opens(mutant) as opened:
                 started = time.monotonic()
@@ -188,9 +189,10 @@ def _parser(kind: type[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     one.add_argument("--case", metavar="JSON", help="what helio sim shrink printed, instead of a seed")
     one.add_argument("--trace", action="store_true", help="print every kernel call and every fault")
     add(one, "backend", "mutant")
-    small = verb("shrink", "make a failing seed small", lambda o: shrink(o.seed, o.mutant))
+    small = verb("shrink", "make a failing seed small", lambda o: shrink(_case(o), o.backend, mutant=o.mutant))
     small.add_argument("seed", type=_seed, metavar="SEED")
-    add(small, "mutant")
+    add(small, "backend", "mutant")
+    small.set_defaults(case=None)
     add(
         verb("diff", "compare the in-memory kernel with PostgreSQL", lambda o: diff(o.seeds, o.start)),
         "seeds",
@@ -231,11 +233,21 @@ def _count(text: str) -> int:
 def _case(options: argparse.Namespace) -> Case:
     if (options.seed is None) == (options.case is None):
         raise InvalidInput("helio sim replay takes either a seed or --case", code="usage")
+    from heliograph.testing.mutants.catalog import MUTANTS
     from heliograph.testing.simulator.simulate import Case
 
-    if options.case is None:
-        return Case(options.seed)
-    return read_case(options.case)
+    is_postgres = options.backend == "postgres"
+    if options.case is not None:
+        case = read_case(options.case)
+    else:
+        case = (
+            MUTANTS[options.mutant].case(options.seed)
+            if options.mutant
+            else Case(options.seed, maintenance=is_postgres)
+        )
+    if case.maintenance and not is_postgres:
+        raise InvalidInput("this case prunes and stores boxes: add --backend postgres", code="usage", path="--backend")
+    return case
 
 
 def read_case(text: str) -> Case:

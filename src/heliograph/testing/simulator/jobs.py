@@ -42,7 +42,7 @@ def run_seeds(seeds: range, backend: str, jobs: int) -> Iterator[Summary]:
     jobs = 1 if len(seeds) <= _ALONE_MAX else jobs
     if jobs == 1:
         with open_backend(backend) as opened:
-            yield from (_summarize(Case(seed), opened) for seed in seeds)
+            yield from (_summarize(seed, opened) for seed in seeds)
         return
     context = get_context("spawn")
     with ExitStack() as stack:
@@ -98,10 +98,10 @@ def databases(count: int) -> Iterator[list[str]]:
             server.close()
 
 
-def _summarize(case: Case, backend: Backend) -> Summary:
-    result = simulate(case, backend)
+def _summarize(seed: int, backend: Backend) -> Summary:
+    result = simulate(Case(seed, maintenance=isinstance(backend, PostgresBackend)), backend)
     failed = bool(result.violations)
-    return Summary(case.seed, result.line() if failed else None, result.violations[0].detail if failed else "",
+    return Summary(seed, result.line() if failed else None, result.violations[0].detail if failed else "",
                    result.counters, result.calls, result.turns, result.virtual_seconds)  # fmt: skip
 
 
@@ -116,4 +116,4 @@ def _open_in_process(urls: Any) -> None:
 
 def _summarize_in_process(seed: int) -> Summary:
     assert _backend is not None
-    return _summarize(Case(seed), _backend)
+    return _summarize(seed, _backend)

@@ -51,6 +51,7 @@ class Case:
     """All inputs of a simulation: the same case gives the same trace.
 
     faults, deviations: None for all of the seed, else only these (see `plan.Plan`).
+    maintenance: others prune, and put, fork and replace boxes. Only PostgreSQL can do this.
     repeats_once: the runtime mutant once_runs_twice.
     """
 
@@ -58,6 +59,7 @@ class Case:
     size: Size = field(default_factory=Size)
     faults: frozenset[str] | None = None
     deviations: frozenset[int] | None = None
+    maintenance: bool = False
     repeats_once: bool = False
 
 
@@ -134,7 +136,7 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
     keeper = loop.open_process("keeper")
     for slot in range(1 if is_far else case.size.workers):
         loop.spawn(keeper, f"keeper of w{slot}", _keep(stage, f"w{slot}", workflows))
-    visits = _surround(stage)
+    visits = _surround(stage, maintenance=case.maintenance)
     for n in range(case.size.runs + 2 if is_far else 1 + plan.index("runs", case.size.runs)):
         process = loop.open_process(f"c{n}")
         world = SimWorld(stage, process, f"c{n}", is_mortal=False)
@@ -153,7 +155,7 @@ async def _play(case: Case, stage: Stage, oracles: Oracles, workflows: Mapping[s
     return False
 
 
-def _surround(stage: Stage) -> list[asyncio.Task[None]]:
+def _surround(stage: Stage, *, maintenance: bool) -> list[asyncio.Task[None]]:
     """Start everything but clients and workers. Return the tasks that end by themselves."""
 
     def enter(name: str, visitor: Visit) -> asyncio.Task[None]:
@@ -164,12 +166,13 @@ def _surround(stage: Stage) -> list[asyncio.Task[None]]:
     stage.sends_commands = plan.draw("wire") < 0.4
     enter("people", answer_questions)
     enter("tools", lambda world, ledger: serve_tools(world, ledger, takes=not stage.sends_commands))
-    enter("janitor", lambda world, _ledger: prune_things(world, PROJECT))
+    if maintenance:
+        enter("janitor", lambda world, _ledger: prune_things(world, PROJECT))
     ending = [enter("admin", lambda world, _ledger: set_limits(world, PROJECT))]
     everybody: list[tuple[str, float, Visit]] = [
         ("prophet", 0.5, answer_ahead), ("boss", 0.6, stop_things),
-        ("clerk", 0.4, lambda world, _ledger: shelve_things(world, PROJECT)),
-        ("stranger", 0.45, lambda world, _ledger: err(world, PROJECT)),
+        ("clerk", 0.8 if maintenance else 0.0, lambda world, _ledger: shelve_things(world, PROJECT)),
+        ("stranger", 0.45, lambda world, _ledger: err(world, PROJECT, with_boxes=maintenance)),
     ]  # fmt: skip
     return ending + [enter(name, visitor) for name, share, visitor in everybody if plan.draw(name) < share]
 
