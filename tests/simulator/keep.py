@@ -1,5 +1,7 @@
-"""`python -m tests.simulator.keep` rewrites seeds.txt: for each mutant the first seed that detects it, with as few faults
-as possible. Cases that once failed the runtime itself stay."""
+"""`python -m tests.simulator.keep` replaces the stale cases in seeds.txt, those that detect their mutant no longer.
+
+The new case is the first seed that detects the mutant, with as few faults as possible. Cases of the runtime stay.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from heliograph.testing.mutants.catalog import MUTANTS, Mutant, hunt
 from heliograph.testing.simulator.jobs import open_backend
 from heliograph.testing.simulator.shrink import minimize
 from heliograph.testing.simulator.simulate import Case, simulate
-from tests.simulator.kept import PATH
+from tests.simulator.kept import PATH, read_kept
 
 _SEEDS = range(300)
 _TRIES = 24
@@ -27,9 +29,13 @@ def keep() -> None:
 
 
 def _detected() -> Iterator[str]:
+    known = {kept.mutant: kept.case for kept in read_kept()}
     for mutant in MUTANTS.values():
         with open_backend("twin" if mutant.has_in_memory else "postgres", mutant) as backend:
-            yield f"{mutant.name} {_written(_smallest(mutant, backend))}"
+            case = known.get(mutant.name)
+            if case is None or not simulate(case, backend).violations:
+                case = _smallest(mutant, backend)
+            yield f"{mutant.name} {_written(case)}"
 
 
 def _smallest(mutant: Mutant, backend: Backend) -> Case:

@@ -89,7 +89,8 @@ def _message(world: SimWorld, workflow: Workflow, run_id: str, n: int) -> dict[s
     if plan.draw(f"{site}/parent") < (0.4 if "depth_max" in _books(world).small else 0.1) and (
         known := sorted(_books(world).turns)
     ):
-        message["parent_turn_id"] = known[plan.index(f"{site}/parent", len(known))]
+        parent = known[plan.index(f"{site}/parent", len(known))]
+        message["parent_turn_id"] = parent if plan.draw(f"{site}/known-parent") > 0.05 else "turn_nobody"
     if plan.draw(f"{site}/context") < 0.08:
         boxes = ["shelf_1", *(f"box_{turn_id}" for turn_id in sorted(_books(world).turns))]
         message["context_box_id"] = boxes[plan.index(f"{site}/context", len(boxes))]

@@ -172,7 +172,7 @@ def _surround(stage: Stage, *, maintenance: bool) -> list[asyncio.Task[None]]:
     everybody: list[tuple[str, float, Visit]] = [
         ("prophet", 0.5, answer_ahead), ("boss", 0.6, stop_things),
         ("clerk", 0.8 if maintenance else 0.0, lambda world, _ledger: shelve_things(world, PROJECT)),
-        ("stranger", 0.45, lambda world, _ledger: err(world, PROJECT, with_boxes=maintenance)),
+        ("stranger", 0.9 if maintenance else 0.45, lambda world, _ledger: err(world, PROJECT, with_boxes=maintenance)),
     ]  # fmt: skip
     return ending + [enter(name, visitor) for name, share, visitor in everybody if plan.draw(name) < share]
 
